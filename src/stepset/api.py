@@ -1,0 +1,103 @@
+"""The Python door: run a job, or have it explained, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from stepset.backends.base import Backend, RunListener, RunRequest
+from stepset.errors import ExitCode, StepsetError
+from stepset.frameworks import make_plan
+from stepset.plan.explain import ExplainRow, explain_plan
+from stepset.sources import read_sources
+from stepset.spec import TrainingJob, load_job
+from stepset.targets.names import PodNames
+from stepset.watch.state import Failure, Phase, RunStatus
+
+JobSource = TrainingJob | Mapping[str, Any] | str | Path
+
+
+class TrainingFailedError(StepsetError):
+    """The run is over and did not succeed.
+
+    Args:
+        status: its last state; `status.failure` says why.
+    """
+
+    def __init__(self, status: RunStatus) -> None:
+        self.status = status
+        self.failure: Failure | None = status.failure
+        self.exit_code: ExitCode = status.exit_code
+        what = f"{status.failure.message} {status.failure.advice}" if status.failure else "the run was lost."
+        super().__init__(f"run {status.name} {status.phase.value.lower()}: {what}")
+
+
+def backend_of(name: Literal["local"] | str) -> Backend:
+    """The backend of that name.
+
+    Raises:
+        BadInputError: there is none.
+    """
+    from stepset.errors import BadInputError
+
+    if name == "local":
+        from stepset.backends.local import LocalBackend
+
+        return LocalBackend()
+    raise BadInputError(f"backend: {name!r} is not known; use local")
+
+
+def run(
+    job: JobSource,
+    backend: str = "local",
+    *,
+    name: str | None = None,
+    base_dir: Path | None = None,
+    listener: RunListener | None = None,
+) -> RunStatus:
+    """Runs a job to its end.
+
+    Args:
+        job: a TrainingJob, a mapping, or the path of a job file.
+        backend: where it runs; default: as processes on this machine.
+        name: the run's name; default: derived from the job's.
+        base_dir: what the job's paths are relative to; default: the job file's directory, else the current one.
+        listener: is told of every line and every change.
+
+    Returns:
+        The final status; `status.result` is what rank 0 wrote to STEPSET_RESULT_FILE.
+
+    Raises:
+        BadInputError: the job cannot be run as asked.
+        TrainingFailedError: it ran and failed.
+    """
+    loaded = load_job(job)
+    if base_dir is None and isinstance(job, (str, Path)):
+        base_dir = Path(job).resolve().parent
+    request = RunRequest(loaded, read_sources(loaded, base_dir), name=name)
+    handle = backend_of(backend).start(request, listener)
+    try:
+        status = handle.wait()
+    except BaseException:
+        # Ctrl-C, or a listener that failed: nothing may keep running behind the caller's back.
+        handle.cancel()
+        handle.wait()
+        raise
+    if status.phase is not Phase.SUCCEEDED:
+        raise TrainingFailedError(status)
+    return status
+
+
+def explain(job: JobSource) -> list[ExplainRow]:
+    """Every variable of every pod, and the rule behind it; no cluster and no I/O beside a job file's reading.
+
+    Args:
+        job: a TrainingJob, a mapping, or the path of a job file.
+
+    Raises:
+        BadInputError: the job is not valid.
+    """
+    loaded = load_job(job)
+    plan = make_plan(loaded)
+    return explain_plan(plan, PodNames(plan, loaded.name, loaded.network.subdomain or loaded.name))

@@ -1,0 +1,1 @@
+"""Where a plan runs: as processes on this machine, or on Kubernetes."""

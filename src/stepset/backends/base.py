@@ -1,0 +1,71 @@
+"""What every backend can do. The CLI, `stepset.run` and the operators know only this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from stepset.sources import Sources
+from stepset.spec.job import TrainingJob
+from stepset.watch.state import LogLine, RunStatus
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run of a job.
+
+    Args:
+        job: what to run.
+        sources: its script or code, read.
+        name: the run's name; default: derived from the job's.
+        attempt: gang restarts before this run, when it continues an earlier one.
+    """
+
+    job: TrainingJob
+    sources: Sources
+    name: str | None = None
+    attempt: int = 0
+
+
+class RunListener(Protocol):
+    """Is told what happens in a run, from the thread that runs it; must not block for long."""
+
+    def on_line(self, line: LogLine) -> None:
+        """A line was printed; progress lines are left out."""
+
+    def on_status(self, status: RunStatus) -> None:
+        """Phase, ranks, progress, result or failure changed."""
+
+
+class RunHandle(Protocol):
+    """A run that was started by this process."""
+
+    @property
+    def name(self) -> str: ...
+
+    def wait(self) -> RunStatus:
+        """Blocks until the run is over; the final status."""
+
+    def cancel(self) -> None:
+        """Asks the run to stop; may be called from any thread or signal handler, and twice."""
+
+
+class Backend(Protocol):
+    """A place where runs live, found again by name from any process.
+
+    Where a `name` is asked for, a run's name or a job's name will do; the latter means its newest run.
+    All raise RunNotFoundError for a name nobody knows.
+    """
+
+    def start(self, request: RunRequest, listener: RunListener | None = None) -> RunHandle: ...
+
+    def status(self, name: str) -> RunStatus: ...
+
+    def list(self) -> list[RunStatus]: ...
+
+    def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]: ...
+
+    def wait(self, name: str, timeout: float | None = None) -> RunStatus: ...
+
+    def cancel(self, name: str) -> RunStatus: ...

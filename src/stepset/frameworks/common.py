@@ -1,0 +1,202 @@
+"""What every framework needs: the job's program, its identity, the node group, the roles beside the world."""
+
+from __future__ import annotations
+
+import posixpath
+
+from stepset.errors import BadInputError
+from stepset.plan.code import FUNCTION_FILE, script_in_code
+from stepset.plan.env import job_entries, merge_env
+from stepset.plan.model import (
+    NODE,
+    AgentSettings,
+    EnvEntry,
+    LaunchPlan,
+    PlanFile,
+    PodGroup,
+    RankWrap,
+    StartAfter,
+    SuccessRule,
+    World,
+)
+from stepset.plan.values import Attempt, CodePath, NodeRank, PodHost, ResultFile, RunName, Text, text, texts
+from stepset.spec.job import TrainingJob
+from stepset.spec.resources import Resources, accelerator, cpu_count, merge_resources
+
+MASTER = "master"
+_PYTHON_PROGRAMS = ("python", "torchrun", "deepspeed", "tune", "accelerate", "mpirun", "mpiexec", "mlx")
+
+
+def program(job: TrainingJob) -> tuple[Text, ...]:
+    """What one rank runs, for a job with script, module or function; without its args."""
+    if job.module is not None:
+        return texts(["python3", "-m", job.module])
+    path = FUNCTION_FILE if job.function is not None else script_in_code(job)
+    return (text("python3"), text(CodePath(path)))
+
+
+def node_resources(job: TrainingJob) -> Resources:
+    """What a pod of the world asks for: `resources_per_node` with the pod template's container merged over it."""
+    spec = job.pod_template.get("spec", job.pod_template)
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    for container in containers if isinstance(containers, list) else []:
+        if isinstance(container, dict) and container.get("name") == NODE:
+            return merge_resources(job.resources_per_node, container.get("resources") or {})
+    return job.resources_per_node
+
+
+def count_processes(job: TrainingJob, without_accelerator: int | None = None) -> int:
+    """How many processes a node runs, as a number.
+
+    Args:
+        without_accelerator: what `auto` means on a node that asks for no accelerator; default: its CPUs.
+
+    Raises:
+        BadInputError: `gpu` without an accelerator among the resources.
+    """
+    resources = node_resources(job)
+    _, devices = accelerator(resources)
+    procs = job.procs_per_node
+    if isinstance(procs, int):
+        return procs
+    if procs == "cpu" or (procs == "auto" and not devices):
+        return cpu_count(resources) if procs == "cpu" or without_accelerator is None else without_accelerator
+    if not devices:
+        raise BadInputError("procs_per_node: gpu, but resources_per_node has no accelerator; add for example gpus: 1")
+    return devices
+
+
+def needs_python(job: TrainingJob) -> bool:
+    """Whether the image must hold Python for the job's own sake, so that the agent can count on it."""
+    if job.command is None:
+        return True
+    name = posixpath.basename(job.command[0])
+    return name.startswith(_PYTHON_PROGRAMS)
+
+
+def uses_agent(job: TrainingJob) -> bool:
+    """Whether the agent wraps the command: as the job says, else wherever Python is sure to be there."""
+    return needs_python(job) if job.agent == "auto" else bool(job.agent)
+
+
+def identity_env(job: TrainingJob, agent: bool) -> tuple[EnvEntry, ...]:
+    """The STEPSET_* variables of a pod of the world."""
+    entries = [
+        EnvEntry("STEPSET_JOB", text(job.name), "the job's name"),
+        EnvEntry("STEPSET_RUN", text(RunName()), "the run's name"),
+        EnvEntry("STEPSET_NODE_RANK", text(NodeRank()), "index of the pod in its group"),
+        EnvEntry("STEPSET_NUM_NODES", text(job.num_nodes), "num_nodes"),
+        EnvEntry("STEPSET_ATTEMPT", text(Attempt()), "gang restarts so far"),
+    ]
+    if agent:
+        entries.append(EnvEntry("STEPSET_RESULT_FILE", text(ResultFile()), "where rank 0 leaves the result"))
+    if job.checkpoint_dir:
+        entries.append(EnvEntry("STEPSET_CHECKPOINT_DIR", text(job.checkpoint_dir), "checkpoint_dir"))
+    return tuple(entries)
+
+
+def master_host() -> PodHost:
+    """Node 0, where ranks meet."""
+    return PodHost(NODE, 0)
+
+
+def role_groups(job: TrainingJob) -> tuple[PodGroup, ...]:
+    """The roles beside the world: none of the training environment, only what they say themselves."""
+    return tuple(
+        PodGroup(
+            name=role.name,
+            count=role.replicas,
+            in_world=False,
+            command=texts(role.command),
+            args=texts(role.args),
+            env=job_entries(role.env),
+            resources=role.resources,
+            image=role.image or job.image,
+        )
+        for role in job.roles
+    )
+
+
+def before_world(job: TrainingJob) -> tuple[StartAfter, ...]:
+    """What must be complete before the nodes start."""
+    return tuple(StartAfter(role.name, "Complete") for role in job.roles if role.before)
+
+
+def node_group(
+    job: TrainingJob,
+    env: tuple[EnvEntry, ...],
+    command: tuple[Text, ...],
+    *,
+    reserved: tuple[str, ...] = (),
+    processes: int = 1,
+    wrap: RankWrap | None = None,
+    world_size: int | None = None,
+    launcher_restarts: bool = False,
+    ports: tuple[str, ...] = (MASTER,),
+) -> PodGroup:
+    """The pods of the world, each running `command` with the framework's `env`.
+
+    Args:
+        env: the framework's variables.
+        command: what a pod runs when the agent leaves it alone.
+        reserved: further names the job may not take without override.
+        processes: copies of the command the agent starts in each pod.
+        wrap: how the agent reaches ranks that a launcher starts.
+
+    Raises:
+        BadInputError: a reserved variable, or several processes with nobody to start them.
+    """
+    agent = uses_agent(job)
+    if not agent and (processes > 1 or any(isinstance(e.value, Text) and _only_agent(e) for e in env)):
+        raise BadInputError(
+            f"agent: {processes} processes per node need stepset's agent to start them; leave agent out,"
+            " or set procs_per_node: 1"
+        )
+    merged = merge_env((*identity_env(job, agent), *env), job.env, reserved, job.framework.kind)
+    settings = AgentSettings(
+        wait_for=(NODE,) if job.num_nodes > 1 else (),
+        peer_timeout=job.network.peer_timeout,
+        processes=processes,
+        wrap=wrap,
+        world_size=world_size,
+        launcher_restarts=launcher_restarts,
+    )
+    return PodGroup(
+        name=NODE,
+        count=job.num_nodes,
+        in_world=True,
+        command=command,
+        args=texts(job.args),
+        env=merged,
+        resources=node_resources(job),
+        image=job.image,
+        ports=ports,
+        start_after=before_world(job),
+        agent=settings if agent else None,
+    )
+
+
+def _only_agent(entry: EnvEntry) -> bool:
+    return isinstance(entry.value, Text) and entry.value.known_in_pod and entry.pod_value is None
+
+
+def single_group_plan(
+    job: TrainingJob,
+    node: PodGroup,
+    procs: int | None,
+    *,
+    ports: dict[str, int] | None = None,
+    files: tuple[PlanFile, ...] = (),
+    elastic: tuple[int, int] | None = None,
+    notes: tuple[str, ...] = (),
+) -> LaunchPlan:
+    """The plan of a framework whose world is one group of equal pods."""
+    return LaunchPlan(
+        name=job.name,
+        world=World(job.num_nodes, procs, elastic),
+        groups=(*role_groups(job), node),
+        ports=ports if ports is not None else {MASTER: job.network.port},
+        success=SuccessRule(NODE, elastic[0] if elastic else job.num_nodes),
+        files=files,
+        notes=notes,
+    )

@@ -1,0 +1,23 @@
+"""Where the job's program lies inside the code that travels with it."""
+
+from __future__ import annotations
+
+import posixpath
+
+from stepset.spec.job import TrainingJob
+
+FUNCTION_FILE = "stepset_main.py"
+"""The file a job's `function` becomes."""
+
+
+def script_in_code(job: TrainingJob) -> str:
+    """The script's path within the job's code.
+
+    With `code` it is read as a path inside that directory (a leading `code/` is dropped); without, the script travels
+    alone under its file name.
+    """
+    script = posixpath.normpath((job.script or "").replace("\\", "/"))
+    if job.code is None:
+        return posixpath.basename(script)
+    code = posixpath.normpath(job.code.replace("\\", "/"))
+    return script.removeprefix(f"{code}/")

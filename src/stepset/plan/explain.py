@@ -1,0 +1,62 @@
+"""What every pod gets and why, as rows: what `stepset explain` prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepset.plan.model import EnvEntry, LaunchPlan
+from stepset.plan.values import FieldValue, Resolver, SecretValue, Value, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRow:
+    """One variable of one pod group.
+
+    Args:
+        group: the pod group.
+        count: its pods.
+        variable: the variable's name.
+        value: its value; `<...>` where it differs between pods, a secret by its name only.
+        rule: why it is there.
+        replaced: what stepset would have set, where the job overrode it; else "".
+        origin: stepset or job.
+    """
+
+    group: str
+    count: int
+    variable: str
+    value: str
+    rule: str
+    replaced: str
+    origin: str
+
+
+def show(value: Value, resolver: Resolver) -> str:
+    """A value as text; never the content of a secret."""
+    if isinstance(value, SecretValue):
+        return f"<secret {value.secret}, key {value.key}>"
+    if isinstance(value, FieldValue):
+        return f"<field {value.path}>"
+    return resolve(value, resolver)
+
+
+def explain_plan(plan: LaunchPlan, resolver: Resolver) -> list[ExplainRow]:
+    """One row for every variable of every group, in the order the pods get them.
+
+    Args:
+        plan: the plan.
+        resolver: how its places read where it would run.
+    """
+
+    def row(name: str, count: int, entry: EnvEntry) -> ExplainRow:
+        return ExplainRow(
+            group=name,
+            count=count,
+            variable=entry.name,
+            value=show(entry.value, resolver),
+            rule=entry.rule,
+            replaced=show(entry.replaced, resolver) if entry.replaced is not None else "",
+            origin=entry.origin,
+        )
+
+    return [row(group.name, group.count, entry) for group in plan.groups for entry in group.env]

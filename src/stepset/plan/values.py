@@ -1,0 +1,146 @@
+"""Text that holds places only a target or backend can fill in: host names, ports, paths, ranks.
+
+Frameworks write such text; targets (Kubernetes) and the local backend resolve it with a `Resolver` of their own,
+so that one plan runs anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class PodHost:
+    """The host name of pod `index` of a group."""
+
+    group: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortNumber:
+    """A port of the plan, by name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRank:
+    """The index of the pod within its group."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRank:
+    """The rank of one process in the world: node rank x processes per node + local rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRank:
+    """The index of one process within its pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstNode:
+    """ "1" in pod 0 of the group, "0" in every other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How often the gang was started before this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunName:
+    """The name of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodePath:
+    """A path inside the code that travels with the job; "" is its directory."""
+
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MountedFile:
+    """The path of one of the plan's files, by name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFile:
+    """Where rank 0 leaves the result."""
+
+
+Part = (
+    str
+    | PodHost
+    | PortNumber
+    | NodeRank
+    | ProcessRank
+    | LocalRank
+    | FirstNode
+    | Attempt
+    | RunName
+    | CodePath
+    | MountedFile
+    | ResultFile
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text with places to be filled in."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def known_in_pod(self) -> bool:
+        """Whether only the agent can fill it in, because it differs between pods or processes of one group."""
+        return any(isinstance(p, (ProcessRank, LocalRank, FirstNode)) for p in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretValue:
+    """A key of a Secret."""
+
+    secret: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldValue:
+    """A field of the pod."""
+
+    path: str
+
+
+Value = Text | SecretValue | FieldValue
+
+
+class Resolver(Protocol):
+    """Fills in one place. Returns the text to put there."""
+
+    def __call__(self, part: Part) -> str: ...
+
+
+def text(*parts: Part | int) -> Text:
+    """A Text of these parts; numbers are written out.
+
+    >>> text("tcp://", PodHost("node", 0), ":", 29500).parts
+    ('tcp://', PodHost(group='node', index=0), ':', '29500')
+    """
+    return Text(tuple(str(p) if isinstance(p, int) else p for p in parts))
+
+
+def texts(words: Iterable[str]) -> tuple[Text, ...]:
+    """Plain words as Texts."""
+    return tuple(Text((w,)) for w in words)
+
+
+def resolve(value: Text, resolver: Resolver) -> str:
+    """The text with every place filled in."""
+    return "".join(p if isinstance(p, str) else resolver(p) for p in value.parts)

@@ -1,0 +1,194 @@
+"""TrainingJob: what is asked for. One vocabulary, the same in the job file, the CLI and every operator."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
+
+from stepset.spec.base import JobModel, nearest
+from stepset.spec.environ import Env
+from stepset.spec.names import jobset_name_budget, slug
+from stepset.spec.options import KINDS, MLX, MPI, DeepSpeed, Framework, Torch
+from stepset.spec.parts import AbsolutePath, Label, Network, Restart, Role, Scheduling, Storage
+from stepset.spec.quantity import Duration
+from stepset.spec.resources import Resources
+
+ENTRIES = ("script", "module", "command", "function")
+
+
+def _framework_mapping(value: Any) -> Any:
+    kind = value.get("kind") if isinstance(value, dict) else value
+    if isinstance(kind, str) and kind not in KINDS:
+        raise PydanticCustomError(
+            "unknown_framework", "unknown framework '{kind}'; {hint}", {"kind": kind, "hint": nearest(kind, KINDS)}
+        )
+    return {"kind": value} if isinstance(value, str) else value
+
+
+def _text_list(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError(f"{value!r} is one text; give a list, such as [{value!r}]")
+    if isinstance(value, (list, tuple)):
+        # YAML reads an unquoted 3 as a number; an argument is always text.
+        return [str(v) if isinstance(v, (int, float)) and not isinstance(v, bool) else v for v in value]
+    return value
+
+
+def _procs_per_node(value: Any) -> Any:
+    if value in ("auto", "cpu", "gpu"):
+        return value
+    text = str(value)
+    if isinstance(value, bool) or not text.isdigit() or int(text) < 1:
+        raise ValueError(f"{value!r} is not known; use auto, cpu, gpu, or a whole number of 1 or more")
+    return int(text)
+
+
+def _agent_choice(value: Any) -> Any:
+    text = str(value).lower()
+    if text not in ("auto", "true", "false"):
+        raise ValueError(f"{value!r} is not known; use auto, true or false")
+    return {"auto": "auto", "true": True, "false": False}[text]
+
+
+ProcsPerNode = Annotated[
+    Any,
+    BeforeValidator(_procs_per_node),
+    WithJsonSchema({"anyOf": [{"enum": ["auto", "cpu", "gpu"]}, {"type": "integer", "minimum": 1}]}),
+]
+AgentChoice = Annotated[Any, BeforeValidator(_agent_choice), WithJsonSchema({"enum": ["auto", True, False]})]
+TextList = Annotated[list[str], BeforeValidator(_text_list)]
+
+
+class TrainingJob(JobModel):
+    """A distributed training run: what to run, on how many nodes, with what.
+
+    >>> TrainingJob(framework="torch", num_nodes=2, script="train.py").name
+    'train'
+    """
+
+    name: Label
+    """DNS-1035 label; default: made from script, module or command."""
+    framework: Annotated[Framework, BeforeValidator(_framework_mapping)] = Torch()
+    """How the ranks are started and find each other: a kind, or a mapping with its options; default: torch."""
+    num_nodes: int = Field(default=1, ge=1)
+    """Pods that join the training world."""
+    procs_per_node: ProcsPerNode = "auto"
+    """Processes a node runs: a number, or counted from resources_per_node."""
+    image: str | None = Field(default=None, min_length=1)
+    """Container image; needed on Kubernetes, ignored locally."""
+    script: str | None = Field(default=None, min_length=1)
+    """Python file to run, relative to the job file."""
+    module: str | None = Field(default=None, min_length=1)
+    """Python module to run, as `python -m` does."""
+    command: TextList | None = Field(default=None, min_length=1)
+    """Command to run as it is."""
+    function: str | None = Field(default=None, min_length=1)
+    """Source text of a Python program; set by the decorators."""
+    args: TextList = Field(default_factory=list)
+    """Arguments of script, module or command."""
+    code: str | None = Field(default=None, min_length=1)
+    """Directory shipped along, at most 1 MiB packed; the ranks start in it."""
+    env: Env
+    """Variables for every process of the world."""
+    resources_per_node: Resources = Field(default_factory=Resources)
+    """What each pod asks for."""
+    storage: list[Storage] = Field(default_factory=list)
+    """Volumes mounted in every pod of the world."""
+    checkpoint_dir: AbsolutePath | None = None
+    """Directory that outlives the run; the training code finds it as STEPSET_CHECKPOINT_DIR."""
+    roles: list[Role] = Field(default_factory=list)
+    """Pods beside the world."""
+    restart: Restart = Restart()
+    deadline: Duration | None = None
+    """The run fails when it takes longer."""
+    ttl: Duration | None = None
+    """The run's objects are deleted this long after its end; default: kept."""
+    scheduling: Scheduling = Scheduling()
+    network: Network = Network()
+    service_account: str | None = Field(default=None, min_length=1)
+    """Default: none, and no token is mounted."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    pod_template: dict[str, Any] = Field(default_factory=dict)
+    """Merged over every pod as Kubernetes merges: whatever has no field of its own."""
+    agent: AgentChoice = "auto"
+    """Whether stepset's agent wraps the command; `false` leaves the command untouched."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _derive_name(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or data.get("name") is not None:
+            return data
+        command = data.get("command")
+        source = (
+            (isinstance(data.get("script"), str) and PurePosixPath(data["script"]).stem)
+            or (isinstance(data.get("module"), str) and data["module"].rsplit(".", 1)[-1])
+            or (isinstance(command, list) and command and PurePosixPath(str(command[0])).name)
+            or "train"
+        )
+        return {**data, "name": slug(str(source))}
+
+    @model_validator(mode="after")
+    def _exactly_one_entry(self) -> TrainingJob:
+        given = [entry for entry in ENTRIES if getattr(self, entry) is not None]
+        # A TorchTune model brings its own recipe.
+        if not given and self.framework.kind == "torchtune":
+            return self
+        if len(given) != 1:
+            found = f"{' and '.join(given)} are given" if given else "none is given"
+            raise ValueError(f"exactly one of {', '.join(ENTRIES)} says what to run; {found}")
+        return self
+
+    @model_validator(mode="after")
+    def _group_names_are_distinct(self) -> TrainingJob:
+        taken = {"node", "launcher"}
+        for role in self.roles:
+            if role.name in taken:
+                raise ValueError(f"roles: the name {role.name!r} is taken; give each role a name of its own")
+            taken.add(role.name)
+        return self
+
+    @model_validator(mode="after")
+    def _elastic_bounds_hold_num_nodes(self) -> TrainingJob:
+        if isinstance(self.framework, Torch) and self.framework.elastic:
+            low, high = self.framework.elastic.bounds(self.num_nodes)
+            if not low <= self.num_nodes <= high:
+                raise ValueError(
+                    f"num_nodes: {self.num_nodes} is outside framework.elastic's {low} to {high} nodes;"
+                    " num_nodes is how many start"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _name_within_budget(self) -> TrainingJob:
+        budget = jobset_name_budget(self._group_sizes())
+        if len(self.name) > budget:
+            raise ValueError(
+                f"name: {self.name!r} has {len(self.name)} characters; with these pod groups at most {budget} fit into"
+                " Kubernetes' 63-character pod names; shorten it"
+            )
+        return self
+
+    @property
+    def needs_launcher(self) -> bool:
+        """Whether a pod of its own runs mpirun."""
+        f = self.framework
+        return (
+            isinstance(f, MPI)
+            or (isinstance(f, DeepSpeed) and f.launcher == "mpirun")
+            or (isinstance(f, MLX) and f.backend == "mpi")
+        )
+
+    def _group_sizes(self) -> list[tuple[str, int]]:
+        sizes = [("node", self.num_nodes), *((role.name, role.replicas) for role in self.roles)]
+        return [*sizes, ("launcher", 1)] if self.needs_launcher else sizes
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as the shortest job file that loads back to it."""
+        short = self.model_dump(mode="json", exclude_defaults=True)
+        options = {k: v for k, v in short.pop("framework", {}).items() if k != "kind"}
+        kind = self.framework.kind
+        return {"name": short.pop("name"), "framework": {"kind": kind, **options} if options else kind, **short}

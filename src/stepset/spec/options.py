@@ -1,0 +1,129 @@
+"""The options of each framework: what may stand beside `kind` in the job file's `framework`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from stepset.spec.base import JobModel
+
+
+class Elastic(JobModel):
+    """Torch training that goes on while nodes come and go."""
+
+    min_nodes: int | None = Field(default=None, ge=1)
+    """Training goes on as long as this many nodes are there; default: max_nodes."""
+    max_nodes: int | None = Field(default=None, ge=1)
+    """No more nodes than this ever join; default: min_nodes, or num_nodes when neither is given."""
+    max_restarts: int = Field(default=3, ge=0)
+    """How often torchrun restarts its workers after one of them failed (PET_MAX_RESTARTS)."""
+    rdzv_id: str | None = Field(default=None, min_length=1)
+    """Rendezvous id; default: the job's name."""
+    rdzv_conf: dict[str, str | int | float] = Field(default_factory=dict)
+    """Further rendezvous settings, such as read_timeout."""
+
+    @model_validator(mode="after")
+    def _min_within_max(self) -> Elastic:
+        if self.min_nodes and self.max_nodes and self.min_nodes > self.max_nodes:
+            raise ValueError(
+                f"min_nodes {self.min_nodes} is more than max_nodes {self.max_nodes}; lower it or raise max_nodes"
+            )
+        return self
+
+    def bounds(self, num_nodes: int) -> tuple[int, int]:
+        """(min, max) nodes; each defaults to the other, both to `num_nodes`.
+
+        Source: kubeflow/training-operator release-1.9 pytorch_defaults.go (setElasticPolicy).
+        """
+        return (self.min_nodes or self.max_nodes or num_nodes, self.max_nodes or self.min_nodes or num_nodes)
+
+
+class Torch(JobModel):
+    """PyTorch: torchrun by default."""
+
+    kind: Literal["torch"] = "torch"
+    launcher: Literal["torchrun", "none"] = "torchrun"
+    """`torchrun` starts the ranks of a node; with `none` stepset starts the script itself, once per rank."""
+    elastic: Elastic | None = None
+    """Set for a world whose size may change."""
+    env_layer: Literal["launcher", "worker", "both"] | None = None
+    """Which variables the pods get: PET_* (launcher), RANK, ... (worker); default: what the launcher reads."""
+
+    @model_validator(mode="after")
+    def _elastic_needs_torchrun(self) -> Torch:
+        if self.elastic and self.launcher == "none":
+            raise ValueError("elastic needs launcher 'torchrun': a script started by itself cannot re-form the world")
+        if self.launcher == "none" and self.env_layer == "launcher":
+            raise ValueError("env_layer 'launcher' sets PET_*, which nothing reads with launcher 'none'; leave it out")
+        return self
+
+
+class TorchTune(JobModel):
+    """TorchTune recipes, launched by `tune run`."""
+
+    kind: Literal["torchtune"] = "torchtune"
+    model: str | None = Field(default=None, min_length=1)
+    """Model with a built-in recipe and config: llama3_2/1B, llama3_2/3B, llama3_3/70B, qwen2_5/1.5B."""
+    recipe: str | None = Field(default=None, min_length=1)
+    """Recipe name or file; default: chosen from model, nodes, devices and args."""
+    config: str | None = Field(default=None, min_length=1)
+    """Config name or file; default: chosen like the recipe."""
+
+    @model_validator(mode="after")
+    def _recipe_with_config(self) -> TorchTune:
+        if bool(self.recipe) != bool(self.config):
+            raise ValueError("recipe and config belong together; give both, or only model")
+        return self
+
+
+class DeepSpeed(JobModel):
+    """DeepSpeed: torchrun by default."""
+
+    kind: Literal["deepspeed"] = "deepspeed"
+    launcher: Literal["torchrun", "deepspeed", "mpirun"] = "torchrun"
+    """`deepspeed` starts its own launcher in every pod with --no_ssh; `mpirun` starts ranks over ssh."""
+
+
+class MPI(JobModel):
+    """Any program started by mpirun."""
+
+    kind: Literal["mpi"] = "mpi"
+    implementation: Literal["openmpi", "intel", "mpich"] = "openmpi"
+    """Whose mpirun the image holds."""
+    run_launcher_as_node: bool = False
+    """The launcher pod is one of the num_nodes nodes."""
+    ssh_port: int = Field(default=2222, ge=1, le=65535)
+    """Port of the nodes' sshd."""
+    ssh_auth_mount_path: str = "/home/mpiuser/.ssh"
+    """Where the ssh keys are mounted; the home of the image's user."""
+
+
+class MLX(JobModel):
+    """MLX: ring over TCP by default."""
+
+    kind: Literal["mlx"] = "mlx"
+    backend: Literal["ring", "mpi"] = "ring"
+    """How the ranks talk."""
+
+
+class JAX(JobModel):
+    """JAX: one process a node."""
+
+    kind: Literal["jax"] = "jax"
+
+
+class XGBoost(JobModel):
+    """XGBoost with its tracker on node 0."""
+
+    kind: Literal["xgboost"] = "xgboost"
+
+
+class Plain(JobModel):
+    """Any command, once in every pod; stepset sets no training environment."""
+
+    kind: Literal["plain"] = "plain"
+
+
+Framework = Annotated[Torch | TorchTune | DeepSpeed | MPI | MLX | JAX | XGBoost | Plain, Field(discriminator="kind")]
+KINDS = ("torch", "torchtune", "deepspeed", "mpi", "mlx", "jax", "xgboost", "plain")

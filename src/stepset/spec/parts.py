@@ -1,0 +1,103 @@
+"""The smaller parts of a job: storage, roles, restarts, scheduling, network."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from stepset.spec.base import JobModel
+from stepset.spec.environ import Env
+from stepset.spec.names import check_dns_1035
+from stepset.spec.quantity import Duration
+from stepset.spec.resources import Resources
+
+
+def _dns_1035(name: str) -> str:
+    check_dns_1035(name)
+    return name
+
+
+Label = Annotated[str, AfterValidator(_dns_1035)]
+AbsolutePath = Annotated[str, Field(pattern=r"^/")]
+
+
+class Storage(JobModel):
+    """A PersistentVolumeClaim mounted in every pod of the world; locally the path is used as it is."""
+
+    path: AbsolutePath
+    """Where it is mounted."""
+    claim: str = Field(min_length=1)
+    """Name of the PersistentVolumeClaim."""
+    sub_path: str | None = None
+    """Folder of the volume to mount; default: its root."""
+    read_only: bool = False
+
+
+class Role(JobModel):
+    """Pods beside the world: no training environment, counted in no world size."""
+
+    name: Label
+    before: bool = False
+    """It completes before the nodes start (a download, a data set's preparation)."""
+    replicas: int = Field(default=1, ge=1)
+    image: str | None = None
+    """Default: the job's image."""
+    command: list[str] = Field(default_factory=list)
+    args: list[str] = Field(default_factory=list)
+    env: Env
+    resources: Resources = Field(default_factory=Resources)
+
+    @model_validator(mode="after")
+    def _something_to_run(self) -> Role:
+        if not (self.image or self.command):
+            raise ValueError(f"role {self.name!r} has neither image nor command; say what it runs")
+        return self
+
+
+class Restart(JobModel):
+    """What happens after a failure."""
+
+    max_restarts: int = Field(default=0, ge=0)
+    """How often the whole gang is started again; a disruption (eviction, preemption, node loss) does not count."""
+    user_errors: Literal["restart", "fail"] = "restart"
+    """`fail` makes an error of the training code final, whatever max_restarts says."""
+    lost_node: Literal["report", "release"] = "report"
+    """What to do about pods on a node that no longer answers: say so, or delete them by force."""
+    lost_node_after: Duration = 300
+    """How long a node must be gone before its pods are released."""
+
+
+class Topology(JobModel):
+    """Where the pods may stand in relation to each other."""
+
+    exclusive: str | None = None
+    """Node label of which each replicated job gets one value for itself (JobSet's exclusive topology)."""
+
+
+class Scheduling(JobModel):
+    """Which nodes, which queue, and whether all pods start together or none."""
+
+    queue_name: str | None = Field(default=None, min_length=1)
+    """Kueue LocalQueue, or Volcano queue."""
+    priority_class: str | None = Field(default=None, min_length=1)
+    gang: Literal["none", "kueue", "coscheduling", "volcano"] | None = None
+    """All pods or none; default: kueue with a queue_name, else none."""
+    min_member: int | None = Field(default=None, ge=1)
+    """Pods of the gang that must fit at once; default: all that start first."""
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    tolerations: list[dict[str, Any]] = Field(default_factory=list)
+    affinity: dict[str, Any] = Field(default_factory=dict)
+    topology: Topology = Topology()
+
+
+class Network(JobModel):
+    """How the ranks find each other."""
+
+    port: int = Field(default=29500, ge=1, le=65535)
+    """Rendezvous port on node 0; locally a free one is taken instead."""
+    subdomain: Label | None = None
+    """Name of the headless Service; default: the job's name."""
+    cluster_domain: str = Field(default="cluster.local", min_length=1)
+    peer_timeout: Duration = 600
+    """How long a pod waits for its peers' names to resolve."""

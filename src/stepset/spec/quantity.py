@@ -1,0 +1,124 @@
+"""Kubernetes resource quantities and durations, as numbers.
+
+Used by the job's resources (how many processes a node runs) and by its time limits.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_DECIMAL = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "": Decimal(1),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "E": Decimal(10**18),
+}
+_QUANTITY = re.compile(r"^([+-]?[0-9]+\.?[0-9]*|[+-]?\.[0-9]+)([eE][+-]?[0-9]+|Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?$")
+_DURATION = re.compile(r"^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?$")
+
+
+def parse_quantity(text: str) -> Decimal:
+    """The number a Kubernetes quantity stands for.
+
+    Args:
+        text: such as `500m`, `4`, `16Gi`, `1e3`.
+
+    Raises:
+        ValueError: not a quantity (k8s.io/apimachinery resource.Quantity's grammar).
+
+    >>> parse_quantity("500m"), parse_quantity("2Ki")
+    (Decimal('0.500'), Decimal('2048'))
+    """
+    match = _QUANTITY.match(text)
+    if not match:
+        raise ValueError(f"{text!r} is not a Kubernetes quantity; write it like 4, 500m or 16Gi")
+    number, suffix = match.group(1), match.group(2) or ""
+    try:
+        if suffix[:1] in ("e", "E") and suffix not in _DECIMAL:
+            return Decimal(number + suffix)
+        scale = Decimal(_BINARY[suffix]) if suffix in _BINARY else _DECIMAL[suffix]
+        return Decimal(number) * scale
+    except InvalidOperation as error:  # an exponent beyond what Decimal holds
+        raise ValueError(f"{text!r} is out of range for a quantity") from error
+
+
+def ceil_quantity(text: str) -> int:
+    """A quantity rounded up to a whole number, as `Quantity.Value()` does.
+
+    >>> ceil_quantity("1500m")
+    2
+    """
+    return int(parse_quantity(text).to_integral_value(rounding=ROUND_CEILING))
+
+
+def _quantity(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError(f"{value!r} is not a quantity; write it like 4, 500m or 16Gi")
+    text = str(value).strip()
+    if parse_quantity(text) < 0:
+        raise ValueError(f"{text} is negative; give 0 or more")
+    return text
+
+
+def parse_duration(value: Any) -> int:
+    """Seconds in a duration.
+
+    Args:
+        value: whole seconds, or text such as `90s`, `30m`, `12h`, `1d12h`.
+
+    Raises:
+        ValueError: not a duration, or not positive.
+    """
+    if isinstance(value, bool):
+        raise ValueError(f"{value} is not a duration; write it like 90s, 30m, 12h or 1d")
+    if isinstance(value, int):
+        seconds = value
+    else:
+        text = str(value).strip()
+        match = _DURATION.match(text)
+        if text.isdigit():
+            seconds = int(text)
+        elif match and text:
+            days, hours, minutes, secs = (int(g or 0) for g in match.groups())
+            seconds = ((days * 24 + hours) * 60 + minutes) * 60 + secs
+        else:
+            raise ValueError(f"{text!r} is not a duration; write it like 90s, 30m, 12h or 1d")
+    if seconds <= 0:
+        raise ValueError(f"{value} is not a positive duration; give at least 1s")
+    return seconds
+
+
+def format_duration(seconds: int) -> str:
+    """The shortest way to write whole seconds as a duration.
+
+    >>> format_duration(43200), format_duration(5400), format_duration(90)
+    ('12h', '1h30m', '1m30s')
+    """
+    parts = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts)
+
+
+Quantity = Annotated[
+    str, BeforeValidator(_quantity), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
+]
+Duration = Annotated[
+    int,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}], "examples": ["30m", "12h"]}),
+]

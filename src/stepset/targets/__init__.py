@@ -1,0 +1,1 @@
+"""From LaunchPlan to what a cluster understands."""

@@ -1,0 +1,220 @@
+"""The state of a run, as every door shows it: phases, one row per rank, progress, failure, result.
+
+Filled by the local backend and by the cluster watcher; read by the CLI, the operators and the components. Plain data
+that survives a trip through JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from stepset.errors import ExitCode
+
+
+class Phase(str, Enum):
+    """Where a run is in its life."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    RESTARTING = "Restarting"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    LOST = "Lost"
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing more will happen."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
+
+
+class FailureKind(str, Enum):
+    """Why a run failed."""
+
+    USER_ERROR = "UserError"
+    OUT_OF_MEMORY = "OutOfMemory"
+    IMAGE_PULL = "ImagePull"
+    UNSCHEDULABLE = "Unschedulable"
+    RENDEZVOUS = "Rendezvous"
+    INFRASTRUCTURE = "Infrastructure"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    REJECTED = "Rejected"
+    LOST = "Lost"
+    CANCELLED = "Cancelled"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the command line exits with."""
+        return _EXIT_CODES.get(self, ExitCode.INFRASTRUCTURE)
+
+
+_EXIT_CODES = {
+    FailureKind.USER_ERROR: ExitCode.TRAINING_FAILED,
+    FailureKind.OUT_OF_MEMORY: ExitCode.TRAINING_FAILED,
+    FailureKind.REJECTED: ExitCode.BAD_INPUT,
+    FailureKind.DEADLINE_EXCEEDED: ExitCode.TIMED_OUT,
+    FailureKind.CANCELLED: ExitCode.INTERRUPTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RankStatus:
+    """One rank, or one pod that is no rank (a launcher, a role).
+
+    Args:
+        source: how its log lines are prefixed: `rank 3`, `node 0`, `launcher`, or a role's pod such as `prepare-0`.
+        rank: its rank in the world; None for a pod that is none.
+        pod: the pod's name.
+        node: the machine, where known.
+        state: Pending, Running, Succeeded, Failed, Stopped (ended by stepset because another failed).
+        restarts: how often it was started again.
+        exit_code: None while it runs, and when a signal ended it.
+        signal: the signal's number that ended it.
+        last_line: the last line it printed.
+    """
+
+    source: str
+    rank: int | None
+    pod: str
+    node: str = ""
+    state: str = "Pending"
+    restarts: int = 0
+    exit_code: int | None = None
+    signal: int | None = None
+    last_line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the training code last said of itself on a `{"stepset": {...}}` line.
+
+    Args:
+        step: the step it is at.
+        progress: the part that is done, 0 to 1.
+        metrics: name -> value.
+    """
+
+    step: int | None = None
+    progress: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run failed, and who failed first.
+
+    Args:
+        kind: the class of the failure.
+        message: what happened, one sentence.
+        advice: what to do, one sentence.
+        rank, pod, node: the first that failed, where known.
+        exit_code, signal: how it ended.
+        error: the first real error it printed (exception line or launcher's report).
+        tail: its last lines.
+        events: cluster events that matter.
+        restarts: gang restarts before this failure.
+        aftermath: who was ended because of it, not to be blamed.
+    """
+
+    kind: FailureKind
+    message: str
+    advice: str
+    rank: int | None = None
+    pod: str = ""
+    node: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str = ""
+    tail: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    restarts: int = 0
+    aftermath: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """A run at one moment. Times are seconds since the epoch.
+
+    Args:
+        name: the run's name.
+        job: the job's name.
+        backend: local or kubernetes.
+        phase: where it is.
+        reason: why it is still Pending or Suspended: Queued, Unschedulable, PullingImage, Starting.
+        attempt: gang restarts so far.
+        world_size: ranks there are to be, where known.
+    """
+
+    name: str
+    job: str
+    backend: str
+    phase: Phase = Phase.PENDING
+    reason: str = ""
+    attempt: int = 0
+    world_size: int | None = None
+    created: float = 0.0
+    started: float | None = None
+    finished: float | None = None
+    ranks: tuple[RankStatus, ...] = ()
+    progress: Progress | None = None
+    result: Any = None
+    failure: Failure | None = None
+    notes: tuple[str, ...] = ()
+
+    def with_(self, **changes: Any) -> RunStatus:
+        """This status with some fields changed."""
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        data = asdict(self)
+        data["phase"] = self.phase.value
+        if self.failure:
+            data["failure"]["kind"] = self.failure.kind.value
+        return data
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> RunStatus:
+        """The status that `to_dict` wrote."""
+        failure = data.get("failure")
+        progress = data.get("progress")
+        return cls(
+            **{
+                **data,
+                "phase": Phase(data["phase"]),
+                "ranks": tuple(RankStatus(**row) for row in data.get("ranks", ())),
+                "progress": Progress(**progress) if progress else None,
+                "notes": tuple(data.get("notes", ())),
+                "failure": Failure(
+                    **{
+                        **failure,
+                        "kind": FailureKind(failure["kind"]),
+                        **{key: tuple(failure[key]) for key in ("tail", "events", "aftermath")},
+                    }
+                )
+                if failure
+                else None,
+            }
+        )
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the command line exits with once the run is over."""
+        if self.phase is Phase.SUCCEEDED:
+            return ExitCode.SUCCESS
+        return self.failure.kind.exit_code if self.failure else ExitCode.INFRASTRUCTURE
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line some pod printed.
+
+    Args:
+        source: who: `rank 3`, `node 0`, `launcher`, `prepare-0`.
+        text: the line without its end; bytes that are no UTF-8 show as U+FFFD.
+    """
+
+    source: str
+    text: str

@@ -1,0 +1,3 @@
+module stepset.test/cluster/pause
+
+go 1.26

@@ -1,0 +1,145 @@
+"""Build the cluster's binaries from their Go modules, once, into a cache outside the checkout.
+
+Called by `lifecycle.up` and `__main__`. A component's directory in the cache is named by the hash of everything that
+decides its content, so changing a go.mod builds anew and an unchanged one never does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from .components import COMPONENTS, Component
+from .layout import GO_MODULES, TestbedError
+
+LDFLAGS = "-s -w"
+# The manager's own label on every rendered object; `kubectl label --local` also turns YAML into JSON without a server.
+COMPONENT_LABEL = "stepset.test/component"
+
+
+def cache_root() -> Path:
+    """The cache's directory: $XDG_CACHE_HOME/stepset/cluster, by default ~/.cache/stepset/cluster."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "stepset" / "cluster"
+
+
+def component_directory(name: str) -> Path:
+    """Where a component's binaries (`bin/`) and manifests (`manifests/`) are, or will be once built."""
+    return cache_root() / f"{name}-{_key(name)}"
+
+
+def binary(component: str, name: str) -> Path:
+    """Path of a built binary; it exists after `ensure([component])`."""
+    return component_directory(component) / "bin" / name
+
+
+def ensure(names: Iterable[str]) -> list[str]:
+    """Build those components that the cache does not hold.
+
+    Args:
+        names: components of `COMPONENTS`; one named kubernetes-* first, because its kubectl renders manifests.
+
+    Returns:
+        The names that had to be built.
+
+    Raises:
+        TestbedError: Go is missing or a build failed; the compiler's last lines are in the message.
+    """
+    names = list(names)
+    missing = [name for name in names if not component_directory(name).is_dir()]
+    if not missing:
+        return []
+    if shutil.which("go") is None:
+        raise TestbedError("the cluster's binaries are built with Go, and no `go` is on PATH; install Go >= 1.26")
+    cache_root().mkdir(parents=True, exist_ok=True)
+    with (cache_root() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kubectl = next((binary(name, "kubectl") for name in names if name.startswith("kubernetes-")), None)
+        for name in missing:
+            if not component_directory(name).is_dir():
+                _build(name, kubectl)
+    return missing
+
+
+def _build(name: str, kubectl: Path | None) -> None:
+    component, module = COMPONENTS[name], GO_MODULES / name
+    started = time.monotonic()
+    print(f"building {name} (once; minutes the first time)", flush=True)
+    target = component_directory(name)
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / "bin").mkdir(parents=True)
+    flags = LDFLAGS + _version_flags(component, module)
+    for output, package in component.packages.items():
+        _go(module, "build", "-trimpath", "-ldflags", flags, "-o", str(partial / "bin" / output), package)
+    if component.manifests:
+        if kubectl is None:
+            raise TestbedError(f"{name} has manifests to render: build a kubernetes component with it")
+        root = Path(_go(module, "list", "-m", "-f", "{{.Dir}}", component.module).strip())
+        (partial / "manifests").mkdir()
+        for manifests in component.manifests:
+            objects = _render(kubectl, root / manifests.directory, name)
+            (partial / "manifests" / f"{manifests.name}.json").write_text(json.dumps(objects, indent=1))
+    partial.rename(target)
+    print(f"built {name} in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def _version_flags(component: Component, module: Path) -> str:
+    if not component.version_package:
+        return ""
+    version = _go(module, "list", "-m", "-f", "{{.Version}}", component.module).strip()
+    major, minor = version.lstrip("v").split(".")[:2]
+    # A fixed date keeps the build reproducible.
+    values = {
+        "gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean",
+        "buildDate": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    return "".join(f" -X {component.version_package}.{key}={value}" for key, value in values.items())
+
+
+def _go(module: Path, *arguments: str) -> str:
+    # The Go default of GOFLAGS=-mod=readonly is what pins: a go.sum that does not fit is an error, not an update.
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+    done = subprocess.run(["go", *arguments], cwd=module, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        tail = " | ".join(done.stderr.strip().splitlines()[-3:])
+        raise TestbedError(f"`go {arguments[0]}` failed in {module.name}: {tail}")
+    return done.stdout
+
+
+def _render(kubectl: Path, directory: Path, component: str) -> list[dict[str, object]]:
+    """Kustomize a directory offline and parse it without a YAML library."""
+    rendered = _kubectl(kubectl, ["kustomize", str(directory)], "")
+    label = f"{COMPONENT_LABEL}={component}"
+    # No server is asked: --local. The kubeconfig is emptied so that none can be.
+    stream = _kubectl(kubectl, ["label", "--local", "-f", "-", "-o", "json", label], rendered)
+    decoder, position, objects = json.JSONDecoder(), 0, []
+    while position < len(stream):
+        value, position = decoder.raw_decode(stream, position)
+        objects.append(value)
+        position += len(stream[position:]) - len(stream[position:].lstrip())
+    if not objects:
+        raise TestbedError(f"{directory} rendered to nothing")
+    return objects
+
+
+def _kubectl(kubectl: Path, arguments: list[str], text: str) -> str:
+    environment = {**os.environ, "KUBECONFIG": os.devnull}
+    done = subprocess.run([str(kubectl), *arguments], input=text, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise TestbedError(f"kubectl {arguments[0]} failed: {done.stderr.strip()[-300:]}")
+    return done.stdout
+
+
+def _key(name: str) -> str:
+    digest = hashlib.sha256(repr((LDFLAGS, COMPONENTS[name])).encode())
+    for path in sorted((GO_MODULES / name).iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,148 @@
+"""etcd, API server, controller-manager, scheduler and DNS, in the control plane's namespaces.
+
+Called by `lifecycle.up`. Everything but the API server and DNS listens on that namespace's own loopback.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from pathlib import Path
+
+from . import pki, process
+from .build import binary
+from .layout import (
+    API_PORT,
+    CLUSTER_DOMAIN,
+    CONFIG,
+    CONTROL_ADDRESS,
+    ETCD_PEER_PORT,
+    ETCD_PORT,
+    KUBECONFIG,
+    PKI,
+    POD_NET,
+    SERVICE_NET,
+    STATE,
+    Choice,
+)
+from .network import CONTROL
+
+ETCD_URL = f"http://127.0.0.1:{ETCD_PORT}"
+
+
+def start_etcd() -> None:
+    """Start a fresh single-member etcd; its data need not outlive the machine, so it does not sync to disk."""
+    data = STATE / "etcd"
+    data.mkdir(mode=0o700)
+    peer = f"http://127.0.0.1:{ETCD_PEER_PORT}"
+    command = [
+        binary("etcd", "etcd"), "--data-dir", data, "--unsafe-no-fsync", "--quota-backend-bytes=8589934592",
+        f"--listen-client-urls={ETCD_URL}", f"--advertise-client-urls={ETCD_URL}",
+        f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
+        "--log-level=warn",
+    ]  # fmt: skip
+    process.start("etcd", command, inside=CONTROL)
+
+
+def start_api_server(choice: Choice) -> None:
+    """Start the API server; `wait_api_ready` tells when it serves."""
+    account = PKI / "service-account"
+    command = [
+        binary(f"kubernetes-{choice.kubernetes}", "kube-apiserver"),
+        f"--etcd-servers={ETCD_URL}",
+        f"--bind-address={CONTROL_ADDRESS}", f"--advertise-address={CONTROL_ADDRESS}", f"--secure-port={API_PORT}",
+        f"--tls-cert-file={PKI / 'apiserver.crt'}", f"--tls-private-key-file={PKI / 'apiserver.key'}",
+        f"--client-ca-file={PKI / 'ca.crt'}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={account}.pub", f"--service-account-signing-key-file={account}.key",
+        f"--service-cluster-ip-range={SERVICE_NET}",
+        "--authorization-mode=Node,RBAC", "--allow-privileged",
+        f"--kubelet-client-certificate={PKI / 'admin.crt'}", f"--kubelet-client-key={PKI / 'admin.key'}",
+        "--kubelet-preferred-address-types=InternalIP",
+    ]  # fmt: skip
+    process.start("kube-apiserver", command, inside=CONTROL)
+
+
+def wait_api_ready(timeout: float = 90.0) -> None:
+    """Wait until the API server reports itself ready.
+
+    Raises:
+        TestbedError: it died or was not ready in time.
+    """
+    process.wait("the API server", is_ready, timeout, needs=["etcd", "kube-apiserver"])
+
+
+def is_ready() -> bool:
+    """Whether /readyz answers 200, asked from the host as any client would."""
+    try:
+        context = ssl.create_default_context(cafile=str(PKI / "ca.crt"))
+        context.load_cert_chain(PKI / "admin.crt", PKI / "admin.key")
+        connection = http.client.HTTPSConnection(CONTROL_ADDRESS, API_PORT, context=context, timeout=2)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def start_controller_manager(choice: Choice) -> None:
+    """Start the controller-manager, quick to notice a lost node and with limits that suit a thousand jobs."""
+    own = pki.kubeconfig("kube-controller-manager")
+    command = [
+        binary(f"kubernetes-{choice.kubernetes}", "kube-controller-manager"),
+        f"--kubeconfig={own}", "--bind-address=127.0.0.1", "--leader-elect=false",
+        f"--root-ca-file={PKI / 'ca.crt'}", f"--service-account-private-key-file={PKI / 'service-account.key'}",
+        "--use-service-account-credentials",
+        f"--cluster-cidr={POD_NET}", "--allocate-node-cidrs=false",
+        "--node-monitor-period=2s", "--node-monitor-grace-period=12s",
+        "--kube-api-qps=1000", "--kube-api-burst=2000", "--concurrent-job-syncs=20",
+    ]  # fmt: skip
+    process.start("kube-controller-manager", command, inside=CONTROL)
+
+
+def start_scheduler(choice: Choice) -> None:
+    """Start the default scheduler."""
+    own = pki.kubeconfig("kube-scheduler")
+    command = [
+        binary(f"kubernetes-{choice.kubernetes}", "kube-scheduler"),
+        f"--kubeconfig={own}", "--bind-address=127.0.0.1", "--leader-elect=false",
+        "--kube-api-qps=1000", "--kube-api-burst=2000",
+    ]  # fmt: skip
+    process.start("kube-scheduler", command, inside=CONTROL)
+
+
+def start_dns() -> None:
+    """Start CoreDNS on the bridge address, where the kubelets point every pod.
+
+    Names outside the cluster do not exist: pods have no way out. A record lives one second, so that a pod that is
+    replaced is found again at once.
+    """
+    corefile = CONFIG / "Corefile"
+    corefile.write_text(
+        f""".:53 {{
+    bind {CONTROL_ADDRESS}
+    errors
+    kubernetes {CLUSTER_DOMAIN} in-addr.arpa {{
+        kubeconfig {KUBECONFIG}
+        ttl 1
+    }}
+    template ANY ANY {{
+        rcode NXDOMAIN
+    }}
+}}
+"""
+    )
+    process.start("coredns", [binary("coredns", "coredns"), "-conf", corefile], inside=CONTROL)
+
+
+def kubectl(choice: Choice, *arguments: str | Path, text: str = "") -> str:
+    """Run kubectl as the cluster's administrator and return what it prints.
+
+    Raises:
+        TestbedError: kubectl failed; its message follows.
+    """
+    program = binary(f"kubernetes-{choice.kubernetes}", "kubectl")
+    # The discovery cache would otherwise stay in the user's home.
+    return process.run([program, "--kubeconfig", KUBECONFIG, "--cache-dir", STATE / "kubectl", *arguments], text=text)

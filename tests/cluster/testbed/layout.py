@@ -1,0 +1,135 @@
+"""Where everything of the test cluster lives: paths, addresses, ports and versions.
+
+Called by every other file of the package. One cluster per machine, so these are constants; what a user chooses comes
+in through `Choice.from_environment`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+NAME = "stepset-cluster"
+
+# Everything `up` writes on the host, apart from the binary cache. `down` deletes it whole.
+STATE = Path("/var/lib") / NAME
+LOGS = STATE / "log"
+PIDS = STATE / "pid"
+PKI = STATE / "pki"
+CONFIG = STATE / "config"
+KUBECONFIG = STATE / "admin.kubeconfig"
+CHOICE_FILE = STATE / "choice.json"
+LOCK = Path("/run/lock") / f"{NAME}.lock"
+
+GO_MODULES = Path(__file__).resolve().parent.parent / "go"
+
+# The one link the host sees: its end of a veth pair whose other end is in the control plane's network namespace.
+HOST_LINK = "stepset0"
+BRIDGE = "br0"
+CLUSTER_NET_BITS = 24
+HOST_ADDRESS = "10.98.0.254"
+CONTROL_ADDRESS = "10.98.0.1"
+SERVICE_NET = "10.97.0.0/16"
+SERVICE_API_ADDRESS = "10.97.0.1"
+POD_NET = "10.245.0.0/16"
+CLUSTER_DOMAIN = "cluster.local"
+
+API_PORT = 6443
+API_URL = f"https://{CONTROL_ADDRESS}:{API_PORT}"
+ETCD_PORT = 2379
+ETCD_PEER_PORT = 2380
+
+PAUSE_IMAGE = "stepset.test/pause:1"
+HOST_IMAGE = "stepset.test/host:1"
+
+CNI_PLUGINS = Path("/usr/lib/cni")
+
+
+class TestbedError(Exception):
+    """The cluster cannot be brought up, used or taken down; the message says what to do."""
+
+    # pytest would otherwise try to collect a class of this name.
+    __test__ = False
+
+
+@dataclass(frozen=True)
+class Node:
+    """One worker node: a network and a mount namespace of its own on this machine."""
+
+    index: int
+
+    @property
+    def name(self) -> str:
+        return "node-" + "abcdefgh"[self.index]
+
+    @property
+    def address(self) -> str:
+        return f"10.98.0.{11 + self.index}"
+
+    @property
+    def pod_net(self) -> str:
+        return f"10.245.{1 + self.index}.0/24"
+
+    @property
+    def directory(self) -> Path:
+        return STATE / self.name
+
+    @property
+    def cgroup(self) -> str:
+        """The kubelet's cgroupRoot: every container of the node is below it."""
+        return f"{NAME}/{self.name}"
+
+
+KUBERNETES = ("1.36", "1.35")
+JOBSET = ("0.12", "0.11")
+MAX_NODES = 8
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a user may choose about the cluster.
+
+    Args:
+        kubernetes: minor version, one of `KUBERNETES`.
+        jobset: minor version of the JobSet controller, one of `JOBSET`.
+        nodes: number of worker nodes, 1 to 8.
+        kueue: whether the Kueue controller runs.
+    """
+
+    kubernetes: str = KUBERNETES[0]
+    jobset: str = JOBSET[0]
+    nodes: int = 2
+    kueue: bool = True
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Choice:
+        """Read STEPSET_K8S, STEPSET_JOBSET, STEPSET_NODES and STEPSET_KUEUE.
+
+        Raises:
+            TestbedError: a value that is not one of the supported ones.
+        """
+        return cls(
+            kubernetes=_one_of(environ, "STEPSET_K8S", KUBERNETES),
+            jobset=_one_of(environ, "STEPSET_JOBSET", JOBSET),
+            nodes=int(_one_of(environ, "STEPSET_NODES", ("2", *(str(n) for n in range(1, MAX_NODES + 1))))),
+            kueue=_one_of(environ, "STEPSET_KUEUE", ("1", "0")) == "1",
+        )
+
+    @property
+    def worker_nodes(self) -> tuple[Node, ...]:
+        return tuple(Node(index) for index in range(self.nodes))
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """The Go modules this choice needs, kubernetes first: its kubectl renders the others' manifests."""
+        fixed = (f"kubernetes-{self.kubernetes}", "etcd", "pause", "coredns", f"jobset-{self.jobset}", "trainer")
+        return (*fixed, "kueue") if self.kueue else fixed
+
+
+def _one_of(environ: Mapping[str, str], variable: str, allowed: tuple[str, ...]) -> str:
+    value = environ.get(variable, "") or allowed[0]
+    if value not in allowed:
+        raise TestbedError(f"{variable}={value!r} is not supported; use one of {', '.join(dict.fromkeys(allowed))}")
+    return value

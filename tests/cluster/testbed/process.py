@@ -1,0 +1,151 @@
+"""Start, recognise and stop one process of the cluster.
+
+Called by `controlplane`, `node`, `controllers`, `scale` and `faults`. A record holds the process id and its start
+time, so that an id the kernel gave to somebody else is never signalled.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from . import cgroups
+from .layout import LOGS, PIDS, TestbedError
+
+
+def _start_time(pid: int) -> str | None:
+    """Start time in clock ticks since boot (field 22 of proc(5) stat), None for a dead process or a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The command name may hold spaces and parentheses; the fields begin after the last one.
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def pid_of(name: str) -> int | None:
+    """The id of a running process of ours, None when it is not running."""
+    try:
+        pid, started = (PIDS / name).read_text().split()
+    except (FileNotFoundError, ValueError):
+        return None
+    return int(pid) if _start_time(int(pid)) == started else None
+
+
+def start(
+    name: str, command: Sequence[str | Path], inside: str = "", environment: Mapping[str, str] | None = None
+) -> int:
+    """Start a daemon in the cluster's cgroup, with its own log file and process record.
+
+    Args:
+        name: what it is called in `log/` and `pid/`.
+        command: program and arguments.
+        inside: name of the process whose network and mount namespace it joins; empty for the host's.
+        environment: variables added to the inherited ones.
+
+    Returns:
+        The process id.
+
+    Raises:
+        TestbedError: it is already running.
+    """
+    if pid_of(name):
+        raise TestbedError(f"{name} is already running")
+    LOGS.mkdir(parents=True, exist_ok=True)
+    PIDS.mkdir(parents=True, exist_ok=True)
+    # The shell joins the cgroup and then becomes the program (nsenter executes it too), so the id is the program's.
+    words = ["sh", "-c", f'echo $$ >{cgroups.processes_file()} && exec "$@"', "sh", *_enter(inside), *map(str, command)]
+    with (LOGS / f"{name}.log").open("ab") as log:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
+    # The daemon outlives this program on purpose; without a return code Popen would warn about that.
+    process.returncode = 0
+    (PIDS / name).write_text(f"{process.pid} {_start_time(process.pid)}")
+    return process.pid
+
+
+def run(command: Sequence[str | Path], inside: str = "", text: str = "") -> str:
+    """Run a short command to its end, in the namespaces of the process `inside`, and return its output.
+
+    Raises:
+        TestbedError: it failed; its last line of error is in the message.
+    """
+    words = [*_enter(inside), *map(str, command)]
+    done = subprocess.run(words, input=text, capture_output=True, text=True)
+    if done.returncode:
+        where = f" in {inside}" if inside else ""
+        raise TestbedError(f"`{' '.join(map(str, command))[:120]}` failed{where}: {done.stderr.strip()[-400:]}")
+    return done.stdout
+
+
+def signal_process(name: str, number: signal.Signals) -> bool:
+    """Send a signal to a process of ours; False when it is not running."""
+    pid = pid_of(name)
+    if pid is None:
+        return False
+    os.kill(pid, number)
+    return True
+
+
+def stop(name: str, number: signal.Signals = signal.SIGKILL, timeout: float = 20.0) -> bool:
+    """Signal a process and wait until it is gone.
+
+    Returns:
+        False when it was not running.
+
+    Raises:
+        TestbedError: it is still there after `timeout` seconds.
+    """
+    if not signal_process(name, number):
+        return False
+    wait(f"{name} to stop", lambda: pid_of(name) is None, timeout)
+    (PIDS / name).unlink(missing_ok=True)
+    return True
+
+
+def wait(what: str, condition: Callable[[], bool], timeout: float, needs: Sequence[str] = ()) -> None:
+    """Poll until a condition holds.
+
+    Args:
+        what: for the message, read after "waited for".
+        condition: returns True when done.
+        timeout: seconds.
+        needs: processes that must stay alive meanwhile.
+
+    Raises:
+        TestbedError: time is up, or one of `needs` died; its last log line is in the message.
+    """
+    deadline = time.monotonic() + timeout
+    while not condition():
+        for name in needs:
+            if pid_of(name) is None:
+                raise TestbedError(f"{name} died while waiting for {what}: {last_line(name)}")
+        if time.monotonic() > deadline:
+            logs = "; ".join(f"{name}: {last_line(name)}" for name in needs)
+            raise TestbedError(f"waited {timeout:.0f} s for {what} in vain{'; ' + logs if logs else ''}")
+        time.sleep(0.05)
+
+
+def last_line(name: str) -> str:
+    """The last line a process wrote, for messages."""
+    try:
+        lines = (LOGS / f"{name}.log").read_text(errors="replace").strip().splitlines()
+    except FileNotFoundError:
+        return "(no log)"
+    return lines[-1][-300:] if lines else "(empty log)"
+
+
+def _enter(inside: str) -> list[str]:
+    if not inside:
+        return []
+    pid = pid_of(inside)
+    if pid is None:
+        raise TestbedError(f"{inside} is not running, so its namespaces are gone; run `down` and `up`")
+    return ["nsenter", "--target", str(pid), "--net", "--mount", "--"]
