@@ -1,0 +1,81 @@
+# Everything a developer does here. `make help` lists it.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENVS := .venvs
+AIRFLOW := $(VENVS)/airflow/bin
+KFP := $(VENVS)/kfp/bin
+UV := $(shell command -v uv 2>/dev/null || echo $(VENVS)/uv/bin/uv)
+INSTALL = UV_LINK_MODE=copy $(UV) pip install --quiet --python
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-zA-Z_-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- environments ---------------------------------------------------------------------------------------------------
+# Two, because Airflow and KFP cannot share one (their requirements on `kubernetes` exclude each other).
+
+$(VENVS)/uv/bin/uv:
+	@echo "setting up uv"
+	@$(PYTHON) -c 'import sys; sys.exit("stepset needs Python 3.10 or newer, this is %d.%d" % sys.version_info[:2] if sys.version_info < (3, 10) else 0)'
+	@$(PYTHON) -m venv $(VENVS)/uv && $(VENVS)/uv/bin/pip install --quiet --disable-pip-version-check uv
+
+$(VENVS)/%/.done: locks/%.txt pyproject.toml | $(UV)
+	@echo "setting up $(VENVS)/$*"
+	@$(UV) venv --quiet --clear --python $(PYTHON) $(VENVS)/$*
+	@$(INSTALL) $(VENVS)/$*/bin/python --require-hashes -r locks/$*.txt
+	@$(INSTALL) $(VENVS)/$*/bin/python --no-deps -e .
+	@touch $@
+
+.PHONY: setup
+setup: $(VENVS)/airflow/.done ## Install the environment with Airflow and the frameworks
+
+.PHONY: setup-kfp
+setup-kfp: $(VENVS)/kfp/.done ## Install the environment with KFP
+
+.PHONY: system
+system: ## Install the Debian packages some tests use (Open MPI, MPICH), where this is Debian and you are root
+	@tools/system-packages
+
+.PHONY: lock
+lock: | $(UV) ## Resolve both environments again
+	@tools/lock $(UV)
+
+# --- the demo -------------------------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: setup ## Retrain a digits classifier through Airflow on 2 nodes x 2 processes, on this machine
+	@$(AIRFLOW)/python tools/demo.py
+
+# --- checks ---------------------------------------------------------------------------------------------------------
+
+.PHONY: test
+test: system setup ## Run every test, the quick ones first
+	@tools/test
+
+.PHONY: quick
+quick: setup ## Run the quick tests only (under two minutes)
+	@$(AIRFLOW)/python -m pytest -q -m "not frameworks and not airflow and not cluster"
+
+.PHONY: lint
+lint: setup ## ruff, mypy and the import contracts
+	@$(AIRFLOW)/ruff check .
+	@$(AIRFLOW)/ruff format --check .
+	@$(AIRFLOW)/mypy
+	@$(AIRFLOW)/lint-imports --no-cache
+
+.PHONY: format
+format: setup ## Format the code
+	@$(AIRFLOW)/ruff check --fix --quiet . ; $(AIRFLOW)/ruff format .
+
+.PHONY: golden
+golden: setup ## Write the golden files beside examples/ anew
+	@$(AIRFLOW)/python -m tests.targets.regenerate
+
+.PHONY: bench
+bench: setup ## Measure the budgets side by side with what a user would pick instead
+	@$(AIRFLOW)/python -m benchmarks
+
+.PHONY: clean
+clean: ## Remove the environments and caches
+	@rm -rf $(VENVS) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-out
