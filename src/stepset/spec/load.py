@@ -79,15 +79,23 @@ def load_job(source: str | Path | Mapping[str, Any] | TrainingJob) -> TrainingJo
         return source
     if isinstance(source, Mapping):
         return parse_job(source)
-    path = Path(source)
+    return parse_job(read_job_file(source), where=str(source))
+
+
+def read_job_file(path: str | Path) -> Mapping[str, Any]:
+    """What a YAML or JSON job file holds, not yet checked against the model.
+
+    Raises:
+        BadInputError: the file cannot be read, is not YAML, or is no mapping with text for keys.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise BadInputError("no such file; check the path", where=str(path)) from error
     except (OSError, UnicodeDecodeError) as error:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
         raise BadInputError(f"cannot be read: {reason}", where=str(path)) from error
-    return parse_job(_mapping_of(text, str(path)), where=str(path))
+    return _mapping_of(text, str(path))
 
 
 def _mapping_of(text: str, where: str) -> Mapping[str, Any]:
