@@ -72,6 +72,10 @@ format: setup ## Format the code
 golden: setup ## Write the golden files beside examples/ anew
 	@$(AIRFLOW)/python -m tests.targets.regenerate
 
+.PHONY: docs
+docs: setup ## Write docs/job-file.md from the models
+	@$(AIRFLOW)/python tools/job_file_docs.py
+
 .PHONY: bench
 bench: setup ## Measure the budgets side by side with what a user would pick instead
 	@$(AIRFLOW)/python -m benchmarks
