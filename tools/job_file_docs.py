@@ -23,14 +23,16 @@ EXAMPLE = PAGE.parent.parent / "examples" / "job.yaml"
 
 _INTRO = """# The job file
 
-A job is a YAML or JSON file, a Python mapping, or the parameters of an operator: the same names everywhere. Unknown keys are errors that name the
-nearest known one. `stepset validate JOB.yaml` checks a file, `stepset schema` prints its JSON Schema for your editor.
+A job is a YAML or JSON file, a Python mapping, or the parameters of an operator: the same names everywhere.
+Unknown keys are errors that name the nearest known one. `stepset validate JOB.yaml` checks a file, `stepset schema`
+prints its JSON Schema for your editor.
 
 ```yaml
 {example}```
 
-Durations are whole seconds or text such as `90s`, `30m`, `12h`, `1d12h`. Quantities are Kubernetes' (`500m`, `4`, `16Gi`). In values of `env` and in `args`
-`$(NAME)` is replaced by the variable NAME, as Kubernetes does it, also in local runs.
+Durations are whole seconds or text such as `90s`, `30m`, `12h`, `1d12h`. Quantities are Kubernetes' (`500m`, `4`,
+`16Gi`). In values of `env` and in `args` `$(NAME)` is replaced by the variable NAME, as Kubernetes does it, also in
+local runs.
 """
 
 _MODELS: list[tuple[str, type[BaseModel]]] = [
@@ -77,8 +79,14 @@ def _default(name: str, field: FieldInfo) -> str:
         return f"`{value.kind}`" if isinstance(value, options.Torch) else ""
     if value is None or value in ([], {}):
         return ""
-    is_duration = isinstance(value, int) and any("duration" in getattr(m, "__qualname__", "") for m in _callables(field))
-    return f"`{format_duration(value)}`" if is_duration else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    is_duration = isinstance(value, int) and any(
+        "duration" in getattr(m, "__qualname__", "") for m in _callables(field)
+    )
+    return (
+        f"`{format_duration(value)}`"
+        if is_duration
+        else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    )
 
 
 def _callables(field: FieldInfo) -> list[object]:

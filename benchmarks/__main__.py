@@ -1,0 +1,25 @@
+"""`python -m benchmarks [GROUP ...]`: runs them and prints the table of docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+GROUPS = ("plans", "startup", "airflow_import", "local_run", "logs")
+
+
+def main(names: list[str]) -> int:
+    """Runs the named groups, or all. 2 when a name is not known."""
+    unknown = [name for name in names if name not in GROUPS]
+    if unknown:
+        sys.stderr.write(f"no such benchmark: {unknown[0]}; there are {', '.join(GROUPS)}\n")
+        return 2
+    print("| what | measured | budget | held |\n|---|---|---|---|")
+    for name in names or GROUPS:
+        for row in importlib.import_module(f"benchmarks.{name}").rows():
+            print(row.markdown(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,30 @@
+"""What it costs to import stepset, to ask for help, and to parse a DAG."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+from pathlib import Path
+
+from benchmarks.paired import Row, timed
+
+BIN = Path(sys.executable).parent
+
+
+def _cpu(*command: str, runs: int = 7) -> float:
+    return statistics.median(timed(command, dict(os.environ)).cpu for _ in range(runs))
+
+
+def rows() -> list[Row]:
+    """CPU seconds of fresh processes, with an empty one taken off for imports."""
+    python = str(BIN / "python")
+    empty = _cpu(python, "-c", "pass")
+    bare = _cpu(python, "-c", "import stepset") - empty
+    job = _cpu(python, "-c", "import stepset; stepset.TrainingJob") - empty
+    help_ = _cpu(str(BIN / "stepset"), "--help")
+    return [
+        Row("`import stepset`", f"{bare:.3f} s CPU", ""),
+        Row("`stepset.TrainingJob` (pydantic)", f"{job:.2f} s CPU", ""),
+        Row("`stepset --help`", f"{help_:.2f} s CPU", "<= 0.4 s CPU", help_ <= 0.4),
+    ]
