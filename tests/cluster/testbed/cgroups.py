@@ -29,7 +29,8 @@ def _hierarchies() -> list[Path]:
     if is_unified():
         return [ROOT]
     mounted = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
-    return sorted({Path(fields[1]) for fields in mounted if fields[2] == "cgroup"})
+    # A hybrid system mounts an empty v2 tree too, in which container runtimes make groups all the same.
+    return sorted({Path(fields[1]) for fields in mounted if fields[2] in ("cgroup", "cgroup2")})
 
 
 def _tracking() -> Path:

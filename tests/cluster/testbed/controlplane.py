@@ -35,7 +35,7 @@ def start_etcd() -> None:
     data = STATE / "etcd"
     data.mkdir(mode=0o700)
     peer = f"http://127.0.0.1:{ETCD_PEER_PORT}"
-    command = [
+    command: list[str | Path] = [
         binary("etcd", "etcd"), "--data-dir", data, "--unsafe-no-fsync", "--quota-backend-bytes=8589934592",
         f"--listen-client-urls={ETCD_URL}", f"--advertise-client-urls={ETCD_URL}",
         f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
@@ -47,7 +47,7 @@ def start_etcd() -> None:
 def start_api_server(choice: Choice) -> None:
     """Start the API server; `wait_api_ready` tells when it serves."""
     account = PKI / "service-account"
-    command = [
+    command: list[str | Path] = [
         binary(f"kubernetes-{choice.kubernetes}", "kube-apiserver"),
         f"--etcd-servers={ETCD_URL}",
         f"--bind-address={CONTROL_ADDRESS}", f"--advertise-address={CONTROL_ADDRESS}", f"--secure-port={API_PORT}",
@@ -90,7 +90,7 @@ def is_ready() -> bool:
 def start_controller_manager(choice: Choice) -> None:
     """Start the controller-manager, quick to notice a lost node and with limits that suit a thousand jobs."""
     own = pki.kubeconfig("kube-controller-manager")
-    command = [
+    command: list[str | Path] = [
         binary(f"kubernetes-{choice.kubernetes}", "kube-controller-manager"),
         f"--kubeconfig={own}", "--bind-address=127.0.0.1", "--leader-elect=false",
         f"--root-ca-file={PKI / 'ca.crt'}", f"--service-account-private-key-file={PKI / 'service-account.key'}",
@@ -105,7 +105,7 @@ def start_controller_manager(choice: Choice) -> None:
 def start_scheduler(choice: Choice) -> None:
     """Start the default scheduler."""
     own = pki.kubeconfig("kube-scheduler")
-    command = [
+    command: list[str | Path] = [
         binary(f"kubernetes-{choice.kubernetes}", "kube-scheduler"),
         f"--kubeconfig={own}", "--bind-address=127.0.0.1", "--leader-elect=false",
         "--kube-api-qps=1000", "--kube-api-burst=2000",
@@ -120,14 +120,18 @@ def start_dns() -> None:
     replaced is found again at once.
     """
     corefile = CONFIG / "Corefile"
+    # Two blocks, because CoreDNS asks `template` before `kubernetes` whatever their order here.
     corefile.write_text(
-        f""".:53 {{
+        f"""{CLUSTER_DOMAIN} in-addr.arpa {{
     bind {CONTROL_ADDRESS}
     errors
-    kubernetes {CLUSTER_DOMAIN} in-addr.arpa {{
+    kubernetes {{
         kubeconfig {KUBECONFIG}
         ttl 1
     }}
+}}
+. {{
+    bind {CONTROL_ADDRESS}
     template ANY ANY {{
         rcode NXDOMAIN
     }}

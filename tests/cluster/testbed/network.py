@@ -100,7 +100,8 @@ def _new_namespace(name: str) -> int:
     own = Path("/proc/self/ns/net").readlink()
 
     def entered() -> bool:
-        return Path(f"/proc/{pid}/comm").read_text().strip() == "sleep" and Path(f"/proc/{pid}/ns/net").readlink() != own
+        proc = Path(f"/proc/{pid}")
+        return (proc / "comm").read_text().strip() == "sleep" and (proc / "ns/net").readlink() != own
 
     process.wait(f"namespace {name}", entered, timeout=10, needs=[name])
     return pid

@@ -64,26 +64,27 @@ def start_containerd(node: Node) -> None:
     cni = {"cniVersion": "1.0.0", "name": f"pods-{node.name}", "plugins": plugins}
     (config / "cni" / "10-pods.conflist").write_text(json.dumps(cni))
     (config / "containerd.toml").write_text(_containerd_config(config / "cni"))
-    process.start(f"{node.name}-containerd", ["containerd", "--config", config / "containerd.toml"], network.holder(node))
+    command: list[str | Path] = ["containerd", "--config", config / "containerd.toml"]
+    process.start(f"{node.name}-containerd", command, network.holder(node))
 
 
-def load_images(node: Node, archives: tuple[Path, ...]) -> None:
+def load_images(node: Node, archive: Path) -> None:
     """Wait for containerd and give it the cluster's images."""
     daemon, inside = f"{node.name}-containerd", network.holder(node)
     socket = Path(f"/proc/{process.pid_of(inside)}/root{SOCKET}")
     process.wait(f"containerd of {node.name}", socket.exists, timeout=30, needs=[daemon])
-    for archive in archives:
-        process.run(["ctr", "-n", "k8s.io", "images", "import", "--no-unpack", archive], inside=inside)
+    process.run(["ctr", "-n", "k8s.io", "images", "import", archive], inside=inside)
 
 
 def start_kubelet(node: Node, choice: Choice) -> None:
     """Start the kubelet; also after `faults` killed it."""
     config = node.directory / "config" / "kubelet.json"
     config.write_text(json.dumps(_kubelet_config(node), indent=1))
-    command = [
+    command: list[str | Path] = [
         binary(f"kubernetes-{choice.kubernetes}", "kubelet"),
         "--config", config, "--kubeconfig", pki.kubeconfig(node.name),
-        "--hostname-override", node.name, "--node-ip", node.address, "--cert-dir", node.directory / "config" / "kubelet",
+        "--hostname-override", node.name, "--node-ip", node.address,
+        "--cert-dir", node.directory / "config" / "kubelet",
     ]  # fmt: skip
     process.start(f"{node.name}-kubelet", command, network.holder(node))
 

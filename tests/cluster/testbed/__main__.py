@@ -1,0 +1,62 @@
+"""Command line of the test cluster: `python3 -m tests.cluster.testbed up|down|status|env|build`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from . import build, faults, lifecycle, scale
+from .layout import KUBECONFIG, Choice, TestbedError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; errors are one line on stderr and exit code 1."""
+    parser = argparse.ArgumentParser(prog="testbed", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("up", help="bring the cluster up (choose with STEPSET_K8S, STEPSET_JOBSET, STEPSET_NODES)")
+    commands.add_parser("down", help="take it down and remove every trace but the binary cache")
+    commands.add_parser("status", help="list its processes; exit code 1 when one has stopped or none was started")
+    commands.add_parser("env", help='print what the shell needs: eval "$(... env)"')
+    commands.add_parser("build", help="only build the binaries")
+    kwok = commands.add_parser("kwok", help="add fake nodes that kwok runs pods on, for scale")
+    kwok.add_argument("--nodes", type=int, default=10)
+    fault = commands.add_parser("fault", help="break a node or mend it")
+    fault.add_argument("kind", choices=sorted(faults.FAULTS))
+    fault.add_argument("node", help="node-a, node-b, ...")
+    options = parser.parse_args(arguments)
+    try:
+        return _run(options)
+    except TestbedError as error:
+        print(f"testbed: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.command == "up":
+        choice = Choice.from_environment()
+        seconds = lifecycle.up(choice)
+        took = f"up in {seconds:.1f} s" if seconds else "already up"
+        print(f"Kubernetes {choice.kubernetes}, JobSet {choice.jobset}, {choice.nodes} nodes: {took}")
+        print(f"export KUBECONFIG={KUBECONFIG}")
+    elif options.command == "down":
+        lifecycle.down()
+    elif options.command == "status":
+        state = lifecycle.status()
+        for name, text in state.items():
+            print(f"{name:28} {text}")
+        return 0 if state and all(text.startswith("running") for text in state.values()) else 1
+    elif options.command == "env":
+        lifecycle.require_running()
+        print(f"export KUBECONFIG={KUBECONFIG}")
+    elif options.command == "build":
+        build.ensure([*Choice.from_environment().components, "kwok"])
+    elif options.command == "kwok":
+        scale.add_nodes(lifecycle.require_running(), options.nodes)
+    else:
+        choice = lifecycle.require_running()
+        faults.FAULTS[options.kind](choice, faults.node_named(choice, options.node))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

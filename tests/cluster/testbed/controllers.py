@@ -1,0 +1,181 @@
+"""JobSet, Kubeflow Trainer and Kueue as processes beside the control plane, their webhooks served from there.
+
+Called by `lifecycle.up`. The order matters: definitions first (the controllers watch them), then the controllers,
+then their webhook configurations, so that nothing is refused because its webhook is not listening yet.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from . import manifests, pki, process
+from .build import binary
+from .controlplane import kubectl
+from .layout import CONFIG, CONTROL_ADDRESS, KUBECONFIG, STATE, Choice
+from .network import CONTROL
+
+# controller-runtime's built-in place for certificates, below the temporary directory; Trainer knows no other.
+TEMPORARY = STATE / "controllers"
+CERTIFICATES = TEMPORARY / "k8s-webhook-server" / "serving-certs"
+
+
+@dataclass(frozen=True)
+class Controller:
+    """One controller: where it comes from, where it listens and what it is told.
+
+    Args:
+        component: the Go module of its binary and manifests.
+        program: name of the binary.
+        webhook_port: on the control plane's loopback; only the API server calls it.
+        health_port: on the bridge, so that the host can ask.
+        config: its configuration file, without the parts common to all.
+        webhooks: the webhooks to register; empty for all of them.
+    """
+
+    component: str
+    program: str
+    webhook_port: int
+    health_port: int
+    config: dict[str, Any]
+    webhooks: tuple[str, ...] = ()
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.webhook_port}"
+
+
+def selected(choice: Choice) -> tuple[Controller, ...]:
+    """The controllers of a cluster, in the order they start."""
+    jobset = Controller(
+        component=f"jobset-{choice.jobset}",
+        program="jobset",
+        webhook_port=9443,
+        health_port=8081,
+        config={
+            "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
+            "internalCertManagement": {"enable": False},
+            "clientConnection": {"qps": 500, "burst": 500},
+        },
+    )
+    trainer = Controller(
+        component="trainer",
+        program="trainer",
+        webhook_port=9444,
+        health_port=8082,
+        config={
+            "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+            "certManagement": {"enable": False},
+            "clientConnection": {"qps": 500, "burst": 500},
+            "statusServer": {"port": 10443},
+        },
+    )
+    kueue = Controller(
+        component="kueue",
+        program="kueue",
+        webhook_port=9445,
+        health_port=8083,
+        config={
+            "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+            "internalCertManagement": {"enable": False},
+            "clientConnection": {"qps": 500, "burst": 500},
+            "manageJobsWithoutQueueName": False,
+            # Visibility is an aggregated API server; nothing here needs it.
+            "featureGates": {"VisibilityOnDemand": False},
+            "integrations": {
+                "frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"],
+            },
+        },
+        # The rest (pods, deployments, other operators' jobs) must not depend on Kueue being up.
+        webhooks=(
+            "mjob.kb.io", "vjob.kb.io", "mjobset.kb.io", "vjobset.kb.io", "mtrainjob.kb.io", "vtrainjob.kb.io",
+            "mclusterqueue.kb.io", "vclusterqueue.kb.io", "vcohort.kb.io", "mresourceflavor.kb.io",
+            "vresourceflavor.kb.io", "mworkload.kb.io", "vworkload.kb.io",
+        ),
+    )  # fmt: skip
+    return (jobset, trainer, kueue) if choice.kueue else (jobset, trainer)
+
+
+def install(choice: Choice) -> None:
+    """Bring the controllers up, from definitions to webhooks to Trainer's runtimes.
+
+    Raises:
+        TestbedError: a controller died, is not ready in time, or the API server refused a manifest.
+    """
+    controllers, authority = selected(choice), pki.authority()
+    definitions = [
+        item
+        for controller in controllers
+        for item in manifests.served_at(manifests.load(controller.component, "crd"), controller.url, authority)
+    ]
+    kubectl(choice, "create", "-f", "-", text=manifests.bundle(definitions))
+    names = [f"crd/{item['metadata']['name']}" for item in definitions]
+    kubectl(choice, "wait", "--for=condition=Established", "--timeout=30s", *names)
+    CERTIFICATES.mkdir(parents=True)
+    for suffix in ("crt", "key"):
+        shutil.copy(pki.WEBHOOK_DIRECTORY / f"tls.{suffix}", CERTIFICATES)
+    if choice.kueue:
+        _give_kueue_its_certificates()
+    for controller in controllers:
+        start(controller)
+    for controller in controllers:
+        process.wait(f"{controller.program} to be ready", partial(is_ready, controller), 60, [controller.program])
+    hooks: list[manifests.Object] = []
+    for controller in controllers:
+        found = manifests.webhook_configurations(manifests.load(controller.component, "webhook"), controller.component)
+        found = manifests.only(found, controller.webhooks) if controller.webhooks else found
+        hooks += manifests.served_at(found, controller.url, authority)
+    kubectl(choice, "create", "-f", "-", text=manifests.bundle(hooks))
+    # Through Trainer's validating webhook, which proves that it answers.
+    kubectl(choice, "create", "-f", "-", text=manifests.bundle(manifests.load("trainer", "runtimes")))
+
+
+def start(controller: Controller) -> None:
+    """Start one controller's process."""
+    content = {
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": f"{CONTROL_ADDRESS}:{controller.health_port}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"port": controller.webhook_port, "host": "127.0.0.1"},
+        "leaderElection": {"leaderElect": False},
+        **controller.config,
+    }
+    if controller.program == "kueue":
+        # Kueue fills in /tmp/... by itself where the others leave it to the temporary directory.
+        content["webhook"]["certDir"] = str(CERTIFICATES)
+    path = CONFIG / f"{controller.program}.json"
+    path.write_text(json.dumps(content, indent=1))
+    program = binary(controller.component, controller.program)
+    environment = {"KUBECONFIG": str(KUBECONFIG), "TMPDIR": str(TEMPORARY)}
+    process.start(controller.program, [program, f"--config={path}"], inside=CONTROL, environment=environment)
+
+
+def is_ready(controller: Controller) -> bool:
+    """Whether the controller's /readyz answers 200: its webhook server listens by then."""
+    connection = http.client.HTTPConnection(CONTROL_ADDRESS, controller.health_port, timeout=2)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _give_kueue_its_certificates() -> None:
+    """Put a certificate where Kueue 0.16 insists on it, /etc/kueue/metrics/certs, without touching the host's /etc.
+
+    The path is fixed in its cmd/kueue/main.go; an overlay in the control plane's mount namespace provides it.
+    """
+    upper, work = STATE / "etc" / "upper", STATE / "etc" / "work"
+    script = f"""
+        mkdir -p {upper} {work}
+        mount -t overlay overlay -o lowerdir=/etc,upperdir={upper},workdir={work} /etc
+        mkdir -p /etc/kueue/metrics/certs
+        cp {CERTIFICATES}/tls.crt {CERTIFICATES}/tls.key /etc/kueue/metrics/certs/
+    """
+    process.run(["sh", "-ec", script], inside=CONTROL)

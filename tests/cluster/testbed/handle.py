@@ -1,0 +1,143 @@
+"""The cluster as the tests see it: the test cluster of this package, or any that KUBECONFIG names.
+
+Called by `tests/cluster/conftest.py`, and by whatever else wants to run something on the cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from . import lifecycle, pod
+from .build import binary
+from .layout import HOST_IMAGE, KUBECONFIG, STATE, Choice, TestbedError
+
+NO_CLUSTER = "no Kubernetes cluster: run `make cluster` (as root), or set KUBECONFIG and STEPSET_TEST_IMAGE"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that answers.
+
+    Args:
+        kubeconfig: value for KUBECONFIG; an administrator's on the test cluster.
+        program: path of kubectl.
+        image: image every test pod can run; it has Python with stepset's test dependencies.
+        python: the Python to call inside a pod.
+        choice: versions and nodes of the test cluster; None for a cluster of somebody else, which has no faults.
+    """
+
+    kubeconfig: str
+    program: str
+    image: str
+    python: str
+    choice: Choice | None
+
+    def kubectl(self, *arguments: str, text: str = "", timeout: float = 60.0) -> str:
+        """Run kubectl and return its output.
+
+        Raises:
+            TestbedError: it failed; its message follows.
+        """
+        environment = {**os.environ, "KUBECONFIG": self.kubeconfig}
+        # On the test cluster the discovery cache goes where `down` removes it.
+        words = [self.program, *(["--cache-dir", str(STATE / "kubectl")] if self.choice else []), *arguments]
+        done = subprocess.run(words, input=text, env=environment, capture_output=True, text=True, timeout=timeout)
+        if done.returncode:
+            raise TestbedError(f"kubectl {' '.join(arguments)[:100]}: {done.stderr.strip()}")
+        return done.stdout
+
+    def apply(self, manifest: dict[str, Any], namespace: str = "") -> None:
+        """Create one object."""
+        self.kubectl("create", *_in(namespace), "-f", "-", text=json.dumps(manifest))
+
+    def get(self, what: str, namespace: str = "", *options: str) -> dict[str, Any]:
+        """Read an object ("pod/x") or a list of them ("pods") as the API server has it."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", what, *_in(namespace), "-o", "json", *options))
+        return found
+
+    def logs(self, pod_name: str, namespace: str) -> str:
+        """Everything a pod's only container has written."""
+        return self.kubectl("logs", pod_name, *_in(namespace))
+
+    @contextmanager
+    def namespace(self, prefix: str = "test") -> Iterator[str]:
+        """A namespace of its own that takes pods at once, deleted afterwards without waiting for it."""
+        name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+        self.kubectl("create", "namespace", name)
+        try:
+            # Pods are refused until the controller-manager has made the account.
+            self.kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=30s")
+            yield name
+        finally:
+            self.kubectl("delete", "namespace", name, "--wait=false")
+
+    def pod_template(self, container: str = "node", mounts: Iterable[pod.Mount] = ()) -> dict[str, Any]:
+        """What must be merged over a pod to make it runnable here.
+
+        Args:
+            container: name of the container to patch.
+            mounts: further directories of this machine (test cluster only).
+        """
+        own = [*pod.host_programs(), *mounts] if self.choice else []
+        return pod.template(container, own)
+
+    def pod_spec(self, command: list[str], container: str = "node") -> dict[str, Any]:
+        """A pod spec that runs a command, for tests that need no more."""
+        own = pod.host_programs() if self.choice else []
+        return pod.runnable(container, command, self.image, own)
+
+    def wait(self, what: str, condition: Callable[[], bool], timeout: float = 60.0) -> None:
+        """Poll every 0.2 s until a condition holds.
+
+        Raises:
+            TestbedError: it did not within `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TestbedError(f"waited {timeout:.0f} s for {what} in vain")
+            time.sleep(0.2)
+
+
+def find() -> Cluster | None:
+    """The cluster to test with: what KUBECONFIG names, else the running test cluster, else None.
+
+    Raises:
+        TestbedError: KUBECONFIG names a cluster that cannot be used; being named, it is not silently skipped.
+    """
+    named = os.environ.get("KUBECONFIG", "")
+    if named and named != str(KUBECONFIG):
+        return _named(named)
+    choice = lifecycle.running()
+    if choice is None:
+        if named:
+            raise TestbedError(f"KUBECONFIG={named} names the test cluster, which is not up; run `make cluster`")
+        return None
+    program = binary(f"kubernetes-{choice.kubernetes}", "kubectl")
+    return Cluster(str(KUBECONFIG), str(program), HOST_IMAGE, sys.executable, choice)
+
+
+def _named(kubeconfig: str) -> Cluster:
+    image = os.environ.get("STEPSET_TEST_IMAGE", "")
+    if not image:
+        raise TestbedError("KUBECONFIG is set but STEPSET_TEST_IMAGE is not: name an image the cluster can run")
+    program = shutil.which("kubectl")
+    if program is None:
+        raise TestbedError("KUBECONFIG is set but there is no kubectl on PATH")
+    cluster = Cluster(kubeconfig, program, image, os.environ.get("STEPSET_TEST_PYTHON", "python3"), None)
+    cluster.kubectl("get", "--raw", "/readyz", timeout=20)
+    return cluster
+
+
+def _in(namespace: str) -> list[str]:
+    return ["-n", namespace] if namespace else []

@@ -1,0 +1,66 @@
+"""Rendered manifests, changed so that a controller outside the cluster serves their webhooks.
+
+Called by `controllers`. Pure apart from reading the cache: a list of objects in, a list of objects out.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Collection
+from typing import Any
+
+from .build import component_directory
+
+Object = dict[str, Any]
+
+
+def load(component: str, name: str) -> list[Object]:
+    """The objects of one rendered kustomize directory."""
+    objects: list[Object] = json.loads((component_directory(component) / "manifests" / f"{name}.json").read_text())
+    return objects
+
+
+def bundle(objects: list[Object]) -> str:
+    """Several objects as one document for kubectl."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+
+
+def served_at(objects: list[Object], url: str, ca_bundle: str) -> list[Object]:
+    """Point every webhook and conversion at a plain URL instead of a Service in the cluster.
+
+    Args:
+        objects: custom resource definitions and webhook configurations.
+        url: where the controller listens, without a path: https://127.0.0.1:9443.
+        ca_bundle: base64 of the PEM certificate that signed the controller's.
+    """
+    changed = copy.deepcopy(objects)
+    for item in changed:
+        clients = [webhook["clientConfig"] for webhook in item.get("webhooks", [])]
+        conversion = item.get("spec", {}).get("conversion", {}) if item["kind"] == "CustomResourceDefinition" else {}
+        if conversion.get("strategy") == "Webhook":
+            clients.append(conversion["webhook"]["clientConfig"])
+        for client in clients:
+            service = client.pop("service", {})
+            client.update(url=url + service.get("path", ""), caBundle=ca_bundle)
+    return changed
+
+
+def webhook_configurations(objects: list[Object], component: str) -> list[Object]:
+    """Only the webhook configurations, with the component in front of names that every kubebuilder project shares."""
+    kept = copy.deepcopy([item for item in objects if item["kind"].endswith("WebhookConfiguration")])
+    for item in kept:
+        if not item["metadata"]["name"].endswith("kubeflow.org"):
+            item["metadata"]["name"] = f"{component}-{item['metadata']['name']}"
+        item["metadata"].pop("namespace", None)
+    return kept
+
+
+def only(objects: list[Object], names: Collection[str]) -> list[Object]:
+    """Keep of each webhook configuration the named webhooks; a configuration that loses all of them is dropped."""
+    kept = []
+    for item in objects:
+        webhooks = [webhook for webhook in item["webhooks"] if webhook["name"] in names]
+        if webhooks:
+            kept.append({**item, "webhooks": webhooks})
+    return kept
