@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from testbed import handle
-from testbed.handle import Cluster
-from testbed.layout import Choice
+
+from tests.cluster.testbed import handle
+from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.layout import Choice
 
 
 @pytest.fixture(scope="session")

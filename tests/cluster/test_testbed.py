@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from testbed.handle import Cluster
-from testbed.layout import Choice, TestbedError
+
+from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.layout import Choice, TestbedError
 
 pytestmark = pytest.mark.cluster
 

@@ -1,0 +1,92 @@
+"""The faults the other cluster tests rely on do what they say, and are mended without a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.testbed import faults
+from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.layout import Choice, Node, TestbedError
+
+pytestmark = pytest.mark.cluster
+
+# A node is given up after 12 s without a heartbeat; the rest is for a busy machine.
+NODE_LOST = 60.0
+
+
+def readiness(cluster: Cluster, node: Node) -> str:
+    conditions = cluster.get(f"node/{node.name}")["status"]["conditions"]
+    return next(str(entry["status"]) for entry in conditions if entry["type"] == "Ready")
+
+
+def start_sleeper(cluster: Cluster, namespace: str, node: Node) -> None:
+    """Run a pod on one node that counts seconds until it is killed."""
+    script = "import itertools, time\nfor i in itertools.count():\n    print(i, flush=True)\n    time.sleep(1)"
+    spec = {**cluster.pod_spec([cluster.python, "-c", script]), "nodeSelector": {"kubernetes.io/hostname": node.name}}
+    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "sleeper"}, "spec": spec}, namespace)
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/sleeper", "-n", namespace, "--timeout=60s")
+
+
+@pytest.fixture
+def victim(cluster: Cluster, testbed_choice: Choice) -> Iterator[Node]:
+    """The last node, whole again and Ready afterwards whatever the test did."""
+    node = testbed_choice.worker_nodes[-1]
+    yield node
+    faults.join_network(testbed_choice, node)
+    faults.stop_kubelet(testbed_choice, node)
+    faults.start_kubelet(testbed_choice, node)
+    cluster.wait(f"{node.name} to be Ready again", lambda: readiness(cluster, node) == "True", NODE_LOST)
+
+
+def test_a_killed_kubelet_makes_its_node_unknown_while_its_containers_run_on(
+    cluster: Cluster, testbed_choice: Choice, namespace: str, victim: Node
+) -> None:
+    start_sleeper(cluster, namespace, victim)
+    faults.stop_kubelet(testbed_choice, victim)
+    cluster.wait(f"{victim.name} to be Unknown", lambda: readiness(cluster, victim) == "Unknown", NODE_LOST)
+    faults.start_kubelet(testbed_choice, victim)
+    cluster.wait(f"{victim.name} to be Ready", lambda: readiness(cluster, victim) == "True", NODE_LOST)
+    status = cluster.get("pod/sleeper", namespace)["status"]
+    assert status["containerStatuses"][0]["restartCount"] == 0
+    assert len(cluster.logs("sleeper", namespace).split()) > 12, "it counted on while nobody watched"
+
+
+def test_a_cut_network_makes_a_node_unknown_until_it_is_joined_again(
+    cluster: Cluster, testbed_choice: Choice, victim: Node
+) -> None:
+    faults.cut_network(testbed_choice, victim)
+    cluster.wait(f"{victim.name} to be Unknown", lambda: readiness(cluster, victim) == "Unknown", NODE_LOST)
+    faults.join_network(testbed_choice, victim)
+    cluster.wait(f"{victim.name} to be Ready", lambda: readiness(cluster, victim) == "True", NODE_LOST)
+
+
+def test_a_power_cut_ends_the_nodes_containers(
+    cluster: Cluster, testbed_choice: Choice, namespace: str, victim: Node
+) -> None:
+    start_sleeper(cluster, namespace, victim)
+    faults.power_off(testbed_choice, victim)
+    cluster.wait(f"{victim.name} to be Unknown", lambda: readiness(cluster, victim) == "Unknown", NODE_LOST)
+    faults.start_kubelet(testbed_choice, victim)
+    cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Failed", "pod/sleeper", "-n", namespace, "--timeout=60s")
+
+
+def test_counted_gpus_are_given_out_and_no_more_than_there_are(
+    cluster: Cluster, testbed_choice: Choice, namespace: str
+) -> None:
+    node = testbed_choice.worker_nodes[0]
+    faults.set_gpus(testbed_choice, node, 2, "example.com/gpu")
+    for name, count in (("fits", 2), ("waits", 1)):
+        spec = cluster.pod_spec(["sleep", "30"])
+        spec["containers"][0]["resources"] = {"limits": {"example.com/gpu": count}}
+        cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}, namespace)
+        reason = "PodScheduled" if name == "fits" else "PodScheduled=false"
+        cluster.kubectl("wait", f"--for=condition={reason}", f"pod/{name}", "-n", namespace, "--timeout=30s")
+    conditions = cluster.get("pod/waits", namespace)["status"]["conditions"]
+    assert "Insufficient example.com/gpu" in conditions[0]["message"]
+
+
+def test_a_node_that_is_not_there_is_named_with_those_that_are(testbed_choice: Choice) -> None:
+    with pytest.raises(TestbedError, match="no node 'node-z'; there are node-a"):
+        faults.node_named(testbed_choice, "node-z")
