@@ -211,3 +211,38 @@ class TestKueue:
         )
         assert cluster.get("jobset/second", namespace)["spec"]["suspend"] is True
         cluster.kubectl("wait", "--for=condition=Completed", "jobset/second", "-n", namespace, "--timeout=90s")
+
+    def test_fields_newer_than_kueues_own_jobset_types_survive_its_webhook_and_its_admission(
+        self, cluster: Cluster, namespace: str, queue: str
+    ) -> None:
+        claim = {
+            "metadata": {"name": "data"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+        }
+        spec = cluster.pod_spec(["true"])
+        spec["containers"][0].setdefault("volumeMounts", []).append({"name": "data", "mountPath": "/data"})
+        manifest = jobset("kept", spec, pods=1, labels={"kueue.x-k8s.io/queue-name": queue})
+        # Kueue 0.16 is built with JobSet 0.10's types, which do not know this field.
+        manifest["spec"]["volumeClaimPolicies"] = [{"templates": [claim]}]
+        cluster.apply(manifest, namespace)
+        cluster.kubectl("wait", "--for=jsonpath={.spec.suspend}=false", "jobset/kept", "-n", namespace, "--timeout=30s")
+        policies = cluster.get("jobset/kept", namespace)["spec"]["volumeClaimPolicies"]
+        assert [template["metadata"]["name"] for template in policies[0]["templates"]] == ["data"]
+
+    def test_a_trainjob_in_a_queue_is_admitted_as_one_workload(
+        self, cluster: Cluster, namespace: str, queue: str
+    ) -> None:
+        trainjob = {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainJob",
+            "metadata": {"name": "queued", "labels": {"kueue.x-k8s.io/queue-name": queue}},
+            "spec": {
+                "runtimeRef": {"name": "torch-distributed"},
+                "trainer": {"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": "1"}}},
+            },
+        }
+        cluster.apply(trainjob, namespace)
+        cluster.wait("its workload", lambda: bool(cluster.get("workloads", namespace)["items"]), 30)
+        workload = cluster.get("workloads", namespace)["items"][0]
+        assert [(pods["name"], pods["count"]) for pods in workload["spec"]["podSets"]] == [("node", 2)]
+        assert cluster.get("trainjob/queued", namespace)["spec"]["suspend"] is True, "two cpus are asked, one is there"
