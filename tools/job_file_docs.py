@@ -105,7 +105,7 @@ def _type_name(kind: object) -> str:
         names = [getattr(getattr(m, "func", None), "__qualname__", "") for m in args[1:]]
         if "parse_duration" in names:
             return "duration"
-        return "quantity" if "_quantity" in names else _type_name(args[0])
+        return "quantity" if "read_quantity" in names else _type_name(args[0])
     if origin is typing.Literal:
         return ", ".join(f"`{a}`" for a in args)
     if origin is list:

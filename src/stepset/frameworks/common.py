@@ -6,7 +6,7 @@ import posixpath
 
 from stepset.errors import BadInputError
 from stepset.plan.code import FUNCTION_FILE, script_in_code
-from stepset.plan.env import job_entries, merge_env
+from stepset.plan.env import ALWAYS_RESERVED, job_entries, merge_env
 from stepset.plan.model import (
     NODE,
     AgentSettings,
@@ -21,7 +21,8 @@ from stepset.plan.model import (
 )
 from stepset.plan.values import Attempt, CodePath, NodeRank, PodHost, ResultFile, RunName, Text, text, texts
 from stepset.spec.job import TrainingJob
-from stepset.spec.resources import Resources, accelerator, cpu_count, merge_resources
+from stepset.spec.resources import accelerator, cpu_count
+from stepset.spec.template import node_env_names
 
 MASTER = "master"
 _PYTHON_PROGRAMS = ("python", "torchrun", "deepspeed", "tune", "accelerate", "mpirun", "mpiexec", "mlx")
@@ -35,16 +36,6 @@ def program(job: TrainingJob) -> tuple[Text, ...]:
     return (text("python3"), text(CodePath(path)))
 
 
-def node_resources(job: TrainingJob) -> Resources:
-    """What a pod of the world asks for: `resources_per_node` with the pod template's container merged over it."""
-    spec = job.pod_template.get("spec", job.pod_template)
-    containers = spec.get("containers") if isinstance(spec, dict) else None
-    for container in containers if isinstance(containers, list) else []:
-        if isinstance(container, dict) and container.get("name") == NODE:
-            return merge_resources(job.resources_per_node, container.get("resources") or {})
-    return job.resources_per_node
-
-
 def count_processes(job: TrainingJob, without_accelerator: int | None = None) -> int:
     """How many processes a node runs, as a number.
 
@@ -54,7 +45,7 @@ def count_processes(job: TrainingJob, without_accelerator: int | None = None) ->
     Raises:
         BadInputError: `gpu` without an accelerator among the resources.
     """
-    resources = node_resources(job)
+    resources = job.node_resources()
     _, devices = accelerator(resources)
     procs = job.procs_per_node
     if isinstance(procs, int):
@@ -147,12 +138,9 @@ def node_group(
         BadInputError: a reserved variable, or several processes with nobody to start them.
     """
     agent = uses_agent(job)
-    if not agent and (processes > 1 or any(isinstance(e.value, Text) and _only_agent(e) for e in env)):
-        raise BadInputError(
-            f"agent: {processes} processes per node need stepset's agent to start them; leave agent out,"
-            " or set procs_per_node: 1"
-        )
-    merged = merge_env((*identity_env(job, agent), *env), job.env, reserved, job.framework.kind)
+    if not agent:
+        _check_does_without_agent(job, env, processes)
+    merged = group_env(job, (*identity_env(job, agent), *env), reserved)
     settings = AgentSettings(
         wait_for=(NODE,) if job.num_nodes > 1 else (),
         peer_timeout=job.network.peer_timeout,
@@ -168,7 +156,7 @@ def node_group(
         command=command,
         args=texts(job.args),
         env=merged,
-        resources=node_resources(job),
+        resources=job.node_resources(),
         image=job.image,
         ports=ports,
         start_after=before_world(job),
@@ -176,8 +164,41 @@ def node_group(
     )
 
 
-def _only_agent(entry: EnvEntry) -> bool:
-    return isinstance(entry.value, Text) and entry.value.known_in_pod and entry.pod_value is None
+def group_env(job: TrainingJob, ours: tuple[EnvEntry, ...], reserved: tuple[str, ...] = ()) -> tuple[EnvEntry, ...]:
+    """stepset's variables, then the job's.
+
+    Raises:
+        BadInputError: the job, or its pod template behind the job's back, takes a reserved name.
+    """
+    names = {*(entry.name for entry in ours), *reserved, *ALWAYS_RESERVED}
+    if hidden := sorted(names.intersection(node_env_names(job.pod_template))):
+        raise BadInputError(
+            *(
+                f"pod_template.containers.{NODE}.env: {name} is reserved, because {job.framework.kind} jobs get it from"
+                f" stepset; leave it out, or take it with env: {{{name}: {{value: ..., override: true}}}}"
+                for name in hidden
+            )
+        )
+    return merge_env(ours, job.env, reserved, job.framework.kind)
+
+
+def _check_does_without_agent(job: TrainingJob, env: tuple[EnvEntry, ...], processes: int) -> None:
+    """Refuses what only the agent can do."""
+    program = job.command[0] if job.command else "the command"
+    remedy = (
+        "leave agent out"
+        if job.agent is False
+        else f"set agent: true if the image of {program!r} has python3, which cannot be told from here"
+    )
+    if processes > 1:
+        raise BadInputError(
+            f"agent: only stepset's agent can start {processes} processes per node; {remedy}, or set procs_per_node: 1"
+        )
+    for entry in env:
+        if isinstance(entry.value, Text) and entry.value.known_in_pod and entry.pod_value is None:
+            raise BadInputError(
+                f"agent: only stepset's agent can set {entry.name}, which differs between pods; {remedy}"
+            )
 
 
 def single_group_plan(

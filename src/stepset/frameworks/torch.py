@@ -12,7 +12,6 @@ from stepset.frameworks.common import (
     count_processes,
     master_host,
     node_group,
-    node_resources,
     program,
     single_group_plan,
 )
@@ -50,6 +49,11 @@ def torchrun_plan(
         both_layers: also set the variables a worker would read, for scripts of the Training-operator's time.
         launcher_layer: set PET_*.
     """
+    if not launcher_layer and job.command is None:
+        raise BadInputError(
+            "framework.env_layer: 'worker' leaves torchrun without the other nodes' addresses, so that every node would"
+            " train by itself; leave env_layer out, or set launcher: none"
+        )
     nproc, known = nproc_per_node(job)
     env: tuple[EnvEntry, ...] = ()
     if launcher_layer:
@@ -60,7 +64,7 @@ def torchrun_plan(
                 "framework.env_layer: the worker layer counts processes, and their number is not known beforehand;"
                 " give procs_per_node as a number, without elastic"
             )
-        env = (*env, *worker_env(job, known, first_only=True))
+        env = (*env, *worker_env(job, known, beside_torchrun=True))
     if job.command is not None:
         command, wrap = texts(job.command), None
     else:
@@ -80,7 +84,7 @@ def nproc_per_node(job: TrainingJob) -> tuple[str, int | None]:
     On GPUs torchrun counts devices itself ("auto"), as the reference has it. It cannot count MIG slices, TPUs and the
     like, so there the number is given.
     """
-    name, devices = accelerator(node_resources(job))
+    name, devices = accelerator(job.node_resources())
     procs = job.procs_per_node
     if isinstance(procs, int):
         return str(procs), procs
@@ -111,7 +115,7 @@ def _elastic_env(job: TrainingJob, elastic: Elastic, nproc: str) -> tuple[EnvEnt
     low, high = elastic.bounds(job.num_nodes)
     # Without is_host torchrun guesses the host by resolving its own name, and fails where DNS is late
     # (torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py, _matches_machine_hostname).
-    conf = "".join(f",{key}={value}" for key, value in elastic.rdzv_conf.items() if key != "is_host")
+    conf = "".join(f",{key}={value}" for key, value in elastic.rdzv_conf.items())
     return (
         EnvEntry("PET_NNODES", text(f"{low}:{high}"), rule + "min_nodes:max_nodes"),
         EnvEntry("PET_NPROC_PER_NODE", text(nproc), rule + _nproc_rule(job)),
@@ -128,22 +132,25 @@ def _elastic_env(job: TrainingJob, elastic: Elastic, nproc: str) -> tuple[EnvEnt
     )
 
 
-def worker_env(job: TrainingJob, procs: int, *, first_only: bool = False) -> tuple[EnvEntry, ...]:
+def worker_env(job: TrainingJob, procs: int, *, beside_torchrun: bool = False) -> tuple[EnvEntry, ...]:
     """MASTER_ADDR, RANK and their like, counting processes.
 
     Args:
         procs: processes per node.
-        first_only: the pod's own command reads them, not each rank: RANK is that of the pod's first process.
+        beside_torchrun: the pod's own command reads them, not each rank: no LOCAL_*, and RANK only where the pod is
+            one process, because else it would be some other number than the rank torchrun gives.
     """
-    rule = "worker layer, no launcher sets it: " if not first_only else "worker layer beside torchrun's: "
-    rank = text(NodeRank()) if procs == 1 else text(ProcessRank())
+    rule = "worker layer beside torchrun's: " if beside_torchrun else "worker layer, no launcher sets it: "
     entries = [
         EnvEntry("MASTER_ADDR", text(master_host()), rule + "node 0"),
         EnvEntry("MASTER_PORT", text(PortNumber(MASTER)), rule + "network.port"),
         EnvEntry("WORLD_SIZE", text(job.num_nodes * procs), rule + "num_nodes x processes per node"),
-        EnvEntry("RANK", rank, rule + ("first process of the pod" if first_only else "rank of the process")),
     ]
-    if not first_only:
+    if procs == 1:
+        entries.append(EnvEntry("RANK", text(NodeRank()), rule + "one process a pod: index of the pod"))
+    elif not beside_torchrun:
+        entries.append(EnvEntry("RANK", text(ProcessRank()), rule + "rank of the process"))
+    if not beside_torchrun:
         local: Text = text(0) if procs == 1 else text(LocalRank())
         entries += [
             EnvEntry("LOCAL_RANK", local, rule + "index within the pod"),
@@ -165,7 +172,7 @@ def _without_launcher(job: TrainingJob, options: Torch) -> LaunchPlan:
 def _nproc_rule(job: TrainingJob) -> str:
     if isinstance(job.procs_per_node, int):
         return "procs_per_node"
-    name, devices = accelerator(node_resources(job))
+    name, devices = accelerator(job.node_resources())
     if job.procs_per_node == "cpu" or not devices:
-        return f"{cpu_count(node_resources(job))} CPUs, rounded up"
+        return f"{cpu_count(job.node_resources())} CPUs, rounded up"
     return f"{devices} x {name}"

@@ -7,8 +7,8 @@ from typing import Literal
 
 from stepset.plan.values import Text, Value
 from stepset.spec.resources import Resources
+from stepset.spec.template import NODE as NODE  # pods of the world are called as their container is
 
-NODE = "node"
 LAUNCHER = "launcher"
 
 

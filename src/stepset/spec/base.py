@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint such as `; did you mean 'num_nodes'?`, or the list of what is known."""
+    """A hint such as `did you mean 'num_nodes'?`, or the list of what is known."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(names)}"
+
+
+def refused(*problems: tuple[tuple[str | int, ...], str]) -> ValidationError:
+    """An error to raise from a validator that found several things wrong, each at its own place.
+
+    Args:
+        problems: (place below the validated value, what is wrong and what to do).
+    """
+    details = [
+        InitErrorDetails(type=PydanticCustomError("refused", "{text}", {"text": text}), loc=place, input=None)
+        for place, text in problems
+    ]
+    return ValidationError.from_exception_data("job", details)
 
 
 class JobModel(BaseModel):
@@ -25,12 +38,30 @@ class JobModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            for key in data:
-                if key not in cls.model_fields:
-                    raise PydanticCustomError(
-                        "unknown_key",
-                        "unknown key '{key}'; {hint}",
-                        {"key": str(key), "hint": nearest(str(key), cls.model_fields)},
-                    )
+        known = cls.model_fields
+        if isinstance(data, dict) and (unknown := [str(key) for key in data if key not in known]):
+            raise refused(*(((), f"unknown key {key!r}; {nearest(key, known)}") for key in unknown))
         return data
+
+
+def _not_a_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        # Python counts True as 1, and YAML reads `yes` as True.
+        raise ValueError(f"{value} is not a whole number; give one such as 2")
+    return value
+
+
+def _words(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError(f"{value!r} is one text; give a list, such as [{value!r}]")
+    if isinstance(value, (list, tuple)):
+        # YAML reads an unquoted 3 as a number; an argument is always text.
+        return [str(v) if isinstance(v, (int, float)) and not isinstance(v, bool) else v for v in value]
+    return value
+
+
+AbsolutePath = Annotated[str, Field(pattern=r"^/")]
+Whole = Annotated[int, BeforeValidator(_not_a_truth_value)]
+"""A whole number; `yes` and `true` are none."""
+TextList = Annotated[list[str], BeforeValidator(_words)]
+"""Words of a command; bare numbers are taken as text."""

@@ -42,18 +42,21 @@ class EnvField(JobModel):
 EnvVar = EnvText | EnvSecret | EnvField
 
 
-def _as_mapping(value: Any) -> Any:
+def _text_of(value: Any) -> Any:
+    """What a bare YAML value stands for in an environment; anything else as it is."""
     if isinstance(value, bool):
-        return EnvText(value=str(value).lower())
-    if isinstance(value, (str, int, float)):
-        return EnvText(value=str(value))
+        return str(value).lower()
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+def _as_mapping(value: Any) -> Any:
+    if isinstance(value, (str, bool, int, float)):
+        return EnvText(value=_text_of(value))
     if isinstance(value, dict):
         for key, model in (("secret", EnvSecret), ("field", EnvField)):
             if key in value:
                 return model.model_validate(value)
-        if isinstance(value.get("value"), (int, float)) and not isinstance(value.get("value"), bool):
-            value = {**value, "value": str(value["value"])}
-        return EnvText.model_validate(value)
+        return EnvText.model_validate({**value, "value": _text_of(value["value"])} if "value" in value else value)
     if isinstance(value, (EnvText, EnvSecret, EnvField)):
         return value
     raise ValueError(f"{value!r} is not a value; write text, {{secret: NAME, key: KEY}} or {{field: PATH}}")
@@ -61,7 +64,7 @@ def _as_mapping(value: Any) -> Any:
 
 def _check_env(env: dict[str, EnvVar]) -> dict[str, EnvVar]:
     for name, var in env.items():
-        if not _NAME.match(name):
+        if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a variable name; use letters, digits, '_', '-' and '.'")
         if name.startswith("PET_") and isinstance(var, EnvText) and not var.value:
             # torchrun reads an empty PET_ value as a value and dies of it (torch 2.13, argparse_util.py).

@@ -5,43 +5,36 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
 
-from stepset.spec.base import JobModel, nearest
+from stepset.spec.base import AbsolutePath, JobModel, TextList, Whole, nearest, refused
 from stepset.spec.environ import Env
 from stepset.spec.names import jobset_name_budget, slug
 from stepset.spec.options import KINDS, MLX, MPI, DeepSpeed, Framework, Torch
-from stepset.spec.parts import AbsolutePath, Label, Network, Restart, Role, Scheduling, Storage
+from stepset.spec.parts import Label, Network, Restart, Role, Scheduling, Storage
 from stepset.spec.quantity import Duration
-from stepset.spec.resources import Resources
+from stepset.spec.resources import Resources, merge_resources
+from stepset.spec.template import NODE, container_resources
 
 ENTRIES = ("script", "module", "command", "function")
 
 
 def _framework_mapping(value: Any) -> Any:
-    kind = value.get("kind") if isinstance(value, dict) else value
-    if isinstance(kind, str) and kind not in KINDS:
-        raise PydanticCustomError(
-            "unknown_framework", "unknown framework '{kind}'; {hint}", {"kind": kind, "hint": nearest(kind, KINDS)}
-        )
+    if not isinstance(value, (str, dict)):
+        return value
+    if isinstance(value, dict) and "kind" not in value:
+        raise refused((("kind",), f"is missing; it must be one of {', '.join(KINDS)}"))
+    kind = value if isinstance(value, str) else value["kind"]
+    if kind not in KINDS:
+        raise ValueError(f"unknown framework {kind!r}; {nearest(str(kind), KINDS)}")
     return {"kind": value} if isinstance(value, str) else value
-
-
-def _text_list(value: Any) -> Any:
-    if isinstance(value, str):
-        raise ValueError(f"{value!r} is one text; give a list, such as [{value!r}]")
-    if isinstance(value, (list, tuple)):
-        # YAML reads an unquoted 3 as a number; an argument is always text.
-        return [str(v) if isinstance(v, (int, float)) and not isinstance(v, bool) else v for v in value]
-    return value
 
 
 def _procs_per_node(value: Any) -> Any:
     if value in ("auto", "cpu", "gpu"):
         return value
     text = str(value)
-    if isinstance(value, bool) or not text.isdigit() or int(text) < 1:
+    if isinstance(value, bool) or not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise ValueError(f"{value!r} is not known; use auto, cpu, gpu, or a whole number of 1 or more")
     return int(text)
 
@@ -59,7 +52,13 @@ ProcsPerNode = Annotated[
     WithJsonSchema({"anyOf": [{"enum": ["auto", "cpu", "gpu"]}, {"type": "integer", "minimum": 1}]}),
 ]
 AgentChoice = Annotated[Any, BeforeValidator(_agent_choice), WithJsonSchema({"enum": ["auto", True, False]})]
-TextList = Annotated[list[str], BeforeValidator(_text_list)]
+
+
+def _room_for_name(roles: Any) -> int:
+    """The most characters a derived name may have: 40, or fewer where a long role's pods need them."""
+    names = [role.get("name") if isinstance(role, dict) else getattr(role, "name", "") for role in roles or ()]
+    room = jobset_name_budget([("launcher", 1), *((str(name), 1000) for name in names)])
+    return min(40, max(1, room))
 
 
 class TrainingJob(JobModel):
@@ -73,7 +72,7 @@ class TrainingJob(JobModel):
     """DNS-1035 label; default: made from script, module or command."""
     framework: Annotated[Framework, BeforeValidator(_framework_mapping)] = Torch()
     """How the ranks are started and find each other: a kind, or a mapping with its options; default: torch."""
-    num_nodes: int = Field(default=1, ge=1)
+    num_nodes: Whole = Field(default=1, ge=1)
     """Pods that join the training world."""
     procs_per_node: ProcsPerNode = "auto"
     """Processes a node runs: a number, or counted from resources_per_node."""
@@ -129,7 +128,7 @@ class TrainingJob(JobModel):
             or (isinstance(command, list) and command and PurePosixPath(str(command[0])).name)
             or "train"
         )
-        return {**data, "name": slug(str(source))}
+        return {**data, "name": slug(str(source), _room_for_name(data.get("roles")))}
 
     @model_validator(mode="after")
     def _exactly_one_entry(self) -> TrainingJob:
@@ -163,14 +162,36 @@ class TrainingJob(JobModel):
         return self
 
     @model_validator(mode="after")
+    def _template_resources_can_be_read(self) -> TrainingJob:
+        place = ("pod_template", "containers", NODE, "resources")
+        try:
+            self.node_resources()
+        except ValidationError as error:
+            raise refused(*((place + d["loc"], d["msg"]) for d in error.errors(include_url=False))) from error
+        except ValueError as error:
+            raise refused((place, str(error))) from error
+        return self
+
+    @model_validator(mode="after")
     def _name_within_budget(self) -> TrainingJob:
         budget = jobset_name_budget(self._group_sizes())
+        if budget < 1:
+            longest = max(self._group_sizes(), key=lambda size: len(size[0]))[0]
+            raise ValueError(
+                f"roles: {longest!r} has {len(longest)} characters, which leaves none of Kubernetes' 63-character pod"
+                " names for the job; shorten it"
+            )
         if len(self.name) > budget:
             raise ValueError(
                 f"name: {self.name!r} has {len(self.name)} characters; with these pod groups at most {budget} fit into"
                 " Kubernetes' 63-character pod names; shorten it"
             )
         return self
+
+    def node_resources(self) -> Resources:
+        """What a pod of the world asks for: `resources_per_node` with the pod template's container merged over it."""
+        over = container_resources(self.pod_template)
+        return merge_resources(self.resources_per_node, over) if over else self.resources_per_node
 
     @property
     def needs_launcher(self) -> bool:

@@ -2,55 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from stepset.errors import BadInputError
 from stepset.spec.job import TrainingJob
+from stepset.spec.options import KINDS
+from stepset.spec.yamlfile import read_mapping
 
 # pydantic's error type -> what is wrong and what to do, in our words; {input} is the value.
+_NO_NUMBER = "{input} is not a whole number; give one such as 2"
+_NO_SWITCH = "{input} is neither true nor false; write one of them"
+_NO_MAPPING = "{input} is not a mapping; write {{key: value}}"
+_EMPTY = "is empty; give a value or leave it out"
 _WORDS = {
     "missing": "is missing; it must be given",
     "greater_than_equal": "{input} is too small; give {ge} or more",
     "less_than_equal": "{input} is too large; give {le} or less",
-    "int_parsing": "{input!r} is not a whole number",
-    "int_type": "{input!r} is not a whole number",
-    "int_from_float": "{input!r} is not a whole number",
-    "string_type": "{input!r} is not text; quote it",
-    "bool_parsing": "{input!r} is neither true nor false",
-    "bool_type": "{input!r} is neither true nor false",
-    "list_type": "{input!r} is not a list; write [..]",
-    "dict_type": "{input!r} is not a mapping; write {{key: value}}",
-    "model_type": "{input!r} is not a mapping; write {{key: value}}",
-    "model_attributes_type": "{input!r} is not a mapping; write {{key: value}}",
-    "literal_error": "{input!r} is not known; use {expected}",
-    "string_too_short": "is empty; give a value or leave it out",
-    "too_short": "is empty; give a value or leave it out",
-    "string_pattern_mismatch": "{input!r} is not an absolute path; start it with '/'",
+    "int_parsing": _NO_NUMBER,
+    "int_parsing_size": _NO_NUMBER,
+    "int_type": _NO_NUMBER,
+    "int_from_float": _NO_NUMBER,
+    "finite_number": _NO_NUMBER,
+    "string_type": "{input} is not text; quote it",
+    "bool_parsing": _NO_SWITCH,
+    "bool_type": _NO_SWITCH,
+    "list_type": "{input} is not a list; write [..]",
+    "dict_type": _NO_MAPPING,
+    "model_type": _NO_MAPPING,
+    "model_attributes_type": _NO_MAPPING,
+    "literal_error": "{input} is not known; use {expected}",
+    "string_too_short": _EMPTY,
+    "too_short": _EMPTY,
+    "string_pattern_mismatch": "{input} is not an absolute path; start it with '/'",
 }
-# Names of union members that pydantic puts into an error's place; they are not the user's words.
-_UNION_TAGS = ("function-", "constrained-", "literal[", "nullable[", "lax-or-strict", "json-or-python")
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # chosen at run time
-    """Safe YAML in which a key given twice is an error instead of a silent last-one-wins."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Hashable] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen and key != "<<":
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
-        return mapping
+_UNION_TAGS = ("EnvText", "EnvSecret", "EnvField")
+"""Names of union members that pydantic puts into an error's place; they are not the user's words."""
 
 
 def parse_job(data: Mapping[str, Any], where: str = "") -> TrainingJob:
@@ -95,24 +86,7 @@ def read_job_file(path: str | Path) -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
         raise BadInputError(f"cannot be read: {reason}", where=str(path)) from error
-    return _mapping_of(text, str(path))
-
-
-def _mapping_of(text: str, where: str) -> Mapping[str, Any]:
-    try:
-        data = yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise BadInputError(f"{place}not readable as YAML: {error.problem}", where=where) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadInputError(f"not readable as YAML: {' '.join(str(error).split())}", where=where) from error
-    if not isinstance(data, Mapping):
-        found = "nothing" if data is None else f"a {type(data).__name__}"
-        raise BadInputError(f"holds {found}; a job file is a mapping of fields such as 'script: train.py'", where=where)
-    if bad := [k for k in data if not isinstance(k, str)]:
-        raise BadInputError(f"the key {bad[0]!r} is not text; quote it", where=where)
-    return data
+    return read_mapping(text, str(path))
 
 
 def problems(error: ValidationError) -> list[str]:
@@ -123,9 +97,9 @@ def problems(error: ValidationError) -> list[str]:
 
 def _line(detail: ErrorDetails) -> str:
     loc = detail["loc"]
-    if loc[:1] == ("framework",):  # the discriminator's tag stands second and is not a field
+    if loc[:1] == ("framework",) and loc[1:2] and loc[1] in KINDS:  # the union's tag, which is not a field
         loc = (*loc[:1], *loc[2:])
-    place = ".".join(str(part) for part in loc if not _is_union_tag(part))
+    place = ".".join(str(part) for part in loc if part not in _UNION_TAGS and part != "[key]")
     words = _WORDS.get(detail["type"])
     if words:
         text = words.format(input=_short(detail["input"]), **detail.get("ctx", {}))
@@ -134,12 +108,6 @@ def _line(detail: ErrorDetails) -> str:
     return f"{place}: {text}" if place else text
 
 
-def _is_union_tag(part: int | str) -> bool:
-    if isinstance(part, int):
-        return False
-    return part in ("EnvText", "EnvSecret", "EnvField", "[key]") or part.startswith(_UNION_TAGS)
-
-
-def _short(value: Any) -> Any:
+def _short(value: Any) -> str:
     text = repr(value)
-    return value if len(text) <= 80 else f"{text[:77]}..."
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -12,7 +12,7 @@ _POD_SUFFIX = 6  # "-" and the five characters Kubernetes appends to a pod's nam
 
 def check_dns_1035(name: str) -> None:
     """Raises ValueError unless `name` is a DNS-1035 label (RFC 1035; what JobSet and Services demand)."""
-    if not DNS_1035.match(name):
+    if not DNS_1035.fullmatch(name):
         raise ValueError(
             f"{name!r} is not a DNS-1035 label; use lower-case letters, digits and '-', starting with a letter"
             f" (for example {slug(name)!r})"

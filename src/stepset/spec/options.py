@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from stepset.spec.base import JobModel
+from stepset.spec.base import AbsolutePath, JobModel, Whole
+
+
+def _rendezvous_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+def _one_setting_each(conf: dict[str, str]) -> dict[str, str]:
+    """Refuses what would read as something else once joined as `key=value,key=value`.
+
+    Source: torch 2.15 torch/distributed/elastic/rendezvous/utils.py, _parse_rendezvous_config.
+    """
+    if "is_host" in conf:
+        raise ValueError("is_host is set by stepset, 1 on node 0 and 0 elsewhere; leave it out")
+    for key, value in conf.items():
+        if not key.strip() or set(key) & set(",="):
+            raise ValueError(f"{key!r} is not the name of a setting; write one such as read_timeout")
+        if not value.strip() or "," in value:
+            raise ValueError(f"{key}: {value!r} cannot be handed to torchrun; give one value, without a comma")
+    return conf
+
+
+RendezvousValue = Annotated[
+    str, BeforeValidator(_rendezvous_text), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
+]
 
 
 class Elastic(JobModel):
     """Torch training that goes on while nodes come and go."""
 
-    min_nodes: int | None = Field(default=None, ge=1)
+    min_nodes: Whole | None = Field(default=None, ge=1)
     """Training goes on as long as this many nodes are there; default: max_nodes."""
-    max_nodes: int | None = Field(default=None, ge=1)
+    max_nodes: Whole | None = Field(default=None, ge=1)
     """No more nodes than this ever join; default: min_nodes, or num_nodes when neither is given."""
-    max_restarts: int = Field(default=3, ge=0)
+    max_restarts: Whole = Field(default=3, ge=0)
     """How often torchrun restarts its workers after one of them failed (PET_MAX_RESTARTS)."""
     rdzv_id: str | None = Field(default=None, min_length=1)
     """Rendezvous id; default: the job's name."""
-    rdzv_conf: dict[str, str | int | float] = Field(default_factory=dict)
+    rdzv_conf: Annotated[dict[str, RendezvousValue], AfterValidator(_one_setting_each)] = Field(default_factory=dict)
     """Further rendezvous settings, such as read_timeout."""
 
     @model_validator(mode="after")
@@ -93,9 +119,9 @@ class MPI(JobModel):
     """Whose mpirun the image holds."""
     run_launcher_as_node: bool = False
     """The launcher pod is one of the num_nodes nodes."""
-    ssh_port: int = Field(default=2222, ge=1, le=65535)
+    ssh_port: Whole = Field(default=2222, ge=1, le=65535)
     """Port of the nodes' sshd."""
-    ssh_auth_mount_path: str = "/home/mpiuser/.ssh"
+    ssh_auth_mount_path: AbsolutePath = "/home/mpiuser/.ssh"
     """Where the ssh keys are mounted; the home of the image's user."""
 
 

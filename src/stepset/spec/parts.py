@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from stepset.spec.base import JobModel
+from stepset.spec.base import AbsolutePath, JobModel, TextList, Whole
 from stepset.spec.environ import Env
 from stepset.spec.names import check_dns_1035
 from stepset.spec.quantity import Duration
@@ -19,7 +19,6 @@ def _dns_1035(name: str) -> str:
 
 
 Label = Annotated[str, AfterValidator(_dns_1035)]
-AbsolutePath = Annotated[str, Field(pattern=r"^/")]
 
 
 class Storage(JobModel):
@@ -40,11 +39,11 @@ class Role(JobModel):
     name: Label
     before: bool = False
     """It completes before the nodes start (a download, a data set's preparation)."""
-    replicas: int = Field(default=1, ge=1)
+    replicas: Whole = Field(default=1, ge=1)
     image: str | None = None
     """Default: the job's image."""
-    command: list[str] = Field(default_factory=list)
-    args: list[str] = Field(default_factory=list)
+    command: TextList = Field(default_factory=list)
+    args: TextList = Field(default_factory=list)
     env: Env
     resources: Resources = Field(default_factory=Resources)
 
@@ -58,7 +57,7 @@ class Role(JobModel):
 class Restart(JobModel):
     """What happens after a failure."""
 
-    max_restarts: int = Field(default=0, ge=0)
+    max_restarts: Whole = Field(default=0, ge=0)
     """How often the whole gang is started again; a disruption (eviction, preemption, node loss) does not count."""
     user_errors: Literal["restart", "fail"] = "restart"
     """`fail` makes an error of the training code final, whatever max_restarts says."""
@@ -83,7 +82,7 @@ class Scheduling(JobModel):
     priority_class: str | None = Field(default=None, min_length=1)
     gang: Literal["none", "kueue", "coscheduling", "volcano"] | None = None
     """All pods or none; default: kueue with a queue_name, else none."""
-    min_member: int | None = Field(default=None, ge=1)
+    min_member: Whole | None = Field(default=None, ge=1)
     """Pods of the gang that must fit at once; default: all that start first."""
     node_selector: dict[str, str] = Field(default_factory=dict)
     tolerations: list[dict[str, Any]] = Field(default_factory=list)
@@ -94,7 +93,7 @@ class Scheduling(JobModel):
 class Network(JobModel):
     """How the ranks find each other."""
 
-    port: int = Field(default=29500, ge=1, le=65535)
+    port: Whole = Field(default=29500, ge=1, le=65535)
     """Rendezvous port on node 0; locally a free one is taken instead."""
     subdomain: Label | None = None
     """Name of the headless Service; default: the job's name."""

@@ -25,7 +25,9 @@ _DECIMAL = {
     "E": Decimal(10**18),
 }
 _QUANTITY = re.compile(r"^([+-]?[0-9]+\.?[0-9]*|[+-]?\.[0-9]+)([eE][+-]?[0-9]+|Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?$")
-_DURATION = re.compile(r"^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?$")
+_DURATION = re.compile(r"(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
+_SECONDS = re.compile(r"[0-9]+")
+_LARGEST = 2**63 - 1  # a Kubernetes quantity is held in 64 bits (k8s.io/apimachinery resource.Quantity)
 
 
 def parse_quantity(text: str) -> Decimal:
@@ -35,22 +37,26 @@ def parse_quantity(text: str) -> Decimal:
         text: such as `500m`, `4`, `16Gi`, `1e3`.
 
     Raises:
-        ValueError: not a quantity (k8s.io/apimachinery resource.Quantity's grammar).
+        ValueError: not a quantity (k8s.io/apimachinery resource.Quantity's grammar), or more than one can hold.
 
     >>> parse_quantity("500m"), parse_quantity("2Ki")
     (Decimal('0.500'), Decimal('2048'))
     """
-    match = _QUANTITY.match(text)
+    match = _QUANTITY.fullmatch(text)
     if not match:
         raise ValueError(f"{text!r} is not a Kubernetes quantity; write it like 4, 500m or 16Gi")
     number, suffix = match.group(1), match.group(2) or ""
+    too_large = f"{text} is more than a quantity can be; give {_LARGEST} or less"
     try:
         if suffix[:1] in ("e", "E") and suffix not in _DECIMAL:
-            return Decimal(number + suffix)
-        scale = Decimal(_BINARY[suffix]) if suffix in _BINARY else _DECIMAL[suffix]
-        return Decimal(number) * scale
+            amount = Decimal(number + suffix)
+        else:
+            amount = Decimal(number) * (Decimal(_BINARY[suffix]) if suffix in _BINARY else _DECIMAL[suffix])
     except InvalidOperation as error:  # an exponent beyond what Decimal holds
-        raise ValueError(f"{text!r} is out of range for a quantity") from error
+        raise ValueError(too_large) from error
+    if amount > _LARGEST:
+        raise ValueError(too_large)
+    return amount
 
 
 def ceil_quantity(text: str) -> int:
@@ -62,7 +68,12 @@ def ceil_quantity(text: str) -> int:
     return int(parse_quantity(text).to_integral_value(rounding=ROUND_CEILING))
 
 
-def _quantity(value: Any) -> Any:
+def read_quantity(value: Any) -> str:
+    """A quantity as a job file gives it: text or a bare number, 0 or more.
+
+    Raises:
+        ValueError: it is none.
+    """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError(f"{value!r} is not a quantity; write it like 4, 500m or 16Gi")
     text = str(value).strip()
@@ -86,8 +97,8 @@ def parse_duration(value: Any) -> int:
         seconds = value
     else:
         text = str(value).strip()
-        match = _DURATION.match(text)
-        if text.isdigit():
+        match = _DURATION.fullmatch(text)
+        if _SECONDS.fullmatch(text):
             seconds = int(text)
         elif match and text:
             days, hours, minutes, secs = (int(g or 0) for g in match.groups())
@@ -114,7 +125,7 @@ def format_duration(seconds: int) -> str:
 
 
 Quantity = Annotated[
-    str, BeforeValidator(_quantity), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
+    str, BeforeValidator(read_quantity), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
 ]
 Duration = Annotated[
     int,

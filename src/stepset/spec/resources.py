@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, model_serializer, model_validator
-from pydantic_core import PydanticCustomError
 
-from stepset.spec.base import JobModel, nearest
-from stepset.spec.quantity import Quantity, ceil_quantity
+from stepset.spec.base import JobModel, nearest, refused
+from stepset.spec.quantity import Quantity, ceil_quantity, read_quantity
 
 GPU_RESOURCE = "nvidia.com/gpu"
 _PLAIN_NAMES = ("cpu", "memory", "ephemeral-storage")
+_KNOWN_NAMES = (*_PLAIN_NAMES, "gpus", "shm", "vendor.example/name")
 
 # What else is one accelerator a piece. Names that contain "gpu" are found by that alone, as Kubeflow Trainer does
 # (pkg/runtime/runtime.go:289-315, v2.3.0), which misses all of these.
@@ -42,21 +42,12 @@ class Resources(JobModel):
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or "requests" in data or "limits" in data:
+        if not isinstance(data, Mapping):
             return data
-        both: dict[str, Any] = {}
-        for key, value in data.items():
-            if key == "shm":
-                continue
-            if key == "gpus":
-                key = GPU_RESOURCE
-            elif key not in _PLAIN_NAMES and "/" not in str(key):
-                raise PydanticCustomError(
-                    "unknown_key",
-                    "unknown key '{key}'; {hint}",
-                    {"key": str(key), "hint": nearest(str(key), [*_PLAIN_NAMES, "gpus", "shm", "vendor.example/name"])},
-                )
-            both[key] = value
+        if "requests" in data or "limits" in data:
+            apart = ((kind, data[kind]) for kind in ("requests", "limits") if isinstance(data.get(kind), Mapping))
+            return {**data, **{kind: _amounts(amounts, (kind,), any_of_kubernetes=True) for kind, amounts in apart}}
+        both = _amounts({key: value for key, value in data.items() if key != "shm"}, ())
         return {"requests": both, "limits": both, **({"shm": data["shm"]} if "shm" in data else {})}
 
     @model_serializer
@@ -69,27 +60,66 @@ class Resources(JobModel):
         return {"requests": dict(self.requests), "limits": dict(self.limits), **extra}
 
 
+def _amounts(given: Mapping[Any, Any], place: tuple[str, ...], *, any_of_kubernetes: bool = False) -> dict[str, str]:
+    """Resource name -> quantity, with `gpus` written out.
+
+    Args:
+        given: what the job file says.
+        place: where it says so.
+        any_of_kubernetes: names Kubernetes knows without a vendor's prefix are fine too (huge pages).
+
+    Raises:
+        ValidationError: a name Kubernetes would refuse, a name given twice, or no quantity; all of them at once.
+    """
+    amounts: dict[str, str] = {}
+    wrong: list[tuple[tuple[str, ...], str]] = []
+    for key, value in given.items():
+        name = GPU_RESOURCE if key == "gpus" else str(key)
+        if name not in _PLAIN_NAMES and "/" not in name and not (any_of_kubernetes and name.startswith("hugepages-")):
+            wrong.append((place, f"unknown key {name!r}; {nearest(name, _KNOWN_NAMES)}"))
+        elif name in amounts:
+            wrong.append(((*place, str(key)), f"means {name}, which is given too; give one of them"))
+        else:
+            try:
+                amounts[name] = read_quantity(value)
+            except ValueError as error:
+                wrong.append(((*place, str(key)), str(error)))
+    if wrong:
+        raise refused(*wrong)
+    return amounts
+
+
 def merge_resources(base: Resources, over: Mapping[str, Any]) -> Resources:
-    """`base` with a container's `{requests, limits}` merged over it, name by name."""
-    return Resources(
-        requests={**base.requests, **over.get("requests", {})},
-        limits={**base.limits, **over.get("limits", {})},
-        shm=base.shm,
-    )
+    """`base` with a container's `{requests, limits}` merged over it, name by name.
+
+    Raises:
+        ValidationError: `over` is no such mapping.
+    """
+    given = {kind: over[kind] for kind in ("requests", "limits") if over.get(kind) is not None}
+    more = Resources.model_validate({"requests": {}, **given})
+    return Resources(requests={**base.requests, **more.requests}, limits={**base.limits, **more.limits}, shm=base.shm)
 
 
 def accelerator(resources: Resources) -> tuple[str, int]:
     """The accelerator a pod asks for and how many: (resource name, count), or ("", 0).
 
-    Requests are looked at before limits. Of several kinds the first by name counts, so that the answer does not
-    depend on the order of a mapping (the reference's does).
+    GPUs come before other kinds, requests before limits. Of several the first by name counts, so that the answer does
+    not depend on the order of a mapping (the reference's does).
     """
-    for amounts in (resources.requests, resources.limits):
-        for name in sorted(amounts):
-            lower = name.lower()
-            if ("gpu" in lower or lower.startswith(_OTHER_ACCELERATORS)) and (n := ceil_quantity(amounts[name])):
-                return name, n
+    for counts in (_is_gpu, _is_other_accelerator):
+        for amounts in (resources.requests, resources.limits):
+            for name in sorted(amounts):
+                if counts(name) and (n := ceil_quantity(amounts[name])):
+                    return name, n
     return "", 0
+
+
+def _is_gpu(name: str) -> bool:
+    return "gpu" in name.lower()
+
+
+def _is_other_accelerator(name: str) -> bool:
+    return name.lower().startswith(_OTHER_ACCELERATORS)
 
 
 def cpu_count(resources: Resources) -> int:

@@ -1,0 +1,82 @@
+"""YAML (and with it JSON) read so that nothing in it is lost silently. Used by `stepset.spec.load`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from stepset.errors import BadInputError
+
+_Safe: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is ten times as fast
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class _Loader(_Safe):  # type: ignore[misc, valid-type]  # its base is chosen at run time
+    """Safe YAML in which a key given twice is an error instead of a silent last-one-wins."""
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        _check(node, (), set())
+        return super().construct_document(node)
+
+
+def _check(node: yaml.Node, above: tuple[int, ...], done: set[int]) -> None:
+    """Looks through a document before anything is made of it, because merging (`<<`) changes its nodes.
+
+    Raises:
+        ConstructorError: a key is given twice, or an alias stands inside what it names.
+    """
+    if id(node) in above:
+        raise yaml.constructor.ConstructorError(None, None, "an alias contains itself", node.start_mark)
+    if id(node) in done or not isinstance(node, yaml.CollectionNode):
+        return
+    done.add(id(node))
+    inside = (*above, id(node))
+    if not isinstance(node, yaml.MappingNode):
+        for item in node.value:
+            _check(item, inside, done)
+        return
+    seen: set[tuple[str, str]] = set()
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+            if (key.tag, key.value) in seen:
+                text = f"the key {key.value!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, text, key.start_mark)
+            seen.add((key.tag, key.value))
+        _check(key, inside, done)
+        _check(value, inside, done)
+
+
+def read_mapping(text: str, where: str) -> Mapping[str, Any]:
+    """The mapping a YAML text holds.
+
+    Args:
+        text: the file's content.
+        where: what to call it in errors.
+
+    Raises:
+        BadInputError: it is not YAML, not a mapping, or says something twice; with line and column.
+    """
+    try:
+        data = yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        raise BadInputError(_place_and_problem(error, text), where=where) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadInputError(f"not readable as YAML: {' '.join(str(error).split())}", where=where) from error
+    if not isinstance(data, Mapping):
+        found = "nothing" if data is None else f"a {type(data).__name__}"
+        raise BadInputError(f"holds {found}; a job file is a mapping of fields such as 'script: train.py'", where=where)
+    if bad := [k for k in data if not isinstance(k, str)]:
+        raise BadInputError(f"the key {bad[0]!r} is not text; quote it", where=where)
+    return data
+
+
+def _place_and_problem(error: yaml.MarkedYAMLError, text: str) -> str:
+    problem = ", ".join(part for part in (error.context, error.problem) if part)
+    if (mark := error.problem_mark) is None:
+        return f"not readable as YAML: {problem}"
+    lines = text.splitlines()
+    tab = mark.line < len(lines) and lines[mark.line].lstrip(" ").startswith("\t")
+    advice = "; indent with spaces, not tabs" if tab else ""
+    return f"line {mark.line + 1}, column {mark.column + 1}: not readable as YAML: {problem}{advice}"
