@@ -10,14 +10,13 @@ from __future__ import annotations
 from stepset.frameworks.common import (
     before_world,
     count_processes,
+    group_env,
     identity_env,
-    needs_python,
-    node_resources,
     program,
     role_groups,
+    uses_agent,
 )
 from stepset.frameworks.mpirun import split_mpirun
-from stepset.plan.env import merge_env
 from stepset.plan.model import (
     LAUNCHER,
     NODE,
@@ -63,18 +62,19 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
     form = (" slots=", slots) if options.implementation == "openmpi" else (":", slots)
     hostfile = PlanFile(HOSTFILE, "/etc/mpi/hostfile", tuple(text(h, *form) for h in hosts), (LAUNCHER,))
 
-    agent = needs_python(job) if job.agent == "auto" else bool(job.agent)
+    agent = uses_agent(job)
     size = job.num_nodes * slots
     ours = _launcher_env(options, slots)
-    env = merge_env((*identity_env(job, agent), *ours), job.env, (), job.framework.kind)
+    env = group_env(job, (*identity_env(job, agent), *ours))
     command, wrap = _commands(job, options, env)
-    resources = node_resources(job)
+    resources = job.node_resources()
     node = PodGroup(
         name=NODE,
         count=workers,
         in_world=True,
         command=(),
-        env=identity_env(job, agent),
+        # As in the reference the job's variables reach the ssh servers only where the launcher is one of the nodes.
+        env=group_env(job, identity_env(job, agent)) if options.run_launcher_as_node else identity_env(job, agent),
         resources=resources,
         image=job.image,
         ports=(SSH,),
@@ -127,7 +127,9 @@ def _launcher_env(options: MPI, slots: int) -> tuple[EnvEntry, ...]:
     if options.implementation == "mpich":
         rows = [
             ("HYDRA_HOST_FILE", hostfile, "the nodes"),
-            ("HYDRA_LAUNCH_EXTRA_ARGS", text(_SSH_ARGS), "a node's sshd may come late"),
+            # mpi-operator sets the first name, which no Hydra reads; MPICH 4 and 5 read the second (4.0.2, executed).
+            ("HYDRA_LAUNCH_EXTRA_ARGS", text(_SSH_ARGS), "as mpi-operator sets it"),
+            ("HYDRA_LAUNCHER_EXTRA_ARGS", text(_SSH_ARGS), "a node's sshd may come late"),
         ]
         return tuple(EnvEntry(name, value, f"mpich: {why}") for name, value, why in rows)
     if options.implementation == "intel":

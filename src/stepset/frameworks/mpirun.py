@@ -18,7 +18,8 @@ _ONE = {
 _TWO = {"-mca", "--mca", "--pmixmca", "--prtemca", "-gmca", "--gmca", "-genv", "-env"}
 _NONE = {
     "--allow-run-as-root", "-allow-run-as-root", "--oversubscribe", "-oversubscribe", "--nooversubscribe",
-    "--tag-output", "-tag-output", "--timestamp-output", "-q", "--quiet", "-v", "--verbose", "--display-map", "--display-allocation",
+    "--tag-output", "-tag-output", "--timestamp-output", "-q", "--quiet", "-v", "--verbose", "--display-map",
+    "--display-allocation",
     "--report-bindings", "-report-bindings", "-prepend-rank", "-l", "-genvall", "-genvnone", "-envall", "-bynode",
     "--bynode", "-byslot", "--byslot", "-bycore", "-print-rank-map", "--no-local", "-nolocal",
 }  # fmt: skip

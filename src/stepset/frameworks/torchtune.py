@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepset.errors import BadInputError
-from stepset.frameworks.common import MASTER, master_host, node_group, node_resources, single_group_plan
+from stepset.frameworks.common import MASTER, master_host, node_group, single_group_plan
 from stepset.frameworks.torch import RESERVED, nproc_per_node, static_env, torchrun_plan
 from stepset.plan.code import script_in_code
 from stepset.plan.model import LaunchPlan
@@ -34,6 +34,9 @@ def plan(job: TrainingJob) -> LaunchPlan:
     assert isinstance(options, TorchTune)
     if job.command is not None and job.command != TUNE_RUN:
         return torchrun_plan(job)
+    for entry in ("module", "function"):
+        if getattr(job, entry) is not None:
+            raise BadInputError(f"{entry}: tune runs a recipe; give it as script, or only framework.model")
     nproc, known = nproc_per_node(job)
     command: list[Text] = [*texts(TUNE_RUN)]
     if is_distributed(job, nproc):
@@ -46,7 +49,7 @@ def plan(job: TrainingJob) -> LaunchPlan:
 
 def is_distributed(job: TrainingJob, nproc: str) -> bool:
     """Whether more than one process runs."""
-    devices = accelerator(node_resources(job))[1]
+    devices = accelerator(job.node_resources())[1]
     return job.num_nodes > 1 or (nproc.isdigit() and int(nproc) > 1) or (not nproc.isdigit() and devices > 1)
 
 
@@ -72,9 +75,8 @@ def builtin_recipe(model: str, num_nodes: int, one_device: bool, args: Sequence[
     >>> builtin_recipe("llama3_2/1B", 1, True, [])
     ('full_finetune_single_device', 'llama3_2/1B_full_single_device')
     """
-    lora = uses_lora(args)
-    method = "lora" if lora else "full"
-    config = "qlora" if lora and uses_qlora(args) else method
+    config = "qlora" if uses_qlora(args) else "lora" if uses_lora(args) else "full"
+    method = "full" if config == "full" else "lora"
     if num_nodes == 1 and one_device:
         return f"{method}_finetune_single_device", f"{model}_{config}_single_device"
     if num_nodes == 1:
@@ -88,7 +90,7 @@ def _recipe_and_config(job: TrainingJob, options: TorchTune, nproc: str) -> tupl
     if options.model is None:
         raise BadInputError("framework: torchtune needs a model, or a recipe with its config; give one of them")
     _check_model(job, options.model, nproc)
-    devices = accelerator(node_resources(job))[1]
+    devices = accelerator(job.node_resources())[1]
     one_device = nproc == "1" or (not nproc.isdigit() and devices == 1)
     recipe, config = builtin_recipe(options.model, job.num_nodes, one_device, job.args)
     if job.script is not None:
@@ -102,7 +104,7 @@ def _check_model(job: TrainingJob, model: str, nproc: str) -> None:
         raise BadInputError(f"framework.model: {model!r} has no built-in recipe; use one of {', '.join(MODELS)}")
     if job.num_nodes > 1 and model not in MULTI_NODE_MODELS:
         raise BadInputError(f"num_nodes: {model} trains on one node only; set num_nodes: 1")
-    if job.num_nodes > 1 and uses_lora(job.args):
+    if job.num_nodes > 1 and (uses_lora(job.args) or uses_qlora(job.args)):
         raise BadInputError("args: TorchTune has no LoRA recipe for several nodes; set num_nodes: 1")
     if not uses_qlora(job.args):
         return
