@@ -8,6 +8,8 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from stepset.spec.job import TrainingJob
 CODE_LIMIT = 1024 * 1024
 """Bytes of packed code a job may ship: what fits into one ConfigMap (kubernetes v1.36 validation.MaxSecretSize)."""
 
+_UNPACKED_LIMIT = 64 * CODE_LIMIT  # so that a forgotten data set is noticed before it is packed
 _LEFT_OUT = {"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"}
 
 
@@ -50,45 +53,96 @@ def read_sources(job: TrainingJob, base_dir: Path | None = None) -> Sources:
     """
     base = (base_dir or Path.cwd()).resolve()
     if job.code is not None:
-        code_dir = base / job.code
-        if not code_dir.is_dir():
-            raise BadInputError(f"code: no such directory: {code_dir}; paths are relative to the job file")
-        archive = _pack(code_dir)
-        if job.script is not None:
-            _existing(code_dir / script_in_code(job), "script")
-        return Sources(base, code_dir, archive=archive)
+        return _read_code(job, base, base / job.code)
     if job.script is not None:
-        path = _existing(base / job.script, "script")
-        text = path.read_bytes()
-        if len(text) > CODE_LIMIT:
-            raise BadInputError(f"script: {path} has {len(text)} bytes; at most {CODE_LIMIT} can be shipped")
+        path = base / job.script
+        with _told_as("script", path):
+            if not path.is_file():
+                raise _missing("script", "file", path)
+            text = path.read_bytes()
+        _check_size("script", str(path), len(text))
         return Sources(base, path.parent, script=text)
+    if job.function is not None:
+        _check_size("function", "the program", len(job.function.encode()))
     return Sources(base, base)
 
 
-def _existing(path: Path, field: str) -> Path:
-    if not path.is_file():
-        raise BadInputError(f"{field}: no such file: {path}; paths are relative to the job file")
-    return path
+def _read_code(job: TrainingJob, base: Path, directory: Path) -> Sources:
+    with _told_as("code", directory):
+        if not directory.is_dir():
+            raise _missing("code", "directory", directory)
+        files = _files(directory)
+        archive = _pack(directory, files)
+    if job.script is not None and (script := script_in_code(job)) not in files:
+        with _told_as("script", directory / script):
+            if not (directory / script).is_file():
+                raise _missing("script", "file", directory / script)
+        raise BadInputError(
+            f"script: {job.script} is not among the files of code that are shipped ({directory});"
+            " give a path inside it, or leave code out"
+        )
+    return Sources(base, directory, archive=archive)
 
 
-def _pack(directory: Path) -> bytes:
-    """The directory as a tar.gz with sorted names, no times and no owners."""
+def _missing(field: str, what: str, path: Path) -> BadInputError:
+    return BadInputError(f"{field}: no such {what}: {path}; paths are relative to the job file")
+
+
+@contextmanager
+def _told_as(field: str, path: Path) -> Iterator[None]:
+    """Turns what the operating system refuses into an error of the job file's field."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        raise BadInputError(
+            f"{field}: cannot read {where}: {error.strerror or error}; check the path and its permissions"
+        ) from error
+
+
+def _check_size(field: str, what: str, size: int) -> None:
+    if size > CODE_LIMIT:
+        raise BadInputError(f"{field}: {what} has {size} bytes; at most {CODE_LIMIT} can be shipped")
+
+
+def _files(directory: Path) -> dict[str, Path]:
+    """Path within the archive -> file, sorted; what is never code is left out.
+
+    Links are followed, because the pods have nothing for them to point at; not those that lead nowhere or in circles.
+
+    Raises:
+        OSError: a directory cannot be read.
+    """
+    found: dict[str, Path] = {}
+
+    def collect(folder: Path, above: frozenset[Path]) -> None:
+        real = folder.resolve()
+        if real in above:
+            return
+        for path in folder.iterdir():
+            if path.is_dir():
+                if path.name not in _LEFT_OUT:
+                    collect(path, above | {real})
+            elif path.is_file():  # no sockets, no pipes
+                found[path.relative_to(directory).as_posix()] = path
+
+    collect(directory, frozenset())
+    return dict(sorted(found.items()))
+
+
+def _pack(directory: Path, files: dict[str, Path]) -> bytes:
+    """The files as a tar.gz with no times and no owners."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path in sorted(p for p in directory.rglob("*") if p.is_file()):
-            relative = path.relative_to(directory)
-            if _LEFT_OUT.intersection(relative.parts):
-                continue
-            info = tarfile.TarInfo(relative.as_posix())
-            info.size = path.stat().st_size
-            info.mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
-            if info.size > 64 * CODE_LIMIT:
-                raise _over_limit(directory, info.size, "unpacked")
+        for name, path in files.items():
+            info = tarfile.TarInfo(name)
+            status = path.stat()
+            info.size = status.st_size
+            info.mode = 0o755 if status.st_mode & 0o100 else 0o644
+            if plain.tell() + info.size > _UNPACKED_LIMIT:
+                raise _over_limit(directory, plain.tell() + info.size, "unpacked")
             with path.open("rb") as file:
                 tar.addfile(info, file)
-            if plain.tell() > 64 * CODE_LIMIT:
-                raise _over_limit(directory, plain.tell(), "unpacked")
     packed = gzip.compress(plain.getvalue(), mtime=0)
     if len(packed) > CODE_LIMIT:
         raise _over_limit(directory, len(packed), "packed")
