@@ -1,0 +1,31 @@
+"""Rows of data/peers.json and how a test asks one of stepset. Used by the test_peers_* modules.
+
+Rows record what other launchers, and the programs they launch, do for a given input: from their own tests, from their
+source, or executed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conformance.pods import Planned, Row, load_rows
+
+ROWS, LEFT_OUT = load_rows("peers.json")
+ASKED: set[str] = set()
+
+
+def row(name: str) -> Row:
+    """A row of the data."""
+    return ROWS[name]
+
+
+def rows(*names: str) -> pytest.MarkDecorator:
+    """A parameter that goes through these rows, noted as asked."""
+    ASKED.update(names)
+    return pytest.mark.parametrize("vector", [pytest.param(row(name), id=name) for name in names])
+
+
+def planned(framework: Any = "torch", **job: Any) -> Planned:
+    return Planned(**{"name": "job", "framework": framework, "script": "train.py", **job})

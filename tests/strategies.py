@@ -1,0 +1,254 @@
+"""Hypothesis strategies for whole job files: every field, every framework, every form a value may take.
+
+`job_files` draws mappings as a YAML file would give them, valid by construction; `jobs` draws them loaded. Used by the
+tests of the specification and of the plan, and wherever something must hold for any job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from stepset.spec import TrainingJob, parse_job
+from stepset.spec.options import KINDS
+
+JobFile = dict[str, Any]
+
+# Words from short lists where only the shape matters: what varies is which fields stand together.
+LABELS = st.sampled_from(["a", "b1", "team-a", "x--y", "digits", "z9z9z9z9z9"])
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=8)
+PATHS = st.sampled_from(["train.py", "src/train.py", "a/b/c_d.py", "./Train.py", "3d.py"])
+ABSOLUTE = st.sampled_from(["/data", "/ckpt/digits", "/a/b/c"])
+VARIABLES = st.sampled_from(["LR", "HF_TOKEN", "my.var", "_x", "NCCL_DEBUG", "PET_RUN_PATH"])
+QUANTITIES = st.one_of(
+    st.integers(0, 64), st.sampled_from(["100m", "1500m", "0.7", "2.5", "4", "1e3", "16Gi", "512Mi", "10G", ".5"])
+)
+DURATIONS = st.sampled_from([1, 90, 3600, "90s", "30m", "12h", "1d12h", "1d1h1m1s", "45"])
+ACCELERATORS = ["nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-1g.5gb", "google.com/tpu", "huawei.com/Ascend910"]
+
+
+def env_values() -> st.SearchStrategy[Any]:
+    """A variable's value in any of its forms."""
+    return st.one_of(
+        WORDS,
+        st.booleans(),
+        st.integers(-5, 10**6),
+        st.floats(0, 1, allow_nan=False),
+        st.just("$(STEPSET_NODE_RANK)"),
+        st.fixed_dictionaries({"value": st.one_of(WORDS, st.integers())}, optional={"override": st.booleans()}),
+        st.fixed_dictionaries({"secret": LABELS, "key": LABELS}, optional={"override": st.booleans()}),
+        st.fixed_dictionaries({"field": st.sampled_from(["status.hostIP", "metadata.name"])}),
+    )
+
+
+def envs(reserved: tuple[str, ...] = ()) -> st.SearchStrategy[JobFile]:
+    """Variables of a job; of `reserved` names some, each taken knowingly."""
+    own = st.dictionaries(VARIABLES, env_values(), max_size=3)
+    if not reserved:
+        return own
+    taken = st.fixed_dictionaries({"value": st.just("7"), "override": st.just(True)})
+    return st.builds(lambda a, b: {**a, **b}, own, st.dictionaries(st.sampled_from(reserved), taken, max_size=1))
+
+
+def resources() -> st.SearchStrategy[JobFile]:
+    """Resources in the short form or with requests and limits apart."""
+    short = st.fixed_dictionaries(
+        {}, optional={"cpu": QUANTITIES, "memory": QUANTITIES, "shm": QUANTITIES, "gpus": st.integers(0, 8)}
+    )
+    other = st.dictionaries(st.sampled_from(ACCELERATORS), st.integers(0, 8), max_size=2)
+    amounts = st.dictionaries(
+        st.sampled_from(["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "gpus", "vendor.example/nic"]),
+        QUANTITIES,
+    )
+    apart = st.fixed_dictionaries({"requests": amounts}, optional={"limits": amounts, "shm": QUANTITIES})
+    return st.one_of(
+        short, st.builds(lambda a, b: {**{k: v for k, v in a.items() if k != "gpus"}, **b}, short, other), apart
+    )
+
+
+def roles() -> st.SearchStrategy[list[JobFile]]:
+    """Up to three roles with names of their own."""
+    role = st.fixed_dictionaries(
+        {"name": LABELS.map(lambda name: f"r{name}"), "image": st.just("example/role:1")},
+        optional={
+            "before": st.booleans(),
+            "replicas": st.integers(1, 5),
+            "command": st.lists(st.one_of(WORDS, st.integers()), min_size=1, max_size=3),
+            "args": st.lists(WORDS, max_size=2),
+            "env": envs(),
+            "resources": resources(),
+        },
+    )
+    return st.lists(role, max_size=3, unique_by=lambda r: r["name"])
+
+
+def _elastic(num_nodes: int) -> st.SearchStrategy[JobFile]:
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "min_nodes": st.integers(1, num_nodes),
+            "max_nodes": st.integers(num_nodes, num_nodes + 4),
+            "max_restarts": st.integers(0, 9),
+            "rdzv_id": LABELS,
+            "rdzv_conf": st.dictionaries(
+                st.sampled_from(["read_timeout", "join_timeout", "timeout"]),
+                st.one_of(st.integers(1, 900), st.just("60")),
+            ),
+        },
+    ).filter(
+        lambda e: (
+            len(e.keys() & {"min_nodes", "max_nodes"}) != 1 or num_nodes in (e.get("min_nodes"), e.get("max_nodes"))
+        )
+    )
+
+
+@st.composite
+def frameworks(draw: st.DrawFn, num_nodes: int) -> Any:
+    """A framework: its kind, or a mapping with options that go together."""
+    kind = draw(st.sampled_from(KINDS))
+    options: JobFile = {}
+    if kind == "torch":
+        options = draw(
+            st.one_of(
+                st.fixed_dictionaries({"elastic": _elastic(num_nodes)}),
+                st.fixed_dictionaries({}, optional={"env_layer": st.sampled_from(["launcher", "both"])}),
+                st.fixed_dictionaries(
+                    {"launcher": st.just("none")}, optional={"env_layer": st.sampled_from(["worker", "both"])}
+                ),
+            )
+        )
+    elif kind == "torchtune":
+        model = (
+            "llama3_3/70B" if num_nodes > 1 else draw(st.sampled_from(["llama3_2/1B", "qwen2_5/1.5B", "llama3_3/70B"]))
+        )
+        options = draw(
+            st.sampled_from([{"model": model}, {"recipe": "full_finetune_distributed", "config": "my.yaml"}])
+        )
+    elif kind == "deepspeed":
+        options = draw(
+            st.fixed_dictionaries({}, optional={"launcher": st.sampled_from(["torchrun", "deepspeed", "mpirun"])})
+        )
+    elif kind == "mpi":
+        options = draw(
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "implementation": st.sampled_from(["openmpi", "intel", "mpich"]),
+                    "run_launcher_as_node": st.booleans(),
+                    "ssh_port": st.integers(1, 65535),
+                    "ssh_auth_mount_path": ABSOLUTE,
+                },
+            )
+        )
+    elif kind == "mlx":
+        options = draw(st.fixed_dictionaries({}, optional={"backend": st.sampled_from(["ring", "mpi"])}))
+    as_mapping = bool(options) or draw(st.sampled_from([True, False]))
+    return {"kind": kind, **options} if as_mapping else kind
+
+
+RESERVED: Mapping[str, tuple[str, ...]] = {
+    "torch": ("PET_NNODES", "PET_MASTER_PORT"),
+    "torchtune": ("PET_NNODES", "PET_MASTER_PORT"),
+    "deepspeed": ("STEPSET_JOB",),
+    "mpi": ("OMPI_MCA_plm_rsh_args", "PRTE_MCA_plm_ssh_args"),
+    "mlx": ("MLX_RANK",),
+    "jax": ("JAX_PROCESS_ID",),
+    "xgboost": ("DMLC_TASK_ID",),
+    "plain": ("STEPSET_RUN",),
+}
+
+
+def _entry(kind: str) -> st.SearchStrategy[JobFile]:
+    script = st.builds(lambda s: {"script": s}, PATHS)
+    module = st.builds(lambda s: {"module": s}, st.sampled_from(["train", "pkg.train"]))
+    function = st.just({"function": "print('trained')\n"})
+    command = st.builds(
+        lambda head, rest: {"command": [head, *rest]},
+        st.sampled_from(["python", "python3", "torchrun", "mpirun", "/usr/bin/python3"]),
+        st.lists(st.one_of(WORDS, st.integers()), max_size=3),
+    )
+    if kind == "torchtune":
+        return st.one_of(st.just({}), script, command)
+    return st.one_of(script, script, module, function, command)
+
+
+_POD_TEMPLATES: list[JobFile] = [
+    {"spec": {"nodeName": "a", "containers": [{"name": "node", "resources": {"limits": {"memory": "64Gi"}}}]}},
+    {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "sidecar", "image": "x"}]}},
+    {
+        "containers": [
+            {"name": "node", "resources": {"limits": {"nvidia.com/gpu": 4}}, "env": [{"name": "A", "value": "1"}]}
+        ]
+    },
+]
+
+
+@st.composite
+def job_files(draw: st.DrawFn) -> JobFile:
+    """A valid job file, as a mapping."""
+    num_nodes = draw(st.integers(1, 12))
+    framework = draw(frameworks(num_nodes))
+    kind = framework if isinstance(framework, str) else framework["kind"]
+    optional: dict[str, st.SearchStrategy[Any]] = {
+        "name": LABELS,
+        "procs_per_node": st.one_of(st.sampled_from(["auto", "auto", "cpu", "gpu"]), st.integers(1, 8), st.just("2")),
+        "image": st.just("registry.example/train:1"),
+        "args": st.lists(st.one_of(WORDS, st.integers(), st.floats(0, 1)), max_size=4),
+        "env": envs(RESERVED[kind]),
+        "resources_per_node": resources(),
+        "storage": st.lists(
+            st.fixed_dictionaries(
+                {"path": ABSOLUTE, "claim": LABELS}, optional={"sub_path": LABELS, "read_only": st.booleans()}
+            ),
+            max_size=2,
+        ),
+        "checkpoint_dir": ABSOLUTE,
+        "roles": roles(),
+        "restart": st.fixed_dictionaries(
+            {},
+            optional={
+                "max_restarts": st.integers(0, 9),
+                "user_errors": st.sampled_from(["restart", "fail"]),
+                "lost_node": st.sampled_from(["report", "release"]),
+                "lost_node_after": DURATIONS,
+            },
+        ),
+        "deadline": DURATIONS,
+        "ttl": DURATIONS,
+        "scheduling": st.fixed_dictionaries(
+            {},
+            optional={
+                "queue_name": LABELS,
+                "priority_class": LABELS,
+                "gang": st.sampled_from(["none", "kueue", "coscheduling", "volcano"]),
+                "min_member": st.integers(1, 9),
+                "node_selector": st.dictionaries(LABELS, LABELS, max_size=2),
+                "tolerations": st.lists(st.just({"key": "gpu", "operator": "Exists"}), max_size=1),
+                "affinity": st.just({"podAffinity": {}}),
+                "topology": st.just({"exclusive": "rack"}),
+            },
+        ),
+        "network": st.fixed_dictionaries(
+            {},
+            optional={
+                "port": st.integers(1, 65535),
+                "subdomain": LABELS,
+                "cluster_domain": st.just("k8s.example"),
+                "peer_timeout": DURATIONS,
+            },
+        ),
+        "service_account": LABELS,
+        "labels": st.dictionaries(LABELS, LABELS, max_size=2),
+        "annotations": st.dictionaries(LABELS, WORDS, max_size=2),
+        "pod_template": st.sampled_from(_POD_TEMPLATES),
+        "agent": st.sampled_from(["auto", True, "true"]),
+    }
+    chosen = draw(st.fixed_dictionaries({}, optional=optional))
+    return {"framework": framework, "num_nodes": num_nodes, **draw(_entry(kind)), **chosen}
+
+
+def jobs() -> st.SearchStrategy[TrainingJob]:
+    """A valid job, loaded."""
+    return job_files().map(parse_job)
