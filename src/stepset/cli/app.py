@@ -1,0 +1,110 @@
+"""The `stepset` program: its commands put together, and what becomes of errors.
+
+Called by the console script. A group of commands lives in a module of its own and is added in `_build`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+import stepset
+from stepset.cli import jobs, run, runs
+from stepset.cli.errors import report
+from stepset.cli.job_args import ProgramCommand
+from stepset.errors import ExitCode, StepsetError
+
+# click's base of usage errors, found through a public one: typer 0.29 brings a click of its own, older ones do not.
+_ClickError: type[Exception] = typer.BadParameter.__mro__[2]
+
+_EPILOG = """
+Exit codes: 0 success, 1 the training failed, 2 bad input, 3 infrastructure, 4 timed out, 130 interrupted.
+"""
+
+
+def _build() -> typer.Typer:
+    app = typer.Typer(
+        name="stepset",
+        rich_markup_mode=None,  # with it, --help would import rich
+        pretty_exceptions_enable=False,
+        no_args_is_help=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=_EPILOG,
+    )
+    app.callback(invoke_without_command=True)(_main_options)
+    for command in (run.run, jobs.explain, jobs.validate):
+        app.command(cls=ProgramCommand)(command)
+    app.command()(jobs.schema)
+    for command in (runs.status, runs.logs, runs.wait, runs.cancel, runs.list_, runs.diagnose):
+        app.command(command.__name__.rstrip("_"))(command)
+    return app
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"stepset {stepset.__version__}")
+        raise typer.Exit()
+
+
+def _main_options(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A distributed training run as one command.
+
+    \b
+    Run a script as 2 nodes with 2 processes each, on this machine:
+      stepset run train.py --nodes 2 --procs-per-node 2 -- --epochs 3
+    See what every process would get, and why:
+      stepset explain train.py --nodes 2
+    Look at a run from another shell:
+      stepset list
+      stepset status NAME
+    """
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: the words after `stepset`; default: those of this process.
+
+    Returns:
+        The exit code.
+    """
+    command: Any = typer.main.get_command(_build())
+    try:
+        code = command.main(args=None if argv is None else list(argv), prog_name="stepset", standalone_mode=False)
+    except _ClickError as error:
+        return report(error, _usage(error, command, argv or sys.argv[1:]), ExitCode.BAD_INPUT)
+    except StepsetError as error:
+        return report(error, str(error), error.exit_code)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return report(error, f"{place}{error.strerror or error}", ExitCode.INFRASTRUCTURE)
+    except (KeyboardInterrupt, typer.Abort) as error:
+        return report(error, "interrupted", ExitCode.INTERRUPTED)
+    return int(code or 0)
+
+
+def _usage(error: Any, command: Any, words: Sequence[str]) -> str:
+    """A usage error in one line that says where the help is.
+
+    Args:
+        error: click's.
+        command: the whole program.
+        words: its command line.
+    """
+    said = " ".join(error.format_message().split()).rstrip(".")
+    # Not every usage error knows the command it is about.
+    used = command.commands.get(words[0]) if words else None
+    unknown_option = hasattr(error, "possibilities")
+    hint = "; the program's own options go after --" if unknown_option and isinstance(used, ProgramCommand) else ""
+    return f"{said}{hint}; see 'stepset{f' {words[0]}' if used else ''} --help'"

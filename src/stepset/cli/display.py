@@ -1,0 +1,178 @@
+"""What `stepset run` shows while a run goes on: the ranks' lines, a live status line or progress lines, notes.
+
+A RunListener: the backend's thread hands lines and states over, a thread of the display writes them, at most
+TICKS_PER_SECOND times a second, so that a rank's print costs no system call and a terminal is not flooded.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import BinaryIO
+
+from stepset.cli.report import in_words, state_line, took
+from stepset.cli.terminal import for_terminal, painted, source_colour
+from stepset.watch.state import LogLine, RunStatus
+
+TICKS_PER_SECOND = 10
+PROGRESS_EVERY = 1.0
+"""Seconds between two progress lines where there is no terminal."""
+HELD_BACK = 1 << 20
+"""Characters that may wait for a slow reader; above, the run waits for it, as with any pipe."""
+
+_CLEAR_LINE = b"\r\x1b[K"
+
+
+class RunDisplay:
+    """Shows one run.
+
+    Args:
+        lines: where the ranks' lines go, as bytes.
+        messages: where stepset's own go.
+        lines_terminal, messages_terminal: whether these are terminals.
+        colour: whether to colour.
+        on_gone: called once when nothing can be written any more (a closed pipe, a full disk); see `error`.
+    """
+
+    def __init__(
+        self,
+        lines: BinaryIO,
+        messages: BinaryIO,
+        *,
+        lines_terminal: bool = False,
+        messages_terminal: bool = False,
+        colour: bool = False,
+        on_gone: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.error: OSError | None = None
+        self._lines, self._messages = lines, messages
+        self._lines_terminal, self._live, self._colour = lines_terminal, messages_terminal, colour
+        self._on_gone = on_gone
+        self._prefixes: dict[str, str] = {}
+        self._waiting: deque[str] = deque()
+        self._held = 0
+        self._left_out = 0
+        self._notices: deque[str] = deque()
+        self._status: RunStatus | None = None
+        self._notes: set[str] = set()
+        self._drawn = ""
+        self._said, self._said_at = "", float("-inf")
+        self._patient = True
+        self._work, self._room, self._closing = threading.Event(), threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._write_until_closed, name="stepset-display", daemon=True)
+
+    def __enter__(self) -> RunDisplay:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._closing.set()
+        self._work.set()
+        self._thread.join()
+        self._live = False
+        if self._left_out:
+            self.say(f"{self._left_out} lines are not shown; see 'stepset logs'")
+        self._write()
+
+    def on_line(self, line: LogLine) -> None:
+        """A rank printed a line."""
+        text = for_terminal(line.text) if self._lines_terminal else line.text
+        while self._held > HELD_BACK and self.error is None:
+            if not self._patient:
+                self._left_out += 1
+                return
+            self._room.clear()
+            self._work.set()
+            self._room.wait(1.0)
+        self._held += len(text)
+        self._waiting.append(f"{self._prefixes.get(line.source) or self._new_prefix(line.source)}{text}\n")
+        self._work.set()
+
+    def on_status(self, status: RunStatus) -> None:
+        """The run's state changed."""
+        self._status = status
+        for note in status.notes:
+            if note not in self._notes:
+                self._notes.add(note)
+                self.say(f"note: {note}")
+        self._work.set()
+
+    def say(self, text: str) -> None:
+        """Shows a message of stepset's own, after the lines that came before it."""
+        self._notices.append(f"stepset: {text}\n")
+        self._work.set()
+
+    def hurry(self) -> None:
+        """From now on lines are left out rather than waited for, so that a slow reader cannot hold up the end."""
+        self._patient = False
+        self._room.set()
+
+    def _new_prefix(self, source: str) -> str:
+        prefix = painted(f"[{source}]", source_colour(source), self._colour) + " "
+        self._prefixes[source] = prefix
+        return prefix
+
+    def _write_until_closed(self) -> None:
+        while not self._closing.is_set():
+            # At least once a second: the clock in the status line goes on although nothing happens.
+            self._work.wait(1.0)
+            self._work.clear()
+            self._write()
+            self._closing.wait(1 / TICKS_PER_SECOND)
+
+    def _write(self) -> None:
+        """Writes what waits, then the status line or a progress line."""
+        lines, notices = "".join(_taken(self._waiting)), "".join(_taken(self._notices))
+        if self.error is None:
+            try:
+                self._put(lines.encode(errors="replace"), notices)
+            except OSError as error:
+                self.error = error
+                self._on_gone()
+        self._held = 0
+        self._room.set()
+
+    def _put(self, lines: bytes, notices: str) -> None:
+        status_line = self._status_line() if self._live else ""
+        if self._drawn and (lines or notices or status_line != self._drawn):
+            self._messages.write(_CLEAR_LINE)
+            self._messages.flush()
+            self._drawn = ""
+        if lines:
+            self._lines.write(lines)
+            self._lines.flush()
+        if not self._live and not self._closing.is_set():
+            notices += self._progress_line()
+        if status_line and not self._drawn:
+            notices += status_line
+            self._drawn = status_line
+        if notices:
+            self._messages.write(notices.encode(errors="replace"))
+            self._messages.flush()
+
+    def _status_line(self) -> str:
+        """The live line, cut to the terminal's width."""
+        status = self._status
+        if status is None or status.phase.final:
+            return ""
+        text = f"{status.name}  {state_line(status)}  {in_words(int(took(status)))}"
+        return painted(text[: shutil.get_terminal_size().columns - 1], "7", self._colour)
+
+    def _progress_line(self) -> str:
+        """What changed since the last progress line, at most once in PROGRESS_EVERY seconds."""
+        status, now = self._status, time.monotonic()
+        if status is None or status.phase.final or now - self._said_at < PROGRESS_EVERY:
+            return ""
+        text = state_line(status)
+        if text == self._said:
+            return ""
+        self._said, self._said_at = text, now
+        return f"stepset: progress: {text}\n"
+
+
+def _taken(queue: deque[str]) -> list[str]:
+    """What is in the queue, removed from it; others may append meanwhile."""
+    return [queue.popleft() for _ in range(len(queue))]

@@ -1,0 +1,100 @@
+"""What `stepset explain` shows: each pod group's command and variables, with the rule behind every one. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from stepset.cli.words import counted, world_in_words
+from stepset.plan.explain import explain_plan
+from stepset.plan.model import LaunchPlan, PodGroup
+from stepset.plan.values import resolve
+from stepset.spec.job import TrainingJob
+from stepset.targets.names import PodNames
+
+
+def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
+    """All of it as plain data."""
+    names = _names(job, plan)
+    rows = explain_plan(plan, names)
+    return {
+        "name": plan.name,
+        "framework": job.framework.kind,
+        "num_nodes": plan.world.num_nodes,
+        "procs_per_node": plan.world.procs_per_node,
+        "world_size": plan.world.size,
+        "groups": [
+            {
+                "name": group.name,
+                "pods": group.count,
+                "in_world": group.in_world,
+                "image": group.image,
+                "command": _command(group, names),
+                "serves_ssh": group.serves_ssh,
+                "start_after": [{"group": s.group, "condition": s.condition} for s in group.start_after],
+                "env": [
+                    {
+                        "variable": row.variable,
+                        "value": row.value,
+                        "rule": row.rule,
+                        "replaced": row.replaced,
+                        "origin": row.origin,
+                    }
+                    for row in rows
+                    if row.group == group.name
+                ],
+            }
+            for group in plan.groups
+        ],
+        "files": [
+            {
+                "path": file.path,
+                "groups": list(file.groups),
+                "lines": [resolve(line, names) for line in file.lines],
+            }
+            for file in plan.files
+        ],
+        "ports": dict(plan.ports),
+        "success": {"group": plan.success.group, "pods": plan.success.count},
+        "notes": list(plan.notes),
+    }
+
+
+def explanation_text(job: TrainingJob, plan: LaunchPlan) -> str:
+    """All of it as a page of tables."""
+    from rich.text import Text
+
+    from stepset.cli.tables import rendered, table
+
+    shown = explanation(job, plan)
+    world = world_in_words(plan.world.num_nodes, plan.world.procs_per_node)
+    parts: list[Any] = [Text(f"{shown['name']}: {shown['framework']}, {world}", style="bold")]
+    for group in shown["groups"]:
+        pods = counted(group["pods"], "pod")
+        beside = "" if group["in_world"] else ", beside the world"
+        after = "".join(f", after {s['group']} is {s['condition'].lower()}" for s in group["start_after"])
+        parts += ["", Text(f"{group['name']}: {pods}{beside}{after}", style="bold cyan")]
+        parts.append(Text(f"  runs {_runs(group)}"))
+        if group["env"]:
+            rows = [(e["variable"], e["value"], e["rule"], e["replaced"]) for e in group["env"]]
+            parts += ["", table(("Variable", "Value", "Rule", "Replaced"), rows, ("cyan", "", "dim", "yellow"))]
+    for file in shown["files"]:
+        parts += ["", Text(f"file {file['path']} in {', '.join(file['groups'])}", style="bold cyan")]
+        parts += [Text(f"  {line}") for line in file["lines"]]
+    for note in shown["notes"]:
+        parts += ["", Text(f"note: {note}", style="yellow")]
+    return rendered(*parts)
+
+
+def _names(job: TrainingJob, plan: LaunchPlan) -> PodNames:
+    return PodNames(plan, job.name, job.network.subdomain or job.name)
+
+
+def _command(group: PodGroup, names: PodNames) -> list[str]:
+    return [resolve(word, names) for word in (*group.command, *group.args)]
+
+
+def _runs(group: dict[str, Any]) -> str:
+    if group["serves_ssh"]:
+        return "an ssh server until the launcher is done"
+    return shlex.join(group["command"]) or f"what image {group['image']} says"

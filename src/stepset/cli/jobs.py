@@ -1,0 +1,87 @@
+"""Commands about a job that nothing runs: `stepset explain`, `validate` and `schema`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stepset.cli.job_args import JobArgs, takes_job
+
+Output = Annotated[
+    str, typer.Option("--output", "-o", metavar="FORMAT", help="text, json or yaml.", show_default=False)
+]
+
+
+@takes_job
+def explain(args: JobArgs, output: Output = "text") -> int:
+    """Show what every pod would get, and why.
+
+    \b
+    Examples:
+      stepset explain job.yaml
+      stepset explain train.py --nodes 2 --procs-per-node 4 -o json
+
+    Takes the flags of `stepset run`. Nothing is started and no cluster is asked; addresses are shown as a JobSet's pods
+    see them.
+    """
+    from stepset.cli.explanation import explanation, explanation_text
+    from stepset.cli.formats import as_json, as_yaml, check_format
+    from stepset.cli.job_input import read_job
+    from stepset.cli.terminal import write_out
+
+    check_format(output, "text", "json", "yaml")
+    given = read_job(args)
+    if output == "text":
+        write_out(explanation_text(given.job, given.plan))
+    else:
+        write_out((as_json if output == "json" else as_yaml)(explanation(given.job, given.plan)))
+    return 0
+
+
+@takes_job
+def validate(args: JobArgs, output: Output = "text") -> int:
+    """Check a job file or a script with flags, without running it.
+
+    \b
+    Examples:
+      stepset validate job.yaml
+      stepset validate train.py --nodes 2 -o yaml > job.yaml
+
+    Says what is wrong, one line each, and exits with 2; else with 0. With -o yaml or json it prints the job as the
+    shortest job file that means the same.
+    """
+    from stepset.cli.formats import as_json, as_yaml, check_format
+    from stepset.cli.job_input import read_job
+    from stepset.cli.terminal import write_out
+    from stepset.cli.words import world_in_words
+    from stepset.sources import read_sources
+
+    check_format(output, "text", "json", "yaml")
+    given = read_job(args)
+    read_sources(given.job, given.base_dir)
+    if output != "text":
+        write_out((as_json if output == "json" else as_yaml)(given.job.to_dict()))
+        return 0
+    world = world_in_words(given.plan.world.num_nodes, given.plan.world.procs_per_node)
+    lines = [f"{given.where}: valid: {given.job.name}, {given.job.framework.kind}, {world}"]
+    lines += [f"note: {note}" for note in given.plan.notes]
+    write_out("\n".join(lines) + "\n")
+    return 0
+
+
+def schema() -> int:
+    """Print the JSON Schema of the job file, for editors and checks.
+
+    \b
+    Example:
+      stepset schema > stepset.schema.json
+    and as the job file's first line:
+      # yaml-language-server: $schema=stepset.schema.json
+    """
+    from stepset.cli.formats import as_json
+    from stepset.cli.terminal import write_out
+    from stepset.spec.schema import job_schema
+
+    write_out(as_json(job_schema()))
+    return 0

@@ -1,0 +1,102 @@
+"""What `stepset logs` prints."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, Protocol, cast, runtime_checkable
+
+import typer
+
+from stepset.backends.base import Backend
+from stepset.cli.terminal import binary, close_stdout, for_terminal, is_terminal, painted, source_colour, wants_colour
+from stepset.errors import BadInputError
+from stepset.watch.state import LogLine
+
+_HEAD = re.compile(rb"^\[[^\]\n]*\] ", re.MULTILINE)
+
+
+def sources_of(text: str) -> frozenset[str]:
+    """The sources of log lines that a `--ranks` list names.
+
+    Args:
+        text: rank numbers, ranges of them, and names of what is no rank, with commas between.
+
+    Raises:
+        BadInputError: a range that is none, or an empty word.
+
+    >>> sorted(sources_of("0,2-3,launcher"))
+    ['launcher', 'rank 0', 'rank 2', 'rank 3']
+    """
+    sources: set[str] = set()
+    for word in (w.strip() for w in text.split(",")):
+        first, dash, last = word.partition("-")
+        if word.isdigit():
+            sources.add(f"rank {word}")
+        elif dash and first.isdigit() and last.isdigit() and int(first) <= int(last):
+            sources.update(f"rank {n}" for n in range(int(first), int(last) + 1))
+        elif word and not word[0].isdigit():
+            sources.add(word)
+        else:
+            raise BadInputError(f"--ranks: {word!r} is neither a rank nor a range; write it like 0,2 or 0-3")
+    return frozenset(sources)
+
+
+@runtime_checkable
+class CopiesLogs(Protocol):
+    """A backend that has the lines as bytes, which is exact and fast."""
+
+    def copy_log(
+        self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
+    ) -> None: ...
+
+
+def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[str] | None, raw: bool) -> None:
+    """Writes the lines of a run to stdout, with their source before them unless `raw`.
+
+    A terminal gets colours and no control sequences that would tear lines; everything else the bytes as they are.
+    """
+    sys.stdout.flush()
+    out = binary(sys.stdout)
+    try:
+        if isinstance(backend, CopiesLogs) and not is_terminal(sys.stdout):
+            target = cast(BinaryIO, _WithoutHeads(out)) if raw else out
+            backend.copy_log(name, target, follow=follow, sources=sources)
+        else:
+            _print_lines(backend.logs(name, follow=follow, sources=sources), out, raw, flush=follow)
+        out.flush()
+    except BrokenPipeError:
+        close_stdout()
+        raise typer.Exit(0) from None
+
+
+def _print_lines(lines: Iterator[LogLine], out: BinaryIO, raw: bool, flush: bool) -> None:
+    terminal, colour = is_terminal(sys.stdout), wants_colour(sys.stdout)
+    prefixes: dict[str, bytes] = {}
+    for line in lines:
+        if not raw and line.source not in prefixes:
+            shown = painted(f"[{line.source}]", source_colour(line.source), colour)
+            prefixes[line.source] = f"{shown} ".encode()
+        text = for_terminal(line.text) if terminal else line.text
+        out.write((b"" if raw else prefixes[line.source]) + text.encode(errors="replace") + b"\n")
+        if flush:
+            out.flush()
+
+
+class _WithoutHeads:
+    """Takes whole lines as `copy_log` writes them, and passes them on without the `[source] ` before each."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+
+    def write(self, lines: bytes) -> int:
+        self._out.write(_HEAD.sub(b"", lines))
+        return len(lines)
+
+    def writelines(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        self._out.flush()

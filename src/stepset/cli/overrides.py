@@ -1,0 +1,90 @@
+"""Fields of a job file changed from the command line, before the model checks the result. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from stepset.errors import BadInputError
+
+# A dot between keys; `\.` is a dot within one.
+_DOT = re.compile(r"(?<!\\)\.")
+
+
+def parse_setting(text: str) -> tuple[tuple[str, ...], Any]:
+    """(path, value) of a `--set PATH=VALUE`; the value is read as YAML.
+
+    Raises:
+        BadInputError: there is no `=`, no path, or the value is no YAML.
+
+    >>> parse_setting("framework.elastic.min_nodes=1")
+    (('framework', 'elastic', 'min_nodes'), 1)
+    """
+    path, equals, value = text.partition("=")
+    keys = tuple(key.replace("\\.", ".") for key in _DOT.split(path))
+    if not equals or not all(keys):
+        raise BadInputError(f"--set: {text!r} is not PATH=VALUE; write it like restart.max_restarts=3")
+    try:
+        return keys, yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError) as error:
+        raise BadInputError(f"--set: the value of {path!r} is not readable as YAML; quote it: {value!r}") from error
+
+
+def parse_env(assignments: Iterable[str]) -> dict[str, str]:
+    """Name to value, from `NAME=VALUE` words.
+
+    Raises:
+        BadInputError: a word without a name or `=`.
+    """
+    env = {}
+    for word in assignments:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise BadInputError(f"--env: {word!r} is not NAME=VALUE; write it like LR=0.1")
+        env[name] = value
+    return env
+
+
+def with_field(data: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """A job file's content with one field changed; None takes it out.
+
+    Args:
+        data: the content.
+        path: keys from the outside in; a number picks an item of a list, the one after the last adds one.
+        value: the new value.
+
+    Raises:
+        BadInputError: the path leads through something that is neither a mapping nor a list.
+    """
+    if len(path) > 1 and path[0] == "framework" and isinstance(data.get("framework", "torch"), str):
+        # `framework: torch` is short for a mapping.
+        data = {**data, "framework": {"kind": data.get("framework", "torch")}}
+    changed = _changed(data, path, value, ".".join(path))
+    assert isinstance(changed, dict)
+    return changed
+
+
+def _changed(node: Any, path: tuple[str, ...], value: Any, whole: str) -> Any:
+    if not path:
+        return value
+    key, rest = path[0], path[1:]
+    if node is None:
+        node = {}
+    if isinstance(node, Mapping):
+        new = _changed(node.get(key), rest, value, whole)
+        kept = {k: v for k, v in node.items() if k != key or new is not None}
+        return kept if new is None else {**kept, key: new}
+    if isinstance(node, list):
+        return _changed_item(node, key, rest, value, whole)
+    raise BadInputError(f"{whole}: {key!r} lies within {node!r}, which is neither a mapping nor a list")
+
+
+def _changed_item(items: list[Any], key: str, rest: tuple[str, ...], value: Any, whole: str) -> list[Any]:
+    if not key.isdigit() or int(key) > len(items):
+        raise BadInputError(f"{whole}: {key!r} is no place in a list of {len(items)}; give 0 to {len(items)}")
+    at = int(key)
+    new = _changed(items[at] if at < len(items) else None, rest, value, whole)
+    return [*items[:at], *([] if new is None else [new]), *items[at + 1 :]]

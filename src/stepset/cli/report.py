@@ -1,0 +1,124 @@
+"""A run's state in words: the status line, the last line, the failure block. Pure; used by run and the run commands."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from stepset.cli.terminal import painted, printable
+from stepset.cli.words import counted
+from stepset.watch.state import Failure, FailureKind, Phase, Progress, RunStatus
+
+_RED, _GREEN, _BOLD = "1;31", "1;32", "1"
+
+
+def in_words(seconds: float) -> str:
+    """A length of time for people.
+
+    >>> in_words(3.21), in_words(7), in_words(75), in_words(3720)
+    ('3.2 s', '7 s', '1m15s', '1h02m')
+    """
+    if seconds < 60:
+        return f"{max(0.0, seconds):.1f}".removesuffix(".0") + " s"
+    minutes, secs = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{secs:02}s"
+
+
+def took(status: RunStatus, now: float | None = None) -> float:
+    """Seconds from a run's creation to its end, or to now (seconds since the epoch)."""
+    return (status.finished or now or time.time()) - status.created
+
+
+def ranks_in_words(status: RunStatus) -> str:
+    """How many ranks are at work, or are done, such as `3/4 ranks running`."""
+    ranks = [row.state for row in status.ranks if row.rank is not None]
+    total = status.world_size or len(ranks)
+    if not total:
+        return ""
+    if status.phase.final:
+        return f"{ranks.count('Succeeded')}/{total} ranks succeeded"
+    return f"{ranks.count('Running')}/{total} ranks running"
+
+
+def progress_in_words(progress: Progress | None) -> str:
+    """What the training code said of itself, such as `40 %, step 120, loss 0.31`."""
+    if progress is None:
+        return ""
+    parts = [] if progress.progress is None else [f"{100 * progress.progress:.0f} %"]
+    parts += [] if progress.step is None else [f"step {progress.step}"]
+    parts += [f"{printable(name)} {value:.5g}" for name, value in progress.metrics.items()]
+    return ", ".join(parts)
+
+
+def state_line(status: RunStatus) -> str:
+    """Phase, ranks and progress in one line, without times, so that it changes only when the run does."""
+    phase = f"{status.phase.value} ({status.reason})" if status.reason else status.phase.value
+    restarts = f"restart {status.attempt}" if status.attempt else ""
+    return ", ".join(p for p in (phase, restarts, ranks_in_words(status), progress_in_words(status.progress)) if p)
+
+
+def result_text(status: RunStatus) -> str:
+    """The result as one line of JSON."""
+    return json.dumps(status.result, ensure_ascii=False)
+
+
+def outcome(status: RunStatus, colour: bool = False) -> str:
+    """How a run ended, or where it is: one line, and the failure block when it failed."""
+    spent = in_words(took(status))
+    if status.phase is Phase.SUCCEEDED:
+        result = "" if status.result is None else f"; result: {printable(result_text(status))}"
+        restarts = f" after {counted(status.attempt, 'restart')}" if status.attempt else ""
+        return f"stepset: {status.name} {painted('succeeded', _GREEN, colour)} in {spent}{restarts}{result}"
+    if not status.phase.final:
+        return f"stepset: {status.name} is not over: {state_line(status)}, {spent} so far"
+    if status.failure is None:
+        ended_as = painted(status.phase.value.lower(), _RED, colour)
+        return f"stepset: {status.name} {ended_as} after {spent}; no reason is known, see 'stepset logs {status.name}'"
+    if status.failure.kind is FailureKind.CANCELLED:
+        return f"stepset: {status.name} {painted('was cancelled', _RED, colour)} after {spent}"
+    return "\n".join(_failure_block(status, status.failure, spent, colour))
+
+
+def _failure_block(status: RunStatus, failure: Failure, spent: str, colour: bool) -> list[str]:
+    def row(name: str, *values: str) -> list[str]:
+        head, rest = f"  {painted(f'{name:<14}', _BOLD, colour)}", " " * 16
+        return [f"{head if i == 0 else rest}{printable(value)}" for i, value in enumerate(v for v in values if v)]
+
+    lines = [
+        f"stepset: {status.name} {painted('failed', _RED, colour)} after {spent}:"
+        f" {failure.kind.value}: {printable(failure.message)}"
+    ]
+    lines += row("first failure", first_failure(failure))
+    lines += row("error", *failure.error.splitlines())
+    lines += row("last lines", *failure.tail)
+    lines += row("events", *failure.events)
+    lines += row("restarts", counted(failure.restarts, "restart") if failure.restarts else "")
+    lines += row("aftermath", f"{', '.join(failure.aftermath)}: stopped because of it" if failure.aftermath else "")
+    lines += row("advice", failure.advice)
+    ranks = "" if failure.rank is None else f" --ranks {failure.rank}"
+    return lines + row("more", f"stepset logs {status.name}{ranks}")
+
+
+def first_failure(failure: Failure) -> str:
+    """Who failed first and how, such as `rank 3, pod node-1, exit code 1`; empty where nothing is known."""
+    return ", ".join(
+        part
+        for part in (
+            "" if failure.rank is None else f"rank {failure.rank}",
+            f"pod {failure.pod}" if failure.pod else "",
+            f"on {failure.node}" if failure.node else "",
+            ended(failure.exit_code, failure.signal),
+        )
+        if part
+    )
+
+
+def ended(exit_code: int | None, signal_number: int | None) -> str:
+    """How a process ended, such as `exit code 1` or `signal 9 (SIGKILL)`; empty while it runs."""
+    if signal_number is not None:
+        from signal import Signals
+
+        known = {int(s): s.name for s in Signals}
+        return f"signal {signal_number} ({known.get(signal_number, 'unknown')})"
+    return "" if exit_code is None else f"exit code {exit_code}"

@@ -1,0 +1,134 @@
+"""`stepset run`: starts a job, shows it, stops it on Ctrl-C, and ends with its exit code."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepset.cli.job_args import JobArgs, takes_job
+
+if TYPE_CHECKING:
+    from stepset.backends.base import RunHandle
+    from stepset.cli.display import RunDisplay
+    from stepset.watch.state import RunStatus
+
+BackendName = Annotated[str, typer.Option(metavar="NAME", help="Where it runs: local (processes on this machine).")]
+
+
+@takes_job
+def run(
+    args: JobArgs,
+    backend: BackendName = "local",
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FORMAT", help="text; or json: the final status on stdout.")
+    ] = "text",
+) -> int:
+    """Run a script or a job file, and wait for it.
+
+    \b
+    Examples:
+      stepset run train.py --nodes 2 --procs-per-node 2 -- --epochs 3
+      stepset run job.yaml --nodes 4 --set network.port=29501
+      stepset run -m my_package.train -e LR=0.1 --max-restarts 2
+      stepset run --framework mpi --nodes 2 --command -- ./solver input.dat
+
+    Flags go over the job file's fields of the same names; what stands after -- are the program's arguments. The lines
+    of the ranks go to stdout, everything else to stderr. Ctrl-C stops the run, a second one kills it at once.
+    """
+    from stepset.cli.formats import check_format
+
+    check_format(output, "text", "json")
+    status = _run(args, backend, lines_to_stderr=output == "json")
+    if output == "json":
+        from stepset.cli.formats import as_json
+        from stepset.cli.terminal import write_out
+
+        write_out(as_json(status.to_dict()))
+    return int(status.exit_code)
+
+
+def _run(args: JobArgs, backend: str, lines_to_stderr: bool) -> RunStatus:
+    """Runs the job to its end and says how it ended."""
+    from stepset.api import backend_of
+    from stepset.backends.base import RunRequest
+    from stepset.cli.display import RunDisplay
+    from stepset.cli.job_input import read_job
+    from stepset.cli.report import outcome
+    from stepset.cli.terminal import binary, close_stdout, is_terminal, wants_colour
+    from stepset.sources import read_sources
+
+    given = read_job(args)
+    request = RunRequest(given.job, read_sources(given.job, given.base_dir))
+    lines = sys.stderr if lines_to_stderr else sys.stdout
+    stop = _Stop()
+    display = RunDisplay(
+        binary(lines),
+        binary(sys.stderr),
+        lines_terminal=is_terminal(lines),
+        messages_terminal=is_terminal(sys.stderr),
+        colour=wants_colour(lines),
+        on_gone=stop.ask,
+    )
+    stop.display = display
+    with display, _signals(stop):
+        handle = backend_of(backend).start(request, display)
+        stop.of(handle)
+        try:
+            status = handle.wait()
+        except BaseException:
+            # Nothing may keep running behind the user's back.
+            handle.cancel()
+            handle.wait()
+            raise
+    if isinstance(display.error, BrokenPipeError):
+        close_stdout()
+    elif display.error is not None:
+        raise display.error
+    print(outcome(status, wants_colour(sys.stderr)), file=sys.stderr)
+    return status
+
+
+class _Stop:
+    """Stops the run when asked: from a signal handler, or when nobody reads its output any more."""
+
+    def __init__(self) -> None:
+        self.display: RunDisplay | None = None
+        self._handle: RunHandle | None = None
+        self._asked = 0
+
+    def of(self, handle: RunHandle) -> None:
+        """The run to stop; asked for earlier, it is stopped now."""
+        self._handle = handle
+        for _ in range(self._asked):
+            handle.cancel()
+
+    def ask(self) -> None:
+        """Once: stop with grace; again: kill."""
+        self._asked += 1
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def on_signal(self, number: int, frame: object) -> None:
+        """Ctrl-C, SIGTERM or a closed terminal."""
+        self.ask()
+        if self.display is not None:
+            self.display.hurry()
+            self.display.say("stopping the run; once more kills it at once" if self._asked == 1 else "killing the run")
+
+
+@contextmanager
+def _signals(stop: _Stop) -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP ask `stop`; as they were afterwards."""
+    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    # What was ignored on purpose (nohup) stays ignored.
+    before = {n: signal.signal(n, stop.on_signal) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,72 @@
+"""What `stepset status` and `stepset list` show. Pure but for the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from stepset.cli.report import ended, in_words, progress_in_words, ranks_in_words, result_text, took
+from stepset.cli.tables import rendered, table
+from stepset.watch.state import Phase, RunStatus
+
+_PHASE_STYLES = {Phase.SUCCEEDED: "green", Phase.FAILED: "bold red", Phase.LOST: "bold red", Phase.RUNNING: "cyan"}
+
+
+def status_page(status: RunStatus) -> str:
+    """A run with a row for each rank."""
+    about = [
+        ("run", status.name),
+        ("job", status.job),
+        ("backend", status.backend),
+        ("phase", f"{status.phase.value} ({status.reason})" if status.reason else status.phase.value),
+        ("ranks", ranks_in_words(status)),
+        ("created", _clock(status.created)),
+        ("took" if status.phase.final else "age", in_words(took(status))),
+        ("restarts", str(status.attempt) if status.attempt else ""),
+        ("progress", progress_in_words(status.progress)),
+        ("result", "" if status.result is None else result_text(status)),
+        ("failure", f"{status.failure.kind.value}: {status.failure.message}" if status.failure else ""),
+        *(("note", note) for note in status.notes),
+    ]
+    head = table(("", ""), [row for row in about if row[1]], ("bold", _PHASE_STYLES.get(status.phase, "")))
+    head.show_header = False
+    rows = [
+        (
+            row.source,
+            row.pod,
+            row.node,
+            row.state,
+            str(row.restarts) if row.restarts else "",
+            ended(row.exit_code, row.signal),
+            row.last_line,
+        )
+        for row in status.ranks
+    ]
+    if not rows:
+        return rendered(head)
+    ranks = table(("Who", "Pod", "Node", "State", "Restarts", "Ended", "Last line"), rows, ("cyan",))
+    return rendered(head, "", ranks)
+
+
+def list_page(runs: Iterable[RunStatus]) -> str:
+    """A row for each run."""
+    rows = [
+        (
+            run.name,
+            run.job,
+            run.phase.value,
+            run.reason or (run.failure.kind.value if run.failure else ""),
+            ranks_in_words(run),
+            progress_in_words(run.progress),
+            _clock(run.created),
+            in_words(took(run)),
+        )
+        for run in runs
+    ]
+    if not rows:
+        return "no runs are known here; start one with 'stepset run'\n"
+    return rendered(table(("Run", "Job", "Phase", "Why", "Ranks", "Progress", "Created", "Took"), rows, ("cyan",)))
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""

@@ -1,0 +1,94 @@
+"""What is safe and wanted on this output: colours, control characters, broken pipes. Used by everything that prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import BinaryIO
+
+import typer
+
+# A distinct colour per rank, as long as there are some; 31 (red) is kept for failures.
+_RANK_COLOURS = ("36", "32", "33", "35", "34", "96", "92", "93", "95", "94")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SEQUENCE = re.compile(  # ECMA-48; group 1 is what may stay
+    r"""
+    \x1b\] [^\x07\x1b]* (?:\x07|\x1b\\)?            # operating system commands: titles, links
+    | (\x1b\[ [0-9;:]* m)                           # colours
+    | \x1b (?: \[ [0-?]* [ -/]* [@-~]? | [^\[] )?   # all other sequences: they move the cursor or change modes
+    | [\x00-\x08\x0b-\x1f\x7f-\x9f]                 # controls by themselves
+    """,
+    re.VERBOSE,
+)
+
+
+def is_terminal(stream: object) -> bool:
+    """Whether a stream is a terminal that understands control sequences."""
+    isatty = getattr(stream, "isatty", None)
+    return bool(isatty and isatty()) and os.environ.get("TERM") != "dumb"
+
+
+def wants_colour(stream: object) -> bool:
+    """Whether to colour what goes to a stream (https://no-color.org: NO_COLOR, when not empty, says no)."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def painted(text: str, colour: str, on: bool) -> str:
+    """`text` in an ANSI colour such as "31" or "1;32", where `on`."""
+    return f"\x1b[{colour}m{text}\x1b[0m" if on else text
+
+
+def source_colour(source: str) -> str:
+    """The colour of a source's prefix: one per rank, dim for what is no rank."""
+    kind, _, number = source.partition(" ")
+    return _RANK_COLOURS[int(number) % len(_RANK_COLOURS)] if kind == "rank" and number.isdigit() else "2"
+
+
+def printable(text: str) -> str:
+    """`text` with every control character but the tab shown as an escape; for text that must stay one line.
+
+    >>> printable("a\\x1b[2Jb\\n")
+    'a\\\\x1b[2Jb\\\\n'
+    """
+    return _CONTROL.sub(lambda m: m.group().encode("unicode_escape").decode(), text.replace("\n", "\\n"))
+
+
+def for_terminal(text: str) -> str:
+    """A program's line as a terminal would end up showing it, colours kept.
+
+    A progress bar overwrites its line with carriage returns: what it wrote last counts. Sequences that move the cursor
+    are left out, because they would tear the lines of other ranks.
+
+    >>> for_terminal("\\r 10%\\r 100%")
+    ' 100%'
+    """
+    if not _CONTROL.search(text):
+        return text
+    last = next((part for part in reversed(text.split("\r")) if part), "")
+    shown = _SEQUENCE.sub(lambda m: m.group(1) or "", last)
+    return f"{shown}\x1b[0m" if "\x1b" in shown else shown
+
+
+def binary(stream: object) -> BinaryIO:
+    """The bytes behind a text stream, so that any text can be written whatever the locale."""
+    buffer: BinaryIO = stream.buffer  # type: ignore[attr-defined]  # every standard stream has one
+    return buffer
+
+
+def write_out(text: str) -> None:
+    """Writes text to stdout as UTF-8; ends the command quietly when the reader has gone (`stepset ... | head`)."""
+    try:
+        sys.stdout.flush()
+        out = binary(sys.stdout)
+        out.write(text.encode(errors="replace"))
+        out.flush()
+    except BrokenPipeError:
+        close_stdout()
+        raise typer.Exit(0) from None
+
+
+def close_stdout() -> None:
+    """Points stdout at nothing, so that the interpreter's last flush does not fail again."""
+    # Source: Python documentation, library/signal "Note on SIGPIPE".
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

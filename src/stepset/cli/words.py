@@ -1,0 +1,25 @@
+"""Small words that several pages and lines need. Pure."""
+
+from __future__ import annotations
+
+
+def counted(count: int, what: str, plural: str = "") -> str:
+    """A number and its noun.
+
+    >>> counted(1, "node"), counted(2, "process", "processes")
+    ('1 node', '2 processes')
+    """
+    return f"{count} {what if count == 1 else plural or f'{what}s'}"
+
+
+def world_in_words(num_nodes: int, procs_per_node: int | None) -> str:
+    """The shape of a training world.
+
+    >>> world_in_words(2, 2)
+    '2 nodes x 2 processes = 4 ranks'
+    """
+    nodes = counted(num_nodes, "node")
+    if procs_per_node is None:
+        return f"{nodes}, one process for each device"
+    procs = counted(procs_per_node, "process", "processes")
+    return f"{nodes} x {procs} = {counted(num_nodes * procs_per_node, 'rank')}"

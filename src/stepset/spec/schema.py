@@ -1,0 +1,167 @@
+"""The JSON Schema of the job file: what `stepset schema` prints, for editors and for checks without stepset.
+
+Made from the models, so that fields and their descriptions have one home; what the models accept beyond their own
+shape (short forms, numbers as text) and the rules that hold between fields are added here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepset.spec.job import ENTRIES, TrainingJob
+from stepset.spec.names import DNS_1035, LABEL_LIMIT
+from stepset.spec.options import KINDS
+
+Schema = dict[str, Any]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_QUANTITY: Schema = {
+    "description": "Kubernetes quantity, such as 4, 500m or 16Gi.",
+    "anyOf": [
+        {
+            "type": "string",
+            "pattern": r"^[+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+|Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?$",
+        },
+        {"type": "number", "minimum": 0},
+    ],
+}
+_DURATION: Schema = {
+    "description": "Duration, such as 90s, 30m, 12h or 1d; a bare number is seconds.",
+    "anyOf": [
+        {"type": "string", "minLength": 1, "pattern": "^([0-9]+|([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?)$"},
+        {"type": "integer", "minimum": 1},
+    ],
+}
+_LABEL: Schema = {"type": "string", "pattern": DNS_1035.pattern, "maxLength": LABEL_LIMIT}
+_WORD: Schema = {"type": ["string", "number"]}
+_SCALAR: Schema = {"type": ["string", "number", "boolean"]}
+_ENV: Schema = {
+    "propertyNames": {"pattern": "^[-._a-zA-Z][-._a-zA-Z0-9]*$"},
+    "additionalProperties": {
+        "anyOf": [
+            _SCALAR,
+            {"$ref": "#/$defs/EnvText"},
+            {"$ref": "#/$defs/EnvSecret"},
+            {"$ref": "#/$defs/EnvField"},
+        ]
+    },
+    "type": "object",
+}
+
+
+def job_schema() -> Schema:
+    """The JSON Schema (draft 2020-12) that the content of a job file keeps to."""
+    schema = _tidy(TrainingJob.model_json_schema())
+    defs, fields = schema["$defs"], schema["properties"]
+    defs |= {"Quantity": _QUANTITY, "Duration": _DURATION, "Label": _LABEL}
+    defs["EnvText"]["properties"]["value"] = _SCALAR
+    defs["Resources"] = _resources(defs["Resources"])
+    for model in ("Torch", "TorchTune", "DeepSpeed", "MPI", "MLX", "JAX", "XGBoost", "Plain"):
+        defs[model]["required"] = ["kind"]
+
+    label, duration = ({"$ref": f"#/$defs/{name}"} for name in ("Label", "Duration"))
+    _change(fields, "name", {"anyOf": [label, {"type": "null"}]})
+    _change(fields, "framework", {"anyOf": [{"enum": list(KINDS)}, *fields["framework"].pop("oneOf")]}, default="torch")
+    fields["procs_per_node"]["anyOf"].append({"type": "string", "pattern": "^0*[1-9][0-9]*$"})
+    _change(fields, "agent", {"enum": ["auto", True, False, "true", "false"]})
+    _change(fields, "command", {"type": ["array", "null"], "items": _WORD, "minItems": 1})
+    _change(fields, "args", {"type": "array", "items": _WORD})
+    _change(fields, "env", _ENV)
+    for field in ("deadline", "ttl"):
+        _change(fields, field, {"anyOf": [duration, {"type": "null"}]})
+    _change(defs["Role"]["properties"], "name", label)
+    _change(defs["Role"]["properties"], "env", _ENV)
+    for field in ("command", "args"):
+        _change(defs["Role"]["properties"], field, {"type": "array", "items": _WORD})
+    _change(defs["Restart"]["properties"], "lost_node_after", duration)
+    _change(defs["Network"]["properties"], "peer_timeout", duration)
+    _change(defs["Network"]["properties"], "subdomain", {"anyOf": [label, {"type": "null"}]})
+
+    for field in fields.values():  # a part without words of its own is described by what its model says
+        if "description" not in field and "$ref" in field:
+            field["description"] = defs[field["$ref"].removeprefix("#/$defs/")]["description"]
+    return {
+        "$schema": DIALECT,
+        "title": "stepset job file",
+        "description": _first_paragraph(schema["description"]),
+        "type": "object",
+        "properties": fields,
+        "additionalProperties": False,
+        **_one_entry(),
+        "$defs": defs,
+    }
+
+
+def _tidy(node: Any) -> Any:
+    """The schema without generated titles, OpenAPI's discriminator, and defaults that say nothing."""
+    if isinstance(node, list):
+        return [_tidy(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    noise = {"title", "discriminator"}
+    if node.get("default", 0) is None or isinstance(node.get("default"), dict):
+        noise.add("default")
+    # Below these keys stand names of the job file, not keywords of the schema.
+    return {
+        key: {name: _tidy(shape) for name, shape in value.items()} if key in ("properties", "$defs") else _tidy(value)
+        for key, value in node.items()
+        if key not in noise
+    }
+
+
+def _change(properties: Schema, name: str, shape: Schema, **more: Any) -> None:
+    """Gives a property another shape; its description and default stay."""
+    kept = {key: properties[name][key] for key in ("description", "default") if key in properties[name]}
+    properties[name] = {**kept, **shape, **more}
+
+
+def _resources(long_form: Schema) -> Schema:
+    """Both forms of resources: the short one, and requests and limits apart."""
+    quantity = {"$ref": "#/$defs/Quantity"}
+    plain = {
+        "cpu": quantity,
+        "memory": quantity,
+        "ephemeral-storage": quantity,
+        "gpus": {**quantity, "description": "Accelerators called nvidia.com/gpu."},
+    }
+    vendors = {"/": quantity}
+    amounts = {
+        "type": "object",
+        "properties": plain,
+        "patternProperties": {**vendors, "^hugepages-": quantity},
+        "additionalProperties": False,
+    }
+    shm = {"anyOf": [quantity, {"type": "null"}]}
+    apart = long_form["properties"]
+    for name, shape in (("requests", amounts), ("limits", amounts), ("shm", shm)):
+        _change(apart, name, shape)
+    short = {
+        "type": "object",
+        "properties": {**plain, "shm": apart["shm"]},
+        "patternProperties": vendors,
+        "additionalProperties": False,
+    }
+    return {
+        "description": long_form["description"],
+        "anyOf": [short, {"type": "object", "properties": apart, "additionalProperties": False}],
+    }
+
+
+def _one_entry() -> Schema:
+    """Exactly one of script, module, command and function; none will do for torchtune, which has recipes."""
+
+    def given(entry: str) -> Schema:
+        return {"required": [entry], "properties": {entry: {"not": {"type": "null"}}}}
+
+    torchtune = {"anyOf": [{"const": "torchtune"}, {"properties": {"kind": {"const": "torchtune"}}, "type": "object"}]}
+    own_recipe = {
+        "not": {"anyOf": [given(entry) for entry in ENTRIES]},
+        "required": ["framework"],
+        "properties": {"framework": torchtune},
+    }
+    return {"oneOf": [*(given(entry) for entry in ENTRIES), own_recipe]}
+
+
+def _first_paragraph(text: str) -> str:
+    return text.split("\n\n", 1)[0]

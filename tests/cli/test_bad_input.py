@@ -1,0 +1,277 @@
+"""Bad input: one line for each thing that is wrong, naming field, value and remedy; exit code 2; never a traceback."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli, Said
+
+COMMANDS = ("run", "validate", "explain")
+
+
+def refused(said: Said, *errors: str) -> bool:
+    """Whether a command ended as bad input should, with exactly these lines."""
+    assert "Traceback" not in said.err
+    assert said.out == ""
+    assert said.errors == [f"stepset: {error}" for error in errors]
+    return said.code == 2
+
+
+@pytest.fixture(autouse=True)
+def script(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('trained')\n")
+
+
+# What a job file says, and what stepset says to it.
+JOBS = {
+    "unknown key": ("script: train.py\nnum_node: 2\n", "unknown key 'num_node'; did you mean 'num_nodes'?"),
+    "unknown key far from any": ("script: train.py\nqqq: 2\n", None),
+    "unknown key in a part": (
+        "script: train.py\nrestart: {max_restart: 2}\n",
+        "restart: unknown key 'max_restart'; did you mean 'max_restarts'?",
+    ),
+    "unknown framework": (
+        "script: train.py\nframework: pytorch\n",
+        "framework: unknown framework 'pytorch'; did you mean 'torch'?",
+    ),
+    "script and module": (
+        "script: train.py\nmodule: a.b\n",
+        "exactly one of script, module, command, function says what to run; script and module are given",
+    ),
+    "module and command": (
+        "module: a.b\ncommand: [x]\n",
+        "exactly one of script, module, command, function says what to run; module and command are given",
+    ),
+    "nothing to run": ("num_nodes: 2\n", None),
+    "name too long": (
+        f"script: train.py\nname: {'a' * 49}\n",
+        f"name: {'a' * 49!r} has 49 characters; with these pod groups at most 48 fit into Kubernetes' 63-character"
+        " pod names; shorten it",
+    ),
+    "name not DNS-1035": (
+        "script: train.py\nname: My_Job\n",
+        "name: 'My_Job' is not a DNS-1035 label; use lower-case letters, digits and '-', starting with a letter"
+        " (for example 'my-job')",
+    ),
+    "procs_per_node 0": (
+        "script: train.py\nprocs_per_node: 0\n",
+        "procs_per_node: 0 is not known; use auto, cpu, gpu, or a whole number of 1 or more",
+    ),
+    "procs_per_node gpu without one": (
+        "script: train.py\nprocs_per_node: gpu\n",
+        "procs_per_node: gpu, but resources_per_node has no accelerator; add for example gpus: 1",
+    ),
+    "num_nodes 0": ("script: train.py\nnum_nodes: 0\n", "num_nodes: 0 is too small; give 1 or more"),
+    "num_nodes a word": (
+        "script: train.py\nnum_nodes: two\n",
+        "num_nodes: 'two' is not a whole number; give one such as 2",
+    ),
+    "reserved variable": (
+        "script: train.py\nenv: {PET_NNODES: 4}\n",
+        "env.PET_NNODES: reserved, because torch jobs get it from stepset; leave it out, or take it with"
+        " {value: ..., override: true}",
+    ),
+    "elastic min above max": (
+        "script: train.py\nframework: {kind: torch, elastic: {min_nodes: 3, max_nodes: 2}}\n",
+        "framework.elastic: min_nodes 3 is more than max_nodes 2; lower it or raise max_nodes",
+    ),
+    "a duration that is none": ("script: train.py\ndeadline: soon\n", None),
+    "args that are no list": ("script: train.py\nargs: --epochs 3\n", None),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("case", JOBS)
+def test_a_job_file_that_says_something_wrong(cli: Cli, tmp_path: Path, command: str, case: str) -> None:
+    text, error = JOBS[case]
+    (tmp_path / "job.yaml").write_text(text)
+    said = cli(command, "job.yaml")
+    if error is None:
+        assert said.code == 2
+        assert len(said.errors) == 1
+        assert said.err.startswith("stepset: job.yaml: ")
+    else:
+        assert refused(said, f"job.yaml: {error}")
+
+
+def test_everything_that_is_wrong_is_said_at_once(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("script: train.py\nnum_nodes: 0\nprocs_per_node: 0\ndeadline: soon\n")
+    said = cli("validate", "job.yaml")
+    assert said.code == 2
+    assert [line.split(": ")[2] for line in said.errors] == ["num_nodes", "procs_per_node", "deadline"]
+
+
+# Job files that cannot even be read: bytes, and the words that must be in the one line about them.
+FILES: dict[str, tuple[bytes, str]] = {
+    "syntax": (b"script: [train.py\nnum_nodes: 2\n", "line 2, column 10: not readable as YAML: "),
+    "tabs": (b"restart:\n\tmax_restarts: 1\n", "line 2, column 1: not readable as YAML: "),
+    "JSON syntax": (b'{"script": "train.py",, }', "not readable as YAML: "),
+    "binary": (bytes(range(256)), "cannot be read: it is not UTF-8 text"),
+    "control characters": (b"script: train.py\x00\n", "not readable as YAML: "),
+    "empty": (b"", "holds nothing; a job file is a mapping of fields such as 'script: train.py'"),
+    "only comments": (b"# a job\n", "holds nothing; a job file is a mapping of fields such as 'script: train.py'"),
+    "a list": (b"- script: train.py\n", "holds a list; a job file is a mapping of fields such as 'script: train.py'"),
+    "a text": (b"train.py\n", "holds a str; a job file is a mapping of fields such as 'script: train.py'"),
+    "a key twice": (
+        b"script: train.py\nscript: other.py\n",
+        "line 2, column 1: not readable as YAML: the key 'script' is",
+    ),
+    "a key that is no text": (b"script: train.py\n3: x\n", "the key 3 is not text; quote it"),
+    "a Python object": (b"script: !!python/object/apply:os.getcwd []\n", "line 1, column 9: not readable as YAML: "),
+    "an alias inside itself": (b"env: &a {b: *a}\nscript: train.py\n", "an alias contains itself"),
+    "deep nesting": (b"env: " + b"[" * 5000, "not readable as YAML: "),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_job_file_that_cannot_be_read(cli: Cli, tmp_path: Path, case: str) -> None:
+    content, words = FILES[case]
+    (tmp_path / "job.yaml").write_bytes(content)
+    said = cli("run", "job.yaml")
+    assert (said.code, len(said.errors), said.out) == (2, 1, "")
+    assert said.err.startswith("stepset: job.yaml: ")
+    assert words in said.err
+    assert "\x00" not in said.err
+
+
+def test_a_job_file_that_is_not_there_or_a_directory(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "dir.yaml").mkdir()
+    assert refused(cli("run", "nope.yaml"), "nope.yaml: no such file; check the path")
+    assert refused(cli("run", "dir.yaml"), "dir.yaml: cannot be read: Is a directory")
+    assert refused(cli("run", "train.py/job.yaml"), "train.py/job.yaml: cannot be read: Not a directory")
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Without root's right to read everything, where the tests run as root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_files_without_permission(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli("validate", "train.py")  # everything is imported while it can be read
+    (tmp_path / "job.yaml").write_text("script: train.py\n")
+    (tmp_path / "job.yaml").chmod(0)
+    (tmp_path / "secret.py").write_text("")
+    (tmp_path / "secret.py").chmod(0)
+    with nobody():
+        job, script = cli("validate", str(tmp_path / "job.yaml")), cli("validate", str(tmp_path / "secret.py"))
+    assert refused(job, f"{tmp_path / 'job.yaml'}: cannot be read: Permission denied")
+    assert script.code == 2
+    assert len(script.errors) == 1
+    assert "secret.py" in script.err
+
+
+def test_what_to_run_is_missing_or_said_twice(cli: Cli) -> None:
+    assert refused(
+        cli("run"),
+        "nothing says what to run; give a script (train.py), a job file (job.yaml), -m MODULE, or --command -- PROGRAM",
+    )
+    assert refused(cli("run", "nope.py"), "nope.py: no such file; check the path")
+    assert refused(
+        cli("run", "train"),
+        "train: neither a script (.py) nor a job file (.yaml, .yml, .json); for a module use -m, for any other program"
+        " --command -- PROGRAM",
+    )
+    assert refused(cli("run", "train.py", "-m", "a.b"), "a script and --module are given; exactly one says what to run")
+    assert refused(
+        cli("run", "-m", "a", "--command", "--", "x"), "--module and --command are given; exactly one says what to run"
+    )
+    assert refused(
+        cli("run", "--command"),
+        "--command: the command is missing; write it after --, such as --command -- ./train 1 2",
+    )
+
+
+def test_the_script_of_a_job_file_is_missing(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("script: nope.py\n")
+    for command in ("run", "validate"):
+        assert refused(
+            cli(command, "job.yaml"),
+            f"script: no such file: {tmp_path / 'nope.py'}; paths are relative to the job file",
+        )
+
+
+def test_a_code_directory_over_the_limit(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "main.py").write_text("")
+    (tmp_path / "src" / "weights.bin").write_bytes(os.urandom(1_200_000))
+    said = cli("run", "src/main.py", "--code", "src")
+    assert said.code == 2
+    assert len(said.errors) == 1
+    assert said.err.startswith(f"stepset: code: {tmp_path / 'src'} has 12")
+    assert "at most 1048576 bytes packed can be shipped; leave data out, or put the code into the image" in said.err
+
+
+def test_the_programs_arguments_without_the_dashes(cli: Cli) -> None:
+    assert refused(cli("run", "train.py", "x"), "'x' is one word too many; the program's own arguments go after --")
+    said = cli("run", "train.py", "--epochs", "3")
+    assert said.code == 2
+    assert said.errors[0].startswith("stepset: No such option: --epochs")
+    assert said.errors[0].endswith("; the program's own options go after --; see 'stepset run --help'")
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (["run", "train.py", "-n", "0"], "num_nodes: 0 is too small; give 1 or more"),
+        (["run", "train.py", "--nodes", "two"], "num_nodes: 'two' is not a whole number; give one such as 2"),
+        (["run", "train.py", "--backend", "moon"], "backend: 'moon' is not known; use local"),
+        (["run", "train.py", "-o", "xml"], "--output: 'xml' is not known; use text or json"),
+        (["status", "nope"], None),
+        (["logs", "nope"], None),
+        (["wait", "nope"], None),
+        (["cancel", "nope"], None),
+        (["diagnose", "nope"], None),
+        (["status", "../x"], None),
+        (["wait", "x", "--timeout", "soon"], "--timeout: 'soon' is not a duration; write it like 90s, 30m, 12h or 1d"),
+        (["logs", "nope", "--ranks", "a,"], "--ranks: '' is neither a rank nor a range; write it like 0,2 or 0-3"),
+        (["logs", "nope", "--ranks", "3-1"], "--ranks: '3-1' is neither a rank nor a range; write it like 0,2 or 0-3"),
+        (["status"], "Missing argument 'NAME'; see 'stepset status --help'"),
+        (["run", "--nodes"], "Option '--nodes' requires an argument; see 'stepset run --help'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_wrong_words_on_the_command_line(cli: Cli, argv: list[str], error: str | None) -> None:
+    said = cli(*argv)
+    if error is None:
+        assert said.code == 2
+        assert len(said.errors) == 1
+        assert "no such run" in said.err
+    else:
+        assert refused(said, error)
+
+
+def test_a_program_that_is_not_there(cli: Cli) -> None:
+    said = cli("run", "--framework", "plain", "--command", "--", "no-such-program-anywhere", "1")
+    assert said.code == 2
+    assert len(said.errors) == 1
+    assert "no-such-program-anywhere" in said.err
+
+
+def test_the_cause_is_shown_when_asked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPSET_DEBUG", "1")
+    said = cli("run", "nope.yaml")
+    assert said.code == 2
+    assert "Traceback" in said.err
+    assert "FileNotFoundError" in said.err
+    assert said.errors[-1] == "stepset: nope.yaml: no such file; check the path"
+    monkeypatch.setenv("STEPSET_DEBUG", "0")
+    assert "Traceback" not in cli("run", "nope.yaml").err
+
+
+def test_the_program_itself_ends_like_that_too(program: Cli, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("script: train.py\nnum_node: 2\n")
+    assert refused(program("run", "job.yaml"), "job.yaml: unknown key 'num_node'; did you mean 'num_nodes'?")
+    assert refused(program("run", "--nodes"), "Option '--nodes' requires an argument; see 'stepset run --help'")

@@ -1,0 +1,194 @@
+"""What `stepset run` shows while a run goes on: every line once, a status line that leaves no trace, no flood."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from stepset.cli import display as module
+from stepset.cli.display import RunDisplay
+from stepset.watch.state import LogLine, Phase, Progress, RunStatus
+
+RUNNING = RunStatus("digits-1", "digits", "local", Phase.RUNNING, world_size=2, created=time.time())
+
+
+def until(true: Callable[[], bool], seconds: float = 20) -> bool:
+    """Whether something becomes true in time."""
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_every_line_comes_once_and_in_order_with_its_source_before_it() -> None:
+    out = io.BytesIO()
+    with RunDisplay(out, io.BytesIO()) as display:
+        for n in range(20_000):
+            display.on_line(LogLine(f"rank {n % 2}", f"line {n}"))
+    assert out.getvalue().decode().splitlines() == [f"[rank {n % 2}] line {n}" for n in range(20_000)]
+
+
+def test_any_text_can_be_written() -> None:
+    out = io.BytesIO()
+    with RunDisplay(out, io.BytesIO()) as display:
+        display.on_line(LogLine("launcher", "\ufffd \udc80 \U0001f600"))
+    assert out.getvalue().decode() == "[launcher] \ufffd ? \U0001f600\n"
+
+
+def test_lines_are_coloured_by_rank_where_colour_is_wanted() -> None:
+    out = io.BytesIO()
+    with RunDisplay(out, io.BytesIO(), lines_terminal=True, colour=True) as display:
+        display.on_line(LogLine("rank 0", "a\rb"))
+        display.on_line(LogLine("rank 1", "c"))
+    assert out.getvalue() == b"\x1b[36m[rank 0]\x1b[0m b\n\x1b[32m[rank 1]\x1b[0m c\n"
+
+
+def test_the_status_line_is_below_the_lines_and_gone_at_the_end() -> None:
+    terminal = io.BytesIO()
+    with RunDisplay(terminal, terminal, lines_terminal=True, messages_terminal=True) as display:
+        display.on_status(RUNNING)
+        assert until(lambda: b"Running" in terminal.getvalue())
+        display.on_line(LogLine("rank 0", "hello"))
+        assert until(lambda: terminal.getvalue().count(b"Running") == 2)
+    assert screen(terminal.getvalue()) == ["[rank 0] hello", ""]
+    status, line = terminal.getvalue().split(b"\r\x1b[K")[:2]
+    assert status.startswith(b"digits-1  Running")
+    assert line.startswith(b"[rank 0] hello\ndigits-1  Running")
+
+
+def screen(data: bytes) -> list[str]:
+    """What a terminal shows in the end, for the sequences a display uses."""
+    rows, column = [""], 0
+    for piece in re.findall("\r|\n|\x1b\\[K|[^\r\n\x1b]+", data.decode()):
+        if piece == "\r":
+            column = 0
+        elif piece == "\n":
+            rows, column = [*rows, ""], 0
+        elif piece == "\x1b[K":
+            rows[-1] = rows[-1][:column]
+        else:
+            rows[-1] = rows[-1][:column] + piece + rows[-1][column + len(piece) :]
+            column += len(piece)
+    return rows
+
+
+def test_the_status_line_is_cut_to_the_terminals_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    terminal = io.BytesIO()
+    with RunDisplay(terminal, terminal, messages_terminal=True) as display:
+        display.on_status(RUNNING)
+        assert until(lambda: b"Running" in terminal.getvalue())
+    assert terminal.getvalue().split(b"\r")[0] == b"digits-1  Running, "
+
+
+def test_a_terminal_is_redrawn_at_most_ten_times_a_second() -> None:
+    terminal = io.BytesIO()
+    start = time.monotonic()
+    with RunDisplay(terminal, terminal, messages_terminal=True) as display:
+        for step in range(1000):
+            display.on_status(RUNNING.with_(progress=Progress(step)))
+            time.sleep(0.001)
+    drawn = terminal.getvalue().count(b"Running")
+    assert 1 <= drawn <= (time.monotonic() - start) * module.TICKS_PER_SECOND + 1
+
+
+def test_without_a_terminal_progress_is_a_plain_line_at_most_once_a_second() -> None:
+    messages = io.BytesIO()
+    start = time.monotonic()
+    with RunDisplay(io.BytesIO(), messages) as display:
+        for step in range(150):
+            display.on_status(RUNNING.with_(progress=Progress(step, step / 150)))
+            time.sleep(0.01)
+        assert until(lambda: messages.getvalue().endswith(b"99 %, step 149\n"))
+    lines = messages.getvalue().decode().splitlines()
+    assert all(line.startswith("stepset: progress: Running, 0/2 ranks running, ") for line in lines)
+    assert 2 <= len(lines) <= (time.monotonic() - start) / module.PROGRESS_EVERY + 1
+    assert "\x1b" not in messages.getvalue().decode()
+
+
+def test_what_did_not_change_is_not_said_again() -> None:
+    messages = io.BytesIO()
+    with RunDisplay(io.BytesIO(), messages) as display:
+        for _ in range(2):
+            display.on_status(RUNNING)
+            time.sleep(1.2)
+    assert messages.getvalue().decode().count("progress") == 1
+
+
+def test_each_note_is_shown_once() -> None:
+    messages = io.BytesIO()
+    with RunDisplay(io.BytesIO(), messages) as display:
+        display.on_status(RUNNING.with_(notes=("few cores",)))
+        display.on_status(RUNNING.with_(notes=("few cores", "restart 1: rank 0 failed.")))
+    notes = [line for line in messages.getvalue().decode().splitlines() if "note" in line]
+    assert notes == ["stepset: note: few cores", "stepset: note: restart 1: rank 0 failed."]
+
+
+def test_a_closed_pipe_is_told_once_and_does_not_hurt_the_run() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    told: list[int] = []
+    with (
+        os.fdopen(write, "wb", buffering=0) as gone,
+        RunDisplay(gone, io.BytesIO(), on_gone=lambda: told.append(1)) as display,
+    ):
+        for n in range(100):
+            display.on_line(LogLine("rank 0", f"{n}" * 10_000))
+        assert until(lambda: bool(told))
+    assert told == [1]
+    assert isinstance(display.error, BrokenPipeError)
+
+
+def test_a_slow_reader_slows_the_run_down_and_loses_nothing() -> None:
+    read, write = os.pipe()
+    lines = 300
+    with os.fdopen(write, "wb", buffering=0) as slow, os.fdopen(read, "rb") as reader:
+        done = threading.Event()
+
+        def produce() -> None:
+            with RunDisplay(slow, io.BytesIO()) as display:
+                for n in range(lines):
+                    display.on_line(LogLine("rank 0", f"{n:06}" + "x" * 20_000))
+            slow.close()
+            done.set()
+
+        producer = threading.Thread(target=produce)
+        producer.start()
+        assert not done.wait(0.5), "nobody reads, so it must wait"
+        seen = [line[:15].decode() for line in reader]
+        producer.join()
+    assert seen == [f"[rank 0] {n:06}" for n in range(lines)]
+
+
+def test_a_reader_that_reads_nothing_cannot_hold_up_the_end_of_a_run_that_is_stopped() -> None:
+    read, write = os.pipe()
+    messages = io.BytesIO()
+    with os.fdopen(write, "wb", buffering=0) as stuck, os.fdopen(read, "rb") as reader:
+        display = RunDisplay(stuck, messages)
+        told = threading.Event()
+
+        def produce() -> None:
+            for n in range(300):
+                display.on_line(LogLine("rank 0", f"{n:06}" + "x" * 20_000))
+            told.set()
+
+        with display:
+            producer = threading.Thread(target=produce)
+            producer.start()
+            assert not told.wait(0.5)
+            display.hurry()
+            assert told.wait(10)
+            producer.join()
+            drain = threading.Thread(target=reader.read)  # the user lets go of the pager
+            drain.start()
+        stuck.close()
+        drain.join()
+    assert b"lines are not shown; see 'stepset logs'\n" in messages.getvalue()

@@ -1,0 +1,59 @@
+"""`stepset --help`: understood by a newcomer, and quick."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+COMMANDS = ("run", "explain", "validate", "schema", "status", "logs", "wait", "cancel", "list", "diagnose")
+
+
+def test_help_names_every_command_and_every_exit_code(cli: Cli) -> None:
+    said = cli("--help")
+    assert said.code == 0
+    assert all(f"\n  {command} " in said.out for command in COMMANDS)
+    assert all(word in said.out for word in ("0 success", "1 the training failed", "2 bad input", "130 interrupted"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_has_an_example(cli: Cli, command: str) -> None:
+    said = cli(command, "--help")
+    assert said.code == 0
+    assert f"    stepset {command}" in said.out
+    assert said.out == cli(command, "-h").out
+
+
+def test_no_command_shows_the_help(cli: Cli) -> None:
+    assert cli().out == cli("--help").out
+
+
+def test_version(cli: Cli) -> None:
+    import stepset
+
+    assert cli("--version").out == f"stepset {stepset.__version__}\n"
+
+
+HEAVY = {"yaml", "rich", "stepset.spec", "stepset.api", "stepset.backends"}
+
+
+# pydantic: typer itself uses it once a command has parameters.
+@pytest.mark.parametrize(
+    ("argv", "heavy"), [(["--help"], HEAVY | {"pydantic"}), (["run", "--help"], HEAVY), (["logs", "--help"], HEAVY)]
+)
+def test_help_imports_nothing_that_it_does_not_need(argv: list[str], heavy: set[str]) -> None:
+    code = (
+        "import sys; from stepset.cli import main; main(sys.argv[1:]); "
+        f"found = {heavy} & set(sys.modules); sys.exit(f'imported: {{found}}' if found else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_mistyped_command_is_a_usage_error_that_names_the_nearest(cli: Cli) -> None:
+    said = cli("statsu")
+    assert said.code == 2
+    assert said.errors == ["stepset: No such command 'statsu'. Did you mean 'status'?; see 'stepset --help'"]

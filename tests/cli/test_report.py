@@ -1,0 +1,138 @@
+"""How a run's state reads in words: status line, last line, failure block."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from stepset.cli.report import ended, in_words, outcome, progress_in_words, state_line
+from stepset.cli.status_page import list_page, status_page
+from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
+
+RANKS = tuple(
+    RankStatus(f"rank {n}", n, f"digits-node-{n // 2}", "127.1.0.1", state="Running", last_line=f"step {n}")
+    for n in range(4)
+)
+RUNNING = RunStatus(
+    "digits-1", "digits", "local", Phase.RUNNING, world_size=4, created=1000.0, started=1001.0, ranks=RANKS,
+    progress=Progress(120, 0.4, {"loss": 0.3123456, "accuracy": 0.9}),
+)  # fmt: skip
+FAILURE = Failure(
+    FailureKind.USER_ERROR,
+    "rank 3 exited with code 1.",
+    "Fix the error and run again.",
+    rank=3,
+    pod="digits-node-1",
+    node="127.1.0.2",
+    exit_code=1,
+    error="ValueError: bad batch",
+    tail=("Traceback ...", "ValueError: bad batch"),
+    restarts=2,
+    aftermath=("rank 0", "rank 1"),
+)
+FAILED = RUNNING.with_(phase=Phase.FAILED, finished=1062.0, failure=FAILURE)
+
+
+def test_the_state_line_tells_phase_ranks_and_progress() -> None:
+    assert state_line(RUNNING) == "Running, 4/4 ranks running, 40 %, step 120, loss 0.31235, accuracy 0.9"
+    assert state_line(RunStatus("a-1", "a", "local", reason="Starting")) == "Pending (Starting)"
+    assert state_line(RUNNING.with_(attempt=1, progress=None)) == "Running, restart 1, 4/4 ranks running"
+
+
+def test_progress_tells_only_what_was_said() -> None:
+    assert progress_in_words(None) == ""
+    assert progress_in_words(Progress(step=3)) == "step 3"
+    assert progress_in_words(Progress(progress=1.0)) == "100 %"
+
+
+def test_success_is_one_line_with_result_and_duration() -> None:
+    done = RUNNING.with_(phase=Phase.SUCCEEDED, finished=1012.3, result={"accuracy": 0.96, "note": "a\nb"})
+    assert outcome(done) == 'stepset: digits-1 succeeded in 12.3 s; result: {"accuracy": 0.96, "note": "a\\nb"}'
+    assert outcome(done.with_(result=None, attempt=1)) == "stepset: digits-1 succeeded in 12.3 s after 1 restart"
+    assert outcome(done.with_(result=0)).endswith("; result: 0")
+
+
+def test_a_failure_names_who_failed_first_how_and_what_to_do() -> None:
+    assert outcome(FAILED).splitlines() == [
+        "stepset: digits-1 failed after 1m02s: UserError: rank 3 exited with code 1.",
+        "  first failure rank 3, pod digits-node-1, on 127.1.0.2, exit code 1",
+        "  error         ValueError: bad batch",
+        "  last lines    Traceback ...",
+        "                ValueError: bad batch",
+        "  restarts      2 restarts",
+        "  aftermath     rank 0, rank 1: stopped because of it",
+        "  advice        Fix the error and run again.",
+        "  more          stepset logs digits-1 --ranks 3",
+    ]
+
+
+def test_a_failure_of_which_little_is_known_says_that_little() -> None:
+    lost = RUNNING.with_(
+        phase=Phase.LOST, failure=Failure(FailureKind.LOST, "gone.", "Start it again."), finished=1001.0
+    )
+    assert outcome(lost).splitlines() == [
+        "stepset: digits-1 failed after 1 s: Lost: gone.",
+        "  advice        Start it again.",
+        "  more          stepset logs digits-1",
+    ]
+    assert "no reason is known" in outcome(RUNNING.with_(phase=Phase.FAILED))
+
+
+def test_cancelled_is_one_line_and_running_is_said_to_be_running() -> None:
+    cancelled = FAILED.with_(failure=Failure(FailureKind.CANCELLED, "cancelled.", "-"))
+    assert outcome(cancelled) == "stepset: digits-1 was cancelled after 1m02s"
+    now = RUNNING.with_(created=time.time())
+    assert outcome(now).startswith("stepset: digits-1 is not over: Running, 4/4 ranks running")
+
+
+def test_what_a_program_printed_cannot_forge_or_break_the_block() -> None:
+    nasty = Failure(FailureKind.USER_ERROR, "x\nstepset: all is well", "y", error="a\x1b[2Jb", tail=("c\rd", "\x00"))
+    text = outcome(RUNNING.with_(phase=Phase.FAILED, failure=nasty))
+    assert "\x1b" not in text
+    assert "\r" not in text
+    assert "\\x1b[2J" in text
+    assert [line for line in text.splitlines() if line.startswith("stepset:")] == text.splitlines()[:1]
+
+
+def test_colour_only_where_asked_for() -> None:
+    assert "\x1b" not in outcome(FAILED)
+    assert "\x1b[1;31mfailed\x1b[0m" in outcome(FAILED, colour=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "words"),
+    [(None, None, ""), (0, None, "exit code 0"), (None, 9, "signal 9 (SIGKILL)"), (None, 99, "signal 99 (unknown)")],
+)
+def test_how_a_process_ended(code: int | None, signal: int | None, words: str) -> None:
+    assert ended(code, signal) == words
+
+
+def test_lengths_of_time_are_for_people() -> None:
+    assert [in_words(s) for s in (-1, 0.04, 59.9, 60, 3599.9, 86400)] == [
+        "0 s",
+        "0 s",
+        "59.9 s",
+        "1m00s",
+        "59m59s",
+        "24h00m",
+    ]
+
+
+def test_the_status_page_has_a_row_for_each_rank() -> None:
+    lines = status_page(FAILED.with_(notes=("few cores",))).splitlines()
+    rows = {tuple(line.split()[:2]) for line in lines}
+    assert {("rank", str(n)) for n in range(4)} <= rows
+    assert ("phase", "Failed") in rows
+    assert any(line.startswith("failure") and line.endswith("UserError: rank 3 exited with code 1.") for line in lines)
+    assert any(line.split() == ["note", "few", "cores"] for line in lines)
+    assert not any(line != line.rstrip() for line in lines)
+
+
+def test_the_list_has_a_row_for_each_run() -> None:
+    page = list_page([RUNNING, FAILED.with_(name="digits-0")])
+    header, first, second = page.splitlines()
+    assert header.split() == ["Run", "Job", "Phase", "Why", "Ranks", "Progress", "Created", "Took"]
+    assert first.split()[:3] == ["digits-1", "digits", "Running"]
+    assert second.split()[:4] == ["digits-0", "digits", "Failed", "UserError"]
+    assert list_page([]) == "no runs are known here; start one with 'stepset run'\n"
