@@ -1,0 +1,79 @@
+"""Train a small network on scikit-learn's digits with DeepSpeed ZeRO; runs under torchrun, deepspeed and mpirun alike.
+
+stepset run examples/deepspeed/train.py --framework deepspeed --nodes 2 --procs-per-node 2 -- --stage 2
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import nn
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--stage", type=int, default=1, choices=[0, 1, 2], help="ZeRO stage")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--local_rank", type=int, help="given by the deepspeed launcher; LOCAL_RANK says the same")
+    args = parser.parse_args()
+
+    if not torch.cuda.is_available():
+        # On CPUs DeepSpeed starts by compiling an extension for collectives in shared memory (minutes, needs a
+        # compiler); gloo does the same work without it.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed()  # reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK; under mpirun asks MPI
+    rank, size = dist.get_rank(), dist.get_world_size()
+
+    config = {
+        "train_micro_batch_size_per_gpu": 1500 // size,
+        # torch_adam: DeepSpeed's own Adam for CPUs is one more extension to compile.
+        "optimizer": {"type": "Adam", "params": {"lr": 0.01, "torch_adam": True}},
+        "zero_optimization": {"stage": args.stage},
+    }
+    torch.manual_seed(rank)  # every rank starts with other weights; DeepSpeed's broadcast makes them equal
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+    if resume_from := os.environ.get("STEPSET_RESUME_FROM"):
+        engine.load_checkpoint(resume_from)
+
+    digits = load_digits()
+    pixels = torch.tensor(digits.data[rank:1500:size] / 16, dtype=torch.float32, device=engine.device)
+    labels = torch.tensor(digits.target[rank:1500:size], device=engine.device)
+    for step in range(1, args.steps + 1):
+        loss = nn.functional.cross_entropy(engine(pixels), labels)
+        engine.backward(loss)
+        engine.step()
+        if rank == 0 and step % 20 == 0:
+            metrics = {"loss": round(loss.item(), 4)}
+            line = {"stepset": {"step": step, "progress": step / args.steps, "metrics": metrics}}
+            print(json.dumps(line), flush=True)
+    if checkpoint_dir := os.environ.get("STEPSET_CHECKPOINT_DIR"):
+        engine.save_checkpoint(checkpoint_dir)  # every rank saves its part
+
+    rank_sum = torch.tensor(rank + 1, device=engine.device)
+    dist.all_reduce(rank_sum)
+    mine = torch.cat([p.detach().flatten() for p in engine.module.parameters()])
+    dist.broadcast(first := mine.clone(), src=0)
+    equal = torch.tensor(int(torch.equal(first, mine)), device=engine.device)
+    dist.all_reduce(equal, dist.ReduceOp.MIN)
+    if rank == 0:
+        result = {
+            "world_size": size,
+            "rank_sum": rank_sum.item(),
+            "parameters_equal": bool(equal.item()),
+            "zero_stage": engine.zero_optimization_stage(),
+            "loss": round(loss.item(), 4),
+        }
+        if path := os.environ.get("STEPSET_RESULT_FILE"):
+            Path(path).write_text(json.dumps(result))
+        print(result, flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

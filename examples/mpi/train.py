@@ -1,0 +1,57 @@
+"""Softmax regression on scikit-learn's digits, data-parallel by MPI's all-reduce.
+
+framework: mpi            # mpirun starts this script on every node; any framework that speaks MPI works alike
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+from sklearn.datasets import load_digits
+
+STEPS = 100
+
+
+def main() -> None:
+    world = MPI.COMM_WORLD
+    rank, size = world.Get_rank(), world.Get_size()
+    started = int(os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE") or size)
+    if size != started:  # mpi4py found another MPI library than mpirun's: every rank would train alone, and succeed
+        sys.exit(f"mpirun started {started} ranks, {MPI.Get_library_version().split(',')[0]} sees {size}")
+    digits = load_digits()
+    pixels, labels = digits.data[rank:1500:size] / 16, np.eye(10)[digits.target[rank:1500:size]]
+    weights, losses, gradient = np.zeros((64, 10)), np.zeros(1), np.zeros((64, 10))
+    for step in range(1, STEPS + 1):
+        scores = np.exp(pixels @ weights)
+        guess = scores / scores.sum(axis=1, keepdims=True)
+        world.Allreduce(pixels.T @ (guess - labels), gradient)
+        world.Allreduce(-np.log((guess * labels).sum(axis=1)).sum(keepdims=True), losses)
+        weights -= 1.0 / 1500 * gradient
+        if rank == 0 and step % 20 == 0:
+            line = {"step": step, "progress": step / STEPS, "metrics": {"loss": round(losses[0] / 1500, 4)}}
+            print(json.dumps({"stepset": line}), flush=True)
+
+    rank_sum = world.allreduce(rank + 1)
+    everybody = world.gather((MPI.Get_processor_name(), weights.tobytes()))
+    if rank == 0:
+        right = (digits.data[1500:] @ weights).argmax(axis=1) == digits.target[1500:]
+        result = {
+            "world_size": size,
+            "rank_sum": rank_sum,
+            "hosts": sorted({host for host, _ in everybody}),
+            "parameters_equal": all(theirs == weights.tobytes() for _, theirs in everybody),
+            "accuracy": round(float(right.mean()), 4),
+            "library": MPI.Get_library_version().split(",")[0].strip("\0 "),
+        }
+        if checkpoint_dir := os.environ.get("STEPSET_CHECKPOINT_DIR"):
+            np.save(Path(checkpoint_dir, "weights.npy"), weights)
+        if path := os.environ.get("STEPSET_RESULT_FILE"):
+            Path(path).write_text(json.dumps(result))
+        print(result, flush=True)
+
+
+if __name__ == "__main__":
+    main()

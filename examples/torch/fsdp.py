@@ -1,0 +1,79 @@
+"""Fully sharded training: every rank holds a part of each weight; sharded checkpoints that any world size reads.
+
+stepset run examples/torch/fsdp.py --nodes 2 --procs-per-node 2
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=60)
+    args = parser.parse_args()
+    on_gpu = torch.cuda.is_available()
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = "cuda" if on_gpu else "cpu"
+
+    digits = load_digits()
+    pixels = torch.tensor(digits.data[rank:1500:size] / 16, dtype=torch.float32, device=device)
+    labels = torch.tensor(digits.target[rank:1500:size], device=device)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
+    mesh = init_device_mesh(device, (size,))
+    for layer in (model[0], model[2], model):
+        fully_shard(layer, mesh=mesh)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    if resume_from := os.environ.get("STEPSET_RESUME_FROM"):
+        weights, moments = get_state_dict(model, optimizer)
+        dcp.load({"model": weights, "optimizer": moments}, checkpoint_id=resume_from)
+        set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+
+    for step in range(1, args.steps + 1):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(pixels), labels)
+        loss.backward()
+        optimizer.step()
+        if rank == 0 and step % 20 == 0:
+            metrics = {"loss": round(loss.item(), 4)}
+            line = {"stepset": {"step": step, "progress": step / args.steps, "metrics": metrics}}
+            print(json.dumps(line), flush=True)
+    if checkpoint_dir := os.environ.get("STEPSET_CHECKPOINT_DIR"):
+        weights, moments = get_state_dict(model, optimizer)
+        dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=checkpoint_dir)
+
+    rank_sum = torch.tensor(rank + 1, device=device)
+    dist.all_reduce(rank_sum)
+    held = torch.tensor(sum(p.to_local().numel() for p in model.parameters()), device=device)
+    shards = [torch.zeros_like(held) for _ in range(size)]
+    dist.all_gather(shards, held)
+    if rank == 0:
+        result = {
+            "world_size": size,
+            "rank_sum": rank_sum.item(),
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "held_by_rank": [shard.item() for shard in shards],
+            "loss": round(loss.item(), 4),
+        }
+        if path := os.environ.get("STEPSET_RESULT_FILE"):
+            Path(path).write_text(json.dumps(result))
+        print(result, flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

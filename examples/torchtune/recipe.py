@@ -1,0 +1,72 @@
+"""A TorchTune recipe of our own: a small Llama learns scikit-learn's digits as sequences, data-parallel.
+
+framework: {kind: torchtune, recipe: recipe.py, config: config.yaml}
+args: [steps=60]          # any entry of the config can be overridden
+
+TorchTune's own recipes need a GPU and a model from a hub; this one shows the same way of starting on any machine.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from omegaconf import DictConfig
+from sklearn.datasets import load_digits
+from torch.nn.parallel import DistributedDataParallel
+from torchtune import config
+
+
+@config.parse
+def main(cfg: DictConfig) -> None:
+    on_gpu = torch.cuda.is_available()
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+
+    digits = load_digits()
+    words = torch.cat([torch.tensor(digits.data).long(), torch.tensor(digits.target)[:, None] + 17], dim=1)
+    torch.manual_seed(rank)  # every rank starts with other weights; DDP's broadcast makes them equal
+    model = DistributedDataParallel(config.instantiate(cfg.model).to(device))
+    optimizer = config.instantiate(cfg.optimizer, model.parameters())
+    loss_of = config.instantiate(cfg.loss)
+    if resume_from := os.environ.get("STEPSET_RESUME_FROM"):
+        model.module.load_state_dict(torch.load(Path(resume_from, "llama.pt"), map_location=device))
+
+    for step in range(1, cfg.steps + 1):
+        rows = (torch.arange(cfg.batch_size) * size + rank + step * size * cfg.batch_size) % len(words)
+        batch = words[rows].to(device)
+        scores = model(batch[:, :-1])  # the next word, 64 times
+        loss = loss_of(scores.flatten(0, 1), batch[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if rank == 0 and step % 10 == 0:
+            metrics = {"loss": round(loss.item(), 4)}
+            progress = {"step": step, "progress": step / cfg.steps, "metrics": metrics}
+            print(json.dumps({"stepset": progress}), flush=True)
+    if rank == 0 and (checkpoint_dir := os.environ.get("STEPSET_CHECKPOINT_DIR")):
+        torch.save(model.module.state_dict(), Path(checkpoint_dir, "llama.pt"))
+
+    rank_sum = torch.tensor(rank + 1, device=device)
+    dist.all_reduce(rank_sum)
+    mine = torch.cat([p.detach().flatten() for p in model.parameters()])
+    dist.broadcast(first := mine.clone(), src=0)
+    equal = torch.tensor(int(torch.equal(first, mine)), device=device)
+    dist.all_reduce(equal, dist.ReduceOp.MIN)
+    if rank == 0:
+        result = {
+            "world_size": size,
+            "rank_sum": rank_sum.item(),
+            "parameters_equal": bool(equal.item()),
+            "loss": round(loss.item(), 4),
+        }
+        if path := os.environ.get("STEPSET_RESULT_FILE"):
+            Path(path).write_text(json.dumps(result))
+        print(result, flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
