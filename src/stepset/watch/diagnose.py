@@ -1,0 +1,238 @@
+"""From what was observed at the end of a run to one Failure: who failed first, why, and what to do.
+
+Pure. Fed by the local backend from processes and by the cluster watcher from pods, so that both give the same answer.
+"""
+
+from __future__ import annotations
+
+import re
+import signal as signals
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from stepset.watch.state import Failure, FailureKind
+
+TAIL = 20
+"""Last lines a Failure shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One end that was no success, as somebody saw it.
+
+    Args:
+        source: who ended, as in LogLine: `rank 3`, `node 0`, `launcher`, `prepare-0`; "" for the run as a whole.
+        at: when, in seconds since the epoch.
+        rank, pod, node: where known.
+        exit_code, signal: how it ended.
+        error: the first real error it reported, if somebody found it.
+        kind: what the observer knows the kind to be: from the agent's own checks, from a pod's condition.
+        tail: its last lines.
+        stopped: it was ended on purpose because something else had failed, or because the run was over.
+        out_of_memory: whether the kernel's or kubelet's out-of-memory killer ended it; None where nobody can tell.
+    """
+
+    source: str
+    at: float
+    rank: int | None = None
+    pod: str = ""
+    node: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str = ""
+    kind: FailureKind | None = None
+    tail: tuple[str, ...] = ()
+    stopped: bool = False
+    out_of_memory: bool | None = None
+
+
+ADVICE = {
+    FailureKind.USER_ERROR: "Look at the error and at the last lines of that rank; the training code must be mended.",
+    FailureKind.OUT_OF_MEMORY: (
+        "Give each node more memory, or need less: a smaller batch, fewer processes per node, a sharded model."
+    ),
+    FailureKind.IMAGE_PULL: "Check the image's name and tag, and that the cluster may pull it.",
+    FailureKind.UNSCHEDULABLE: "Ask for less per node, wait for capacity, or loosen the scheduling constraints.",
+    FailureKind.RENDEZVOUS: (
+        "Check that all ranks start, agree on the world size, and can reach the master's address and port;"
+        " then run again."
+    ),
+    FailureKind.INFRASTRUCTURE: "The training code is not to blame; mend what is named here and run again.",
+    FailureKind.DEADLINE_EXCEEDED: "Give the job a longer deadline, or less to do.",
+    FailureKind.REJECTED: "Change the job as the message says; running it again as it is cannot help.",
+    FailureKind.LOST: "Look for what ended it, and run again; a checkpoint_dir lets the training go on where it was.",
+    FailureKind.CANCELLED: "Run it again when it is wanted.",
+}
+
+# Text of an error -> kind. The first that matches counts; everything else is the user's.
+_PATTERNS = (
+    (
+        FailureKind.OUT_OF_MEMORY,
+        r"\bMemoryError\b|can't allocate memory|cannot allocate memory|out of memory|std::bad_alloc|RESOURCE_EXHAUSTED"
+        r"|Unable to allocate .* for an array|OutOfMemoryError|not enough memory",
+    ),
+    (
+        FailureKind.INFRASTRUCTURE,
+        r"No space left on device|\bENOSPC\b|Disk quota exceeded|Input/output error|Stale file handle",
+    ),
+    (
+        FailureKind.RENDEZVOUS,
+        r"Address already in use|EADDRINUSE|Rendezvous\w*(Error|Exception)|rendezvous.*time.?out|time.?out.*rendezvous"
+        r"|Timed out (waiting for clients|after \d+ seconds? waiting for clients)|Name or service not known"
+        r"|Temporary failure in name resolution|could not be resolved|did not resolve|world size (mismatch|is not)"
+        r"|socket has (timed out|failed to connect|failed to listen)",
+    ),
+)  # fmt: skip
+_KINDS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
+
+# What a rank says when another one is gone: it is hit, not to blame.
+_PEER_GONE = re.compile(
+    r"connection (closed|reset|refused|was aborted)( by peer)?|broken pipe|peer (closed|disconnected|is gone)"
+    r"|remote process exited|DistBackendError|DistNetworkError|NCCL communicator was aborted|RendezvousClosedError"
+    r"|SIGTERM|SignalException|SystemExit: 143|socket closed|lost connection|BarrierError",
+    re.IGNORECASE,
+)
+_ERROR_LINE = re.compile(r"^[A-Za-z_][\w.]*?([Ee]rror|Exception|Interrupt|Exit|Fault)\b(?::|$)")
+
+
+def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: Sequence[str] = ()) -> Failure | None:
+    """The failure that stands behind what was observed; None where nothing failed.
+
+    The earliest end counts, but whoever was stopped on purpose is never blamed, and whoever only noticed that
+    another was gone is blamed only if nobody else can be.
+
+    Args:
+        observations: every end that was no success, in any order.
+        restarts: gang restarts before.
+        events: cluster events that matter.
+    """
+    every = merge(observations)
+    candidates = [o for o in every if not o.stopped]
+    if not candidates:
+        return None
+    first = min(candidates, key=lambda o: (not _of_the_run(o), looks_like_aftermath(o), o.at, o.rank is None))
+    kind = kind_of(first)
+    return Failure(
+        kind=kind,
+        message=_message(first, kind),
+        advice=ADVICE[kind],
+        rank=first.rank,
+        pod=first.pod,
+        node=first.node,
+        exit_code=first.exit_code,
+        signal=first.signal,
+        error=error_of(first),
+        tail=first.tail[-TAIL:],
+        events=tuple(events),
+        restarts=restarts,
+        aftermath=tuple(dict.fromkeys(o.source for o in every if o.source and o.source != first.source)),
+    )
+
+
+def merge(observations: Iterable[Observation]) -> list[Observation]:
+    """One observation for each that ended, from the several that were made of it.
+
+    A rank's end is reported when it happens and again, with the error, when its pod has found out. What a pod reports
+    of itself says nothing new where one of its ranks is known to have failed.
+    """
+    by_who: dict[tuple[str, str], Observation] = {}
+    for new in sorted(observations, key=lambda o: o.at):
+        old = by_who.get(key := (new.pod, new.source))
+        by_who[key] = new if old is None else _both(old, new)
+    failed_ranks = {o.pod for o in by_who.values() if o.rank is not None and not o.stopped}
+    return [
+        o for o in by_who.values() if o.rank is not None or o.kind is not None or not o.pod or o.pod not in failed_ranks
+    ]
+
+
+def _both(old: Observation, new: Observation) -> Observation:
+    known = old.exit_code is not None or old.signal is not None
+    return replace(
+        old,
+        exit_code=old.exit_code if known else new.exit_code,
+        signal=old.signal if known else new.signal,
+        error=old.error or new.error,
+        kind=old.kind or new.kind,
+        tail=new.tail or old.tail,
+        stopped=old.stopped and new.stopped,
+        out_of_memory=old.out_of_memory if old.out_of_memory is not None else new.out_of_memory,
+    )
+
+
+def _of_the_run(o: Observation) -> bool:
+    """A verdict on the run as a whole (deadline, cancellation, disk full) explains everything that follows."""
+    return not o.source
+
+
+def looks_like_aftermath(o: Observation) -> bool:
+    """Whether this end can be what another's end did to it.
+
+    True for a rank told to stop by its launcher, and for one whose error is that a peer is gone.
+    """
+    if o.kind is not None or not o.source:
+        return False
+    if o.signal in (signals.SIGTERM, signals.SIGINT) or o.exit_code in (128 + signals.SIGTERM, 128 + signals.SIGINT):
+        return True
+    return bool(_PEER_GONE.search(error_of(o))) and kind_of(o) is not FailureKind.OUT_OF_MEMORY
+
+
+def kind_of(o: Observation) -> FailureKind:
+    """The kind of a failure, by what the observer knows, how it ended, and what it said."""
+    if o.kind is not None:
+        return o.kind
+    if o.out_of_memory:
+        return FailureKind.OUT_OF_MEMORY
+    if o.signal == signals.SIGKILL or o.exit_code == 128 + signals.SIGKILL:
+        # What it printed before does not explain this. The out-of-memory killer is by far the likeliest to do it,
+        # unless the observer knows that it did not.
+        return FailureKind.OUT_OF_MEMORY if o.out_of_memory is None else FailureKind.INFRASTRUCTURE
+    if o.signal in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP):
+        return FailureKind.INFRASTRUCTURE
+    text = error_of(o)
+    return next((kind for kind, pattern in _KINDS if pattern.search(text)), FailureKind.USER_ERROR)
+
+
+def error_of(o: Observation) -> str:
+    """The error it reported, else the one its last lines show."""
+    return o.error or find_error(o.tail)
+
+
+def find_error(lines: Sequence[str]) -> str:
+    """The line that names the last error in some output, or "".
+
+    >>> find_error(["Traceback (most recent call last):", '  File "t.py", line 1, in <module>', "ValueError: bad"])
+    'ValueError: bad'
+    """
+    named = next((line for line in reversed(lines) if _ERROR_LINE.match(line)), "")
+    return named or next((line for line in reversed(lines) if any(p.search(line) for _, p in _KINDS)), "")
+
+
+def _message(o: Observation, kind: FailureKind) -> str:
+    """What happened, in one sentence."""
+    if not o.source:
+        return o.error
+    who = o.source + (f" (pod {o.pod})" if o.pod and o.pod != o.source else "")
+    error = error_of(o).strip()
+    if o.signal is not None:
+        how = f"was killed by {signal_name(o.signal)}"
+    elif o.exit_code:
+        how = f"exited with code {o.exit_code}"
+    else:
+        how = "failed"
+    if kind is FailureKind.OUT_OF_MEMORY and not error:
+        how += ", out of memory"
+    elif kind is FailureKind.INFRASTRUCTURE and o.signal is not None and not error:
+        how += " from outside the run"
+    return f"{who} {how}: {error}" if error else f"{who} {how}."
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal.
+
+    >>> signal_name(9)
+    'SIGKILL'
+    """
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

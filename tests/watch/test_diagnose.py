@@ -1,0 +1,179 @@
+"""From what was observed to one Failure: the first to fail is named, the others are not blamed."""
+
+import signal
+
+import pytest
+
+from stepset.watch.diagnose import ADVICE, Observation, diagnose, find_error, kind_of
+from stepset.watch.state import Failure, FailureKind
+
+
+def rank(number: int, at: float, **known: object) -> Observation:
+    return Observation(f"rank {number}", at, rank=number, pod=f"node-{number // 2}", **known)  # type: ignore[arg-type]
+
+
+def failure_of(*observations: Observation) -> Failure:
+    failure = diagnose(observations)
+    assert failure is not None
+    return failure
+
+
+class TestTheFirst:
+    def test_to_fail_is_named_whatever_the_order_of_the_reports(self) -> None:
+        late, early = rank(0, 5.0, exit_code=1), rank(3, 4.0, exit_code=7, error="ValueError: bad")
+        for order in ([late, early], [early, late]):
+            failure = failure_of(*order)
+            assert (failure.rank, failure.pod, failure.exit_code) == (3, "node-1", 7)
+            assert failure.message == "rank 3 (pod node-1) exited with code 7: ValueError: bad"
+            assert failure.aftermath == ("rank 0",)
+
+    def test_is_not_one_that_was_stopped_even_if_it_ended_earlier(self) -> None:
+        failure = failure_of(rank(0, 1.0, signal=signal.SIGTERM, stopped=True), rank(1, 2.0, exit_code=1))
+        assert failure.rank == 1
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567",
+            "ConnectionResetError: [Errno 104] Connection reset by peer",
+            "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error",
+            "torch.distributed.elastic.multiprocessing.api.SignalException: Process 5 got signal: 15",
+            "BrokenPipeError: [Errno 32] Broken pipe",
+        ],
+    )
+    def test_is_not_one_that_only_noticed_that_another_was_gone(self, error: str) -> None:
+        failure = failure_of(rank(0, 1.0, exit_code=1, error=error), rank(1, 1.5, signal=signal.SIGSEGV))
+        assert failure.rank == 1
+        assert failure.aftermath == ("rank 0",)
+
+    def test_is_not_one_its_launcher_ended(self) -> None:
+        failure = failure_of(rank(0, 1.0, signal=signal.SIGTERM), rank(1, 1.2, exit_code=1))
+        assert failure.rank == 1
+
+    def test_is_one_that_lost_its_peer_where_nobody_else_failed(self) -> None:
+        failure = failure_of(rank(0, 1.0, exit_code=1, error="Connection reset by peer"))
+        assert failure.rank == 0
+
+    def test_is_the_rank_and_not_its_pod(self) -> None:
+        node = Observation("node 1", 1.0, pod="node-1", exit_code=1)
+        failure = failure_of(node, rank(3, 1.0, exit_code=7))
+        assert (failure.rank, failure.exit_code) == (3, 7)
+        assert failure.aftermath == ()
+
+    def test_is_the_pod_where_no_rank_is_known(self) -> None:
+        failure = failure_of(Observation("prepare-0", 1.0, pod="prepare-0", exit_code=3))
+        assert (failure.rank, failure.pod, failure.exit_code) == (None, "prepare-0", 3)
+        assert failure.message.startswith("prepare-0 exited with code 3")
+
+    def test_is_the_run_itself_where_a_verdict_on_it_was_given(self) -> None:
+        failure = failure_of(
+            rank(0, 1.0, exit_code=1),
+            Observation("", 2.0, kind=FailureKind.DEADLINE_EXCEEDED, error="the run took longer than 2s."),
+        )
+        assert (failure.kind, failure.rank) == (FailureKind.DEADLINE_EXCEEDED, None)
+        assert failure.message == "the run took longer than 2s."
+
+    def test_is_nobody_where_nothing_failed(self) -> None:
+        assert diagnose([]) is None
+        assert diagnose([rank(0, 1.0, signal=15, stopped=True)]) is None
+
+
+class TestSeveralReportsOfOneEnd:
+    def test_are_put_together(self) -> None:
+        failure = failure_of(
+            rank(2, 1.0, exit_code=5),
+            rank(2, 1.4, exit_code=1, error="KeyError: 'x'", tail=("a", "KeyError: 'x'")),
+            rank(2, 1.6, kind=FailureKind.REJECTED),
+        )
+        assert (failure.exit_code, failure.error, failure.kind) == (5, "KeyError: 'x'", FailureKind.REJECTED)
+        assert failure.tail == ("a", "KeyError: 'x'")
+        assert failure.aftermath == ()
+
+
+class TestTheKind:
+    @pytest.mark.parametrize(
+        ("error", "kind"),
+        [
+            ("ValueError: bad learning rate", FailureKind.USER_ERROR),
+            ("ModuleNotFoundError: No module named 'foo'", FailureKind.USER_ERROR),
+            ("MemoryError", FailureKind.OUT_OF_MEMORY),
+            (
+                "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8 GiB for an array",
+                FailureKind.OUT_OF_MEMORY,
+            ),
+            ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", FailureKind.OUT_OF_MEMORY),
+            ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory", FailureKind.OUT_OF_MEMORY),
+            ("terminate called after throwing an instance of 'std::bad_alloc'", FailureKind.OUT_OF_MEMORY),
+            ("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory", FailureKind.OUT_OF_MEMORY),
+            ("OSError: [Errno 98] Address already in use", FailureKind.RENDEZVOUS),
+            ("The server socket has failed to listen on any local address. EADDRINUSE", FailureKind.RENDEZVOUS),
+            (
+                "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients.",
+                FailureKind.RENDEZVOUS,
+            ),
+            ("socket.gaierror: [Errno -2] Name or service not known", FailureKind.RENDEZVOUS),
+            ("RendezvousTimeoutError", FailureKind.RENDEZVOUS),
+            ("OSError: [Errno 28] No space left on device", FailureKind.INFRASTRUCTURE),
+            ("OSError: [Errno 122] Disk quota exceeded", FailureKind.INFRASTRUCTURE),
+        ],
+    )
+    def test_is_told_by_the_error(self, error: str, kind: FailureKind) -> None:
+        assert failure_of(rank(0, 1.0, exit_code=1, error=error)).kind is kind
+        # and just so where nobody picked the error out of the last lines
+        assert failure_of(rank(0, 1.0, exit_code=1, tail=("epoch 1", error))).kind is kind
+
+    @pytest.mark.parametrize("how", [{"signal": 9}, {"exit_code": 137}])
+    @pytest.mark.parametrize(
+        ("oom_killer", "kind"),
+        [(True, FailureKind.OUT_OF_MEMORY), (False, FailureKind.INFRASTRUCTURE), (None, FailureKind.OUT_OF_MEMORY)],
+    )
+    def test_of_a_kill_depends_on_whether_the_oom_killer_struck(
+        self, how: dict[str, int], oom_killer: bool | None, kind: FailureKind
+    ) -> None:
+        seen = rank(0, 1.0, out_of_memory=oom_killer, tail=("ValueError: caught and printed",), **how)
+        assert kind_of(seen) is kind
+
+    @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE])
+    def test_of_a_crash_is_the_users(self, number: int) -> None:
+        failure = failure_of(rank(0, 1.0, signal=number))
+        assert failure.kind is FailureKind.USER_ERROR
+        assert signal.Signals(number).name in failure.message
+
+    def test_of_a_signal_from_outside_is_infrastructure(self) -> None:
+        assert failure_of(rank(0, 1.0, signal=signal.SIGTERM)).kind is FailureKind.INFRASTRUCTURE
+
+    def test_is_what_the_observer_knows(self) -> None:
+        failure = failure_of(rank(0, 1.0, exit_code=72, error="the result has 9000 bytes", kind=FailureKind.REJECTED))
+        assert failure.kind is FailureKind.REJECTED
+
+    @pytest.mark.parametrize("kind", list(FailureKind))
+    def test_has_one_sentence_of_advice(self, kind: FailureKind) -> None:
+        assert ADVICE[kind].endswith(".") and "\n" not in ADVICE[kind]
+        assert failure_of(rank(0, 1.0, kind=kind)).advice == ADVICE[kind]
+
+
+class TestTheErrorInSomeOutput:
+    def test_is_the_last_exception(self) -> None:
+        lines = [
+            "Traceback (most recent call last):",
+            "  x()",
+            "KeyError: 1",
+            "",
+            "During handling ...",
+            "my.Error: 2",
+            "bye",
+        ]
+        assert find_error(lines) == "my.Error: 2"
+
+    def test_is_nothing_where_there_is_none(self) -> None:
+        assert find_error(["epoch 1", "no Error here: fine"]) == ""
+
+
+def test_the_tail_is_cut_to_its_last_lines() -> None:
+    tail = failure_of(rank(0, 1.0, exit_code=1, tail=tuple(f"line {n}" for n in range(100)))).tail
+    assert tail[-1] == "line 99" and len(tail) == 20
+
+
+def test_restarts_and_events_are_handed_on() -> None:
+    failure = diagnose([rank(0, 1.0, exit_code=1)], restarts=2, events=["Evicted: low on memory"])
+    assert failure is not None and (failure.restarts, failure.events) == (2, ("Evicted: low on memory",))
