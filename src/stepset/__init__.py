@@ -11,12 +11,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stepset.api import TrainingFailedError, explain, run
+    from stepset.api import TrainingFailedError, explain, render, run
     from stepset.errors import BadInputError, StepsetError
     from stepset.spec import TrainingJob, load_job
 
 __version__ = "0.1.0"
-__all__ = ["BadInputError", "StepsetError", "TrainingFailedError", "TrainingJob", "explain", "load_job", "run"]
+__all__ = [
+    "BadInputError",
+    "StepsetError",
+    "TrainingFailedError",
+    "TrainingJob",
+    "explain",
+    "load_job",
+    "render",
+    "run",
+]
 
 _HOMES = {
     "BadInputError": "stepset.errors",
@@ -25,6 +34,7 @@ _HOMES = {
     "TrainingJob": "stepset.spec",
     "explain": "stepset.api",
     "load_job": "stepset.spec",
+    "render": "stepset.api",
     "run": "stepset.api",
 }
 

@@ -101,3 +101,36 @@ def explain(job: JobSource) -> list[ExplainRow]:
     loaded = load_job(job)
     plan = make_plan(loaded)
     return explain_plan(plan, PodNames(plan, loaded.name, loaded.network.subdomain or loaded.name))
+
+
+def render(
+    job: JobSource,
+    target: str = "jobset",
+    *,
+    name: str | None = None,
+    namespace: str | None = None,
+    base_dir: Path | None = None,
+) -> list[dict[str, Any]]:
+    """The Kubernetes manifests of a job, in the order an apply needs; no cluster is asked.
+
+    Args:
+        job: a TrainingJob, a mapping, or the path of a job file.
+        target: jobset, trainjob, statefulset, job or volcano.
+        name: the run's name; default: the job's.
+        namespace: written into the manifests; default: none.
+        base_dir: what the job's paths are relative to; default: the job file's directory, else the current one.
+
+    Returns:
+        Plain dicts, the same for the same job.
+
+    Raises:
+        BadInputError: the job is not valid, or a cluster would refuse it.
+    """
+    from stepset.rendering import make_request
+    from stepset.targets.render import render as render_request
+
+    loaded = load_job(job)
+    if base_dir is None and isinstance(job, (str, Path)):
+        base_dir = Path(job).resolve().parent
+    request = make_request(loaded, read_sources(loaded, base_dir), run=name, namespace=namespace)
+    return render_request(request, target)

@@ -1,1 +1,1 @@
-"""From LaunchPlan to what a cluster understands."""
+"""From LaunchPlan to what a cluster understands: one file for each target, and what they share."""

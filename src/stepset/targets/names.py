@@ -1,4 +1,8 @@
-"""How a plan's places read inside pods of a JobSet, and wherever a plan is shown without a cluster."""
+"""How a plan's places read inside pods, and wherever a plan is shown without a cluster.
+
+`stepset explain` fills a plan in with `PodNames`; the targets with `InManifest` and `InAgent`, which differ only in the
+places that no two pods share.
+"""
 
 from __future__ import annotations
 
@@ -16,36 +20,53 @@ from stepset.plan.values import (
     PodHost,
     PortNumber,
     ProcessRank,
+    Resolver,
     ResultFile,
     RunName,
 )
 
 CODE_DIR = "/stepset/code"
-RESULT_FILE = "/stepset/run/result"
+SOURCE_DIR = "/stepset/source"
+AGENT_DIR = "/stepset/agent"
+RUN_DIR = "/stepset/run"
+SSH_DIR = "/stepset/ssh"
+RESULT_FILE = f"{RUN_DIR}/result"
+
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+RESTART_ATTEMPT = "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']"
+
+# kubernetes-sigs/jobset v0.12.0 pkg/controllers/jobset_controller.go; pods of a Job, k8s v1.36 pkg/controller/job;
+# pods of a StatefulSet; volcano-sh/volcano pkg/controllers/job/helpers/helpers.go (PodNameFmt).
+JOBSET_HOSTS = "{run}-{group}-0-{index}.{subdomain}"
+SINGLE_GROUP_HOSTS = "{run}-{index}.{subdomain}"
+VOLCANO_HOSTS = "{run}-{group}-{index}.{subdomain}"
 
 
 @dataclass(frozen=True)
 class PodNames:
-    """Fills in a plan's places as the pods of a JobSet see them.
+    """Fills in a plan's places as pods see them.
 
     Args:
         plan: the plan.
-        run: the run's name, which is the JobSet's.
+        run: the run's name, which is that of the JobSet or whatever else holds the pods.
         subdomain: the headless Service's name.
-
-    Pod k of group g is `<run>-<g>-0-<k>.<subdomain>` (kubernetes-sigs/jobset v0.12.0, pkg/controllers).
+        hosts: how pod `index` of `group` is called; default: as in a JobSet.
     """
 
     plan: LaunchPlan
     run: str
     subdomain: str
+    hosts: str = JOBSET_HOSTS
+
+    def host(self, group: str, index: int | str) -> str:
+        """The name by which other pods find pod `index` of `group`."""
+        return self.hosts.format(run=self.run, group=group, index=index, subdomain=self.subdomain)
 
     def __call__(self, part: Part) -> str:
         """The text of one place; ranks and the like as `<...>`, because no two pods share them."""
         match part:
             case PodHost(group, index):
-                return f"{self.run}-{group}-0-{index}.{self.subdomain}"
+                return self.host(group, index)
             case PortNumber(name):
                 return str(self.plan.ports[name])
             case CodePath(path):
@@ -69,3 +90,49 @@ class PodNames:
             case str():
                 return part
         raise AssertionError(f"no such place: {part!r}")
+
+
+@dataclass(frozen=True)
+class InManifest:
+    """Fills in places in a pod's variables and command, which all pods of a group share.
+
+    What differs between pods is a reference that Kubernetes expands in each of them; the plan's first variables, which
+    say it, come before every other.
+    """
+
+    names: PodNames
+
+    def __call__(self, part: Part) -> str:
+        """The text of one place.
+
+        Raises:
+            AssertionError: a place that only the agent knows.
+        """
+        match part:
+            case NodeRank():
+                return "$(STEPSET_NODE_RANK)"
+            case Attempt():
+                return "$(STEPSET_ATTEMPT)"
+            case ProcessRank() | LocalRank() | FirstNode():
+                raise AssertionError(f"only the agent knows {part!r}")
+        return self.names(part)
+
+
+@dataclass(frozen=True)
+class InAgent:
+    """Fills in places in variables that the agent sets for each process (docs/design/agent.md, process_env)."""
+
+    names: Resolver
+
+    def __call__(self, part: Part) -> str:
+        """The text of one place."""
+        match part:
+            case ProcessRank():
+                return "{rank}"
+            case LocalRank():
+                return "{local_rank}"
+            case FirstNode():
+                return "{first}"
+            case NodeRank():
+                return "{node_rank}"
+        return self.names(part)

@@ -1,0 +1,41 @@
+"""From a job to what the targets render: the one place that reads files for them.
+
+Called by the Python door, the CLI and the Kubernetes backend.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stepset.frameworks import make_plan
+from stepset.sources import Sources
+from stepset.spec.job import TrainingJob
+from stepset.targets.request import RenderRequest
+
+
+def make_request(
+    job: TrainingJob,
+    sources: Sources,
+    *,
+    run: str | None = None,
+    namespace: str | None = None,
+    owner: str | None = None,
+) -> RenderRequest:
+    """Everything a target looks at, for one run of a job.
+
+    Args:
+        job: what to run.
+        sources: its script or code, read.
+        run: the run's name; default: the job's.
+        namespace: written into the objects where given.
+        owner: a hash of who asks.
+
+    Raises:
+        BadInputError: the job asks for something its framework cannot do.
+    """
+    return RenderRequest(job, make_plan(job), sources, agent_text(), run or job.name, namespace, owner)
+
+
+def agent_text() -> str:
+    """The agent, which is brought into every pod as it is."""
+    return Path(__file__).with_name("agent.py").read_text(encoding="utf-8")

@@ -1,0 +1,79 @@
+"""What a target cannot do, told instead of left out in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepset.plan.model import NODE, LaunchPlan
+from stepset.spec.job import TrainingJob
+from stepset.targets.gang import gang_of
+
+_JOBSETS = ("jobset", "trainjob")
+_SINGLE_GROUP = ("job", "statefulset")
+
+
+def missing_capabilities(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
+    """One line for each thing the job asks for that the target cannot do."""
+    if target in _JOBSETS:
+        return
+    if target in _SINGLE_GROUP:
+        yield from _single_group(job, plan, target)
+    yield from _restarts(job, plan, target)
+    if target == "statefulset":
+        yield from _statefulset(job)
+    if target == "volcano":
+        yield from _volcano(job, plan)
+    if job.scheduling.topology.exclusive:
+        yield f"scheduling.topology.exclusive: only a JobSet has it; leave it out, or use another target than {target}"
+
+
+def _single_group(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
+    for group in plan.groups:
+        if group.name == NODE:
+            continue
+        field = "framework" if group.name == plan.success.group else f"roles.{group.name}"
+        yield (
+            f"{field}: target {target} has nobody who starts and stops pods of several kinds together; use target"
+            " jobset, trainjob or volcano"
+        )
+
+
+def _restarts(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
+    restart = job.restart
+    if not restart.max_restarts:
+        return
+    if target == "job" and plan.world.elastic is None:
+        yield (
+            "restart.max_restarts: target job cannot start the whole gang again; leave it out, or use target jobset,"
+            " trainjob or volcano"
+        )
+    elif restart.user_errors == "fail" and target != "job":
+        yield (
+            f"restart.user_errors: target {target} cannot tell errors of the training code from others; leave it out,"
+            " or use target jobset or trainjob"
+        )
+
+
+def _statefulset(job: TrainingJob) -> Iterator[str]:
+    for field, given in (("deadline", job.deadline), ("ttl", job.ttl)):
+        if given is not None:
+            yield f"{field}: a StatefulSet has none; leave it out, or use another target"
+
+
+def _volcano(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
+    for group in plan.groups:
+        for after in group.start_after:
+            if after.condition == "Complete":
+                yield (
+                    f"roles.{after.group}.before: Volcano starts the nodes once it runs, not once it is complete; use"
+                    " target jobset with scheduling.gang: volcano"
+                )
+    if plan.world.elastic:
+        yield (
+            "framework.elastic: a Volcano Job starts all its pods again, not one; use target jobset with"
+            " scheduling.gang: volcano"
+        )
+    if job.network.subdomain is not None:
+        yield "network.subdomain: Volcano calls the Service as the job; leave it out"
+    if job.scheduling.gang is not None and gang_of(job) != "volcano":
+        yield f"scheduling.gang: a Volcano Job is a gang by itself, not one of {job.scheduling.gang}; leave it out"

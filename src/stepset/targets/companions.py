@@ -1,0 +1,39 @@
+"""The objects every target brings along before its workload: ConfigMaps, and for MPI the Secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepset.targets import ssh
+from stepset.targets.agent_config import agent_config, config_key
+from stepset.targets.configs import agent_object, code_object, file_object, ssh_secret
+from stepset.targets.names import PodNames
+from stepset.targets.pod import grace_of
+from stepset.targets.request import RenderRequest
+
+
+def companions(
+    request: RenderRequest, names: PodNames, trainer_volumes: frozenset[str] = frozenset()
+) -> list[dict[str, Any]]:
+    """ConfigMaps and Secret of a run.
+
+    Args:
+        request: what is rendered.
+        names: how places read in the target's pods.
+        trainer_volumes: volumes whose ConfigMap or Secret Kubeflow Trainer makes by itself.
+    """
+    plan = request.plan
+    configs = {
+        config_key(group): agent_config(request, group, names, grace_of(request.job, group))
+        for group in plan.groups
+        if group.agent is not None
+    }
+    code = code_object(request)
+    objects = [agent_object(request, configs)] if configs else []
+    objects += [code] if code else []
+    objects += [file_object(request, file, names) for file in plan.files if file.name not in trainer_volumes]
+    if plan.ssh is not None:
+        objects.append(ssh.ssh_config_map(request, plan.ssh))
+        if ssh.SECRET_VOLUME not in trainer_volumes:
+            objects.append(ssh_secret(request))
+    return objects

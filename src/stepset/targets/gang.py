@@ -1,0 +1,141 @@
+"""All pods or none: queues and pod groups, by which a scheduler starts a gang as a whole.
+
+Pods that start later are never counted with those that start first: a scheduler that waits for pods which wait for it
+waits forever (kubeflow/trainer#2525, kubeflow/mpi-operator#608).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from stepset.plan.model import NODE, LaunchPlan, PodGroup
+from stepset.spec.job import TrainingJob
+from stepset.targets.amounts import pod_requests, total
+from stepset.targets.identity import metadata
+from stepset.targets.request import RenderRequest
+
+Gang = Literal["none", "kueue", "coscheduling", "volcano"]
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
+_VOLCANO_ANNOTATION = "scheduling.k8s.io/group-name"
+# Names under which both schedulers install themselves (scheduler-plugins' and Volcano's Helm charts); a cluster with
+# other names says so in pod_template.spec.schedulerName.
+_SCHEDULERS = {"coscheduling": "scheduler-plugins-scheduler", "volcano": "volcano"}
+
+
+def gang_of(job: TrainingJob) -> Gang:
+    """Who keeps the gang together: as the job says, else Kueue where there is a queue."""
+    given = job.scheduling.gang
+    return given or ("kueue" if job.scheduling.queue_name else "none")
+
+
+def queue_labels(job: TrainingJob) -> dict[str, str]:
+    """The label by which Kueue takes a workload into its queue."""
+    if gang_of(job) != "kueue" or job.scheduling.queue_name is None:
+        return {}
+    return {QUEUE_LABEL: job.scheduling.queue_name}
+
+
+def suspended(job: TrainingJob) -> dict[str, Any]:
+    """`suspend` for a workload that Kueue lets start: without it pods could appear before the queue has a say."""
+    return {"suspend": True} if gang_of(job) == "kueue" else {}
+
+
+def stages(plan: LaunchPlan) -> tuple[tuple[PodGroup, ...], ...]:
+    """The plan's groups by when they start: those that wait for nothing, those that wait for them, and so on."""
+    depth: dict[str, int] = {}
+    for group in plan.groups:  # a group comes after those it waits for
+        depth[group.name] = 1 + max((depth[after.group] for after in group.start_after), default=-1)
+    return tuple(
+        tuple(group for group in plan.groups if depth[group.name] == level) for level in sorted(set(depth.values()))
+    )
+
+
+def min_members(job: TrainingJob, plan: LaunchPlan, stage: tuple[PodGroup, ...]) -> dict[str, int]:
+    """How many pods of each group of a stage must fit at once.
+
+    All of them; of an elastic world its min_nodes. `scheduling.min_member` sets the sum for the world's stage, nodes
+    first.
+    """
+    counts = {group.name: group.count for group in stage}
+    if NODE not in counts:
+        return counts
+    if plan.world.elastic:
+        counts[NODE] = plan.world.elastic[0]
+    wanted = job.scheduling.min_member
+    if wanted is not None:
+        sizes = {group.name: group.count for group in stage}
+        for name in sorted(counts, key=lambda n: n != NODE):
+            counts[name] = min(sizes[name], wanted)
+            wanted -= counts[name]
+    return counts
+
+
+def group_name(request: RenderRequest, stage: tuple[PodGroup, ...]) -> str | None:
+    """Name of a stage's PodGroup: the run's for the world's, another for those before it; None for a single pod."""
+    if any(group.name == NODE for group in stage):
+        return request.run
+    if sum(group.count for group in stage) < 2:
+        return None
+    return f"{request.run}-{stage[0].name}"
+
+
+def marks(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
+    """What a pod template needs so that the scheduler knows its pods as a gang's."""
+    kind = gang_of(request.job)
+    if kind not in _SCHEDULERS:
+        return {}
+    stage = next(stage for stage in stages(request.plan) if group in stage)
+    spec = {"spec": {"schedulerName": _SCHEDULERS[kind]}}
+    name = group_name(request, stage)
+    if name is None:
+        return spec
+    if kind == "coscheduling":
+        return {"metadata": {"labels": {_COSCHEDULING_LABEL: name}}, **spec}
+    return {"metadata": {"annotations": {_VOLCANO_ANNOTATION: name}}, **spec}
+
+
+def pod_groups(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The PodGroups of a run: one for each stage that is more than a single pod.
+
+    Args:
+        request: what is rendered.
+        templates: group -> its pod template, from which the resources are counted.
+    """
+    kind = gang_of(request.job)
+    if kind not in _SCHEDULERS:
+        return []
+    objects = []
+    for stage in stages(request.plan):
+        name = group_name(request, stage)
+        if name is None:
+            continue
+        counts = min_members(request.job, request.plan, stage)
+        resources = total((pod_requests(templates[group]["spec"]), count) for group, count in counts.items())
+        minimum = {
+            "minMember": sum(counts.values()),
+            **({"minResources": resources} if resources else {}),
+        }
+        objects.append(_pod_group(request, kind, name, minimum))
+    return objects
+
+
+def _pod_group(request: RenderRequest, kind: Gang, name: str, minimum: dict[str, Any]) -> dict[str, Any]:
+    scheduling = request.job.scheduling
+    if kind == "coscheduling":
+        version = "scheduling.x-k8s.io/v1alpha1"
+        more: dict[str, Any] = {"scheduleTimeoutSeconds": 60}
+    else:
+        version = "scheduling.volcano.sh/v1beta1"
+        more = {
+            **({"queue": scheduling.queue_name} if scheduling.queue_name else {}),
+            **({"priorityClassName": scheduling.priority_class} if scheduling.priority_class else {}),
+        }
+    return {
+        "apiVersion": version,
+        "kind": "PodGroup",
+        "metadata": metadata(request, name),
+        "spec": {**minimum, **more},
+    }

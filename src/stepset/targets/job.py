@@ -1,0 +1,41 @@
+"""The job target: a headless Service and an Indexed Job, for clusters with no controller but Kubernetes' own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepset.plan.model import NODE
+from stepset.targets import gang
+from stepset.targets.companions import companions
+from stepset.targets.identity import metadata
+from stepset.targets.jobset import job_spec, pod_templates
+from stepset.targets.names import COMPLETION_INDEX, SINGLE_GROUP_HOSTS, PodNames
+from stepset.targets.pod import PodStyle
+from stepset.targets.request import RenderRequest
+from stepset.targets.service import headless_service
+
+
+def render(request: RenderRequest) -> list[dict[str, Any]]:
+    """The manifests, in the order an apply needs."""
+    job = request.job
+    names = PodNames(request.plan, request.run, request.subdomain, SINGLE_GROUP_HOSTS)
+    templates = pod_templates(request, PodStyle(names, COMPLETION_INDEX))
+    # An Indexed Job names its pods' hosts <job>-<index>; the Service is ours to say.
+    node = templates[NODE]
+    template = {**node, "spec": {**node["spec"], "subdomain": request.subdomain}}
+    workload = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata(request, request.run, more_labels=gang.queue_labels(job)),
+        "spec": {
+            **gang.suspended(job),
+            **({"ttlSecondsAfterFinished": job.ttl} if job.ttl is not None else {}),
+            **job_spec(request, request.plan.group(NODE), template),
+        },
+    }
+    return [
+        *companions(request, names),
+        headless_service(request),
+        *gang.pod_groups(request, templates),
+        workload,
+    ]

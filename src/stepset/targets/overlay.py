@@ -1,0 +1,78 @@
+"""Merging `pod_template` over a pod as Kubernetes merges: a strategic merge patch, without an API server.
+
+Lists merge by the key that Kubernetes' types name (`patchMergeKey` in k8s.io/api v0.36 core/v1/types.go), all others
+are replaced; `null` takes a field away, and so does `$patch: delete` an entry of a list; `$patch: replace` takes ours
+away first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# Field of a pod -> the key its entries are merged by. Names are unique enough to go without their paths.
+MERGE_KEYS: Mapping[str, str] = {
+    "containers": "name",
+    "initContainers": "name",
+    "ephemeralContainers": "name",
+    "volumes": "name",
+    "imagePullSecrets": "name",
+    "hostAliases": "ip",
+    "topologySpreadConstraints": "topologyKey",
+    "schedulingGates": "name",
+    "resourceClaims": "name",
+    "env": "name",
+    "ports": "containerPort",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "ownerReferences": "uid",
+}
+# An entry keeps only the fields the patch names (patchStrategy retainKeys): a volume has one source, not two.
+RETAIN_KEYS = ("volumes", "resourceClaims")
+_DIRECTIVE = "$patch"
+
+
+def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `patch` merged over it; neither is changed.
+
+    Args:
+        base: a part of a pod template.
+        patch: the same part of `pod_template`.
+
+    >>> merge({"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "B", "value": "2"}]})["env"]
+    [{'name': 'A', 'value': '1'}, {'name': 'B', 'value': '2'}]
+    """
+    if patch.get(_DIRECTIVE) == "replace":
+        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+    merged = dict(base)
+    for key, value in patch.items():
+        if value is None or (isinstance(value, Mapping) and value.get(_DIRECTIVE) == "delete"):
+            merged.pop(key, None)
+        elif isinstance(value, Mapping):
+            ours = merged.get(key)
+            merged[key] = merge(ours if isinstance(ours, Mapping) else {}, value)
+        elif isinstance(value, list) and key in MERGE_KEYS:
+            ours = merged.get(key)
+            merged[key] = _merge_list(key, ours if isinstance(ours, list) else [], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _merge_list(field: str, base: list[Any], patch: list[Any]) -> list[Any]:
+    """Entries of `base` in their order, changed where the patch has one of the same key; then what is new."""
+    if {_DIRECTIVE: "replace"} in patch:
+        return [merge({}, entry) for entry in patch if entry != {_DIRECTIVE: "replace"}]
+    key = MERGE_KEYS[field]
+    rows = list(base)
+    for entry in patch:
+        at = next((i for i, row in enumerate(rows) if row.get(key) == entry.get(key)), None)
+        if entry.get(_DIRECTIVE) == "delete":
+            if at is not None:
+                del rows[at]
+        elif at is None:
+            rows.append(merge({}, entry))
+        else:
+            kept = {k: v for k, v in rows[at].items() if k in entry} if field in RETAIN_KEYS else rows[at]
+            rows[at] = merge(kept, entry)
+    return rows

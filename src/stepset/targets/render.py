@@ -1,0 +1,39 @@
+"""The targets by name, and what every render does: preflight first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from stepset.errors import BadInputError
+from stepset.targets import job, jobset, statefulset, trainjob, volcano
+from stepset.targets.preflight import check_request, check_sizes
+from stepset.targets.request import RenderRequest
+
+Target = Literal["jobset", "trainjob", "statefulset", "job", "volcano"]
+
+TARGETS: Mapping[str, Callable[[RenderRequest], list[dict[str, Any]]]] = {
+    "jobset": jobset.render,
+    "trainjob": trainjob.render,
+    "statefulset": statefulset.render,
+    "job": job.render,
+    "volcano": volcano.render,
+}
+
+
+def render(request: RenderRequest, target: Target | str = "jobset") -> list[dict[str, Any]]:
+    """The manifests of a run: plain dicts, the same for the same request, in the order an apply needs.
+
+    Args:
+        request: what is rendered.
+        target: what a cluster understands: jobset, trainjob, statefulset, job or volcano.
+
+    Raises:
+        BadInputError: an unknown target, or a job the cluster would refuse.
+    """
+    if target not in TARGETS:
+        raise BadInputError(f"target: {target!r} is not known; use one of {', '.join(TARGETS)}")
+    check_request(request, target)
+    objects = TARGETS[target](request)
+    check_sizes(objects)
+    return objects

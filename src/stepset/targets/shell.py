@@ -1,0 +1,78 @@
+"""Variables and commands as POSIX shell, for pods that must derive them themselves."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Container, Iterable
+
+from stepset.plan.values import NodeRank, Part, PodHost, PortNumber, Text
+from stepset.targets.names import InManifest, PodNames
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+
+# A part of a text -> shell that yields it, or None where the part is the same in every pod.
+DERIVED = (NodeRank, PodHost, PortNumber)
+
+
+def is_derived(value: Text) -> bool:
+    """Whether a pod derives this text from what its platform tells it."""
+    return any(isinstance(part, DERIVED) for part in value.parts)
+
+
+def refers_to(value: Text, variables: Container[str]) -> bool:
+    """Whether the text refers to one of these variables as `$(NAME)`."""
+    plain = (part for part in value.parts if isinstance(part, str))
+    return any(match.group(1) in variables for part in plain for match in _REFERENCE.finditer(part))
+
+
+def quote(text: str, variables: Container[str]) -> str:
+    """One shell word that stands for `text`, in which `$(NAME)` reads a known variable as Kubernetes would.
+
+    >>> quote("it's $(A) of $(B)", {"A"})
+    '\\'it\\'"\\'"\\'s \\'"${A}"\\' of $(B)\\''
+    """
+    words = []
+    last = 0
+    for match in _REFERENCE.finditer(text):
+        name = match.group(1)
+        if name is not None and name not in variables:
+            continue
+        words.append(_literal(text[last : match.start()]))
+        words.append(_literal("$") if name is None else f'"${{{name}}}"')
+        last = match.end()
+    words.append(_literal(text[last:]))
+    return "".join(words) or "''"
+
+
+def _literal(text: str) -> str:
+    return shlex.quote(text) if text else ""
+
+
+def derive(value: Text, names: PodNames, cluster_domain: str, variables: Container[str]) -> str:
+    """A shell word for a text of the plan, derived from POD_NAME, SVC_NAME, POD_PORT and POD_NAMESPACE.
+
+    Args:
+        value: the text.
+        names: how the places that do not differ read.
+        cluster_domain: the cluster's DNS domain.
+        variables: variables the pod has when the word is read.
+    """
+    in_manifest = InManifest(names)
+
+    def one(part: Part) -> str:
+        match part:
+            case NodeRank():
+                return '"${POD_NAME##*-}"'
+            case PodHost(_, index):
+                return f'"${{POD_NAME%-*}}-{index}.${{SVC_NAME}}.${{POD_NAMESPACE}}.svc."{_literal(cluster_domain)}'
+            case PortNumber("master"):
+                return '"${POD_PORT}"'
+        return quote(in_manifest(part), variables)
+
+    return "".join(one(part) for part in value.parts) or "''"
+
+
+def exports(rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Lines that set and export variables, given as name and shell word."""
+    return [f"export {name}={word}" for name, word in rows]

@@ -1,0 +1,61 @@
+"""What names, labels and keys Kubernetes accepts.
+
+Source: kubernetes v1.36 staging/src/k8s.io/apimachinery/pkg/util/validation/validation.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from stepset.targets.identity import PREFIX
+
+_SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+_LABEL_NAME = re.compile(r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+CONFIG_KEY = re.compile(r"^[-._a-zA-Z0-9]+$")
+_LABEL_LIMIT = 63
+_SUBDOMAIN_LIMIT = 253
+# Prefixes under which controllers write; a job's own label of that name would be overwritten or confuse them.
+_RESERVED_PREFIXES = (PREFIX, "jobset.sigs.k8s.io/", "batch.kubernetes.io/", "trainer.kubeflow.org/")
+
+
+def name_problem(field: str, name: str) -> str | None:
+    """What is wrong with the name of an object (a DNS-1123 subdomain); None if nothing is."""
+    if len(name) > _SUBDOMAIN_LIMIT or not _SUBDOMAIN.match(name):
+        return f"{field}: {name!r} is not a name Kubernetes accepts; use lower-case letters, digits, '-' and '.'"
+    return None
+
+
+def label_problems(field: str, labels: Mapping[str, str], *, values: bool = True) -> Iterator[str]:
+    """What is wrong with labels or annotations.
+
+    Args:
+        field: where they are in the job file.
+        labels: key -> value.
+        values: values must be label values too; those of annotations may be any text.
+    """
+    for key, value in labels.items():
+        if not _is_label_key(key):
+            yield (
+                f"{field}: {key!r} is not a label key; use letters, digits, '-', '_' and '.', at most {_LABEL_LIMIT}"
+                " characters, after an optional prefix such as example.com/"
+            )
+        if key.startswith(_RESERVED_PREFIXES):
+            prefix = next(p for p in _RESERVED_PREFIXES if key.startswith(p))
+            yield f"{field}.{key}: keys of {prefix} are taken; choose another prefix"
+        if values and value and (len(value) > _LABEL_LIMIT or not _LABEL_NAME.match(value)):
+            yield (
+                f"{field}.{key}: {_short(value)!r} is not a label value; use letters, digits, '-', '_' and '.', at most"
+                f" {_LABEL_LIMIT} characters"
+            )
+
+
+def _is_label_key(key: str) -> bool:
+    prefix, slash, name = key.rpartition("/")
+    if slash and (not _SUBDOMAIN.match(prefix) or len(prefix) > _SUBDOMAIN_LIMIT):
+        return False
+    return len(name) <= _LABEL_LIMIT and bool(_LABEL_NAME.match(name))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
