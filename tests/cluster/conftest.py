@@ -9,25 +9,27 @@ import pytest
 
 from tests.cluster.testbed import handle
 from tests.cluster.testbed.handle import Cluster
-from tests.cluster.testbed.layout import Choice
+from tests.cluster.testbed.layout import Choice, TestbedError
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
     """The cluster that KUBECONFIG names or that `make cluster` brought up; see docs/testing/cluster.md."""
-    found = handle.find()
-    if found is None:
+    try:
+        return handle.find()
+    except handle.NoClusterError as error:
         if os.environ.get("STEPSET_CLUSTER") == "required":
-            pytest.fail(f"STEPSET_CLUSTER=required, but {handle.NO_CLUSTER}", pytrace=False)
-        pytest.skip(handle.NO_CLUSTER)
-    return found
+            pytest.fail(f"STEPSET_CLUSTER=required, but {error}", pytrace=False)
+        pytest.skip(str(error))
+    except TestbedError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture(scope="session")
 def testbed_choice(cluster: Cluster) -> Choice:
     """For tests that break nodes or need known versions: only on the cluster of `make cluster`."""
     if cluster.choice is None:
-        pytest.skip("faults are made on the cluster of `make cluster` only, not on one that KUBECONFIG names")
+        pytest.skip("only on the cluster of `make cluster`, not on one that KUBECONFIG names")
     return cluster.choice
 
 

@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("status", help="list its processes; exit code 1 when one has stopped or none was started")
     commands.add_parser("env", help='print what the shell needs: eval "$(... env)"')
     commands.add_parser("build", help="only build the binaries")
-    kwok = commands.add_parser("kwok", help="add fake nodes that kwok runs pods on, for scale")
+    kwok = commands.add_parser("kwok", help="have fake nodes that kwok runs pods on, for scale; --nodes 0 removes them")
     kwok.add_argument("--nodes", type=int, default=10)
     fault = commands.add_parser("fault", help="break a node or mend it")
     fault.add_argument("kind", choices=sorted(faults.FAULTS))
@@ -49,9 +49,13 @@ def _run(options: argparse.Namespace) -> int:
         lifecycle.require_running()
         print(f"export KUBECONFIG={KUBECONFIG}")
     elif options.command == "build":
-        build.ensure([*Choice.from_environment().components, "kwok"])
+        build.ensure(Choice.from_environment().components)
     elif options.command == "kwok":
-        scale.add_nodes(lifecycle.require_running(), options.nodes)
+        choice = lifecycle.require_running()
+        if options.nodes:
+            scale.add_nodes(choice, options.nodes)
+        else:
+            scale.remove_nodes(choice)
     else:
         choice = lifecycle.require_running()
         faults.FAULTS[options.kind](choice, faults.node_named(choice, options.node))

@@ -21,7 +21,9 @@ from . import lifecycle, pod
 from .build import binary
 from .layout import HOST_IMAGE, KUBECONFIG, STATE, Choice, TestbedError
 
-NO_CLUSTER = "no Kubernetes cluster: run `make cluster` (as root), or set KUBECONFIG and STEPSET_TEST_IMAGE"
+
+class NoClusterError(TestbedError):
+    """Nobody offers a cluster; tests are skipped unless STEPSET_CLUSTER=required."""
 
 
 @dataclass(frozen=True)
@@ -109,20 +111,19 @@ class Cluster:
             time.sleep(0.2)
 
 
-def find() -> Cluster | None:
-    """The cluster to test with: what KUBECONFIG names, else the running test cluster, else None.
+def find() -> Cluster:
+    """The cluster to test with: what KUBECONFIG names, else the running test cluster.
 
     Raises:
-        TestbedError: KUBECONFIG names a cluster that cannot be used; being named, it is not silently skipped.
+        NoClusterError: there is neither.
+        TestbedError: there is one, but it cannot be used.
     """
     named = os.environ.get("KUBECONFIG", "")
     if named and named != str(KUBECONFIG):
         return _named(named)
     choice = lifecycle.running()
     if choice is None:
-        if named:
-            raise TestbedError(f"KUBECONFIG={named} names the test cluster, which is not up; run `make cluster`")
-        return None
+        raise NoClusterError("no Kubernetes cluster: run `make cluster` as root, or set KUBECONFIG")
     program = binary(f"kubernetes-{choice.kubernetes}", "kubectl")
     return Cluster(str(KUBECONFIG), str(program), HOST_IMAGE, sys.executable, choice)
 
@@ -130,7 +131,8 @@ def find() -> Cluster | None:
 def _named(kubeconfig: str) -> Cluster:
     image = os.environ.get("STEPSET_TEST_IMAGE", "")
     if not image:
-        raise TestbedError("KUBECONFIG is set but STEPSET_TEST_IMAGE is not: name an image the cluster can run")
+        # KUBECONFIG is often set for other reasons; nothing is created on that cluster unless this says so.
+        raise NoClusterError("KUBECONFIG is set, STEPSET_TEST_IMAGE is not: name an image that the cluster can run")
     program = shutil.which("kubectl")
     if program is None:
         raise TestbedError("KUBECONFIG is set but there is no kubectl on PATH")

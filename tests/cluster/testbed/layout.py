@@ -124,8 +124,10 @@ class Choice:
     @property
     def components(self) -> tuple[str, ...]:
         """The Go modules this choice needs, kubernetes first: its kubectl renders the others' manifests."""
+        kueue = ("kueue",) if self.kueue else ()
         fixed = (f"kubernetes-{self.kubernetes}", "etcd", "pause", "coredns", f"jobset-{self.jobset}", "trainer")
-        return (*fixed, "kueue") if self.kueue else fixed
+        # kwok is started by the scale tests only, but no test should find itself compiling.
+        return (*fixed, *kueue, "kwok")
 
 
 def _one_of(environ: Mapping[str, str], variable: str, allowed: tuple[str, ...]) -> str:

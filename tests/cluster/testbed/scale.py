@@ -79,8 +79,14 @@ def add_nodes(choice: Choice, count: int) -> None:
     controlplane.kubectl(choice, "wait", "--for=condition=Ready", "--timeout=60s", *nodes)
 
 
+def remove_nodes(choice: Choice) -> None:
+    """Remove every fake node and stop kwok; other tests' pods are then spread over real nodes only."""
+    controlplane.kubectl(choice, "delete", "nodes", "-l", "type=kwok")
+    process.stop("kwok")
+
+
 def _start() -> None:
-    # Module's own stages, but a pod ends when and how its annotations say.
+    # The module's own stages, but a pod ends when and how its annotations say.
     stages = manifests.load("kwok", "stages-node") + [
         stage for stage in manifests.load("kwok", "stages-pod") if stage["metadata"]["name"] != "pod-complete"
     ]

@@ -1,0 +1,104 @@
+"""What holds before any cluster is up: choices, manifests, images, and the one line that says there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.testbed import components, handle, layout, manifests, pod
+from tests.cluster.testbed.layout import Choice, TestbedError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class TestChoice:
+    def test_the_defaults_are_the_newest_versions_two_nodes_and_kueue(self) -> None:
+        assert Choice.from_environment({}) == Choice("1.36", "0.12", 2, True)
+
+    @pytest.mark.parametrize("kubernetes", layout.KUBERNETES)
+    @pytest.mark.parametrize("jobset", layout.JOBSET)
+    def test_every_component_of_every_choice_has_a_pinned_module(self, kubernetes: str, jobset: str) -> None:
+        choice = Choice.from_environment({"STEPSET_K8S": kubernetes, "STEPSET_JOBSET": jobset})
+        for name in choice.components:
+            assert name in components.COMPONENTS
+            assert (layout.GO_MODULES / name / "go.mod").is_file()
+
+    def test_an_unsupported_version_is_refused_with_those_that_are(self) -> None:
+        with pytest.raises(TestbedError, match=r"STEPSET_K8S='1\.20' is not supported; use one of 1\.36, 1\.35"):
+            Choice.from_environment({"STEPSET_K8S": "1.20"})
+
+    def test_without_kueue_its_module_is_not_needed(self) -> None:
+        assert "kueue" not in Choice.from_environment({"STEPSET_KUEUE": "0"}).components
+
+
+class TestManifests:
+    def test_a_webhook_is_called_at_the_controllers_url_instead_of_its_service(self) -> None:
+        service = {"name": "webhook-service", "namespace": "system", "path": "/mutate"}
+        hook: dict[str, Any] = {
+            "kind": "MutatingWebhookConfiguration",
+            "webhooks": [{"clientConfig": {"service": service}}],
+        }
+        changed = manifests.served_at([hook], "https://127.0.0.1:9443", "Q0E=")
+        assert changed[0]["webhooks"][0]["clientConfig"] == {"url": "https://127.0.0.1:9443/mutate", "caBundle": "Q0E="}
+        assert "service" in hook["webhooks"][0]["clientConfig"], "the input is left alone"
+
+    def test_a_definitions_conversion_is_called_there_too(self) -> None:
+        conversion = {"strategy": "Webhook", "webhook": {"clientConfig": {"service": {"path": "/convert"}}}}
+        definition = {"kind": "CustomResourceDefinition", "spec": {"conversion": conversion}}
+        changed = manifests.served_at([definition], "https://127.0.0.1:9443", "Q0E=")
+        client = changed[0]["spec"]["conversion"]["webhook"]["clientConfig"]
+        assert client == {"url": "https://127.0.0.1:9443/convert", "caBundle": "Q0E="}
+
+    def test_names_that_two_projects_share_are_told_apart(self) -> None:
+        hook = {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "validating-webhook-configuration"}}
+        names = [manifests.webhook_configurations([hook], part)[0]["metadata"]["name"] for part in ("jobset", "kueue")]
+        assert names == ["jobset-validating-webhook-configuration", "kueue-validating-webhook-configuration"]
+
+
+class TestPodTemplate:
+    def test_it_mounts_the_machines_programs_and_this_python_read_only(self) -> None:
+        mounts = {mount.path: mount.read_only for mount in pod.host_programs()}
+        assert mounts["/usr"] is True
+        assert any(Path(sys.prefix).is_relative_to(path) for path in mounts)
+        assert all(mounts.values())
+
+    def test_on_a_cluster_of_somebody_else_it_mounts_nothing(self) -> None:
+        assert pod.template("node", []) == {
+            "spec": {"containers": [{"name": "node", "imagePullPolicy": "IfNotPresent"}]}
+        }
+
+
+class TestFindingACluster:
+    def run_one_test(self, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a test that needs a cluster in a process of its own, with nothing but this environment added."""
+        test = "tests/cluster/test_testbed.py::TestPods::test_a_pod_runs_and_its_log_is_read"
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSET_", "KUBECONFIG"))}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+        return subprocess.run(
+            command, cwd=REPOSITORY, env={**kept, **environment}, capture_output=True, text=True, timeout=120
+        )
+
+    def test_without_one_a_test_is_skipped_with_a_line_that_says_how_to_get_one(self) -> None:
+        done = self.run_one_test(KUBECONFIG="somebody-elses")
+        assert done.returncode == 0
+        assert "1 skipped" in done.stdout
+        assert "KUBECONFIG is set, STEPSET_TEST_IMAGE is not" in done.stdout
+
+    def test_where_one_is_required_that_is_a_failure(self) -> None:
+        done = self.run_one_test(KUBECONFIG="somebody-elses", STEPSET_CLUSTER="required")
+        assert done.returncode == 1
+        assert "STEPSET_CLUSTER=required, but KUBECONFIG is set, STEPSET_TEST_IMAGE is not" in done.stdout
+
+    def test_one_that_is_named_but_cannot_be_asked_is_a_failure(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        monkeypatch.setenv("STEPSET_TEST_IMAGE", "train:1")
+        with pytest.raises(TestbedError, match="no kubectl on PATH"):
+            handle.find()
