@@ -195,6 +195,7 @@ def job_files(draw: st.DrawFn) -> JobFile:
         "name": LABELS,
         "procs_per_node": st.one_of(st.sampled_from(["auto", "auto", "cpu", "gpu"]), st.integers(1, 8), st.just("2")),
         "image": st.just("registry.example/train:1"),
+        "code": st.sampled_from(["src", ".", "../lib"]),
         "args": st.lists(st.one_of(WORDS, st.integers(), st.floats(0, 1)), max_size=4),
         "env": envs(RESERVED[kind]),
         "resources_per_node": resources(),

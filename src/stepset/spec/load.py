@@ -29,6 +29,7 @@ _WORDS = {
     "int_from_float": _NO_NUMBER,
     "finite_number": _NO_NUMBER,
     "string_type": "{input} is not text; quote it",
+    "string_unicode": "{input} is not Unicode text; write it without half characters (surrogates)",
     "bool_parsing": _NO_SWITCH,
     "bool_type": _NO_SWITCH,
     "list_type": "{input} is not a list; write [..]",

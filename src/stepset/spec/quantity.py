@@ -48,10 +48,8 @@ def parse_quantity(text: str) -> Decimal:
     number, suffix = match.group(1), match.group(2) or ""
     too_large = f"{text} is more than a quantity can be; give {_LARGEST} or less"
     try:
-        if suffix[:1] in ("e", "E") and suffix not in _DECIMAL:
-            amount = Decimal(number + suffix)
-        else:
-            amount = Decimal(number) * (Decimal(_BINARY[suffix]) if suffix in _BINARY else _DECIMAL[suffix])
+        scale = _DECIMAL.get(suffix, _BINARY.get(suffix))
+        amount = Decimal(number + suffix) if scale is None else Decimal(number) * scale  # no scale: an exponent
     except InvalidOperation as error:  # an exponent beyond what Decimal holds
         raise ValueError(too_large) from error
     if amount > _LARGEST:

@@ -1,7 +1,8 @@
-"""YAML (and with it JSON) read so that nothing in it is lost silently. Used by `stepset.spec.load`."""
+"""YAML and JSON read so that nothing in them is lost silently. Used by `stepset.spec.load`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,7 +50,7 @@ def _check(node: yaml.Node, above: tuple[int, ...], done: set[int]) -> None:
 
 
 def read_mapping(text: str, where: str) -> Mapping[str, Any]:
-    """The mapping a YAML text holds.
+    """The mapping a YAML or JSON text holds.
 
     Args:
         text: the file's content.
@@ -59,7 +60,7 @@ def read_mapping(text: str, where: str) -> Mapping[str, Any]:
         BadInputError: it is not YAML, not a mapping, or says something twice; with line and column.
     """
     try:
-        data = yaml.load(text, Loader=_Loader)
+        data = _as_json(text) or yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         raise BadInputError(_place_and_problem(error, text), where=where) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -70,6 +71,26 @@ def read_mapping(text: str, where: str) -> Mapping[str, Any]:
     if bad := [k for k in data if not isinstance(k, str)]:
         raise BadInputError(f"the key {bad[0]!r} is not text; quote it", where=where)
     return data
+
+
+def _as_json(text: str) -> Any:
+    """What a JSON text holds; None where YAML has to say what it is, or what is wrong with it.
+
+    JSON is not quite YAML: it writes what lies beyond U+FFFF as two escapes, which YAML refuses.
+    """
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        return json.loads(text, object_pairs_hook=_once_each)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        raise ValueError("a key is given twice")
+    return mapping
 
 
 def _place_and_problem(error: yaml.MarkedYAMLError, text: str) -> str:

@@ -1,0 +1,249 @@
+"""An error names the field, the value and the remedy, in the job file's own words and on one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepset.errors import BadInputError
+from stepset.spec import parse_job
+
+# What is added to `script: train.py` -> the whole message.
+ERRORS: list[tuple[dict[str, Any], str]] = [
+    # unknown keys
+    ({"num_node": 2}, "unknown key 'num_node'; did you mean 'num_nodes'?"),
+    ({"framework": {"kind": "torch", "elastc": {}}}, "framework: unknown key 'elastc'; did you mean 'elastic'?"),
+    ({"network": {"prt": 1}}, "network: unknown key 'prt'; did you mean 'port'?"),
+    (
+        {"restart": {"x": 1}},
+        "restart: unknown key 'x'; known keys: lost_node, lost_node_after, max_restarts, user_errors",
+    ),
+    ({"roles": [{"nam": "m", "image": "x"}]}, "roles.0: unknown key 'nam'; did you mean 'name'?"),
+    ({"env": {"A": {"vale": "1"}}}, "env.A: unknown key 'vale'; did you mean 'value'?"),
+    ({"resources_per_node": {"cpus": 1}}, "resources_per_node: unknown key 'cpus'; did you mean 'cpu'?"),
+    ({"framework": {"kind": "plain", "launcher": "none"}}, "framework: unknown key 'launcher'; known keys: kind"),
+    # framework
+    ({"framework": "pytorch"}, "framework: unknown framework 'pytorch'; did you mean 'torch'?"),
+    (
+        {"framework": {"launcher": "none"}},
+        "framework.kind: is missing; it must be one of torch, torchtune, deepspeed, mpi, mlx, jax, xgboost, plain",
+    ),
+    ({"framework": 3}, "framework: 3 is not a mapping; write {key: value}"),
+    ({"framework": None}, "framework: None is not a mapping; write {key: value}"),
+    (
+        {"framework": {"kind": "torch", "launcher": "srun"}},
+        "framework.launcher: 'srun' is not known; use 'torchrun' or 'none'",
+    ),
+    (
+        {"framework": {"kind": "torch", "launcher": "none", "elastic": {}}},
+        "framework: elastic needs launcher 'torchrun': a script started by itself cannot re-form the world",
+    ),
+    (
+        {"framework": {"kind": "torch", "launcher": "none", "env_layer": "launcher"}},
+        "framework: env_layer 'launcher' sets PET_*, which nothing reads with launcher 'none'; leave it out",
+    ),
+    (
+        {"framework": {"kind": "torch", "elastic": {"min_nodes": 3, "max_nodes": 2}}},
+        "framework.elastic: min_nodes 3 is more than max_nodes 2; lower it or raise max_nodes",
+    ),
+    (
+        {"framework": {"kind": "torch", "elastic": {"min_nodes": 2, "max_nodes": 4}}},
+        "num_nodes: 1 is outside framework.elastic's 2 to 4 nodes; num_nodes is how many start",
+    ),
+    (
+        {"framework": {"kind": "torch", "elastic": {"rdzv_conf": {"is_host": 1}}}},
+        "framework.elastic.rdzv_conf: is_host is set by stepset, 1 on node 0 and 0 elsewhere; leave it out",
+    ),
+    (
+        {"framework": {"kind": "torch", "elastic": {"rdzv_conf": {"a=b": 1}}}},
+        "framework.elastic.rdzv_conf: 'a=b' is not the name of a setting; write one such as read_timeout",
+    ),
+    (
+        {"framework": {"kind": "torch", "elastic": {"rdzv_conf": {"timeout": ""}}}},
+        "framework.elastic.rdzv_conf: timeout: '' cannot be handed to torchrun; give one value, without a comma",
+    ),
+    (
+        {"framework": {"kind": "torchtune", "recipe": "full"}},
+        "framework: recipe and config belong together; give both, or only model",
+    ),
+    (
+        {"framework": {"kind": "mpi", "ssh_auth_mount_path": "~/.ssh"}},
+        "framework.ssh_auth_mount_path: '~/.ssh' is not an absolute path; start it with '/'",
+    ),
+    # numbers
+    ({"num_nodes": 0}, "num_nodes: 0 is too small; give 1 or more"),
+    ({"num_nodes": 2.5}, "num_nodes: 2.5 is not a whole number; give one such as 2"),
+    ({"num_nodes": "two"}, "num_nodes: 'two' is not a whole number; give one such as 2"),
+    ({"num_nodes": True}, "num_nodes: True is not a whole number; give one such as 2"),
+    ({"num_nodes": None}, "num_nodes: None is not a whole number; give one such as 2"),
+    ({"num_nodes": float("inf")}, "num_nodes: inf is not a whole number; give one such as 2"),
+    ({"network": {"port": 70000}}, "network.port: 70000 is too large; give 65535 or less"),
+    ({"restart": {"max_restarts": -1}}, "restart.max_restarts: -1 is too small; give 0 or more"),
+    ({"procs_per_node": 0}, "procs_per_node: 0 is not known; use auto, cpu, gpu, or a whole number of 1 or more"),
+    (
+        {"procs_per_node": "tpu"},
+        "procs_per_node: 'tpu' is not known; use auto, cpu, gpu, or a whole number of 1 or more",
+    ),
+    ({"procs_per_node": True}, "procs_per_node: True is not known; use auto, cpu, gpu, or a whole number of 1 or more"),
+    ({"procs_per_node": "²"}, "procs_per_node: '²' is not known; use auto, cpu, gpu, or a whole number of 1 or more"),
+    # text, lists, mappings, switches
+    ({"image": 3}, "image: 3 is not text; quote it"),
+    ({"image": ""}, "image: is empty; give a value or leave it out"),
+    ({"args": "--epochs 3"}, "args: '--epochs 3' is one text; give a list, such as ['--epochs 3']"),
+    ({"args": [True]}, "args.0: True is not text; quote it"),
+    ({"args": None}, "args: None is not a list; write [..]"),
+    ({"labels": {"a": 1}}, "labels.a: 1 is not text; quote it"),
+    ({"labels": []}, "labels: [] is not a mapping; write {key: value}"),
+    ({"roles": {"m": {}}}, "roles: {'m': {}} is not a list; write [..]"),
+    ({"agent": "maybe"}, "agent: 'maybe' is not known; use auto, true or false"),
+    (
+        {"storage": [{"path": "/a", "claim": "c", "read_only": "maybe"}]},
+        "storage.0.read_only: 'maybe' is neither true nor false; write one of them",
+    ),
+    ({"storage": [{"path": "/a"}]}, "storage.0.claim: is missing; it must be given"),
+    ({"storage": [{"path": "a", "claim": "c"}]}, "storage.0.path: 'a' is not an absolute path; start it with '/'"),
+    ({"checkpoint_dir": "ckpt"}, "checkpoint_dir: 'ckpt' is not an absolute path; start it with '/'"),
+    (
+        {"scheduling": {"gang": "yarn"}},
+        "scheduling.gang: 'yarn' is not known; use 'none', 'kueue', 'coscheduling' or 'volcano'",
+    ),
+    # names
+    (
+        {"name": "My Job"},
+        "name: 'My Job' is not a DNS-1035 label; use lower-case letters, digits and '-', starting with a letter"
+        " (for example 'my-job')",
+    ),
+    (
+        {"name": "a" * 49},
+        f"name: '{'a' * 49}' has 49 characters; with these pod groups at most 48 fit into Kubernetes' 63-character pod"
+        " names; shorten it",
+    ),
+    (
+        {"network": {"subdomain": "1a"}},
+        "network.subdomain: '1a' is not a DNS-1035 label; use lower-case letters, digits and '-', starting with a"
+        " letter (for example 'job-1a')",
+    ),
+    (
+        {"roles": [{"name": "node", "image": "x"}]},
+        "roles: the name 'node' is taken; give each role a name of its own",
+    ),
+    (
+        {"roles": [{"name": "m", "image": "x"}, {"name": "m", "image": "y"}]},
+        "roles: the name 'm' is taken; give each role a name of its own",
+    ),
+    ({"roles": [{"name": "m"}]}, "roles.0: role 'm' has neither image nor command; say what it runs"),
+    (
+        {"roles": [{"name": "m" * 60, "image": "x"}]},
+        f"roles: '{'m' * 60}' has 60 characters, which leaves none of Kubernetes' 63-character pod names for the job;"
+        " shorten it",
+    ),
+    # environment
+    ({"env": {"A B": "1"}}, "env: 'A B' is not a variable name; use letters, digits, '_', '-' and '.'"),
+    ({"env": {"A\n": "1"}}, "env: 'A\\n' is not a variable name; use letters, digits, '_', '-' and '.'"),
+    ({"env": {"1A": "1"}}, "env: '1A' is not a variable name; use letters, digits, '_', '-' and '.'"),
+    (
+        {"env": {"A": None}},
+        "env.A: None is not a value; write text, {secret: NAME, key: KEY} or {field: PATH}",
+    ),
+    ({"env": {"A": {"secret": "s"}}}, "env.A.key: is missing; it must be given"),
+    ({"env": {"A": {"secret": "s", "key": ""}}}, "env.A.key: is empty; give a value or leave it out"),
+    ({"env": {"A": {"override": True}}}, "env.A.value: is missing; it must be given"),
+    ({"env": {"PET_STANDALONE": ""}}, "env: PET_STANDALONE is empty, which torchrun takes for a value; leave it out"),
+    # quantities and durations
+    (
+        {"resources_per_node": {"memory": "16GB"}},
+        "resources_per_node.memory: '16GB' is not a Kubernetes quantity; write it like 4, 500m or 16Gi",
+    ),
+    (
+        {"resources_per_node": {"limits": {"cpu": "4 cores"}}},
+        "resources_per_node.limits.cpu: '4 cores' is not a Kubernetes quantity; write it like 4, 500m or 16Gi",
+    ),
+    (
+        {"resources_per_node": {"limits": {"gpu": 1}}},
+        "resources_per_node.limits: unknown key 'gpu'; did you mean 'gpus'?",
+    ),
+    (
+        {"resources_per_node": {"requests": {"cpu": 1}, "gpus": 1}},
+        "resources_per_node: unknown key 'gpus'; known keys: limits, requests, shm",
+    ),
+    (
+        {"resources_per_node": {"gpus": 1, "nvidia.com/gpu": 2}},
+        "resources_per_node.nvidia.com/gpu: means nvidia.com/gpu, which is given too; give one of them",
+    ),
+    ({"resources_per_node": {"cpu": -1}}, "resources_per_node.cpu: -1 is negative; give 0 or more"),
+    (
+        {"resources_per_node": {"cpu": "1e999999999"}},
+        "resources_per_node.cpu: 1e999999999 is more than a quantity can be; give 9223372036854775807 or less",
+    ),
+    (
+        {"resources_per_node": {"shm": True}},
+        "resources_per_node.shm: True is not a quantity; write it like 4, 500m or 16Gi",
+    ),
+    ({"resources_per_node": 4}, "resources_per_node: 4 is not a mapping; write {key: value}"),
+    ({"deadline": "1h30"}, "deadline: '1h30' is not a duration; write it like 90s, 30m, 12h or 1d"),
+    ({"deadline": 0}, "deadline: 0 is not a positive duration; give at least 1s"),
+    ({"ttl": "0s"}, "ttl: 0s is not a positive duration; give at least 1s"),
+    ({"ttl": 1.5}, "ttl: '1.5' is not a duration; write it like 90s, 30m, 12h or 1d"),
+    (
+        {"network": {"peer_timeout": "²"}},
+        "network.peer_timeout: '²' is not a duration; write it like 90s, 30m, 12h or 1d",
+    ),
+    # what runs
+    (
+        {"module": "train"},
+        "exactly one of script, module, command, function says what to run; script and module are given",
+    ),
+    ({"command": []}, "command: is empty; give a value or leave it out"),
+    (
+        {"script": None},
+        "exactly one of script, module, command, function says what to run; none is given",
+    ),
+    # the pod template
+    ({"pod_template": []}, "pod_template: [] is not a mapping; write {key: value}"),
+    (
+        {"pod_template": {"spec": {"containers": [{"name": "node", "resources": {"limits": {"cpu": "x"}}}]}}},
+        "pod_template.containers.node.resources.limits.cpu: 'x' is not a Kubernetes quantity;"
+        " write it like 4, 500m or 16Gi",
+    ),
+    (
+        {"pod_template": {"spec": {"containers": [{"name": "node", "resources": [1]}]}}},
+        "pod_template.containers.node.resources: [1] is not a mapping; write {limits: {...}, requests: {...}}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), ERRORS, ids=[message.split("; ")[0][:60] for _, message in ERRORS])
+def test_the_message_is(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        parse_job({"script": "train.py", **given})
+    assert str(caught.value) == message
+
+
+def test_every_unknown_key_is_named_at_once() -> None:
+    with pytest.raises(BadInputError) as caught:
+        parse_job({"scrpt": "a.py", "num_node": 2})
+    assert len(caught.value.problems) == 2
+
+
+def test_a_value_given_once_is_complained_of_once() -> None:
+    """The short form of resources stands for requests and limits, which the user never wrote."""
+    with pytest.raises(BadInputError) as caught:
+        parse_job({"script": "a.py", "resources_per_node": {"cpu": "x", "memory": "y"}})
+    assert [line.split(":")[0] for line in caught.value.problems] == [
+        "resources_per_node.cpu",
+        "resources_per_node.memory",
+    ]
+
+
+def test_a_long_value_is_shortened_in_the_message() -> None:
+    with pytest.raises(BadInputError) as caught:
+        parse_job({"script": "a.py", "num_nodes": "9" * 1000 + "x"})
+    assert len(str(caught.value)) < 160 and "..." in str(caught.value)
+
+
+def test_a_secrets_name_is_no_secret_but_its_place_is_no_place_for_one() -> None:
+    """Who puts the value itself where the key's name belongs sees an error that does not repeat it."""
+    with pytest.raises(BadInputError) as caught:
+        parse_job({"script": "a.py", "env": {"TOKEN": {"secret": "hub", "key": "token", "value": "hunter2"}}})
+    assert "hunter2" not in str(caught.value)

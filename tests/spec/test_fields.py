@@ -1,0 +1,180 @@
+"""Every field of the job file: what it may hold and what it is when left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from stepset.spec import TrainingJob, parse_job
+from stepset.spec.job import ENTRIES
+from stepset.spec.options import KINDS
+from tests.strategies import job_files
+
+# One value, other than its default, for every field of every part of the job file: field -> (given, read back as).
+FULL: dict[str, Any] = {
+    "name": "digits",
+    "framework": {
+        "kind": "torch",
+        "elastic": {
+            "min_nodes": 1,
+            "max_nodes": 4,
+            "max_restarts": 5,
+            "rdzv_id": "digits-1",
+            "rdzv_conf": {"read_timeout": "120"},
+        },
+        "env_layer": "launcher",
+    },
+    "num_nodes": 2,
+    "procs_per_node": 4,
+    "image": "registry.example/train:1",
+    "script": "train.py",
+    "args": ["--epochs", "3"],
+    "code": "src",
+    "env": {
+        "LR": "0.1",
+        "HF_TOKEN": {"secret": "hub", "key": "token"},
+        "HOST_IP": {"field": "status.hostIP"},
+        "PET_NNODES": {"value": "4", "override": True},
+        "PET_NODE_RANK": {"field": "metadata.name", "override": True},
+        "PET_MASTER_ADDR": {"secret": "a", "key": "b", "override": True},
+    },
+    "resources_per_node": {"requests": {"cpu": "4", "memory": "8Gi"}, "limits": {"memory": "16Gi"}, "shm": "8Gi"},
+    "storage": [{"path": "/data", "claim": "datasets", "sub_path": "digits", "read_only": True}],
+    "checkpoint_dir": "/ckpt/digits",
+    "roles": [
+        {
+            "name": "prepare",
+            "before": True,
+            "replicas": 2,
+            "image": "prepare:1",
+            "command": ["fetch"],
+            "args": ["all"],
+            "env": {"A": "1"},
+            "resources": {"cpu": "1", "gpus": "1", "shm": "1Gi"},
+        }
+    ],
+    "restart": {"max_restarts": 3, "user_errors": "fail", "lost_node": "release", "lost_node_after": "10m"},
+    "deadline": "12h",
+    "ttl": "1h",
+    "scheduling": {
+        "queue_name": "team-a",
+        "priority_class": "high",
+        "gang": "coscheduling",
+        "min_member": 2,
+        "node_selector": {"zone": "a"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "topology": {"exclusive": "rack"},
+    },
+    "network": {"port": 29501, "subdomain": "ring", "cluster_domain": "k8s.example", "peer_timeout": "5m"},
+    "service_account": "trainer",
+    "labels": {"team": "a"},
+    "annotations": {"note": "nightly"},
+    "pod_template": {"spec": {"hostIPC": True}},
+    "agent": True,
+}
+
+
+def _unset(part: Any, path: str = "") -> list[str]:
+    """Fields of a loaded model that still have their defaults."""
+    if isinstance(part, list):
+        return [field for item in part for field in _unset(item, f"{path}[]")]
+    if not hasattr(type(part), "model_fields"):
+        return []
+    fields = type(part).model_fields
+    missing = [f"{path}.{name}" for name in fields if name not in part.model_fields_set]
+    return missing + [field for name in fields for field in _unset(getattr(part, name), f"{path}.{name}")]
+
+
+def test_the_full_job_sets_every_field_there_is() -> None:
+    # `launcher` must stay torchrun beside `elastic`, and the other entries exclude `script`.
+    assert _unset(parse_job(FULL)) == [".module", ".command", ".function", ".framework.launcher"]
+
+
+def test_the_full_job_is_read_back_as_it_was_written() -> None:
+    assert parse_job(FULL).to_dict() == FULL
+
+
+def test_what_is_left_out_has_the_documented_default() -> None:
+    job = parse_job({"script": "train.py"})
+    assert job.to_dict() == {"name": "train", "framework": "torch", "script": "train.py"}
+    assert (job.num_nodes, job.procs_per_node, job.agent) == (1, "auto", "auto")
+    assert (job.network.port, job.network.subdomain, job.network.cluster_domain) == (29500, None, "cluster.local")
+    assert job.network.peer_timeout == 600
+    assert (job.restart.max_restarts, job.restart.user_errors, job.restart.lost_node) == (0, "restart", "report")
+    assert (job.deadline, job.ttl, job.image, job.service_account) == (None, None, None, None)
+    assert (job.env, job.roles, job.storage, job.pod_template) == ({}, [], [], {})
+
+
+def test_every_kind_of_framework_can_be_given_by_its_name_or_as_a_mapping() -> None:
+    for kind in KINDS:
+        entry = {} if kind == "torchtune" else {"script": "train.py"}
+        by_name = parse_job({"framework": kind, **entry})
+        assert by_name == parse_job({"framework": {"kind": kind}, **entry})
+        assert by_name.framework.kind == kind
+
+
+@pytest.mark.parametrize(
+    "framework",
+    [
+        {"kind": "torch", "launcher": "none", "env_layer": "worker"},
+        {"kind": "torchtune", "model": "llama3_2/1B"},
+        {"kind": "torchtune", "recipe": "full_finetune_distributed", "config": "mine.yaml"},
+        {"kind": "deepspeed", "launcher": "deepspeed"},
+        {"kind": "mpi", "implementation": "mpich", "run_launcher_as_node": True, "ssh_port": 22},
+        {"kind": "mpi", "ssh_auth_mount_path": "/root/.ssh"},
+        {"kind": "mlx", "backend": "mpi"},
+    ],
+)
+def test_a_frameworks_options_are_read_back_as_they_were_written(framework: dict[str, Any]) -> None:
+    assert parse_job({"framework": framework, "script": "train.py"}).to_dict()["framework"] == framework
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"), [("script", "a.py"), ("module", "pkg.a"), ("command", ["a"]), ("function", "pass")]
+)
+def test_each_way_to_say_what_runs_stands_alone(entry: str, value: Any) -> None:
+    assert getattr(parse_job({entry: value}), entry) == value
+    assert entry in ENTRIES
+
+
+def test_a_torchtune_model_needs_nothing_else_to_run() -> None:
+    job = parse_job({"framework": {"kind": "torchtune", "model": "llama3_2/1B"}})
+    assert all(getattr(job, entry) is None for entry in ENTRIES)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("auto", "auto"), ("cpu", "cpu"), ("gpu", "gpu"), (1, 1), ("8", 8), ("08", 8)]
+)
+def test_processes_per_node_are_a_number_or_a_way_to_count(given: Any, meant: Any) -> None:
+    assert parse_job({"script": "a.py", "procs_per_node": given}).procs_per_node == meant
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("auto", "auto"), (True, True), ("true", True), ("False", False), (False, False)]
+)
+def test_the_agent_is_wanted_unwanted_or_up_to_stepset(given: Any, meant: Any) -> None:
+    assert parse_job({"script": "a.py", "agent": given}).agent is meant
+
+
+def test_bare_numbers_among_words_are_text() -> None:
+    job = parse_job(
+        {"command": ["sleep", 3], "args": [1, 0.5, "x"], "roles": [{"name": "m", "command": ["sleep", 3], "args": [2]}]}
+    )
+    assert (job.command, job.args) == (["sleep", "3"], ["1", "0.5", "x"])
+    assert (job.roles[0].command, job.roles[0].args) == (["sleep", "3"], ["2"])
+
+
+def test_the_strategies_know_every_field() -> None:
+    """The properties elsewhere hold for whole jobs only if every field is drawn."""
+    drawn: set[str] = set()
+
+    @settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(job_files())
+    def draw(job: dict[str, Any]) -> None:
+        drawn.update(job)
+
+    draw()
+    assert drawn == set(TrainingJob.model_fields)

@@ -1,0 +1,154 @@
+"""What a pod asks for: two ways to write it, and how many processes it is good for."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from stepset.spec import parse_job
+from stepset.spec.resources import Resources, accelerator, cpu_count
+
+
+def resources(given: dict[str, Any]) -> Resources:
+    return parse_job({"script": "a.py", "resources_per_node": given}).resources_per_node
+
+
+def test_the_short_form_makes_requests_equal_to_limits() -> None:
+    short = resources({"cpu": 4, "memory": "16Gi", "gpus": 2, "vendor.example/nic": 1, "shm": "8Gi"})
+    amounts = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2", "vendor.example/nic": "1"}
+    assert short.requests == short.limits == amounts
+    assert short.shm == "8Gi"
+
+
+def test_requests_and_limits_stand_apart_where_said() -> None:
+    apart = resources({"requests": {"cpu": 2}, "limits": {"cpu": "4", "hugepages-2Mi": "1Gi"}})
+    assert (apart.requests, apart.limits) == ({"cpu": "2"}, {"cpu": "4", "hugepages-2Mi": "1Gi"})
+    assert resources({"requests": {"cpu": 2}}).limits == {}
+
+
+def test_gpus_are_nvidias_wherever_they_are_written() -> None:
+    assert resources({"requests": {"gpus": 2}, "limits": {"gpus": 2}}) == resources({"gpus": 2})
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ({}, {}),
+        ({"shm": "1Gi"}, {"shm": "1Gi"}),
+        ({"cpu": 1, "gpus": 2}, {"cpu": "1", "gpus": "2"}),
+        ({"requests": {"cpu": 1}, "limits": {"cpu": 1}, "shm": 5}, {"cpu": "1", "shm": "5"}),
+        ({"requests": {"cpu": 1}}, {"requests": {"cpu": "1"}, "limits": {}}),
+        (
+            {"requests": {"hugepages-2Mi": 1}, "limits": {"hugepages-2Mi": 1}},
+            {"requests": {"hugepages-2Mi": "1"}, "limits": {"hugepages-2Mi": "1"}},
+        ),
+    ],
+)
+def test_the_shortest_form_is_written(given: dict[str, Any], written: dict[str, Any]) -> None:
+    job = parse_job({"script": "a.py", "resources_per_node": given})
+    assert job.to_dict().get("resources_per_node", {}) == written
+    assert resources(written) == job.resources_per_node
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvidia.com/gpu",
+        "amd.com/gpu",
+        "gpu.intel.com/i915",
+        "example.com/GPU",
+        "nvidia.com/gpu.shared",
+        "nvidia.com/mig-1g.5gb",
+        "google.com/tpu",
+        "habana.ai/gaudi",
+        "huawei.com/Ascend910",
+        "aws.amazon.com/neuron",
+        "aws.amazon.com/neuroncore",
+    ],
+)
+def test_an_accelerator_is_known_by_its_name(name: str) -> None:
+    assert accelerator(resources({"limits": {name: 4}})) == (name, 4)
+
+
+@pytest.mark.parametrize(
+    "name", ["vendor.example/nic", "rdma/hca", "cpu", "memory", "smarter-devices/fuse", "intel.com/qat"]
+)
+def test_other_devices_are_none(name: str) -> None:
+    assert accelerator(resources({"limits": {name: 4}})) == ("", 0)
+
+
+def test_requests_are_counted_before_limits() -> None:
+    assert accelerator(resources({"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}))[1] == 1
+    assert accelerator(resources({"requests": {"cpu": 1}, "limits": {"nvidia.com/gpu": 2}}))[1] == 2
+
+
+def test_no_gpus_are_no_accelerator() -> None:
+    assert accelerator(resources({"gpus": 0, "cpu": 6})) == ("", 0)
+    assert accelerator(resources({"requests": {"gpus": 0}, "limits": {"gpus": 2}})) == ("nvidia.com/gpu", 2)
+
+
+def test_the_answer_does_not_depend_on_the_order_of_names() -> None:
+    names = ["nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "nvidia.com/mig-1g.5gb"]
+    answers = {accelerator(resources({"limits": dict.fromkeys(order, 2)})) for order in permutations(names)}
+    assert answers == {("amd.com/gpu", 2)}
+
+
+def test_gpus_are_counted_before_other_kinds() -> None:
+    assert accelerator(resources({"limits": {"aws.amazon.com/neuron": 16, "nvidia.com/gpu": 2}})) == (
+        "nvidia.com/gpu",
+        2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "cpus"),
+    [
+        ({}, 1),
+        ({"memory": "4Gi"}, 1),
+        ({"cpu": "500m"}, 1),
+        ({"cpu": 0}, 1),
+        ({"cpu": "2500m"}, 3),
+        ({"requests": {"cpu": 2}, "limits": {"cpu": 8}}, 2),
+        ({"requests": {"cpu": "500m"}, "limits": {"cpu": 8}}, 1),
+        ({"requests": {"memory": "1Gi"}, "limits": {"cpu": 8}}, 8),
+        ({"requests": {"cpu": 0}, "limits": {"cpu": 8}}, 8),
+    ],
+)
+def test_cpus_are_counted_up_and_never_none(given: dict[str, Any], cpus: int) -> None:
+    assert cpu_count(resources(given)) == cpus
+
+
+@pytest.mark.parametrize("pod_spec", [lambda containers: {"spec": containers}, lambda containers: containers])
+def test_the_pod_templates_training_container_is_merged_over_by_name(pod_spec: Any) -> None:
+    job = parse_job(
+        {
+            "script": "a.py",
+            "resources_per_node": {"requests": {"cpu": 2, "memory": "1Gi"}, "limits": {"gpus": 4}, "shm": "1Gi"},
+            "pod_template": pod_spec(
+                {
+                    "containers": [
+                        {"name": "sidecar", "resources": {"limits": {"nvidia.com/gpu": 8}}},
+                        {
+                            "name": "node",
+                            "resources": {"limits": {"memory": "2Gi"}, "requests": {"memory": "2Gi"}, "claims": []},
+                        },
+                    ]
+                }
+            ),
+        }
+    )
+    merged = job.node_resources()
+    assert merged.requests == {"cpu": "2", "memory": "2Gi"}
+    assert merged.limits == {"nvidia.com/gpu": "4", "memory": "2Gi"}
+    assert merged.shm == "1Gi"
+
+
+@pytest.mark.parametrize(
+    "pod_template",
+    [{}, {"spec": {}}, {"spec": None}, {"spec": {"containers": None}}, {"containers": ["x", {"name": "node"}]}],
+)
+def test_a_pod_template_may_say_nothing_of_resources(pod_template: dict[str, Any]) -> None:
+    job = parse_job({"script": "a.py", "resources_per_node": {"cpu": 2}, "pod_template": pod_template})
+    assert job.node_resources() == job.resources_per_node
