@@ -1088,8 +1088,9 @@ class Rank:
         os._exit(128 + signal.SIGKILL)
 
     def _flush(self) -> None:
+        self._out.flush()
         while self._out.pending:
-            self._turn(1.0)
+            self._turn(0.05)
         deadline = time.monotonic() + 1
         while self._report and self._report.pending and not self._report.broken and time.monotonic() < deadline:
             self._report.flush()
@@ -1916,8 +1917,9 @@ class Agent:
     def _write_out(self) -> None:
         """The last lines; a reader that is slow is waited for until somebody tells us to stop."""
         asked, deadline = self._asked, time.monotonic() + (1.0 if self._asked else 1e9)
+        self._out.flush()
         while self._out.pending and time.monotonic() < deadline:
-            self._turn(min(1.0, deadline - time.monotonic()))
+            self._turn(0.05)
             if self._asked != asked:
                 asked, deadline = self._asked, time.monotonic() + 1.0
 
