@@ -139,9 +139,12 @@ def merge(observations: Iterable[Observation]) -> list[Observation]:
     for new in sorted(observations, key=lambda o: o.at):
         old = by_who.get(key := (new.pod, new.source))
         by_who[key] = new if old is None else _both(old, new)
-    failed_ranks = {o.pod for o in by_who.values() if o.rank is not None and not o.stopped}
+    ranks = [o for o in by_who.values() if o.rank is not None]
+    failed, seen = {o.pod for o in ranks if not o.stopped}, {o.pod for o in ranks}
     return [
-        o for o in by_who.values() if o.rank is not None or o.kind is not None or not o.pod or o.pod not in failed_ranks
+        o
+        for o in by_who.values()
+        if o.rank is not None or o.kind is not None or not o.pod or o.pod not in (seen if o.stopped else failed)
     ]
 
 

@@ -1,0 +1,230 @@
+"""The environment of a local pod: the caller's, the plan's, and what one machine playing several needs.
+
+Used by the layout. What is read from outside (variables, secrets, cores) is gathered once, before a run, in `Host`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import stepset
+from stepset.backends.local.net import loopback_interface
+from stepset.errors import BadInputError
+from stepset.plan.model import LAUNCHER, EnvEntry, LaunchPlan, PodGroup
+from stepset.plan.values import SecretValue, text
+
+POD_MARK = "STEPSET_LOCAL_POD"
+"""Set in every process of a local pod to the pod's directory: how what outlived its pod is found."""
+
+# What another launcher told this process is not for our ranks: nobody's world may leak into theirs.
+_FOREIGN = re.compile(
+    r"(PET|TORCHELASTIC|OMPI_COMM|PMI|PMIX(?!_MCA)|HYDI|MPI_LOCAL|DMLC|STEPSET(?!_HOME$))_"
+    r"|OMPI_(UNIVERSE_SIZE|APP_CTX|MCA_orte_|MCA_ess_|FILE_)"
+    r"|(MLX_RANK|MLX_HOSTFILE|RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_RANK|GROUP_WORLD_SIZE|ROLE_RANK|ROLE_WORLD_SIZE|ROLE_NAME"
+    r"|NODE_RANK|MASTER_ADDR|MASTER_PORT|JAX_NUM_PROCESSES|JAX_PROCESS_ID|JAX_COORDINATOR_ADDRESS)$"
+)
+_HINTS = {
+    "torchrun": "install torch",
+    "tune": "install torchtune",
+    "deepspeed": "install deepspeed",
+    "mpirun": "install an MPI, such as Open MPI",
+    "mpiexec.hydra": "install MPICH",
+}
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a local run takes from the machine and from the process that starts it.
+
+    Args:
+        environ: the caller's environment, without what other launchers left there.
+        python: the interpreter agents run with.
+        agent: the agent's file.
+        cores: CPUs this process may use.
+        interface: the loopback interface.
+        root: whether we run as root, which MPIs refuse unless told twice.
+        name: the machine's name.
+        secrets: (secret, key) -> value, for the job's variables.
+    """
+
+    environ: Mapping[str, str]
+    python: str
+    agent: Path
+    cores: int
+    interface: str
+    root: bool
+    name: str
+    secrets: Mapping[tuple[str, str], str] = field(default_factory=dict, repr=False)
+
+
+def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> Host:
+    """This machine, with the secrets and programs a plan needs.
+
+    Args:
+        plan: what is to run.
+        environ: the caller's environment.
+        work_dir: where its commands start.
+
+    Raises:
+        BadInputError: a secret or a program cannot be found.
+    """
+    kept = {name: value for name, value in environ.items() if not _FOREIGN.match(name)}
+    kept["PATH"] = _search_path(environ, sys.executable, sys.prefix)
+    problems = [*_missing_programs(plan, kept["PATH"], work_dir)]
+    secrets = {}
+    for name, value in _secrets_of(plan):
+        found = _secret(value, environ)
+        if found is None:
+            problems.append(
+                f"env.{name}: secret {value.secret!r} has no key {value.key!r} on this machine;"
+                f" set {_secret_variable(value)}, or put the value into $STEPSET_SECRETS_DIR/{value.secret}/{value.key}"
+            )
+        else:
+            secrets[value.secret, value.key] = found
+    if problems:
+        raise BadInputError(*dict.fromkeys(problems))
+    return Host(
+        environ=kept,
+        python=sys.executable,
+        agent=Path(stepset.__file__).with_name("agent.py"),
+        cores=_cores(),
+        interface=loopback_interface(),
+        root=os.geteuid() == 0,
+        name=socket.gethostname(),
+        secrets=secrets,
+    )
+
+
+def local_entries(
+    plan: LaunchPlan, group: PodGroup, host: Host, *, address: str, rsh: Path, scratch: Path
+) -> tuple[EnvEntry, ...]:
+    """What a pod gets beside the plan because it runs on one machine; what the job sets itself goes before it.
+
+    Args:
+        plan: the plan.
+        group: the pod's group.
+        host: the machine.
+        address: the pod's address.
+        rsh: the stand-in for ssh.
+        scratch: a directory of the pod's own with a short path.
+    """
+    if not (group.in_world or group.name == LAUNCHER):
+        return ()
+    interface = host.interface
+    rows = [
+        ("GLOO_SOCKET_IFNAME", interface, "all nodes are this machine"),
+        ("NCCL_SOCKET_IFNAME", interface, "all nodes are this machine"),
+        ("TP_SOCKET_IFNAME", interface, "all nodes are this machine"),
+    ]
+    if "OMP_NUM_THREADS" not in host.environ:
+        threads = max(1, host.cores // max(1, world_processes(plan)))
+        rows.append(("OMP_NUM_THREADS", str(threads), "cores / processes, so that the ranks do not fight"))
+    if plan.world.elastic:
+        # Else c10d gives the workers the machine's name, which is the same for all nodes and need not resolve.
+        rows.append(("PET_LOCAL_ADDR", address, "the node's own address"))
+    if plan.ssh is not None:
+        rows += _mpi_rows(host, group, interface, rsh, scratch)
+    return tuple(EnvEntry(name, text(value), why, "local") for name, value, why in rows)
+
+
+def _mpi_rows(host: Host, group: PodGroup, interface: str, rsh: Path, scratch: Path) -> list[tuple[str, str, str]]:
+    """Open MPI 4 (OMPI_MCA_*) and 5 (PRTE_MCA_*), MPICH (HYDRA_*), Intel MPI (I_MPI_*).
+
+    Executed with Open MPI 4.1.4 and MPICH 4.0.2 (docs/design/local.md).
+    """
+    shm = "nodes on one machine share its name, and with it their segments of shared memory: they crash"
+    rows = [
+        ("OMPI_MCA_plm_rsh_agent", str(rsh), "nodes are reached without ssh"),
+        ("PRTE_MCA_plm_ssh_agent", str(rsh), "nodes are reached without ssh"),
+        ("OMPI_MCA_btl", "self,tcp", shm),
+        ("OMPI_MCA_btl_tcp_if_include", interface, "all nodes are this machine"),
+        ("OMPI_MCA_oob_tcp_if_include", interface, "all nodes are this machine"),
+        ("PRTE_MCA_prte_if_include", interface, "all nodes are this machine"),
+        ("OMPI_MCA_hwloc_base_binding_policy", "none", "every node would bind its ranks to the same first cores"),
+        ("HYDRA_LAUNCHER", "ssh", "nodes are reached without ssh"),
+        ("HYDRA_LAUNCHER_EXEC", str(rsh), "nodes are reached without ssh"),
+        ("HYDRA_IFACE", interface, "the machine's name need not resolve"),
+        ("I_MPI_HYDRA_BOOTSTRAP", "ssh", "nodes are reached without ssh"),
+        ("I_MPI_HYDRA_BOOTSTRAP_EXEC", str(rsh), "nodes are reached without ssh"),
+        ("I_MPI_HYDRA_IFACE", interface, "the machine's name need not resolve"),
+    ]
+    if group.name != LAUNCHER:
+        rows += [
+            ("OMPI_MCA_orte_tmpdir_base", str(scratch), "session files of each node apart"),
+            ("PRTE_MCA_prte_tmpdir_base", str(scratch), "session files of each node apart"),
+        ]
+    if host.root:
+        rows += [
+            (f"{family}_ALLOW_RUN_AS_ROOT{twice}", "1", "you are root on this machine, and know it")
+            for family in ("OMPI", "PRTE")
+            for twice in ("", "_CONFIRM")
+        ]
+    return rows
+
+
+def world_processes(plan: LaunchPlan) -> int:
+    """Processes the ranks of a plan need, as far as that is known beforehand."""
+    return plan.world.size or plan.world.num_nodes
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
+
+
+def _search_path(environ: Mapping[str, str], python: str, prefix: str) -> str:
+    """PATH, on which `python3` is the interpreter that runs stepset unless another environment is active."""
+    path = environ.get("PATH") or os.defpath
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        active = environ.get(variable)
+        if active and Path(active).absolute() != Path(prefix).absolute():
+            return path
+    own = str(Path(python).absolute().parent)
+    found = shutil.which("python3", path=path)
+    if found and Path(found).parent == Path(own):
+        return path
+    return f"{own}{os.pathsep}{path}"
+
+
+def _missing_programs(plan: LaunchPlan, search_path: str, work_dir: Path) -> Iterable[str]:
+    for group in plan.groups:
+        word = "".join(str(part) for part in group.command[0].parts) if group.command else ""
+        # A name is looked up on PATH, a path from where the command starts.
+        place = str(work_dir / word) if "/" in word else word
+        if word and "$(" not in word and shutil.which(place, path=search_path) is None:
+            where = f"roles.{group.name}.command" if not group.in_world and group.name != LAUNCHER else "command"
+            hint = _HINTS.get(word, "install it, or give its path")
+            yield f"{where}: {word!r} is not found on this machine; {hint}"
+        elif not word and not group.serves_ssh:
+            yield f"roles.{group.name}: has only an image, and images do not run locally; give it a command"
+
+
+def _secrets_of(plan: LaunchPlan) -> Iterable[tuple[str, SecretValue]]:
+    for group in plan.groups:
+        for entry in group.env:
+            if isinstance(entry.value, SecretValue):
+                yield entry.name, entry.value
+
+
+def _secret_variable(value: SecretValue) -> str:
+    return "STEPSET_SECRET_" + re.sub(r"[^A-Z0-9]", "_", f"{value.secret}_{value.key}".upper())
+
+
+def _secret(value: SecretValue, environ: Mapping[str, str]) -> str | None:
+    found = environ.get(_secret_variable(value))
+    directory = environ.get("STEPSET_SECRETS_DIR")
+    if found is None and directory:
+        try:
+            return Path(directory, value.secret, value.key).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return None
+    return found

@@ -1,0 +1,381 @@
+"""One attempt of a run: starts the pods in order, reads them, and stops them all when one fails.
+
+Used by the supervisor, which decides whether there is another attempt.
+"""
+
+from __future__ import annotations
+
+import errno
+import selectors
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepset.backends.local.journal import Journal
+from stepset.backends.local.layout import PodSpec
+from stepset.backends.local.leftovers import end_processes_of
+from stepset.backends.local.pod import Pod
+from stepset.plan.model import LaunchPlan, PodGroup
+from stepset.watch.diagnose import Observation, looks_like_aftermath
+from stepset.watch.lines import Batch
+from stepset.watch.state import FailureKind
+
+TICK = 0.1
+"""Seconds between two looks at what no descriptor announces: cancellation, deadlines."""
+SETTLE = 1.0
+"""Seconds a rank that only lost its peer is given to be explained by the peer, before the gang is stopped."""
+REPORT = 2.0
+"""Seconds a pod in which something failed is given to end by itself and say what; its agent takes as long."""
+MARGIN = 2.0
+"""Seconds beyond the grace after which an agent that should have ended is killed."""
+
+
+@dataclass(frozen=True)
+class GangEnd:
+    """How an attempt ended.
+
+    Args:
+        succeeded: by the plan's rule.
+        observations: every end that was no success.
+        node_lost: what stopped it was the loss of an elastic world's node, which costs no restart.
+    """
+
+    succeeded: bool
+    observations: tuple[Observation, ...]
+    node_lost: bool = False
+
+
+class Gang:
+    """The pods of one attempt.
+
+    Args:
+        plan: the plan.
+        specs: its pods.
+        journal: what happens goes there.
+        lifeline: read end of the pipe that tells agents of our death.
+        grace: seconds between SIGTERM and SIGKILL.
+        asked_to_stop: how often somebody asked to cancel; twice means at once.
+        deadline: monotonic time at which the run must be over, or None.
+        deadline_text: the deadline as the job gives it.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        specs: Sequence[PodSpec],
+        journal: Journal,
+        *,
+        lifeline: int,
+        grace: float,
+        asked_to_stop: Callable[[], int],
+        deadline: float | None = None,
+        deadline_text: str = "",
+    ) -> None:
+        self._plan = plan
+        self._journal = journal
+        self._lifeline = lifeline
+        self._grace = grace
+        self._asked_to_stop = asked_to_stop
+        self._deadline = deadline
+        self._deadline_text = deadline_text
+        self._pods = [Pod(spec) for spec in specs]
+        self._started: set[str] = set()
+        self._selector = selectors.DefaultSelector()
+        self._observations: list[Observation] = []
+        self._pending: dict[str, list[Observation]] = {}
+        self._oom_kills = oom_kills()
+        self._succeeded = False
+        self._node_lost = False
+        self._stop_at: float | None = None  # monotonic: when to stop a gang in which something failed
+        self._stopped_at: float | None = None  # epoch: what ends later was stopped
+        self._kill_at: float | None = None
+        self._stragglers_until: float | None = None
+        self._level = 0
+
+    def run(self) -> GangEnd:
+        """Runs the pods until none is left."""
+        try:
+            self._start_groups()
+            while any(pod.running for pod in self._pods):
+                for key, _ in self._selector.select(self._timeout()):
+                    self._serve(*key.data)
+                self._check()
+                self._journal.tick()
+        finally:
+            for pod in self._pods:
+                if pod.running:  # only after an error of our own
+                    pod.kill()
+                pod.close()
+            self._selector.close()
+        return GangEnd(self._succeeded, tuple(self._observations), self._node_lost)
+
+    # --- starting
+
+    def _start_groups(self) -> None:
+        """Starts every group whose turn has come."""
+        for group in self._plan.groups:
+            if group.name not in self._started and self._stopped_at is None and self._may_start(group):
+                self._started.add(group.name)
+                for pod in self._of(group.name):
+                    if not self._start(pod):
+                        return
+
+    def _may_start(self, group: PodGroup) -> bool:
+        for after in group.start_after:
+            pods = self._of(after.group)
+            done = (pod.ready if after.condition == "Ready" else pod.exit_code == 0 for pod in pods)
+            if not all(done):
+                return False
+        return True
+
+    def _start(self, pod: Pod) -> bool:
+        spec = pod.spec
+        try:
+            pod.start(self._lifeline)
+        except OSError as error:
+            text = f"{spec.name} could not be started: {error.strerror or error}"
+            if error.errno == errno.E2BIG:
+                text += "; its command or variables are too long: shorten them, or pass them in a file"
+                self._verdict_on_the_run(FailureKind.REJECTED, text)
+            else:
+                self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, text)
+            return False
+        self._selector.register(pod.output, selectors.EVENT_READ, (pod, self._read))
+        if pod.end >= 0:
+            self._selector.register(pod.end, selectors.EVENT_READ, (pod, self._reap))
+        self._journal.pod_started(spec)
+        return True
+
+    def _of(self, group: str) -> list[Pod]:
+        return [pod for pod in self._pods if pod.spec.group == group]
+
+    # --- reading
+
+    def _serve(self, pod: Pod, what: Callable[[Pod], None]) -> None:
+        if pod.running:  # it may have ended since it was announced
+            what(pod)
+
+    def _read(self, pod: Pod) -> None:
+        data = pod.read()
+        if data:
+            self._take(pod, pod.lines.feed(data))
+        elif data is not None:
+            self._selector.unregister(pod.output)
+            self._reap(pod)
+
+    def _reap(self, pod: Pod) -> None:
+        if not pod.has_ended():
+            return
+        while data := pod.read():
+            self._take(pod, pod.lines.feed(data))
+        self._take(pod, pod.lines.finish())
+        for fd in (pod.output, pod.end):
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(fd)
+        self._ended(pod)
+
+    def _take(self, pod: Pod, batch: Batch) -> None:
+        self._journal.batch(pod.spec, batch, pod.stopped)
+        for event in batch.events:
+            if event["event"] == "ready":
+                pod.ready = True
+                self._start_groups()
+            elif event["event"] in ("exited", "failed"):
+                self._rank_ended(pod, event)
+
+    def _rank_ended(self, pod: Pod, event: dict[str, Any]) -> None:
+        """A rank has ended, or the agent has found out why its pod fails."""
+        seen = self._observation(pod, event)
+        if event["event"] == "exited" and event.get("exit_code") == 0 and not seen.stopped:
+            return
+        if self._launcher_restarts(pod) and not seen.stopped:
+            if event["event"] == "failed":
+                self._pending.setdefault(pod.spec.name, []).append(seen)
+            return
+        self._fail(seen)
+
+    def _ended(self, pod: Pod) -> None:
+        """A pod's agent has ended."""
+        code = pod.exit_code
+        assert code is not None
+        spec = pod.spec
+        self._journal.pod_ended(spec, code, pod.stopped)
+        pending = self._pending.pop(spec.name, [])
+        if code == 0 and not pod.stopped:
+            self._pod_succeeded(pod)
+            return
+        if self._replaces(pod):
+            return
+        for seen in pending:
+            self._fail(seen)
+        own = Observation(
+            spec.source,
+            time.time(),
+            pod=spec.name,
+            node=spec.address,
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            tail=self._journal.tail(spec.source),
+            stopped=pod.stopped,
+            out_of_memory=self._oom_killer_struck() if code == -signal.SIGKILL else None,
+        )
+        verdict = pod.verdict()
+        failed = verdict.get("stepset", {}).get("failed") if isinstance(verdict, dict) else None
+        if isinstance(failed, dict):
+            own = self._observation(pod, {**failed, "event": "failed"})
+        self._node_lost = self._node_lost or (bool(self._plan.world.elastic) and self._lost(pod))
+        self._fail(own)
+
+    def _observation(self, pod: Pod, event: dict[str, Any]) -> Observation:
+        """An agent's report of an end, in the words of the diagnosis."""
+        spec = pod.spec
+        rank = event.get("rank")
+        source = f"rank {rank}" if isinstance(rank, int) else spec.source
+        at = event.get("at")
+        kind = event.get("kind")
+        number = event.get("signal")
+        exit_code = event.get("exit_code")
+        killed = number == signal.SIGKILL or exit_code == 128 + signal.SIGKILL
+        at = float(at) if isinstance(at, (int, float)) else time.time()
+        return Observation(
+            source=source,
+            at=at,
+            rank=rank if isinstance(rank, int) else None,
+            pod=spec.name,
+            node=spec.address,
+            exit_code=exit_code if isinstance(exit_code, int) else None,
+            signal=number if isinstance(number, int) else None,
+            error=str(event.get("error") or ""),
+            kind=FailureKind(kind) if kind in set(FailureKind) else None,
+            tail=self._journal.tail(source),
+            stopped=self._stopped_at is not None and at >= self._stopped_at,
+            out_of_memory=self._oom_killer_struck() if killed else None,
+        )
+
+    def _oom_killer_struck(self) -> bool | None:
+        now = oom_kills()
+        return None if now is None or self._oom_kills is None else now > self._oom_kills
+
+    # --- deciding
+
+    def _pod_succeeded(self, pod: Pod) -> None:
+        rule = self._plan.success
+        if pod.spec.serves and not self._succeeded:
+            self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, f"{pod.spec.name} ended before the run was over.")
+        elif pod.spec.group == rule.group and self._stopped_at is None:
+            pods = self._of(rule.group)
+            if sum(p.exit_code == 0 for p in pods) >= rule.count:
+                # Of an elastic world's nodes some may still be at their last words.
+                self._stragglers_until = self._stragglers_until or time.monotonic() + self._grace
+                if not any(p.running for p in pods):
+                    self._success()
+        self._start_groups()
+
+    def _success(self) -> None:
+        self._succeeded = True
+        self._stop()
+
+    def _launcher_restarts(self, pod: Pod) -> bool:
+        return bool(pod.spec.config.get("launcher_restarts"))
+
+    def _lost(self, pod: Pod) -> bool:
+        """Whether the pod was taken away by a signal, as when a node goes, and did not fail by itself."""
+        code = pod.exit_code or 0
+        return not pod.stopped and (code < 0 or 128 < code < 128 + signal.NSIG)
+
+    def _replaces(self, pod: Pod) -> bool:
+        """Starts a lost node of an elastic world again by itself, while the others can go on without it.
+
+        Node 0 is no such node: the rendezvous lives there, and goes with it.
+        """
+        spec, elastic = pod.spec, self._plan.world.elastic
+        if elastic is None or spec.group != self._plan.success.group or spec.index == 0 or self._stopped_at is not None:
+            return False
+        others = sum(p.running for p in self._of(spec.group) if p is not pod)
+        if not self._lost(pod) or self._stop_at is not None or others < elastic[0]:
+            return False
+        pod.close()
+        end_processes_of(spec.directory)
+        again = Pod(spec, pod.restarts + 1)
+        self._pods[self._pods.index(pod)] = again
+        self._start(again)
+        return True
+
+    def _fail(self, seen: Observation) -> None:
+        """Something ended that should not have; the gang is stopped, unless it is already."""
+        if self._succeeded:
+            return
+        self._observations.append(seen)
+        if seen.stopped or self._stopped_at is not None:
+            return
+        delay = SETTLE if looks_like_aftermath(seen) else 0.0
+        at = time.monotonic() + delay
+        self._stop_at = at if self._stop_at is None else min(self._stop_at, at)
+
+    def _verdict_on_the_run(self, kind: FailureKind, text: str) -> None:
+        if self._stopped_at is None:
+            self._observations.append(Observation("", time.time(), error=text, kind=kind))
+            self._stop()
+
+    def _check(self) -> None:
+        """What time and others bring."""
+        now = time.monotonic()
+        asked = self._asked_to_stop() or (1 if self._journal.listener_error else 0)
+        if asked:
+            self._verdict_on_the_run(FailureKind.CANCELLED, "the run was cancelled.")
+        if asked > max(self._level, 1) and self._stopped_at is not None:
+            self._level = asked
+            self._stop(at_once=True)
+        if self._deadline is not None and now >= self._deadline:
+            text = f"the run took longer than its deadline of {self._deadline_text}."
+            self._verdict_on_the_run(FailureKind.DEADLINE_EXCEEDED, text)
+        if broken := self._journal.broken:
+            text = f"the logs of the run could not be written: {broken.strerror}."
+            self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, text)
+        if self._stop_at is not None and now >= self._stop_at and self._stopped_at is None:
+            self._stop()
+        if self._stragglers_until is not None and now >= self._stragglers_until and self._stopped_at is None:
+            self._success()
+        if self._kill_at is not None and now >= self._kill_at:
+            for pod in self._pods:
+                if pod.running:
+                    pod.kill()
+        if any(pod.running and pod.end < 0 for pod in self._pods):
+            for pod in self._pods:
+                if pod.running:
+                    self._reap(pod)
+
+    def _stop(self, at_once: bool = False) -> None:
+        """Tells every pod to end; one in which something failed is left to end by itself for as long as it may take.
+
+        Its agent is at it already: it lets the launcher report, for two seconds, and then stops the rest.
+        """
+        failing = set() if at_once else {o.pod for o in self._observations if o.source and not o.stopped}
+        if self._stopped_at is None:
+            self._stopped_at = time.time()
+        for pod in self._pods:
+            if pod.running and (pod.spec.serves or pod.spec.name not in failing):
+                pod.terminate()
+        grace = 0.0 if at_once else self._grace + (REPORT if failing else 0.0)
+        self._kill_at = time.monotonic() + grace + MARGIN
+
+    def _timeout(self) -> float:
+        now = time.monotonic()
+        next_at = self._stop_at if self._stopped_at is None else self._kill_at
+        return TICK if next_at is None else min(TICK, max(0.0, next_at - now))
+
+
+def oom_kills() -> int | None:
+    """How often the kernel's out-of-memory killer has struck on this machine; None where it does not say."""
+    try:
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    except (OSError, ValueError):
+        pass
+    return None

@@ -1,0 +1,176 @@
+"""The logs of a run: written once as they come, read and followed from anywhere.
+
+`log` holds the lines of all, with their heads, as the agents print them (stepset.watch.lines); `ranks/<source>.log`
+what each source printed, byte for byte. Written by the supervisor, read by `stepset logs` and whoever else wants them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import BinaryIO
+
+from stepset.backends.local.store import RunDir
+from stepset.watch.diagnose import TAIL
+from stepset.watch.lines import Batch, Joiner, Splitter, log_lines
+from stepset.watch.state import LogLine
+
+_CHUNK = 1024 * 1024
+_OPEN_FILES = 128
+_TAIL_BYTES = 1000
+_POLL = 0.1
+"""Seconds between two looks at a log that is being followed."""
+
+
+class Recorder:
+    """Writes the logs of a run, and remembers the last lines of each source.
+
+    Args:
+        run: where.
+
+    Attributes:
+        broken: why writing had to stop (a full disk), or None.
+    """
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._log = _append(run.log)
+        self._files: OrderedDict[str, int] = OrderedDict()
+        self._tails: dict[str, deque[str]] = {}
+        self.broken: OSError | None = None
+
+    def write(self, batch: Batch) -> None:
+        """Appends what a batch holds; after a failure nothing more is written."""
+        for source, pieces in batch.raw.items():
+            self._remember(source, pieces)
+        if self.broken is not None:
+            return
+        try:
+            if batch.shown:
+                _write_all(self._log, batch.shown)
+            for source, pieces in batch.raw.items():
+                _write_all(self._file(source), b"".join(pieces))
+        except OSError as error:
+            self.broken = error
+            # Whatever is still printed must not eat the place the verdict needs.
+            self._run.give_up_reserve()
+
+    def _file(self, source: str) -> int:
+        fd = self._files.get(source)
+        if fd is None:
+            if len(self._files) >= _OPEN_FILES:
+                os.close(self._files.popitem(last=False)[1])
+            fd = self._files[source] = _append(self._run.rank_log(source))
+        self._files.move_to_end(source)
+        return fd
+
+    def _remember(self, source: str, pieces: list[bytes]) -> None:
+        tail = self._tails.get(source)
+        if tail is None:
+            tail = self._tails[source] = deque(maxlen=2 * TAIL)
+        # Pieces are texts and line ends in turn, but for parts of long lines, of which the last is enough.
+        texts = [piece for piece in pieces[-4 * TAIL :] if piece != b"\n"]
+        tail.extend(text[:_TAIL_BYTES].decode("utf-8", "replace") for text in texts)
+
+    def tail(self, source: str) -> tuple[str, ...]:
+        """The last lines of a source; long ones are cut."""
+        return tuple(self._tails.get(source, ()))
+
+    def forget(self) -> None:
+        """Drops the last lines: a new attempt begins."""
+        self._tails.clear()
+
+    def close(self) -> None:
+        """Closes the files."""
+        for fd in (self._log, *self._files.values()):
+            with suppress(OSError):
+                os.close(fd)
+        self._files.clear()
+
+
+def _append(path: os.PathLike[str]) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def read_lines(
+    run: RunDir, *, follow: bool = False, sources: frozenset[str] | None = None, poll: float = _POLL
+) -> Iterator[LogLine]:
+    """The lines of a run, in the order they came.
+
+    Args:
+        run: whose.
+        follow: go on until the run is over, instead of up to now.
+        sources: only theirs; default: all.
+        poll: seconds between two looks.
+    """
+    splitter, joiner = Splitter("log"), Joiner()
+    for chunk in _chunks(run, follow, poll):
+        batch = splitter.feed(chunk if sources is None else _only(chunk, sources))
+        yield from log_lines(joiner.join(batch.lines))
+    yield from log_lines(joiner.join(splitter.finish().lines))
+
+
+def copy_lines(
+    run: RunDir, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None, poll: float = _POLL
+) -> None:
+    """Writes the lines of a run as `[source] text`, bytes as they were printed: as fast as the disk, for `cat`'s sake.
+
+    Args:
+        run: whose.
+        out: where to.
+        follow, sources, poll: as for `read_lines`.
+    """
+    splitter, joiner = Splitter("log"), Joiner()
+    for chunk in _chunks(run, follow, poll):
+        kept = chunk if sources is None else _only(chunk, sources)
+        # Only lines that came in parts need a second look.
+        if not joiner.waiting and b"+] " not in kept:
+            out.write(kept)
+        else:
+            complete = joiner.join(splitter.feed(kept).lines)
+            out.writelines(b"[%s] %s\n" % (source.encode(), text) for source, text in complete)
+        if follow:
+            out.flush()
+    out.flush()
+
+
+def _only(chunk: bytes, sources: frozenset[str]) -> bytes:
+    if not sources:
+        return b""
+    heads = b"|".join(re.escape(s.encode()) for s in sorted(sources))
+    return b"".join(re.findall(rb"^\[(?:%s)\+?\] .*\n" % heads, chunk, re.MULTILINE))
+
+
+def _chunks(run: RunDir, follow: bool, poll: float) -> Iterator[bytes]:
+    """The log in chunks of whole lines; at the end of a run whatever is left."""
+    with run.log.open("rb", buffering=0) as file:
+        rest = b""
+        over = not follow
+        while True:
+            data = file.read(_CHUNK)
+            if data:
+                end = data.rfind(b"\n") + 1
+                if end:
+                    yield rest + data[:end] if rest else data[:end]
+                    rest = data[end:]
+                else:
+                    rest += data
+            elif over:
+                break
+            else:
+                # Look at the state first and read once more after it: nothing is printed after the verdict.
+                over = run.read().phase.final
+                if not over:
+                    time.sleep(poll)
+        if rest and run.read().phase.final:
+            yield rest + b"\n"

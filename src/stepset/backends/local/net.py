@@ -1,0 +1,186 @@
+"""Loopback addresses and free ports for one run, claimed so that two runs at once never share one.
+
+Called by the local backend before a run starts and before each restart. A claim is a lock on a small file; the kernel
+gives it up when the process that holds it is gone, however it went.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import random
+import socket
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from stepset.errors import InfrastructureError
+
+LOCALHOST = "127.0.0.1"
+FIRST_HOST = 100
+"""Last number of pod 0's address. Three digits throughout, so that addresses sort as text in the order of the pods:
+c10d ranks nodes by their addresses' text (torch 2.15, dynamic_rendezvous.py, _NodeDesc)."""
+HOSTS_PER_BLOCK = 150
+_PORTS = range(10_000, 32_768)
+"""Below Linux' ephemeral ports, so that no connection of anybody's gets one by chance."""
+_TRIES = 2_000
+
+
+class Claims:
+    """Addresses and ports this process holds for a run; give them back with `release` or by leaving the context.
+
+    Args:
+        directory: where the lock files are; all processes of a user must use the same.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory or scratch_directory()
+        self._held: dict[str, int] = {}
+
+    def addresses(self, count: int) -> list[str]:
+        """One loopback address for each of `count` pods; 127.0.0.1 for all where the system has only that.
+
+        Raises:
+            InfrastructureError: every block is taken.
+        """
+        if not _usable("127.9.9.9"):
+            return [LOCALHOST] * count
+        found: list[str] = []
+        blocks = [f"127.{x}.{y}" for x in range(16, 240) for y in range(1, 255)]
+        for block in random.sample(blocks, _TRIES):
+            if self._claim(f"net-{block}"):
+                found += [f"{block}.{FIRST_HOST + k}" for k in range(HOSTS_PER_BLOCK)]
+                if len(found) >= count:
+                    return found[:count]
+        raise InfrastructureError(
+            f"no free block of loopback addresses; too many runs are under way in {self._directory}"
+        )
+
+    def ports(self, names: Sequence[str]) -> dict[str, int]:
+        """A free port for each name: nobody listens on it on any address, and no other run has claimed it.
+
+        Raises:
+            InfrastructureError: there are not enough.
+        """
+        found: dict[str, int] = {}
+        candidates = self._free_ports()
+        for name in names:
+            port = next(candidates, None)
+            if port is None:
+                raise InfrastructureError(f"no free port for {name!r} among {_PORTS.start} to {_PORTS.stop - 1}")
+            found[name] = port
+        return found
+
+    def _free_ports(self) -> Iterator[int]:
+        for port in random.sample(_allowed_ports(), _TRIES):
+            if self._claim(f"port-{port}"):
+                if _listenable(port):
+                    yield port
+                else:
+                    self._give_back(f"port-{port}")
+
+    def release_ports(self) -> None:
+        """Gives the ports back and keeps the addresses."""
+        for name in [n for n in self._held if n.startswith("port-")]:
+            self._give_back(name)
+
+    def release(self) -> None:
+        """Gives everything back."""
+        for name in list(self._held):
+            self._give_back(name)
+
+    def __enter__(self) -> Claims:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _claim(self, name: str) -> bool:
+        path = self._directory / f"{name}.lock"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The holder before us removes the file as it leaves: a lock on a removed file keeps nobody out.
+            if os.fstat(fd).st_ino == os.stat(path).st_ino:  # noqa: PTH116  # beside its sister fstat
+                self._held[name] = fd
+                return True
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.ENOENT):
+                os.close(fd)
+                raise
+        os.close(fd)
+        return False
+
+    def _give_back(self, name: str) -> None:
+        fd = self._held.pop(name)
+        with suppress(OSError):
+            (self._directory / f"{name}.lock").unlink()
+        os.close(fd)
+
+
+def scratch_directory() -> Path:
+    """This user's directory for lock files and sockets, made if need be: `$TMPDIR/stepset-<uid>`.
+
+    Raises:
+        InfrastructureError: it cannot be made, or somebody else made it.
+    """
+    path = Path(tempfile.gettempdir()) / f"stepset-{os.getuid()}"
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        owner = path.lstat()
+    except OSError as error:
+        raise InfrastructureError(
+            f"{path}: cannot be made: {error.strerror}; set TMPDIR to a writable directory"
+        ) from error
+    if path.is_symlink() or owner.st_uid != os.getuid():
+        raise InfrastructureError(
+            f"{path}: belongs to somebody else; remove it, or set TMPDIR to a directory of your own"
+        )
+    return path
+
+
+def loopback_interface() -> str:
+    """The loopback interface's name: `lo` on Linux, `lo0` on macOS."""
+    with suppress(OSError):
+        return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), "lo")
+    return "lo"
+
+
+def _allowed_ports() -> range:
+    """The ports below the ephemeral ones, where the system says which those are."""
+    try:
+        low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _PORTS
+    return range(_PORTS.start, low) if low - _PORTS.start > _TRIES else _PORTS
+
+
+def _usable(address: str) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def _listenable(port: int) -> bool:
+    """Whether nobody listens on the port, whatever the address: torchrun's store listens on all."""
+    families = [(socket.AF_INET, "0.0.0.0")]
+    if socket.has_ipv6:
+        families.append((socket.AF_INET6, "::"))
+    for family, address in families:
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind((address, port))
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+    return True

@@ -1,0 +1,279 @@
+"""Run directories: where the state and the logs of each run lie, to be found again from any process.
+
+`<home>/runs/<run>/` holds `job.json`, `state.json`, `supervisor.json`, `lock`, `cancel`, `log`, `ranks/` and `pods/`
+(docs/design/local.md). Written by the process that runs the job, read by every other.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
+from stepset.spec.job import TrainingJob
+from stepset.watch.diagnose import ADVICE
+from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+
+_RESERVE = 256 * 1024
+"""Bytes set aside on the disk, so that the verdict of a run that filled it can still be written."""
+
+
+def home_directory(environ: Mapping[str, str]) -> Path:
+    """`$STEPSET_HOME`, else `stepset` in the user's state directory (XDG Base Directory Specification 0.8)."""
+    if given := environ.get("STEPSET_HOME"):
+        return Path(given).expanduser().absolute()
+    state = environ.get("XDG_STATE_HOME", "")
+    # Relative paths are invalid there and to be ignored, says the specification.
+    base = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
+    return base / "stepset"
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The directory of one run.
+
+    Args:
+        path: `<home>/runs/<run>`.
+    """
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.path.name
+
+    @property
+    def log(self) -> Path:
+        """The merged log."""
+        return self.path / "log"
+
+    def rank_log(self, source: str) -> Path:
+        """The file of what one source printed, byte for byte."""
+        return self.path / "ranks" / f"{source.replace(' ', '-')}.log"
+
+    def pod(self, pod: str) -> Path:
+        """The scratch directory of a pod."""
+        return self.path / "pods" / pod
+
+    def read(self) -> RunStatus:
+        """The state as it is: as last written, or Lost where its supervisor is gone without a verdict.
+
+        Raises:
+            RunNotFoundError: there is no such run (any more).
+        """
+        status = self._written()
+        if status.phase.final or self.alive():
+            return status
+        status = self._written()  # the verdict may have been written between the two looks
+        return status if status.phase.final else _lost(status, self._supervisor())
+
+    def _written(self) -> RunStatus:
+        try:
+            return RunStatus.from_dict(json.loads((self.path / "state.json").read_bytes()))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise RunNotFoundError(f"{self.name}: no such run") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InfrastructureError(f"{self.path / 'state.json'}: cannot be read: {error}") from error
+
+    def _supervisor(self) -> int | None:
+        try:
+            pid = json.loads((self.path / "supervisor.json").read_bytes()).get("pid")
+        except (OSError, ValueError, AttributeError):
+            return None
+        return pid if isinstance(pid, int) else None
+
+    def write(self, status: RunStatus) -> None:
+        """Replaces the state in one step; the reserve is given up for it if the disk is full.
+
+        Raises:
+            OSError: it cannot be written even so.
+        """
+        data = json.dumps(status.to_dict(), separators=(",", ":")).encode()
+        try:
+            self._replace("state.json", data)
+        except OSError as error:
+            if not disk_full(error):
+                raise
+            self.give_up_reserve()
+            self._replace("state.json", data)
+
+    def _replace(self, name: str, data: bytes) -> None:
+        new = self.path / f".{name}.new"
+        try:
+            new.write_bytes(data)
+            new.replace(self.path / name)
+        except OSError:
+            with suppress(OSError):
+                new.unlink()
+            raise
+
+    def give_up_reserve(self) -> None:
+        """Frees what was set aside for the verdict."""
+        with suppress(OSError):
+            (self.path / "reserve").unlink()
+
+    def alive(self) -> bool:
+        """Whether the process that runs it is there: it holds the lock as long as it lives."""
+        try:
+            fd = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            # Shared, so that two who look at the same time do not take each other for the supervisor.
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def ask_to_cancel(self) -> None:
+        """Leaves the request to stop; one that is left twice means at once."""
+        fd = os.open(self.path / "cancel", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, b"!")
+        finally:
+            os.close(fd)
+
+    def cancel_requests(self) -> int:
+        """How often somebody asked."""
+        try:
+            return (self.path / "cancel").stat().st_size
+        except OSError:
+            return 0
+
+
+@dataclass(frozen=True)
+class Store:
+    """All runs of a user on this machine.
+
+    Args:
+        home: the directory that holds `runs`.
+    """
+
+    home: Path
+
+    @property
+    def runs(self) -> Path:
+        """The directory of the run directories."""
+        return self.home / "runs"
+
+    def create(self, status: RunStatus, job: TrainingJob) -> tuple[RunDir, int]:
+        """Makes the directory of a new run: (the directory, its lock, held).
+
+        It is made under another name and moved, so that nobody ever sees a run without state or without lock.
+
+        Raises:
+            BadInputError: the name is taken.
+            InfrastructureError: the directory cannot be made (no permission, disk full).
+        """
+        target = self.runs / status.name
+        if target.exists():
+            raise _taken(status.name)
+        new: Path | None = None
+        lock = -1
+        try:
+            self.runs.mkdir(parents=True, exist_ok=True)
+            new = Path(tempfile.mkdtemp(prefix=".new-", dir=self.runs))
+            lock = os.open(new / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (new / "ranks").mkdir()
+            (new / "pods").mkdir()
+            (new / "job.json").write_text(json.dumps(job.to_dict(), indent=2) + "\n")
+            (new / "supervisor.json").write_text(json.dumps({"pid": os.getpid(), "started": time.time()}) + "\n")
+            (new / "log").touch()
+            (new / "reserve").write_bytes(b"\0" * _RESERVE)
+            RunDir(new).write(status)
+            new.rename(target)
+        except OSError as error:
+            if lock >= 0:
+                os.close(lock)
+            if new is not None:
+                shutil.rmtree(new, ignore_errors=True)
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and target.exists():
+                raise _taken(status.name) from error
+            raise InfrastructureError(
+                f"{self.runs}: a run directory cannot be made: {error.strerror};"
+                " free some space, or set STEPSET_HOME to another directory"
+            ) from error
+        return RunDir(target), lock
+
+    def find(self, name: str) -> RunDir:
+        """The run of that name, or else the newest run of the job of that name.
+
+        Raises:
+            RunNotFoundError: there is neither.
+        """
+        if not name or "/" in name or name.startswith("."):
+            raise RunNotFoundError(f"{name!r}: no such run, and no job of that name")
+        run = RunDir(self.runs / name)
+        if (run.path / "state.json").exists():
+            return run
+        of_job = [status for _, status in self._all() if status.job == name]
+        if not of_job:
+            raise RunNotFoundError(
+                f"{name}: no such run, and no run of a job of that name; `stepset list` shows what there is"
+            )
+        return RunDir(self.runs / max(of_job, key=lambda s: s.created).name)
+
+    def list(self) -> list[RunStatus]:
+        """Every run, the newest first."""
+        return sorted((status for _, status in self._all()), key=lambda s: s.created, reverse=True)
+
+    def _all(self) -> Iterator[tuple[RunDir, RunStatus]]:
+        try:
+            paths = [p for p in self.runs.iterdir() if not p.name.startswith(".")]
+        except FileNotFoundError:
+            return
+        for path in paths:
+            run = RunDir(path)
+            # Removed at this very moment, or not ours to understand: one odd directory must not hide the others.
+            with suppress(RunNotFoundError, InfrastructureError):
+                yield run, run.read()
+
+    def prune(self, now: float) -> None:
+        """Removes the runs whose time to live (`ttl`) after their end is over."""
+        for run, status in list(self._all()):
+            if status.phase.final and status.finished and (ttl := _ttl(run)) and status.finished + ttl < now:
+                shutil.rmtree(run.path, ignore_errors=True)
+
+
+def disk_full(error: OSError) -> bool:
+    """Whether this is a disk, or a share of it, that holds no more."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _ttl(run: RunDir) -> int | None:
+    from stepset.spec.quantity import parse_duration
+
+    try:
+        ttl: Any = json.loads((run.path / "job.json").read_bytes()).get("ttl")
+        return None if ttl is None else parse_duration(ttl)
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _taken(name: str) -> BadInputError:
+    return BadInputError(f"name: there is a run {name!r} already; choose another name for this one, or leave it out")
+
+
+def _lost(status: RunStatus, pid: int | None) -> RunStatus:
+    who = f"the process that ran it (pid {pid})" if pid else "the process that ran it"
+    failure = Failure(
+        kind=FailureKind.LOST,
+        message=f"{who} is gone without a verdict: it was killed, or the machine was restarted.",
+        advice=ADVICE[FailureKind.LOST],
+        restarts=status.attempt,
+    )
+    return status.with_(phase=Phase.LOST, reason="", failure=failure)

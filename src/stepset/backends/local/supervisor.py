@@ -1,0 +1,235 @@
+"""One run from its first attempt to its verdict: restarts the gang as the job allows, and writes down how it ended.
+
+Started by LocalBackend in a thread of the caller's process.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tarfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+from stepset.backends.base import RunListener, RunRequest
+from stepset.backends.local.environment import Host
+from stepset.backends.local.gang import Gang, GangEnd
+from stepset.backends.local.journal import Journal
+from stepset.backends.local.layout import PodSpec, Site, plan_files, pod_specs
+from stepset.backends.local.leftovers import end_processes_of
+from stepset.backends.local.net import Claims
+from stepset.backends.local.store import RunDir
+from stepset.backends.local.tracker import Tracker
+from stepset.plan.code import FUNCTION_FILE
+from stepset.plan.model import LaunchPlan
+from stepset.spec.quantity import format_duration
+from stepset.watch.diagnose import ADVICE, diagnose
+from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+
+_FINAL_KINDS = (FailureKind.CANCELLED, FailureKind.DEADLINE_EXCEEDED, FailureKind.REJECTED)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Everything the supervisor of a run is given.
+
+    Args:
+        request: what was asked for.
+        plan: its plan.
+        host: the machine.
+        site: where the run takes place.
+        claims: its addresses and ports; released at the end.
+        specs: the pods of the first attempt.
+        ports: their ports.
+    """
+
+    request: RunRequest
+    plan: LaunchPlan
+    host: Host
+    site: Site
+    claims: Claims
+    specs: Sequence[PodSpec]
+    ports: dict[str, int]
+
+
+class Supervisor:
+    """Runs one job on this machine.
+
+    Args:
+        given: what to run.
+        run: its directory.
+        status: where its status begins.
+        listener: who is told of lines and changes.
+        asked_to_stop: how often somebody asked to cancel.
+    """
+
+    def __init__(
+        self,
+        given: Assignment,
+        run: RunDir,
+        status: RunStatus,
+        listener: RunListener | None,
+        asked_to_stop: Callable[[], int],
+    ) -> None:
+        self._given = given
+        self._run = run
+        self._begun = time.monotonic()
+        self._asked_to_stop = asked_to_stop
+        self._journal = Journal(run, Tracker(given.plan, status), listener)
+        self._notes = status.notes
+
+    def supervise(self) -> RunStatus:
+        """Runs the job to its end; its final status, which is on disk by then.
+
+        Raises:
+            BaseException: what the listener raised, after the run was stopped for it.
+        """
+        # The agents hold the read end: it closes when this process is gone, however it went, and they end.
+        read_end, write_end = os.pipe()
+        _OWN.add(write_end)
+        try:
+            self._prepare()
+            self._attempts(read_end)
+        except OSError as error:  # a full disk, no more processes
+            self._finish(_supervisor_failure(f"{error.strerror or error}"))
+        except BaseException as error:
+            self._finish(_supervisor_failure(repr(error)))
+            raise
+        finally:
+            _OWN.discard(write_end)
+            os.close(read_end)
+            os.close(write_end)
+            end_processes_of(self._run.path)
+            shutil.rmtree(self._given.site.scratch, ignore_errors=True)
+            self._given.claims.release()
+            self._journal.close()
+            self._run.give_up_reserve()
+        if self._journal.listener_error is not None:
+            raise self._journal.listener_error
+        return self._journal.status()
+
+    def _prepare(self) -> None:
+        """Makes what all attempts share."""
+        given = self._given
+        job, archive = given.request.job, given.request.sources.archive
+        if job.function is not None:
+            given.site.code_dir.mkdir()
+            if archive is not None:
+                with tarfile.open(fileobj=BytesIO(archive)) as tar:
+                    tar.extractall(given.site.code_dir)
+            (given.site.code_dir / FUNCTION_FILE).write_text(job.function)
+        if given.plan.ssh is not None:
+            for spec in given.specs:
+                (given.site.scratch / spec.name).mkdir(parents=True)
+            words = (given.host.python, "-I", "-S", str(given.host.agent), "rsh", str(given.site.scratch))
+            given.site.rsh.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            given.site.rsh.chmod(0o700)
+
+    def _attempts(self, lifeline: int) -> None:
+        given, restart = self._given, self._given.request.job.restart
+        attempt, used = given.request.attempt, 0
+        specs, ports = given.specs, given.ports
+        while True:
+            _write_files(plan_files(given.plan, given.site, ports))
+            self._journal.begin(specs, attempt)
+            end = self._gang(specs, lifeline).run()
+            end_processes_of(self._run.path)
+            if end.succeeded:
+                self._finish(None)
+                return
+            failure = diagnose(end.observations, restarts=attempt - given.request.attempt) or _unexplained()
+            self._journal.attempt_over(failure)
+            if not self._may_restart(failure, end, used < restart.max_restarts):
+                self._finish(failure)
+                return
+            used += not end.node_lost
+            attempt += 1
+            self._notes = (*self._notes, f"restart {attempt - given.request.attempt}: {failure.message}")
+            self._journal.set(phase=Phase.RESTARTING, reason="", notes=self._notes)
+            given.claims.release_ports()
+            ports = given.claims.ports(list(given.plan.ports))
+            specs = pod_specs(given.plan, given.host, given.site, ports, attempt)
+
+    def _gang(self, specs: Sequence[PodSpec], lifeline: int) -> Gang:
+        deadline = self._given.request.job.deadline
+        return Gang(
+            self._given.plan,
+            specs,
+            self._journal,
+            lifeline=lifeline,
+            grace=self._given.site.grace,
+            asked_to_stop=self._asked_to_stop,
+            deadline=None if deadline is None else self._begun + deadline,
+            deadline_text="" if deadline is None else format_duration(deadline),
+        )
+
+    def _may_restart(self, failure: Failure, end: GangEnd, left: bool) -> bool:
+        if failure.kind in _FINAL_KINDS or self._journal.broken is not None or self._asked_to_stop():
+            return False
+        if failure.kind is FailureKind.USER_ERROR and self._given.request.job.restart.user_errors == "fail":
+            return False
+        return left or end.node_lost
+
+    def _finish(self, failure: Failure | None) -> None:
+        self._journal.attempt_over(failure)
+        self._journal.set(
+            phase=Phase.FAILED if failure else Phase.SUCCEEDED,
+            reason="",
+            finished=time.time(),
+            result=None if failure else self._journal.result,
+            failure=failure,
+        )
+
+
+def _supervisor_failure(reason: str) -> Failure:
+    """Of a run that could not be carried out, whatever its ranks did."""
+    return Failure(
+        kind=FailureKind.INFRASTRUCTURE,
+        message=f"the run could not be carried out: {reason}.",
+        advice=ADVICE[FailureKind.INFRASTRUCTURE],
+    )
+
+
+def _unexplained() -> Failure:
+    """Of a gang that ended without success though nothing was seen to fail."""
+    return Failure(
+        kind=FailureKind.INFRASTRUCTURE,
+        message="all pods ended, but too few of them with success.",
+        advice="Look at the logs of the pods.",
+    )
+
+
+def _write_files(files: dict[Path, str]) -> None:
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+# A child that is forked off without a program of its own (multiprocessing, say) would keep these open, and with them
+# the appearance that we live: the lifelines of the agents and the locks of the runs.
+_OWN: set[int] = set()
+
+
+def keep_from_children(fd: int) -> None:
+    """Sees to it that forked children of this process do not keep `fd` open."""
+    _OWN.add(fd)
+
+
+def forget(fd: int) -> None:
+    """Takes back `keep_from_children`, before `fd` is closed."""
+    _OWN.discard(fd)
+
+
+def _close_own() -> None:
+    for fd in _OWN:
+        with suppress(OSError):
+            os.close(fd)
+    _OWN.clear()
+
+
+os.register_at_fork(after_in_child=_close_own)

@@ -1,0 +1,160 @@
+"""Keeps a run's RunStatus up to date from what its agents report. No I/O and no clock.
+
+Used by the journal, which writes the status down and shows it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stepset.backends.local.layout import PodSpec
+from stepset.plan.model import NODE, LaunchPlan, PodGroup
+from stepset.plan.ranks import command_is_rank
+from stepset.watch.lines import merge_progress
+from stepset.watch.state import Failure, Phase, Progress, RankStatus, RunStatus
+
+PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded", "Failed", "Stopped"
+
+
+class Tracker:
+    """The status of one run, from its first attempt to its verdict.
+
+    Args:
+        plan: what runs.
+        status: where it begins.
+
+    Attributes:
+        changed: whether something changed since `changed` was last set back.
+    """
+
+    def __init__(self, plan: LaunchPlan, status: RunStatus) -> None:
+        self._plan = plan
+        self._status = status
+        self._rows: dict[str, RankStatus] = {}
+        self.changed = True
+
+    def status(self, last_line: Callable[[str], str]) -> RunStatus:
+        """The status now.
+
+        Args:
+            last_line: source -> the last line it printed.
+        """
+        rows = sorted(self._rows.values(), key=lambda row: (row.rank is None, row.rank or 0))
+        return self._status.with_(ranks=tuple(replace(row, last_line=last_line(row.source)) for row in rows))
+
+    def set(self, **changes: Any) -> None:
+        """Changes fields of the status."""
+        self._status = self._status.with_(**changes)
+        self.changed = True
+
+    @property
+    def phase(self) -> Phase:
+        """Where the run is."""
+        return self._status.phase
+
+    def begin(self, specs: Sequence[PodSpec], attempt: int) -> None:
+        """A new attempt: every row back to Pending; what it has been through is kept."""
+        restarts = {source: row.restarts + 1 for source, row in self._rows.items() if row.state != PENDING}
+        self._rows = {
+            row.source: replace(row, restarts=restarts.get(row.source, row.restarts))
+            for spec in specs
+            for row in _rows_of(self._plan, self._plan.group(spec.group), spec)
+        }
+        self.set(attempt=attempt)
+
+    def pod_started(self, spec: PodSpec, now: float) -> None:
+        """A pod's agent runs; the run does when a pod of the world does."""
+        self._update(spec.source, lambda row: replace(row, state=RUNNING))
+        if spec.group == self._plan.success.group and self.phase is not Phase.RUNNING:
+            self.set(phase=Phase.RUNNING, reason="", started=self._status.started or now)
+
+    def event(self, spec: PodSpec, event: Mapping[str, Any], stopped: bool) -> None:
+        """What an agent reported of its ranks.
+
+        Args:
+            spec: the agent's pod.
+            event: as in docs/design/agent.md.
+            stopped: we had told the pod to end.
+        """
+        rank = event.get("rank")
+        if not isinstance(rank, int) or event["event"] not in ("started", "exited"):
+            return
+        source = f"rank {rank}"
+        row = self._rows.get(source) or RankStatus(source, rank, spec.name)
+        if event["event"] == "started":
+            again = row.state not in (PENDING, RUNNING)
+            # Where the number of ranks was not known, the pod's row stands for them until they come.
+            if spec.group == NODE:
+                self._rows.pop(spec.source, None)
+            row = replace(
+                row,
+                pod=spec.name,
+                node=spec.address,
+                state=RUNNING,
+                restarts=row.restarts + again,
+                exit_code=None,
+                signal=None,
+            )
+        else:
+            code, number = event.get("exit_code"), event.get("signal")
+            row = replace(row, state=_end_state(code == 0, stopped), exit_code=code, signal=number)
+        self._rows[source] = row
+        self.changed = True
+
+    def pod_ended(self, spec: PodSpec, exit_code: int, stopped: bool) -> None:
+        """A pod's agent has ended; so have its ranks, whatever they said.
+
+        Args:
+            spec: the pod.
+            exit_code: of the agent; negative for a signal.
+            stopped: we had told it to end.
+        """
+        state = _end_state(exit_code == 0, stopped)
+        for row in list(self._rows.values()):
+            if row.source == spec.source:
+                number = -exit_code if exit_code < 0 else None
+                code = exit_code if exit_code >= 0 else None
+                self._rows[row.source] = replace(row, state=state, exit_code=code, signal=number)
+            elif row.pod == spec.name and row.state in (PENDING, RUNNING):
+                self._rows[row.source] = replace(row, state=state)
+        self.changed = True
+
+    def progress(self, said: Progress) -> None:
+        """The training code said where it is."""
+        self.set(progress=merge_progress(self._status.progress, said))
+
+    def end(self, failure: Failure | None) -> None:
+        """The attempt is over: rows that wait or run end with it, and the aftermath is told from the cause."""
+        aftermath = set(failure.aftermath) if failure else set()
+        for row in list(self._rows.values()):
+            told_to = row.source in aftermath and row.signal in (signal.SIGTERM, signal.SIGKILL, None)
+            if row.state in (PENDING, RUNNING) or (row.state == FAILED and told_to and not row.exit_code):
+                self._rows[row.source] = replace(row, state=STOPPED)
+        self.changed = True
+
+    def _update(self, source: str, change: Callable[[RankStatus], RankStatus]) -> None:
+        if source in self._rows:
+            self._rows[source] = change(self._rows[source])
+            self.changed = True
+
+
+def _end_state(succeeded: bool, stopped: bool) -> str:
+    if stopped:
+        return STOPPED
+    return SUCCEEDED if succeeded else FAILED
+
+
+def _rows_of(plan: LaunchPlan, group: PodGroup, spec: PodSpec) -> list[RankStatus]:
+    """The rows of a pod: its ranks where they are known, else itself; an MPI launcher has one beside the ranks'."""
+    procs = plan.world.procs_per_node
+    own = RankStatus(spec.source, None, spec.name, spec.address)
+    runs_ranks = group.in_world and group.agent is not None
+    known = runs_ranks and (group.agent.wrap is not None or plan.ssh is not None or command_is_rank(plan, group))  # type: ignore[union-attr]  # looked at just before
+    if not known or procs is None:
+        return [own]
+    node = spec.index if group.name == NODE else plan.world.num_nodes - 1
+    rows = [RankStatus(f"rank {node * procs + k}", node * procs + k, spec.name, spec.address) for k in range(procs)]
+    return rows if group.name == NODE else [*rows, own]

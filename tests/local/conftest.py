@@ -1,0 +1,110 @@
+"""What the tests of real local runs share: jobs of small scripts, a home of their own, and no process left behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from stepset.backends.base import RunRequest
+from stepset.backends.local import LocalBackend, LocalHandle
+from stepset.sources import read_sources
+from stepset.spec import parse_job
+from stepset.watch.state import LogLine, RunStatus
+
+GRACE = 1.0
+
+
+class Listening:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[LogLine] = []
+        self.statuses: list[RunStatus] = []
+
+    def on_line(self, line: LogLine) -> None:
+        self.lines.append(line)
+
+    def on_status(self, status: RunStatus) -> None:
+        self.statuses.append(status)
+
+
+class Local:
+    """A local backend with a home of its own, and a directory for scripts.
+
+    Args:
+        directory: for both.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.home = directory / "home"
+        self.backend = LocalBackend(self.home, grace=GRACE)
+        self.listener = Listening()
+
+    def request(self, text: str, /, *, name: str | None = None, attempt: int = 0, **fields: Any) -> RunRequest:
+        """A request to run a script's text in every rank."""
+        (self.directory / "train.py").write_text(dedent(text))
+        job = parse_job({"name": "job", "framework": "plain", "script": "train.py", **fields})
+        return RunRequest(job, read_sources(job, self.directory), name=name, attempt=attempt)
+
+    def start(self, text: str, /, **fields: Any) -> LocalHandle:
+        return self.backend.start(self.request(text, **fields), self.listener)
+
+    def run(self, text: str, /, **fields: Any) -> RunStatus:
+        """Runs to the end; no process of the run is left then."""
+        status = self.start(text, **fields).wait()
+        assert living(self.directory) == []
+        return status
+
+    def texts(self, source: str) -> list[str]:
+        """What one source printed, as the listener heard it."""
+        return [line.text for line in self.listener.lines if line.source == source]
+
+    def path(self, *parts: str) -> Path:
+        return self.directory.joinpath(*parts)
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
+    for name in [n for n in os.environ if n.startswith("STEPSET_")]:
+        monkeypatch.delenv(name)
+    yield Local(tmp_path)
+    assert eventually_none(lambda: living(tmp_path)) == [], "processes outlived their run"
+
+
+def living(directory: Path) -> list[str]:
+    """Command lines of living processes that have anything to do with a directory, zombies left out."""
+    wanted, found = os.fsencode(directory), []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or entry.name == str(os.getpid()):
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes()
+            if wanted in command or wanted in (entry / "environ").read_bytes():
+                found.append(f"{entry.name}: {command.decode(errors='replace')}")
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+def eventually_none(look: Callable[[], list[str]], seconds: float = 8) -> list[str]:
+    """What `look` still finds after waiting for it to find nothing."""
+    until = time.monotonic() + seconds
+    while (found := look()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return found
+
+
+def wait_for(path: Path, seconds: float = 20) -> str:
+    """The content of a file that a rank is going to write."""
+    until = time.monotonic() + seconds
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < until, f"{path} was not written in {seconds} s"
+        time.sleep(0.01)
+    return path.read_text()

@@ -1,0 +1,354 @@
+"""Faults, made where they happen: the right kind, the first failing rank named, no process left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import GRACE, Local, eventually_none, living, wait_for
+
+from stepset.backends.local import LocalBackend
+from stepset.backends.local.store import Store
+from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+
+pytestmark = pytest.mark.local
+
+TORCH = {"kind": "torch", "launcher": "none"}
+SLEEP = "import time; time.sleep(600)"
+
+
+def failure_of(status: RunStatus) -> Failure:
+    assert status.phase is Phase.FAILED and status.failure is not None
+    return status.failure
+
+
+class TestARankThatFails:
+    def test_is_named_with_its_error_and_last_lines_and_the_others_are_not_blamed(self, local: Local) -> None:
+        script = """
+            import os, time
+            if os.environ["RANK"] == "3":
+                print("about to fail")
+                raise ValueError("bad learning rate")
+            time.sleep(600)
+        """
+        failure = failure_of(local.run(script, framework=TORCH, num_nodes=2, procs_per_node=2))
+        assert (failure.kind, failure.rank, failure.pod) == (FailureKind.USER_ERROR, 3, "node-1")
+        assert (failure.exit_code, failure.signal) == (1, None)
+        assert failure.error == "ValueError: bad learning rate"
+        assert "about to fail" in failure.tail
+        assert set(failure.aftermath) == {"rank 0", "rank 1", "rank 2"}
+        states = {row.source: row.state for row in local.backend.status("job").ranks}
+        assert states == {"rank 0": "Stopped", "rank 1": "Stopped", "rank 2": "Stopped", "rank 3": "Failed"}
+
+    def test_is_told_from_those_that_only_lost_it(self, local: Local) -> None:
+        # Rank 1 fails; rank 0 notices and is gone long before rank 1, which takes its time to end.
+        script = """
+            import os, socket, time
+            address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+            if os.environ["RANK"] == "0":
+                peer = socket.create_server(address).accept()[0]
+                if not peer.recv(1):
+                    raise ConnectionResetError("Connection closed by peer")
+            for _ in range(500):
+                try:
+                    peer = socket.create_connection(address)
+                    break
+                except ConnectionRefusedError:
+                    time.sleep(0.02)
+            peer.close()
+            time.sleep(0.5)
+            raise KeyError("the real one")
+        """
+        failure = failure_of(local.run(script, framework=TORCH, num_nodes=2, procs_per_node=1))
+        assert (failure.rank, failure.error) == (1, "KeyError: 'the real one'")
+        assert failure.aftermath == ("rank 0",)
+
+    def test_stops_one_that_hangs_and_will_not_listen(self, local: Local) -> None:
+        script = """
+            import os, signal, sys, time
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if os.environ["RANK"] == "0":
+                while not os.path.exists("deaf"):
+                    time.sleep(0.01)
+                sys.exit(7)
+            open("deaf", "w").close()
+            time.sleep(600)
+        """
+        handle = local.start(script, framework=TORCH, num_nodes=2, procs_per_node=1)
+        while not local.path("deaf").exists():
+            time.sleep(0.01)
+        began = time.monotonic()
+        failure = failure_of(handle.wait())
+        # Two seconds, the grace, and what a busy machine takes on top.
+        assert time.monotonic() - began < 2 + GRACE + 5
+        assert (failure.rank, failure.exit_code, failure.aftermath) == (0, 7, ("rank 1",))
+
+    def test_by_a_crash_is_named_by_its_signal(self, local: Local) -> None:
+        failure = failure_of(local.run("import os; os.abort()"))
+        assert (failure.kind, failure.signal) == (FailureKind.USER_ERROR, signal.SIGABRT)
+        assert "rank 0 (pod node-0) was killed by SIGABRT" in failure.message
+
+    def test_leaves_others_the_grace_to_write_a_checkpoint(self, local: Local) -> None:
+        script = """
+            import os, signal, sys, time
+            def save(*_):
+                time.sleep(0.5)
+                open("checkpoint", "w").write("saved")
+                sys.exit(0)
+            if os.environ["RANK"] == "0":
+                while not os.path.exists("ready"):
+                    time.sleep(0.01)
+                sys.exit(1)
+            signal.signal(signal.SIGTERM, save)
+            open("ready", "w").close()
+            time.sleep(600)
+        """
+        failure = failure_of(local.run(script, framework=TORCH, num_nodes=2, procs_per_node=1))
+        assert local.path("checkpoint").read_text() == "saved"
+        assert (failure.rank, failure.aftermath) == (0, ("rank 1",))
+
+    def test_takes_along_what_has_detached_itself(self, local: Local) -> None:
+        script = """
+            import subprocess, sys
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+            sys.exit(int(sys.argv[1]))
+        """
+        assert failure_of(local.run(script, args=["1"])).exit_code == 1
+        assert local.run(script, args=["0"]).phase is Phase.SUCCEEDED
+
+
+class TestAKill:
+    def test_of_a_rank_from_outside_is_infrastructure(self, local: Local) -> None:
+        script = "import os; open(f'pid-{os.environ[\"RANK\"]}', 'w').write(str(os.getpid()))\n" + SLEEP
+        handle = local.start(script, framework=TORCH, num_nodes=2, procs_per_node=1)
+        wait_for(local.path("pid-0"))
+        os.kill(int(wait_for(local.path("pid-1"))), signal.SIGKILL)
+        failure = failure_of(handle.wait())
+        assert (failure.kind, failure.rank, failure.signal) == (FailureKind.INFRASTRUCTURE, 1, signal.SIGKILL)
+        assert failure.message == "rank 1 (pod node-1) was killed by SIGKILL from outside the run."
+
+    def test_of_a_whole_node_leaves_nothing_of_it(self, local: Local) -> None:
+        # The agent goes first, and what its rank has detached would be nobody's child any more.
+        script = """
+            import os, subprocess, sys, time
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+            open(f"agent-{os.environ['RANK']}", "w").write(str(os.getppid()))
+            time.sleep(600)
+        """
+        handle = local.start(script, framework=TORCH, num_nodes=2, procs_per_node=1)
+        wait_for(local.path("agent-0"))
+        os.kill(int(wait_for(local.path("agent-1"))), signal.SIGKILL)
+        status = handle.wait()
+        failure = failure_of(status)
+        assert (failure.kind, failure.pod, failure.signal) == (FailureKind.INFRASTRUCTURE, "node-1", signal.SIGKILL)
+        assert [row.state for row in status.ranks] == ["Stopped", "Failed"]
+        assert living(local.directory) == []
+
+
+class TestOutOfMemory:
+    def test_is_told_by_what_the_rank_says(self, local: Local) -> None:
+        script = """
+            import resource
+            resource.setrlimit(resource.RLIMIT_AS, (400 * 2**20, 400 * 2**20))
+            hoard = [bytearray(2**24) for _ in range(1000)]
+        """
+        failure = failure_of(local.run(script))
+        assert (failure.kind, failure.rank, failure.error) == (FailureKind.OUT_OF_MEMORY, 0, "MemoryError")
+        assert "memory" in failure.advice
+
+    @pytest.fixture
+    def tight(self) -> Iterator[Path]:
+        """A control group that holds 40 MiB; whoever needs more is killed by the kernel."""
+        root = Path("/sys/fs/cgroup")
+        base, limit = (root / "memory", "memory.limit_in_bytes") if (root / "memory").is_dir() else (root, "memory.max")
+        group = base / f"stepset-test-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            pytest.skip("control groups can only be made by root, so the kernel cannot be brought to kill")
+        try:
+            if not (group / limit).exists():
+                pytest.skip("there is no memory controller, so the kernel cannot be brought to kill")
+            (group / limit).write_text(str(40 * 2**20))
+            yield group
+        finally:
+            group.rmdir()
+
+    def test_is_told_by_the_kernels_own_count(self, local: Local, tight: Path) -> None:
+        script = f"""
+            import os
+            open("{tight}/cgroup.procs", "w").write(str(os.getpid()))
+            hoard = [b"x" * 2**20 for _ in range(100)]
+        """
+        failure = failure_of(local.run(script))
+        assert (failure.kind, failure.signal) == (FailureKind.OUT_OF_MEMORY, signal.SIGKILL)
+        assert failure.message == "rank 0 (pod node-0) was killed by SIGKILL, out of memory."
+
+
+class TestTheProcessThatRunsIt:
+    """What becomes of the ranks when the process that called `stepset.run` goes."""
+
+    @pytest.fixture
+    def parent(self, local: Local, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
+        monkeypatch.setenv("STEPSET_HOME", str(local.home))
+        local.path("train.py").write_text(
+            "import os, subprocess, sys, time\n"
+            "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
+            "open('up-' + os.environ['STEPSET_NODE_RANK'], 'w').write('1')\n"
+            "time.sleep(600)\n"
+        )
+        program = (
+            "import stepset\n"
+            "try:\n"
+            "    stepset.run({'name': 'job', 'framework': 'plain', 'script': 'train.py', 'num_nodes': 2})\n"
+            "except KeyboardInterrupt:\n"
+            "    print('interrupted', flush=True)\n"
+        )
+        command = [sys.executable, "-c", program]
+        with subprocess.Popen(command, cwd=local.directory, stdout=subprocess.PIPE, text=True) as process:
+            wait_for(local.path("up-0"))
+            wait_for(local.path("up-1"))
+            yield process
+            process.kill()
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+    def test_killed_takes_everything_along_and_the_run_is_lost(
+        self, local: Local, parent: subprocess.Popen[str], number: int
+    ) -> None:
+        assert LocalBackend(local.home).status("job").phase is Phase.RUNNING
+        parent.send_signal(number)
+        assert parent.wait() == -number
+        assert eventually_none(lambda: living(local.directory)) == []
+        lost = LocalBackend(local.home).wait("job", timeout=10)
+        assert (lost.phase, int(lost.exit_code)) == (Phase.LOST, 3)
+        assert lost.failure is not None and f"pid {parent.pid}" in lost.failure.message
+
+    def test_interrupted_stops_the_run_and_says_so(self, local: Local, parent: subprocess.Popen[str]) -> None:
+        parent.send_signal(signal.SIGINT)
+        assert parent.wait(timeout=30) == 0
+        assert parent.stdout is not None and parent.stdout.read() == "interrupted\n"
+        assert living(local.directory) == []
+        failure = failure_of(LocalBackend(local.home).status("job"))
+        assert failure.kind is FailureKind.CANCELLED
+
+    def test_can_have_the_run_cancelled_from_another(self, local: Local, parent: subprocess.Popen[str]) -> None:
+        backend = LocalBackend(local.home)
+        backend.cancel("job")
+        assert failure_of(backend.wait("job", timeout=30)).kind is FailureKind.CANCELLED
+        assert parent.wait(timeout=30) == 1
+
+    def test_that_has_forked_still_takes_everything_along(self, local: Local, tmp_path: Path) -> None:
+        # The forked child lives on, and must not keep the appearance that the run's supervisor does.
+        local.path("train.py").write_text("open('up', 'w').write('1')\n" + SLEEP)
+        program = f"""
+import os, sys, time
+from pathlib import Path
+from stepset.backends.base import RunRequest
+from stepset.backends.local import LocalBackend
+from stepset.sources import read_sources
+from stepset.spec import parse_job
+job = parse_job({{"name": "job", "framework": "plain", "script": "train.py"}})
+LocalBackend(Path({str(local.home)!r})).start(RunRequest(job, read_sources(job)))
+while not Path("up").exists():
+    time.sleep(0.01)
+child = os.fork()
+if child == 0:
+    time.sleep(600)
+print(child, flush=True)
+time.sleep(600)
+"""
+        with subprocess.Popen(
+            [sys.executable, "-c", program], cwd=local.directory, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            child = int(process.stdout.readline())
+            process.kill()
+            process.stdout.close()
+        try:
+            lost = LocalBackend(local.home).wait("job", timeout=10)
+            others = eventually_none(lambda: [p for p in living(local.directory) if not p.startswith(f"{child}:")])
+        finally:
+            os.kill(child, signal.SIGKILL)
+        assert (lost.phase, others) == (Phase.LOST, [])
+
+
+class TestCancelling:
+    def test_twice_does_not_wait_for_the_grace(self, local: Local) -> None:
+        patient = LocalBackend(local.home, grace=300)
+        script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('up', 'w').write('1')\n" + SLEEP
+        handle = patient.start(local.request(script), local.listener)
+        wait_for(local.path("up"))
+        handle.cancel()
+        handle.cancel()
+        assert failure_of(handle.wait()).kind is FailureKind.CANCELLED
+
+
+class TestAFullDisk:
+    @pytest.fixture
+    def small(self, tmp_path: Path) -> Iterator[Path]:
+        """A file system of 1 MiB."""
+        place = tmp_path / "small"
+        place.mkdir()
+        mount = shutil.which("mount")
+        if mount is None or subprocess.run([mount, "-t", "tmpfs", "-o", "size=1m", "none", place]).returncode:
+            pytest.skip("a small file system can only be mounted by root")
+        yield place
+        subprocess.run(["umount", place], check=True)
+
+    def test_ends_the_run_as_infrastructure_and_the_verdict_is_written(self, local: Local, small: Path) -> None:
+        backend = LocalBackend(small / "home", grace=GRACE)
+        script = """
+            import os, time
+            while True:
+                os.write(1, b"a line that takes its place on the disk\\n" * 500)
+                time.sleep(0.01)
+        """
+        status = backend.start(local.request(script, num_nodes=2), local.listener).wait()
+        failure = failure_of(status)
+        assert failure.kind is FailureKind.INFRASTRUCTURE
+        assert "No space left on device" in failure.message
+        assert int(status.exit_code) == 3
+        # The verdict is on the disk, for whoever looks from elsewhere.
+        assert backend.status(status.name) == status
+        assert living(local.directory) == []
+
+    def test_before_the_run_is_said_at_once_and_leaves_nothing(self, local: Local, small: Path) -> None:
+        (small / "fill").write_bytes(b"x" * (1024 * 1024 - 100_000))
+        from stepset.errors import InfrastructureError
+
+        with pytest.raises(InfrastructureError, match="No space left on device; free some space"):
+            LocalBackend(small / "home").start(local.request(""))
+        assert list(Store(small / "home").runs.iterdir()) == []
+
+
+def test_a_port_that_is_taken_is_a_rendezvous_failure(local: Local) -> None:
+    script = """
+        import os, socket
+        socket.create_server((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+    """
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        status = local.run(script, framework=TORCH, env={"MASTER_PORT": {"value": str(port), "override": True}})
+    failure = failure_of(status)
+    assert (failure.kind, failure.rank) == (FailureKind.RENDEZVOUS, 0)
+    assert "Address already in use" in failure.error
+    assert int(status.exit_code) == 3
+
+
+class TestTheResult:
+    @pytest.mark.parametrize(("written", "says"), [('"x" * 5000', "5000 bytes"), ('"no json"', "no JSON")])
+    def test_that_cannot_be_brought_back_is_rejected(self, local: Local, written: str, says: str) -> None:
+        script = f"import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write({written})"
+        status = local.run(script, num_nodes=2)
+        failure = failure_of(status)
+        assert (failure.kind, failure.rank, int(status.exit_code)) == (FailureKind.REJECTED, 0, 2)
+        assert says in failure.message
+        assert status.result is None

@@ -1,0 +1,170 @@
+"""Restarts: the whole gang, as often as the job allows; elastic worlds node by node."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+from conftest import Local, wait_for
+
+from stepset.watch.state import FailureKind, Phase
+
+pytestmark = pytest.mark.local
+
+FAIL_UNTIL_2 = """
+    import os, sys
+    print("attempt", os.environ["STEPSET_ATTEMPT"], os.environ.get("MASTER_PORT"))
+    sys.exit(3 if int(os.environ["STEPSET_ATTEMPT"]) < 2 else 0)
+"""
+
+
+class TestTheGang:
+    def test_is_started_again_until_it_succeeds(self, local: Local) -> None:
+        torch = {"kind": "torch", "launcher": "none"}
+        status = local.run(FAIL_UNTIL_2, framework=torch, num_nodes=2, procs_per_node=1, restart={"max_restarts": 2})
+        assert (status.phase, status.attempt, status.failure) == (Phase.SUCCEEDED, 2, None)
+        assert {row.restarts for row in status.ranks} == {2}
+        texts = [text.split() for text in local.texts("rank 0")]
+        assert [attempt for _, attempt, _ in texts] == ["0", "1", "2"]
+        assert len({port for _, _, port in texts}) == 3, "every attempt meets at a fresh port"
+        phases = [s.phase for s in local.listener.statuses]
+        assert Phase.RESTARTING in phases
+        assert [note.split(":")[0] for note in status.notes if note.startswith("restart")] == ["restart 1", "restart 2"]
+
+    def test_is_given_up_when_the_restarts_are_used_up(self, local: Local) -> None:
+        status = local.run(FAIL_UNTIL_2, restart={"max_restarts": 1})
+        assert status.phase is Phase.FAILED and status.failure is not None
+        assert (status.failure.restarts, status.failure.exit_code, status.attempt) == (1, 3, 1)
+
+    def test_is_not_started_again_for_a_user_error_where_the_job_says_so(self, local: Local) -> None:
+        status = local.run(FAIL_UNTIL_2, restart={"max_restarts": 5, "user_errors": "fail"})
+        assert (status.phase, status.attempt) == (Phase.FAILED, 0)
+
+    def test_is_started_again_for_other_errors_all_the_same(self, local: Local) -> None:
+        script = """
+            import os, signal
+            if os.environ["STEPSET_ATTEMPT"] == "0":
+                os.kill(os.getpid(), signal.SIGKILL)
+        """
+        status = local.run(script, restart={"max_restarts": 1, "user_errors": "fail"})
+        assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 1)
+
+    def test_goes_on_from_its_checkpoint(self, local: Local) -> None:
+        script = """
+            import os, sys
+            checkpoint = os.path.join(os.environ["STEPSET_CHECKPOINT_DIR"], "step")
+            print("resume from", os.environ.get("STEPSET_RESUME_FROM"))
+            if "STEPSET_RESUME_FROM" not in os.environ:
+                open(checkpoint, "w").write("5")
+                sys.exit(1)
+            print("at step", open(checkpoint).read())
+        """
+        directory = str(local.path("checkpoints"))
+        status = local.run(script, checkpoint_dir=directory, restart={"max_restarts": 1})
+        assert status.phase is Phase.SUCCEEDED
+        assert local.texts("rank 0") == ["resume from None", f"resume from {directory}", "at step 5"]
+
+    def test_counts_on_from_the_attempt_it_is_given(self, local: Local) -> None:
+        status = local.run(FAIL_UNTIL_2, attempt=2)
+        assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 2)
+
+    def test_does_not_take_an_earlier_attempts_result_for_its_own(self, local: Local) -> None:
+        script = """
+            import os, sys
+            if os.environ["STEPSET_ATTEMPT"] == "0":
+                open(os.environ["STEPSET_RESULT_FILE"], "w").write('"old"')
+                sys.exit(1)
+        """
+        status = local.run(script, restart={"max_restarts": 1})
+        assert (status.phase, status.result) == (Phase.SUCCEEDED, None)
+
+    def test_is_not_started_again_when_it_was_cancelled(self, local: Local) -> None:
+        script = "import time; open('up', 'a').write('1'); time.sleep(600)"
+        handle = local.start(script, restart={"max_restarts": 3})
+        wait_for(local.path("up"))
+        handle.cancel()
+        status = handle.wait()
+        assert status.failure is not None and status.failure.kind is FailureKind.CANCELLED
+        assert local.path("up").read_text() == "1"
+
+
+class TestTheDeadline:
+    def test_ends_the_run_for_good(self, local: Local) -> None:
+        status = local.run("import time; time.sleep(600)", deadline="1s", restart={"max_restarts": 3})
+        assert status.phase is Phase.FAILED and status.failure is not None
+        assert (status.failure.kind, int(status.exit_code)) == (FailureKind.DEADLINE_EXCEEDED, 4)
+        assert status.failure.message == "the run took longer than its deadline of 1s."
+        assert status.attempt == 0
+
+    def test_covers_all_attempts_together(self, local: Local) -> None:
+        script = "import sys, time; time.sleep(0.7); sys.exit(1)"
+        status = local.run(script, deadline="2s", restart={"max_restarts": 1000})
+        assert status.failure is not None and status.failure.kind is FailureKind.DEADLINE_EXCEEDED
+
+
+class TestAnElasticWorld:
+    """Nodes of an elastic world, played by small scripts where torchrun would be: only their ends matter here."""
+
+    NODE = """
+        import os, sys, time
+        node = os.environ["STEPSET_NODE_RANK"]
+        with open(f"node-{node}", "a") as file:
+            file.write(f"{os.getpid()}\\n")
+        while not os.path.exists("finish"):
+            time.sleep(0.02)
+        sys.exit(int(open("finish").read() or 0) if node == "1" else 0)
+    """
+
+    def start(self, local: Local, low: int, **fields: Any) -> Any:
+        elastic = {"kind": "torch", "elastic": {"min_nodes": low, "max_nodes": 3}}
+        command = {"script": None, "command": ["python3", "train.py"]}
+        return local.start(self.NODE, framework=elastic, num_nodes=3, procs_per_node=2, **command, **fields)
+
+    def pids(self, local: Local, node: int, count: int = 1) -> list[int]:
+        until = time.monotonic() + 20
+        while len(found := wait_for(local.path(f"node-{node}")).split()) < count:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        return [int(pid) for pid in found]
+
+    def test_gets_a_lost_node_back_by_itself_and_for_free(self, local: Local) -> None:
+        handle = self.start(local, 2)
+        pids = [self.pids(local, node)[0] for node in range(3)]
+        os.kill(pids[1], signal.SIGKILL)
+        assert self.pids(local, 1, count=2)[0] == pids[1]
+        local.path("finish").write_text("0")
+        status = handle.wait()
+        assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 0)
+        for node in (0, 2):
+            assert self.pids(local, node) == [pids[node]], "the others went on"
+
+    def test_starts_over_when_node_0_is_lost_for_the_rendezvous_lives_there(self, local: Local) -> None:
+        handle = self.start(local, 2)
+        pids = [self.pids(local, node)[0] for node in range(3)]
+        os.kill(pids[0], signal.SIGKILL)
+        for node in range(3):
+            assert self.pids(local, node, count=2)[0] == pids[node]
+        local.path("finish").write_text("0")
+        status = handle.wait()
+        assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 1)
+
+    def test_fails_by_an_exit_code_that_no_restart_is_left_for(self, local: Local) -> None:
+        handle = self.start(local, 3)
+        for node in range(3):
+            self.pids(local, node)
+        local.path("finish").write_text("4")
+        status = handle.wait()
+        assert status.phase is Phase.FAILED and status.failure is not None
+        assert (status.failure.pod, status.failure.exit_code) == ("node-1", 4)
+
+    def test_has_succeeded_when_enough_nodes_have(self, local: Local) -> None:
+        handle = self.start(local, 2)
+        pids = [self.pids(local, node)[0] for node in range(3)]
+        local.path("finish").write_text("600")
+        # Node 1 is lost and comes back too late: the others are done already.
+        os.kill(pids[1], signal.SIGSTOP)
+        status = handle.wait()
+        assert status.phase is Phase.SUCCEEDED

@@ -1,0 +1,284 @@
+"""Local runs of plain Python scripts: what a run is, from its start to its result."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import Local, wait_for
+
+from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
+from stepset.watch.state import FailureKind, LogLine, Phase, Progress
+
+pytestmark = pytest.mark.local
+
+RANK = "int(os.environ['STEPSET_NODE_RANK'])"
+
+
+class TestARun:
+    def test_succeeds_when_every_rank_has(self, local: Local) -> None:
+        status = local.run("print('hello')", num_nodes=2, procs_per_node=2)
+        assert (status.phase, status.failure, int(status.exit_code)) == (Phase.SUCCEEDED, None, 0)
+        assert [(r.source, r.rank, r.pod, r.state, r.exit_code) for r in status.ranks] == [
+            (f"rank {n}", n, f"node-{n // 2}", "Succeeded", 0) for n in range(4)
+        ]
+        assert status.created <= (status.started or 0) <= (status.finished or 0)
+        assert sorted(line.source for line in local.listener.lines) == [f"rank {n}" for n in range(4)]
+
+    def test_brings_back_what_rank_0_left_as_its_result(self, local: Local) -> None:
+        status = local.run(
+            """
+            import json, os
+            with open(os.environ["STEPSET_RESULT_FILE"], "w") as file:
+                json.dump({"node": os.environ["STEPSET_NODE_RANK"], "accuracy": 0.97}, file)
+            """,
+            num_nodes=2,
+        )
+        assert status.result == {"node": "0", "accuracy": 0.97}
+        assert local.backend.status(status.name) == status
+
+    def test_gives_each_node_an_address_of_its_own(self, local: Local) -> None:
+        script = """
+            import os, socket
+            with socket.create_server((os.environ["IP"], int(os.environ["PORT"]))) as server:
+                print(os.environ["IP"], flush=True)
+        """
+        env = {"IP": {"field": "status.podIP"}, "PORT": "12345"}
+        status = local.run(script, num_nodes=3, env=env)
+        assert status.phase is Phase.SUCCEEDED
+        assert len({line.text for line in local.listener.lines}) == 3
+
+    def test_starts_where_the_job_is_and_finds_its_siblings(self, local: Local) -> None:
+        local.path("helper.py").write_text("NAME = 'helper'")
+        local.run("import helper, os; print(helper.NAME, os.getcwd())")
+        assert local.texts("rank 0") == [f"helper {local.directory}"]
+
+    def test_with_code_starts_in_it(self, local: Local) -> None:
+        local.path("src").mkdir()
+        local.path("src", "main.py").write_text("import os; print(os.getcwd())")
+        local.run("", script="src/main.py", code="src")
+        assert local.texts("rank 0") == [str(local.path("src"))]
+
+    def test_of_a_function_needs_no_file(self, local: Local) -> None:
+        status = local.run("", script=None, function="print('from a function')")
+        assert status.phase is Phase.SUCCEEDED
+        assert local.texts("rank 0") == ["from a function"]
+
+    def test_of_a_module_finds_it_where_the_job_is(self, local: Local) -> None:
+        local.path("mine.py").write_text("import sys; print(sys.argv[1:])")
+        local.run("", script=None, module="mine", args=["--x", "1"])
+        assert local.texts("rank 0") == ["['--x', '1']"]
+
+    def test_of_any_command_has_ranks_too(self, local: Local) -> None:
+        status = local.run("", script=None, command=["sh", "-c", "echo $STEPSET_NODE_RANK"], num_nodes=2)
+        assert [r.source for r in status.ranks] == ["rank 0", "rank 1"]
+        assert (local.texts("rank 0"), local.texts("rank 1")) == (["0"], ["1"])
+
+    def test_makes_its_checkpoint_directory(self, local: Local) -> None:
+        directory = local.path("deep", "er")
+        local.run("import os; print(os.listdir(os.environ['STEPSET_CHECKPOINT_DIR']))", checkpoint_dir=str(directory))
+        assert local.texts("rank 0") == ["[]"]
+
+    def test_warns_when_its_processes_outnumber_the_cores(self, local: Local) -> None:
+        status = local.run("", procs_per_node=1)
+        assert status.notes == ()
+        many = local.run("", script=None, command=["true"], procs_per_node=65)
+        assert any("65 processes share" in note for note in many.notes)
+        assert many.phase is Phase.SUCCEEDED
+
+    def test_does_not_share_its_secrets_with_any_file(self, local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("STEPSET_SECRET_HUB_TOKEN", "hush-hush")
+        local.run("import os; print(len(os.environ['T']))", env={"T": {"secret": "hub", "key": "token"}})
+        assert local.texts("rank 0") == ["9"]
+        files = [p for p in local.home.rglob("*") if p.is_file()]
+        assert files and not [p for p in files if b"hush-hush" in p.read_bytes()]
+
+
+class TestRoles:
+    def test_before_the_world_complete_first(self, local: Local) -> None:
+        prepare = {"name": "prepare", "before": True, "command": ["sh", "-c", "sleep 0.3; echo ready > data"]}
+        status = local.run("print(open('data').read().strip())", roles=[prepare], num_nodes=2)
+        assert status.phase is Phase.SUCCEEDED
+        assert local.texts("rank 1") == ["ready"]
+        assert [(r.source, r.rank, r.state) for r in status.ranks][-1] == ("prepare-0", None, "Succeeded")
+
+    def test_that_fail_fail_the_run_and_the_world_never_starts(self, local: Local) -> None:
+        prepare = {"name": "prepare", "before": True, "command": ["sh", "-c", "echo no data >&2; exit 3"]}
+        status = local.run("open('started', 'w')", roles=[prepare])
+        assert status.phase is Phase.FAILED and status.failure is not None
+        assert (status.failure.pod, status.failure.exit_code, status.failure.rank) == ("prepare-0", 3, None)
+        assert "no data" in status.failure.tail
+        assert not local.path("started").exists()
+
+    def test_beside_the_world_are_stopped_when_it_is_done(self, local: Local) -> None:
+        monitor = {"name": "monitor", "command": ["sh", "-c", "echo watching; exec sleep 600"]}
+        status = local.run("import time; time.sleep(0.3)", roles=[monitor])
+        assert status.phase is Phase.SUCCEEDED
+        assert [(r.source, r.state) for r in status.ranks] == [("rank 0", "Succeeded"), ("monitor-0", "Stopped")]
+
+
+class TestOutput:
+    def test_keeps_every_line_once_whatever_the_bytes(self, local: Local) -> None:
+        script = """
+            import os, sys
+            rank = os.environ["STEPSET_NODE_RANK"].encode()
+            for n in range(500):
+                os.write(1, b"line %d of %s\\n" % (n, rank))
+            os.write(2, b"\\xff\\xfe invalid\\n")
+            os.write(1, b"m" * 2_500_000 + b"\\n")
+            os.write(1, b"no newline at the end")
+        """
+        status = local.run(script, num_nodes=2)
+        for rank in ("0", "1"):
+            expected = [*(f"line {n} of {rank}" for n in range(500)), "\ufffd\ufffd invalid", "m" * 2_500_000]
+            expected.append("no newline at the end")
+            assert local.texts(f"rank {rank}") == expected
+            logged = local.backend.logs(status.name, sources=frozenset({f"rank {rank}"}))
+            assert [line.text for line in logged] == expected
+            raw = (local.home / "runs" / status.name / "ranks" / f"rank-{rank}.log").read_bytes()
+            assert raw.split(b"\n")[500:] == [b"\xff\xfe invalid", b"m" * 2_500_000, b"no newline at the end", b""]
+
+    def test_shows_progress_live_and_not_as_lines(self, local: Local) -> None:
+        script = """
+            import json, time
+            for step in (1, 2):
+                print(json.dumps({"stepset": {"step": step, "progress": step / 2, "metrics": {"loss": 1 / step}}}))
+                time.sleep(0.4)
+            print("done")
+        """
+        status = local.run(script)
+        assert status.progress == Progress(2, 1.0, {"loss": 0.5})
+        assert Progress(1, 0.5, {"loss": 1.0}) in [s.progress for s in local.listener.statuses]
+        assert local.texts("rank 0") == ["done"]
+        raw = (local.home / "runs" / status.name / "ranks" / "rank-0.log").read_text().splitlines()
+        assert len(raw) == 3 and json.loads(raw[0])["stepset"]["step"] == 1
+
+    def test_ends_each_row_with_its_last_line(self, local: Local) -> None:
+        status = local.run("print('a'); print('b')", num_nodes=2)
+        assert [row.last_line for row in status.ranks] == ["b", "b"]
+
+    def test_can_be_followed_from_elsewhere(self, local: Local) -> None:
+        handle = local.start("import time\nfor n in range(5):\n    print(n, flush=True)\n    time.sleep(0.1)")
+        followed: list[LogLine] = []
+        reader = threading.Thread(target=lambda: followed.extend(local.backend.logs(handle.name, follow=True)))
+        reader.start()
+        handle.wait()
+        reader.join(10)
+        assert followed == [LogLine("rank 0", str(n)) for n in range(5)]
+
+
+class TestRunsAtOnce:
+    SCRIPT = """
+        import os, socket, time
+        address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        if os.environ["RANK"] == "0":
+            with socket.create_server(address) as server:
+                for _ in range(int(os.environ["WORLD_SIZE"]) - 1):
+                    with server.accept()[0] as peer:
+                        assert peer.recv(100).decode() == os.environ["STEPSET_RUN"]
+        else:
+            while True:
+                try:
+                    with socket.create_connection(address) as peer:
+                        peer.send(os.environ["STEPSET_RUN"].encode())
+                        break
+                except ConnectionRefusedError:
+                    time.sleep(0.02)
+    """
+
+    def test_never_collide(self, local: Local) -> None:
+        torch = {"kind": "torch", "launcher": "none"}
+        handles = [local.start(self.SCRIPT, framework=torch, num_nodes=2, procs_per_node=2) for _ in range(3)]
+        statuses = [handle.wait() for handle in handles]
+        assert [s.phase for s in statuses] == [Phase.SUCCEEDED] * 3
+        assert len({s.name for s in statuses}) == 3
+        assert len({row.node for s in statuses for row in s.ranks}) == 6
+
+    def test_cannot_have_the_same_name(self, local: Local) -> None:
+        local.run("", name="mine")
+        with pytest.raises(BadInputError, match="there is a run 'mine' already"):
+            local.start("", name="mine")
+        assert local.backend.status("mine").phase is Phase.SUCCEEDED
+
+
+class TestABadRequest:
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"name": "Not A Label"}, "name: 'Not A Label' is not a DNS-1035 label"),
+            ({"env": {"T": {"secret": "hub", "key": "k"}}}, "env.T: secret 'hub' has no key 'k'"),
+            ({"script": None, "command": ["no-such-program"]}, "command: 'no-such-program' is not found"),
+            ({"checkpoint_dir": "/proc/nowhere"}, "checkpoint_dir: /proc/nowhere cannot be made"),
+        ],
+    )
+    def test_is_refused_before_anything_is_created(self, local: Local, fields: dict[str, object], message: str) -> None:
+        with pytest.raises(BadInputError, match=message):
+            local.start("", **fields)
+        assert not local.home.exists()
+
+    def test_for_a_home_that_cannot_be_is_no_traceback(self, local: Local) -> None:
+        local.home.write_text("a file")
+        with pytest.raises(InfrastructureError, match="set STEPSET_HOME"):
+            local.start("")
+
+    def test_for_a_run_nobody_knows_is_said(self, local: Local) -> None:
+        for ask in (local.backend.status, local.backend.wait, local.backend.cancel, local.backend.logs):
+            with pytest.raises(RunNotFoundError):
+                ask("nope")
+
+
+class TestARunSeenFromElsewhere:
+    def test_is_found_by_its_jobs_name_while_it_runs(self, local: Local) -> None:
+        handle = local.start("import pathlib; open('up', 'w').write('1'); input()", script="train.py")
+        # input() fails at once, for there is nothing to read: ranks have no standard input.
+        assert handle.wait().failure is not None
+        assert local.backend.status("job").name == handle.name
+
+    def test_can_be_waited_for_up_to_a_time(self, local: Local) -> None:
+        handle = local.start("import time; open('up', 'w').write('1'); time.sleep(1.5)")
+        wait_for(local.path("up"))
+        assert local.backend.wait(handle.name, timeout=0.05).phase is Phase.RUNNING
+        assert local.backend.wait(handle.name).phase is Phase.SUCCEEDED
+
+    def test_can_be_cancelled(self, local: Local) -> None:
+        handle = local.start("import time; open('up', 'w').write('1'); time.sleep(600)", num_nodes=2)
+        wait_for(local.path("up"))
+        assert local.backend.cancel("job").phase is Phase.RUNNING
+        status = handle.wait()
+        assert status.phase is Phase.FAILED and status.failure is not None
+        assert (status.failure.kind, int(status.exit_code)) == (FailureKind.CANCELLED, 130)
+        assert {row.state for row in status.ranks} == {"Stopped"}
+        assert local.backend.cancel("job") == status
+
+    def test_is_listed_with_all_others(self, local: Local) -> None:
+        first, second = local.run(""), local.run("import sys; sys.exit(1)")
+        assert [(s.name, s.phase) for s in local.backend.list()] == [
+            (second.name, Phase.FAILED),
+            (first.name, Phase.SUCCEEDED),
+        ]
+
+
+def test_a_listener_that_fails_stops_the_run_and_is_heard_of(local: Local) -> None:
+    class Broken:
+        def on_line(self, line: LogLine) -> None:
+            raise BrokenPipeError("nobody reads")
+
+        def on_status(self, status: object) -> None:
+            pass
+
+    handle = local.backend.start(local.request("import time; print('x', flush=True); time.sleep(600)"), Broken())
+    with pytest.raises(BrokenPipeError, match="nobody reads"):
+        handle.wait()
+    assert local.backend.status(handle.name).phase is Phase.FAILED
+
+
+def test_the_python_door_runs_a_mapping(local: Local, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import stepset
+
+    monkeypatch.setenv("STEPSET_HOME", str(local.home))
+    (tmp_path / "train.py").write_text("import sys; sys.exit(5)")
+    with pytest.raises(stepset.TrainingFailedError, match="exited with code 5") as failed:
+        stepset.run({"framework": "plain", "script": "train.py"}, base_dir=tmp_path)
+    assert failed.value.exit_code == 1

@@ -1,0 +1,149 @@
+"""Run directories: found again from any process, whole or not at all."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stepset.backends.local.store import RunDir, Store, home_directory
+from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
+from stepset.spec import TrainingJob
+from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
+
+JOB = TrainingJob(name="digits", framework="plain", command=["true"])
+
+
+def status(name: str = "digits-1", **changes: object) -> RunStatus:
+    return replace(RunStatus(name=name, job="digits", backend="local", created=1.0), **changes)  # type: ignore[arg-type]
+
+
+class TestTheHome:
+    @pytest.mark.parametrize(
+        ("environ", "expected"),
+        [
+            ({"STEPSET_HOME": "/a/b", "XDG_STATE_HOME": "/c"}, Path("/a/b")),
+            ({"XDG_STATE_HOME": "/c"}, Path("/c/stepset")),
+            ({"XDG_STATE_HOME": "relative"}, Path.home() / ".local/state/stepset"),
+            ({}, Path.home() / ".local/state/stepset"),
+        ],
+    )
+    def test_is_where_the_variables_say(self, environ: dict[str, str], expected: Path) -> None:
+        assert home_directory(environ) == expected
+
+
+class TestARun:
+    def test_is_found_by_its_name_and_by_its_jobs(self, tmp_path: Path) -> None:
+        store = Store(tmp_path)
+        for number in (1, 3, 2):
+            store.create(status(f"digits-{number}", created=float(number)), JOB)
+        assert store.find("digits-2").name == "digits-2"
+        assert store.find("digits").name == "digits-3"
+        assert [s.name for s in store.list()] == ["digits-3", "digits-2", "digits-1"]
+
+    @pytest.mark.parametrize("name", ["nope", "", "..", "../runs", "."])
+    def test_that_nobody_knows_is_said_to_be_unknown(self, tmp_path: Path, name: str) -> None:
+        Store(tmp_path).create(status(), JOB)
+        with pytest.raises(RunNotFoundError, match="no such run"):
+            Store(tmp_path).find(name)
+
+    def test_keeps_its_state_through_the_file(self, tmp_path: Path) -> None:
+        run, _ = Store(tmp_path).create(status(), JOB)
+        written = status(
+            phase=Phase.FAILED,
+            ranks=(RankStatus("rank 0", 0, "node-0", exit_code=1, state="Failed", last_line="x\ufffd"),),
+            progress=Progress(1, 0.5, {"loss": 0.25}),
+            result={"a": [1, None]},
+            failure=Failure(FailureKind.USER_ERROR, "m", "a", tail=("x",), aftermath=("rank 1",)),
+            notes=("n",),
+        )
+        run.write(written)
+        assert run.read() == written
+
+    def test_cannot_take_the_name_of_another(self, tmp_path: Path) -> None:
+        Store(tmp_path).create(status(), JOB)
+        with pytest.raises(BadInputError, match="there is a run 'digits-1' already"):
+            Store(tmp_path).create(status(), JOB)
+        assert [p.name for p in (tmp_path / "runs").iterdir()] == ["digits-1"]
+
+    def test_leaves_nothing_behind_when_it_cannot_be_made(self, tmp_path: Path) -> None:
+        (tmp_path / "runs").write_text("a file")
+        with pytest.raises(InfrastructureError, match="set STEPSET_HOME"):
+            Store(tmp_path).create(status(), JOB)
+
+    def test_holds_no_value_of_a_secret(self, tmp_path: Path) -> None:
+        job = TrainingJob(command=["true"], env={"TOKEN": {"secret": "hub", "key": "token"}})
+        run, _ = Store(tmp_path).create(status(), job)
+        assert json.loads((run.path / "job.json").read_text())["env"]["TOKEN"] == {"secret": "hub", "key": "token"}
+
+    def test_whose_state_cannot_be_read_does_not_hide_the_others(self, tmp_path: Path) -> None:
+        store = Store(tmp_path)
+        store.create(status("digits-1"), JOB)
+        broken, _ = store.create(status("digits-2"), JOB)
+        (broken.path / "state.json").write_text("{")
+        assert [s.name for s in store.list()] == ["digits-1"]
+        with pytest.raises(InfrastructureError, match=r"state\.json: cannot be read"):
+            broken.read()
+
+    def test_is_removed_when_its_time_to_live_is_over(self, tmp_path: Path) -> None:
+        store = Store(tmp_path)
+        over = {"phase": Phase.SUCCEEDED, "finished": 100.0}
+        store.create(status("kept", **over), JOB)
+        store.create(status("short", **over), TrainingJob(command=["true"], ttl="1m"))
+        store.prune(159.0)
+        assert {s.name for s in store.list()} == {"kept", "short"}
+        store.prune(161.0)
+        assert {s.name for s in store.list()} == {"kept"}
+
+
+class TestARunWithoutSupervisor:
+    def test_is_lost_unless_it_was_over(self, tmp_path: Path) -> None:
+        run, lock = Store(tmp_path).create(status(phase=Phase.RUNNING, attempt=2), JOB)
+        assert run.read().phase is Phase.RUNNING
+        os.close(lock)
+        lost = run.read()
+        assert lost.phase is Phase.LOST
+        assert lost.failure is not None
+        assert (lost.failure.kind, lost.failure.restarts) == (FailureKind.LOST, 2)
+        assert f"pid {os.getpid()}" in lost.failure.message
+        run.write(status(phase=Phase.SUCCEEDED))
+        assert run.read().phase is Phase.SUCCEEDED
+
+    def test_is_lost_when_the_process_was_killed(self, tmp_path: Path) -> None:
+        program = (
+            "import sys; from pathlib import Path; from stepset.backends.local.store import Store\n"
+            "from stepset.spec import TrainingJob; from stepset.watch.state import RunStatus\n"
+            f"store, job = Store(Path({str(tmp_path)!r})), TrainingJob(command=['true'])\n"
+            "store.create(RunStatus('digits-1', 'digits', 'local'), job)\n"
+            "print('made', flush=True); sys.stdin.read()"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "made\n"
+            run = RunDir(tmp_path / "runs" / "digits-1")
+            assert run.read().phase is Phase.PENDING
+            holder.kill()
+            holder.wait()
+            assert run.read().phase is Phase.LOST
+
+    def test_two_who_look_at_once_do_not_take_each_other_for_it(self, tmp_path: Path) -> None:
+        run, lock = Store(tmp_path).create(status(), JOB)
+        os.close(lock)
+        import fcntl
+
+        with (run.path / "lock").open() as other:
+            fcntl.flock(other, fcntl.LOCK_SH)
+            assert not run.alive()
+
+
+def test_a_request_to_cancel_is_counted(tmp_path: Path) -> None:
+    run, _ = Store(tmp_path).create(status(), JOB)
+    assert run.cancel_requests() == 0
+    run.ask_to_cancel()
+    run.ask_to_cancel()
+    assert run.cancel_requests() == 2
