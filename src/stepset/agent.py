@@ -749,11 +749,9 @@ class Out:
         """Takes whole lines."""
         if not lines or self.broken:
             return
-        self.pending += len(lines)
-        if self._atomic:
-            self._queue += packed(lines)
-        else:
-            self._queue.append(lines)
+        pieces = packed(lines) if self._atomic else [lines]
+        self.pending += sum(map(len, pieces))
+        self._queue += pieces
 
     def flush(self) -> None:
         """Writes what can be written now."""
@@ -1647,6 +1645,11 @@ class Agent:
         assert child.status is not None
         while self._read_fifo():  # its ranks' last words
             pass
+        # A reader that lags behind may have left more in the pipe than the drain had time for; one pipe's worth at most,
+        # for what a grandchild goes on to write is not waited for.
+        for _ in range(64):
+            if not child.open or not self._read_child(child):
+                break
         child.done = True
         self._out.put(child.lines.finish())
         end = outcome(child.status)
