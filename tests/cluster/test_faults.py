@@ -29,6 +29,13 @@ def start_sleeper(cluster: Cluster, namespace: str, node: Node) -> None:
     cluster.kubectl("wait", "--for=condition=Ready", "pod/sleeper", "-n", namespace, "--timeout=60s")
 
 
+def log_lines(cluster: Cluster, namespace: str) -> list[str]:
+    try:
+        return cluster.logs("sleeper", namespace).split()
+    except TestbedError:
+        return []
+
+
 @pytest.fixture
 def victim(cluster: Cluster, testbed_choice: Choice) -> Iterator[Node]:
     """The last node, whole again and Ready afterwards whatever the test did."""
@@ -48,9 +55,10 @@ def test_a_killed_kubelet_makes_its_node_unknown_while_its_containers_run_on(
     cluster.wait(f"{victim.name} to be Unknown", lambda: readiness(cluster, victim) == "Unknown", NODE_LOST)
     faults.start_kubelet(testbed_choice, victim)
     cluster.wait(f"{victim.name} to be Ready", lambda: readiness(cluster, victim) == "True", NODE_LOST)
-    status = cluster.get("pod/sleeper", namespace)["status"]
-    assert status["containerStatuses"][0]["restartCount"] == 0
-    assert len(cluster.logs("sleeper", namespace).split()) > 12, "it counted on while nobody watched"
+    # A kubelet that has just started reports its node before it has found its pods; until then it has no logs.
+    cluster.wait("the kubelet to serve logs", lambda: bool(log_lines(cluster, namespace)), NODE_LOST)
+    assert len(log_lines(cluster, namespace)) > 12, "it counted on while nobody watched"
+    assert cluster.get("pod/sleeper", namespace)["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
 def test_a_cut_network_makes_a_node_unknown_until_it_is_joined_again(

@@ -54,6 +54,10 @@ class TestManifests:
         client = changed[0]["spec"]["conversion"]["webhook"]["clientConfig"]
         assert client == {"url": "https://127.0.0.1:9443/convert", "caBundle": "Q0E="}
 
+    def test_a_schemas_prose_goes_and_a_property_called_description_stays(self) -> None:
+        schema = {"description": "prose", "properties": {"description": {"type": "string", "description": "prose"}}}
+        assert manifests.without_descriptions(schema) == {"properties": {"description": {"type": "string"}}}
+
     def test_names_that_two_projects_share_are_told_apart(self) -> None:
         hook = {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "validating-webhook-configuration"}}
         names = [manifests.webhook_configurations([hook], part)[0]["metadata"]["name"] for part in ("jobset", "kueue")]

@@ -46,8 +46,9 @@ def _run(options: argparse.Namespace) -> int:
             print(f"{name:28} {text}")
         return 0 if state and all(text.startswith("running") for text in state.values()) else 1
     elif options.command == "env":
-        lifecycle.require_running()
+        choice = lifecycle.require_running()
         print(f"export KUBECONFIG={KUBECONFIG}")
+        print(f"export PATH={build.binary(f'kubernetes-{choice.kubernetes}', 'kubectl').parent}:$PATH")
     elif options.command == "build":
         build.ensure(Choice.from_environment().components)
     elif options.command == "kwok":

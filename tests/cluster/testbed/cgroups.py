@@ -55,6 +55,20 @@ def create(nodes: tuple[Node, ...]) -> None:
             for knob in ("cpuset.cpus", "cpuset.mems"):
                 if not is_unified() and (group / knob).exists() and not (group / knob).read_text().strip():
                     (group / knob).write_text((group.parent / knob).read_text())
+    if is_unified():
+        _enable_controllers()
+
+
+def _enable_controllers() -> None:
+    """Let groups below ours have what the kubelet checks its root for (cgroup v2).
+
+    Controllers that systemd had not enabled at the top yet stay enabled after `down`; enabling limits nothing.
+    """
+    for directory in (ROOT, ROOT / NAME):
+        for controller in ("cpu", "cpuset", "io", "memory", "pids", "hugetlb"):
+            # One by one, because the kernel refuses all of a list for one it lacks.
+            with suppress(OSError):
+                (directory / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
 def processes(name: str = NAME) -> set[int]:

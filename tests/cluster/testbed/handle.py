@@ -124,6 +124,8 @@ def find() -> Cluster:
     choice = lifecycle.running()
     if choice is None:
         raise NoClusterError("no Kubernetes cluster: run `make cluster` as root, or set KUBECONFIG")
+    if not os.access(KUBECONFIG, os.R_OK):
+        raise TestbedError(f"the cluster is root's ({KUBECONFIG}); run its tests as root")
     program = binary(f"kubernetes-{choice.kubernetes}", "kubectl")
     return Cluster(str(KUBECONFIG), str(program), HOST_IMAGE, sys.executable, choice)
 

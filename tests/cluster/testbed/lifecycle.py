@@ -31,6 +31,7 @@ def up(choice: Choice) -> float:
     Raises:
         TestbedError: what is missing or failed; what was started is taken down again.
     """
+    packages.require_root()
     packages.ensure()
     with _locked():
         if running() == choice and controlplane.is_ready():
@@ -48,7 +49,12 @@ def up(choice: Choice) -> float:
 
 
 def down() -> None:
-    """Take the cluster down and remove every trace of it except the binary cache."""
+    """Take the cluster down and remove every trace of it except the binary cache.
+
+    Raises:
+        TestbedError: not root, or something cannot be removed; the message says what.
+    """
+    packages.require_root()
     with _locked():
         _remove_everything()
     LOCK.unlink(missing_ok=True)

@@ -10,9 +10,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from . import process
 from .layout import CNI_PLUGINS, TestbedError
 
-# program -> Debian package; sbin is searched too, because a plain user's PATH may lack it.
+# program -> Debian package.
 PROGRAMS = {
     "containerd": "containerd",
     "ctr": "containerd",
@@ -26,14 +27,22 @@ PROGRAMS = {
 }
 
 
+def require_root() -> None:
+    """Refuse anybody but root.
+
+    Raises:
+        TestbedError: not root.
+    """
+    if os.geteuid() != 0:
+        raise TestbedError("the cluster needs root (namespaces, cgroups, mounts); run as root, or set KUBECONFIG")
+
+
 def ensure() -> None:
     """Install what is missing with apt-get, saying so in one line.
 
     Raises:
-        TestbedError: not root, or something is missing that apt-get cannot bring.
+        TestbedError: something is missing that apt-get cannot bring.
     """
-    if os.geteuid() != 0:
-        raise TestbedError("the cluster needs root (namespaces, cgroups, mounts); run as root, or set KUBECONFIG")
     missing = sorted({package for program, package in PROGRAMS.items() if not _found(program)})
     if not missing:
         return
@@ -48,7 +57,7 @@ def ensure() -> None:
 
 
 def _found(program: str) -> bool:
-    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is not None
+    return shutil.which(program, path=process.environment()["PATH"]) is not None
 
 
 def _apt(*arguments: str) -> None:

@@ -37,16 +37,20 @@ def pid_of(name: str) -> int | None:
     return int(pid) if _start_time(int(pid)) == started else None
 
 
-def start(
-    name: str, command: Sequence[str | Path], inside: str = "", environment: Mapping[str, str] | None = None
-) -> int:
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The inherited environment with the system directories on PATH, where root's shell may lack them (su)."""
+    path = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
+    return {**os.environ, "PATH": f"{path}:/usr/sbin:/sbin", **(extra or {})}
+
+
+def start(name: str, command: Sequence[str | Path], inside: str = "", extra: Mapping[str, str] | None = None) -> int:
     """Start a daemon in the cluster's cgroup, with its own log file and process record.
 
     Args:
         name: what it is called in `log/` and `pid/`.
         command: program and arguments.
         inside: name of the process whose network and mount namespace it joins; empty for the host's.
-        environment: variables added to the inherited ones.
+        extra: environment variables added to the inherited ones.
 
     Returns:
         The process id.
@@ -63,7 +67,7 @@ def start(
     with (LOGS / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
-            env={**os.environ, **(environment or {})},
+            env=environment(extra),
         )  # fmt: skip
     # The daemon outlives this program on purpose; without a return code Popen would warn about that.
     process.returncode = 0
@@ -78,7 +82,7 @@ def run(command: Sequence[str | Path], inside: str = "", text: str = "") -> str:
         TestbedError: it failed; its last line of error is in the message.
     """
     words = [*_enter(inside), *map(str, command)]
-    done = subprocess.run(words, input=text, capture_output=True, text=True)
+    done = subprocess.run(words, input=text, env=environment(), capture_output=True, text=True)
     if done.returncode:
         where = f" in {inside}" if inside else ""
         raise TestbedError(f"`{' '.join(map(str, command))[:120]}` failed{where}: {done.stderr.strip()[-400:]}")
