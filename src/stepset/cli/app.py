@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import typer
 
 import stepset
-from stepset.cli import jobs, run, runs
+from stepset.cli import jobs, render, run, runs
 from stepset.cli.errors import report
 from stepset.cli.job_args import ProgramCommand
+from stepset.cli.terminal import replace_closed_streams
 from stepset.errors import ExitCode, StepsetError
 
 # click's base of usage errors, found through a public one: typer 0.29 brings a click of its own, older ones do not.
@@ -35,9 +36,10 @@ def _build() -> typer.Typer:
         epilog=_EPILOG,
     )
     app.callback(invoke_without_command=True)(_main_options)
-    for command in (run.run, jobs.explain, jobs.validate):
+    for command in (run.run, jobs.explain, jobs.validate, render.render):
         app.command(cls=ProgramCommand)(command)
     app.command()(jobs.schema)
+    app.command()(render.rbac)
     for command in (runs.status, runs.logs, runs.wait, runs.cancel, runs.list_, runs.diagnose):
         app.command(command.__name__.rstrip("_"))(command)
     return app
@@ -79,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    replace_closed_streams()
     command: Any = typer.main.get_command(_build())
     try:
         code = command.main(args=None if argv is None else list(argv), prog_name="stepset", standalone_mode=False)

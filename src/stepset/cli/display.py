@@ -58,10 +58,11 @@ class RunDisplay:
         self._notices: deque[str] = deque()
         self._status: RunStatus | None = None
         self._notes: set[str] = set()
-        self._drawn = ""
+        self._drawn, self._drawn_at = "", float("-inf")
         self._said, self._said_at = "", float("-inf")
         self._patient = True
-        self._work, self._room, self._closing = threading.Event(), threading.Event(), threading.Event()
+        self._closing = False
+        self._work, self._much, self._room = threading.Event(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._write_until_closed, name="stepset-display", daemon=True)
 
     def __enter__(self) -> RunDisplay:
@@ -69,8 +70,9 @@ class RunDisplay:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._closing.set()
+        self._closing = True
         self._work.set()
+        self._much.set()
         self._thread.join()
         self._live = False
         if self._left_out:
@@ -85,11 +87,14 @@ class RunDisplay:
                 self._left_out += 1
                 return
             self._room.clear()
+            self._much.set()
             self._work.set()
             self._room.wait(1.0)
         self._held += len(text)
         self._waiting.append(f"{self._prefixes.get(line.source) or self._new_prefix(line.source)}{text}\n")
         self._work.set()
+        if self._held > HELD_BACK // 2:
+            self._much.set()
 
     def on_status(self, status: RunStatus) -> None:
         """The run's state changed."""
@@ -116,12 +121,13 @@ class RunDisplay:
         return prefix
 
     def _write_until_closed(self) -> None:
-        while not self._closing.is_set():
+        while not self._closing:
             # At least once a second: the clock in the status line goes on although nothing happens.
             self._work.wait(1.0)
             self._work.clear()
+            self._much.clear()
             self._write()
-            self._closing.wait(1 / TICKS_PER_SECOND)
+            self._much.wait(1 / TICKS_PER_SECOND)
 
     def _write(self) -> None:
         """Writes what waits, then the status line or a progress line."""
@@ -144,11 +150,14 @@ class RunDisplay:
         if lines:
             self._lines.write(lines)
             self._lines.flush()
-        if not self._live and not self._closing.is_set():
+        if not self._live and not self._closing:
             notices += self._progress_line()
         if status_line and not self._drawn:
-            notices += status_line
-            self._drawn = status_line
+            if time.monotonic() - self._drawn_at < 1 / TICKS_PER_SECOND:
+                self._work.set()  # in the next turn
+            else:
+                notices += status_line
+                self._drawn, self._drawn_at = status_line, time.monotonic()
         if notices:
             self._messages.write(notices.encode(errors="replace"))
             self._messages.flush()

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from stepset.cli.job_args import JobArgs, takes_job
+from stepset.errors import BadInputError
 
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FORMAT", help="text, json or yaml.", show_default=False)
@@ -40,12 +41,25 @@ def explain(args: JobArgs, output: Output = "text") -> int:
 
 
 @takes_job
-def validate(args: JobArgs, output: Output = "text") -> int:
+def validate(
+    args: JobArgs,
+    output: Output = "text",
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="KIND",
+            help="Also say what a cluster would refuse about it as a jobset, trainjob, statefulset, job or volcano;"
+            " default: as a jobset, where the job has an image.",
+        ),
+    ] = None,
+) -> int:
     """Check a job file or a script with flags, without running it.
 
     \b
     Examples:
       stepset validate job.yaml
+      stepset validate job.yaml --target statefulset
       stepset validate train.py --nodes 2 -o yaml > job.yaml
 
     Says what is wrong, one line each, and exits with 2; else with 0. With -o yaml or json it prints the job as the
@@ -60,6 +74,13 @@ def validate(args: JobArgs, output: Output = "text") -> int:
     check_format(output, "text", "json", "yaml")
     given = read_job(args)
     read_sources(given.job, given.base_dir)
+    if kind is not None or given.job.image is not None:
+        from stepset.targets.preflight import check
+
+        try:
+            check(given.job, given.plan, kind or "jobset")
+        except BadInputError as error:
+            raise error.at(given.where) from error
     if output != "text":
         write_out((as_json if output == "json" else as_yaml)(given.job.to_dict()))
         return 0

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import yaml
-
 from stepset.errors import BadInputError
 
 # A dot between keys; `\.` is a dot within one.
@@ -23,6 +21,8 @@ def parse_setting(text: str) -> tuple[tuple[str, ...], Any]:
     >>> parse_setting("framework.elastic.min_nodes=1")
     (('framework', 'elastic', 'min_nodes'), 1)
     """
+    import yaml
+
     path, equals, value = text.partition("=")
     keys = tuple(key.replace("\\.", ".") for key in _DOT.split(path))
     if not equals or not all(keys):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepset.cli.job_args import JobArgs, takes_job
+from stepset.errors import InfrastructureError
 
 if TYPE_CHECKING:
     from stepset.backends.base import RunHandle
@@ -88,7 +89,8 @@ def _run(args: JobArgs, backend: str, lines_to_stderr: bool) -> RunStatus:
     if isinstance(display.error, BrokenPipeError):
         close_stdout()
     elif display.error is not None:
-        raise display.error
+        reason = f"the output cannot be written: {display.error.strerror}; the run was stopped"
+        raise InfrastructureError(reason) from display.error
     print(outcome(status, wants_colour(sys.stderr)), file=sys.stderr)
     return status
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from pathlib import Path
 from typing import BinaryIO
 
 import typer
@@ -68,6 +69,16 @@ def for_terminal(text: str) -> str:
     last = next((part for part in reversed(text.split("\r")) if part), "")
     shown = _SEQUENCE.sub(lambda m: m.group(1) or "", last)
     return f"{shown}\x1b[0m" if "\x1b" in shown else shown
+
+
+def replace_closed_streams() -> None:
+    """Opens /dev/null where a standard stream was closed by the caller (`stepset ... >&-`).
+
+    Else the next file or pipe that is opened would take its number, and what is meant for the user would go there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # open to the end
 
 
 def binary(stream: object) -> BinaryIO:

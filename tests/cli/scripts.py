@@ -1,0 +1,94 @@
+"""Training scripts the tests of the command line run: plain Python, no framework, so that they are quick."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+FLAGS = ("-n", "2", "-p", "2", "--set", "framework.launcher=none")
+"""Two nodes with two ranks each, started by stepset itself."""
+
+TRAIN = """
+import json, os, sys
+
+rank = int(os.environ["RANK"])
+print("args", sys.argv[1:], flush=True)
+if rank == 0:
+    for step in (1, 2):
+        print(json.dumps({"stepset": {"step": step, "progress": step / 2, "metrics": {"loss": 1 / step}}}), flush=True)
+    with open(os.environ["STEPSET_RESULT_FILE"], "w") as file:
+        json.dump({"world_size": int(os.environ["WORLD_SIZE"])}, file)
+"""
+
+FAIL = """
+import os, time
+
+rank = int(os.environ["RANK"])
+print(f"rank {rank} begins", flush=True)
+if rank == 3:
+    raise ValueError("bad batch")
+time.sleep(600)
+"""
+
+SLEEP = """
+import os, signal, sys, time
+
+def stop(number, frame):
+    print("saved a checkpoint", flush=True)
+    sys.exit(0)
+
+if "stubborn" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+else:
+    signal.signal(signal.SIGTERM, stop)
+print("ready", os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+BYTES = r"""
+import os, sys
+
+if os.environ["RANK"] == "0":
+    sys.stdout.buffer.write(b"caf\xc3\xa9 \xff\xfe\n\n[rank 9] not me\nno newline at the end")
+"""
+
+BIG_RESULT = """
+import json, os
+
+with open(os.environ["STEPSET_RESULT_FILE"], "w") as file:
+    json.dump("x" * 5000, file)
+"""
+
+
+def write_scripts(directory: Path) -> None:
+    """All of them, as `train.py`, `fail.py` ..."""
+    for name, text in (
+        ("train", TRAIN), ("fail", FAIL), ("sleep", SLEEP), ("bytes", BYTES), ("big_result", BIG_RESULT)
+    ):  # fmt: skip
+        (directory / f"{name}.py").write_text(text)
+
+
+def until(true: Callable[[], bool], seconds: float = 60) -> bool:
+    """Whether something becomes true in time."""
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def processes_that_mention(path: Path) -> list[str]:
+    """Command lines of living processes that have `path` among their words or in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                words = (entry / "cmdline").read_bytes()
+                if str(path).encode() in words + (entry / "environ").read_bytes():
+                    found.append(words.replace(b"\0", b" ").decode(errors="replace"))
+            except OSError:
+                continue
+    return found

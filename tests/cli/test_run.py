@@ -1,0 +1,233 @@
+"""`stepset run`: what it shows, how it ends, and that nothing is left when it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import STEPSET, Cli
+from tests.cli.scripts import FLAGS, processes_that_mention, until, write_scripts
+
+pytestmark = pytest.mark.local
+
+
+@pytest.fixture(autouse=True)
+def scripts(tmp_path: Path) -> None:
+    write_scripts(tmp_path)
+
+
+@contextmanager
+def started(directory: Path, *argv: str, **popen: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """`stepset` running in the background; ended at the end of the block, whatever happens in it."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
+    env = {**os.environ, "STEPSET_HOME": str(directory / "home"), **streams.pop("env", {})}
+    with subprocess.Popen([STEPSET, *argv], cwd=directory, env=env, **streams) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def merged_log(directory: Path) -> str:
+    """The log of the only run there is."""
+    logs = list((directory / "home" / "runs").glob("*/log"))
+    return logs[0].read_text(errors="replace") if logs else ""
+
+
+def test_a_run_that_succeeds(cli: Cli) -> None:
+    said = cli("run", "train.py", *FLAGS, "--", "--epochs", "3", "--", "x")
+    assert said.code == 0
+    assert sorted(said.out.splitlines()) == [f"[rank {n}] args ['--epochs', '3', '--', 'x']" for n in range(4)]
+    assert said.errors[-1].startswith("stepset: train-")
+    assert said.errors[-1].endswith('; result: {"world_size": 4}')
+    assert " succeeded in " in said.errors[-1]
+    assert "\x1b" not in said.out + said.err
+
+
+def test_a_job_file_finds_its_files_beside_it(cli: Cli, tmp_path: Path) -> None:
+    inside = tmp_path / "jobs"
+    inside.mkdir()
+    (inside / "job.yaml").write_text("{script: ../train.py, framework: {kind: torch, launcher: none}}\n")
+    said = cli("run", "jobs/job.yaml", "--name", "digits")
+    assert (said.code, said.out) == (0, "[rank 0] args []\n")
+    assert said.errors[-1].startswith("stepset: digits-")
+
+
+def test_any_command_can_be_run(cli: Cli) -> None:
+    said = cli("run", "--framework", "plain", "--nodes", "2", "-e", "WHO=$(STEPSET_NODE_RANK)", "--command", "--",
+               "sh", "-c", "echo i am $WHO")  # fmt: skip
+    assert said.code == 0
+    assert sorted(line.split("] ")[1] for line in said.out.splitlines()) == ["i am 0", "i am 1"]
+
+
+def test_progress_is_shown_and_its_lines_are_not(cli: Cli) -> None:
+    said = cli("run", "train.py", *FLAGS)
+    assert '{"stepset"' not in said.out
+    assert any(line.startswith("stepset: progress: ") for line in said.errors)
+
+
+def test_a_run_that_fails_names_the_first_rank_and_its_error(cli: Cli, tmp_path: Path) -> None:
+    said = cli("run", "fail.py", *FLAGS)
+    assert said.code == 1
+    assert sorted(line for line in said.out.splitlines() if "begins" in line) == [
+        f"[rank {n}] rank {n} begins" for n in range(4)
+    ]
+    first = next(i for i, line in enumerate(said.errors) if " failed after " in line)
+    assert ": UserError: " in said.errors[first]
+    block = [line[2:15].strip() for line in said.errors[first + 1 :]]
+    assert {"first failure", "error", "last lines", "aftermath", "advice", "more"} <= set(block)
+    assert any(line.startswith("  first failure rank 3, ") for line in said.errors)
+    assert "  error         ValueError: bad batch" in said.errors
+    assert processes_that_mention(tmp_path) == []
+
+
+def test_a_result_over_the_limit_is_bad_input(cli: Cli) -> None:
+    said = cli("run", "big_result.py", "--set", "framework.launcher=none")
+    assert said.code == 2
+    assert ": Rejected: " in said.err
+    assert "4096" in said.err
+
+
+def test_a_deadline_ends_with_four(cli: Cli) -> None:
+    said = cli("run", "sleep.py", "--deadline", "1s", "--set", "framework.launcher=none")
+    assert said.code == 4
+    assert ": DeadlineExceeded: " in said.err
+
+
+def test_a_home_that_cannot_be_written_is_infrastructure(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("STEPSET_HOME", str(tmp_path / "file"))
+    said = cli("run", "train.py", *FLAGS)
+    assert (said.code, said.out, len(said.errors)) == (3, "", 1)
+    assert str(tmp_path / "file") in said.err
+
+
+def test_json_is_the_final_status_alone_on_stdout(cli: Cli) -> None:
+    said = cli("run", "train.py", *FLAGS, "-o", "json")
+    status = json.loads(said.out)
+    assert (status["phase"], status["result"], len(status["ranks"])) == ("Succeeded", {"world_size": 4}, 4)
+    assert status["progress"] == {"step": 2, "progress": 1.0, "metrics": {"loss": 0.5}}
+    assert "[rank 3] args []" in said.errors
+    failed = cli("run", "fail.py", *FLAGS, "-o", "json")
+    assert failed.code == 1
+    assert json.loads(failed.out)["failure"]["rank"] == 3
+
+
+def test_whatever_a_rank_prints_is_one_line_each(program: Cli) -> None:
+    said = program("run", "bytes.py", *FLAGS, env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
+    assert said.out.splitlines() == [
+        "[rank 0] café \ufffd\ufffd",
+        "[rank 0] ",
+        "[rank 0] [rank 9] not me",
+        "[rank 0] no newline at the end",
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+def test_the_first_signal_stops_the_ranks_with_grace(tmp_path: Path, number: signal.Signals) -> None:
+    with started(tmp_path, "run", "sleep.py", *FLAGS) as process:
+        assert until(lambda: merged_log(tmp_path).count("ready") == 4)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out.decode().count("saved a checkpoint") == 4
+    assert "stepset: stopping the run; once more kills it at once" in err.decode()
+    assert err.decode().splitlines()[-1].startswith("stepset: sleep-")
+    assert " was cancelled after " in err.decode().splitlines()[-1]
+    assert processes_that_mention(tmp_path) == []
+
+
+def test_the_second_signal_kills_at_once(tmp_path: Path) -> None:
+    with started(tmp_path, "run", "sleep.py", *FLAGS, "--", "stubborn") as process:
+        assert until(lambda: merged_log(tmp_path).count("ready") == 4)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr
+        assert any(b"once more" in line for line in iter(process.stderr.readline, b""))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"stepset: killing the run" in err
+    assert processes_that_mention(tmp_path) == []
+
+
+def test_a_reader_that_goes_away_stops_the_run(tmp_path: Path) -> None:
+    with started(tmp_path, "run", "sleep.py", *FLAGS) as process:
+        assert process.stdout and process.stderr
+        assert [process.stdout.readline().count(b"ready") for _ in range(4)] == [1] * 4
+        process.stdout.close()
+        # Whoever prints next finds the pipe closed: a signal makes a rank print.
+        pid = int(merged_log(tmp_path).split("ready ")[1].split()[0])
+        os.kill(pid, signal.SIGTERM)
+        err = process.stderr.read()
+        assert process.wait(60) == 130
+    assert b"Traceback" not in err
+    assert b"Broken" not in err
+    assert processes_that_mention(tmp_path) == []
+
+
+def test_a_full_disk_under_stdout_stops_the_run_and_says_so(tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full, started(tmp_path, "run", "sleep.py", *FLAGS, stdout=full) as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert (
+        err.decode().splitlines()[-1]
+        == "stepset: the output cannot be written: No space left on device; the run was stopped"
+    )
+    assert processes_that_mention(tmp_path) == []
+
+
+def test_closed_streams_do_not_hurt(tmp_path: Path) -> None:
+    words = f"'{STEPSET}' run train.py {' '.join(FLAGS)}"
+    env = {**os.environ, "STEPSET_HOME": str(tmp_path / "home")}
+    assert subprocess.run(["sh", "-c", f"{words} <&- >&- 2>&-"], cwd=tmp_path, env=env, timeout=60).returncode == 0
+    assert merged_log(tmp_path).count("args []") == 4
+
+
+def on_a_terminal(directory: Path, *argv: str, env: dict[str, str]) -> tuple[int, str]:
+    """`stepset` with a terminal for everything: (exit code, all that was written to the terminal)."""
+    ours, theirs = os.openpty()
+    with started(directory, *argv, stdin=theirs, stdout=theirs, stderr=theirs, env={"TERM": "xterm", **env}) as process:
+        os.close(theirs)
+        seen = bytearray()
+        while True:
+            try:
+                data = os.read(ours, 65536)
+            except OSError:  # Linux says EIO when the last writer is gone
+                break
+            if not data:
+                break
+            seen += data
+        code = process.wait(60)
+    os.close(ours)
+    return code, seen.decode()
+
+
+def test_on_a_terminal_lines_are_coloured_and_a_status_line_stands_below(tmp_path: Path) -> None:
+    code, seen = on_a_terminal(tmp_path, "run", "fail.py", *FLAGS, env={"NO_COLOR": ""})
+    assert code == 1
+    assert "\x1b[36m[rank 0]\x1b[0m rank 0 begins" in seen
+    assert "\x1b[35m[rank 3]\x1b[0m rank 3 begins" in seen
+    assert "ranks running" in seen
+    assert "\r\x1b[K" in seen
+    assert "stepset: progress" not in seen
+    assert "\x1b[1;31mfailed\x1b[0m after" in seen
+
+
+def test_on_a_terminal_NO_COLOR_leaves_only_the_status_line(tmp_path: Path) -> None:  # noqa: N802  # its name
+    code, seen = on_a_terminal(tmp_path, "run", "train.py", *FLAGS, env={"NO_COLOR": "1"})
+    assert code == 0
+    assert "[rank 0] args []" in seen
+    sequences = seen.split("\x1b")[1:]
+    assert sequences
+    assert all(sequence.startswith("[K") for sequence in sequences)

@@ -1,0 +1,192 @@
+"""Commands about runs, from another shell than the one that started them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import STEPSET, Cli
+from tests.cli.scripts import FLAGS, until, write_scripts
+
+pytestmark = pytest.mark.local
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with three runs: one that succeeded, one that failed, one with odd bytes."""
+    directory = tmp_path_factory.mktemp("runs")
+    write_scripts(directory)
+    env = {**os.environ, "STEPSET_HOME": str(directory / "home")}
+    codes = [
+        subprocess.run([STEPSET, "run", f"{name}.py", *FLAGS], cwd=directory, env=env, capture_output=True).returncode
+        for name in ("train", "fail", "bytes")
+    ]
+    assert codes == [0, 1, 0]
+    return directory / "home"
+
+
+@pytest.fixture
+def known(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command line, looking at those runs."""
+    monkeypatch.setenv("STEPSET_HOME", str(home))
+    return cli
+
+
+@pytest.fixture
+def running(cli: Cli, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A run of `sleep.py` that goes on."""
+    write_scripts(tmp_path)
+    env = {**os.environ, "STEPSET_HOME": str(tmp_path / "home")}
+    argv = [STEPSET, "run", "sleep.py", *FLAGS]
+    with subprocess.Popen(argv, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            logs = (tmp_path / "home" / "runs").glob
+            assert until(lambda: any(path.read_bytes().count(b"ready") == 4 for path in logs("*/log")))
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                process.wait(60)
+
+
+def test_status_shows_the_run_and_its_ranks(known: Cli) -> None:
+    said = known("status", "train")
+    assert said.code == 0
+    rows = {tuple(line.split()[:4]) for line in said.out.splitlines()}
+    assert {("rank", str(n)) for n in range(4)} <= {row[:2] for row in rows}
+    assert any(row[:2] == ("phase", "Succeeded") for row in rows)
+    assert any(line.split(maxsplit=1) == ["result", '{"world_size": 4}'] for line in said.out.splitlines())
+
+
+def test_a_runs_name_does_as_well_as_the_jobs(known: Cli) -> None:
+    run = json.loads(known("status", "train", "-o", "json").out)
+    assert run["job"] == "train"
+    assert json.loads(known("status", run["name"], "-o", "json").out) == run
+
+
+def test_status_of_a_failed_run_is_an_answer_not_a_failure(known: Cli) -> None:
+    said = known("status", "fail")
+    assert said.code == 0
+    assert "UserError" in said.out
+    assert "exit code 1" in said.out
+
+
+def test_list_has_the_newest_first(known: Cli) -> None:
+    said = known("list")
+    assert [line.split()[1] for line in said.out.splitlines()] == ["Job", "bytes", "fail", "train"]
+    assert [run["job"] for run in json.loads(known("list", "-o", "json").out)] == ["bytes", "fail", "train"]
+
+
+def test_logs_are_what_the_ranks_printed(known: Cli) -> None:
+    said = known("logs", "fail")
+    assert {f"[rank {n}] rank {n} begins" for n in range(4)} <= set(said.out.splitlines())
+    assert "[rank 3] ValueError: bad batch" in said.out.splitlines()
+
+
+def test_logs_of_some_ranks(known: Cli) -> None:
+    begins = [line for line in known("logs", "fail", "--ranks", "0,2-3").out.splitlines() if "begins" in line]
+    assert sorted(begins) == [f"[rank {n}] rank {n} begins" for n in (0, 2, 3)]
+    assert known("logs", "fail", "--ranks", "launcher").out == ""
+
+
+def test_raw_logs_are_the_bytes_as_they_were_printed(known: Cli, home: Path) -> None:
+    env = {**os.environ, "STEPSET_HOME": str(home)}
+    raw = subprocess.run([STEPSET, "logs", "bytes", "--raw", "--ranks", "0"], env=env, capture_output=True, check=True)
+    assert raw.stdout == b"caf\xc3\xa9 \xff\xfe\n\n[rank 9] not me\nno newline at the end\n"
+    headed = subprocess.run([STEPSET, "logs", "bytes"], env=env, capture_output=True, check=True)
+    assert headed.stdout.splitlines()[0] == b"[rank 0] caf\xc3\xa9 \xff\xfe"
+
+
+def test_diagnose_says_why_and_exits_as_the_run_did(known: Cli) -> None:
+    said = known("diagnose", "fail")
+    assert said.code == 1
+    assert any(line.startswith("  first failure rank 3, ") for line in said.errors)
+    assert known("diagnose", "train").code == 0
+
+
+def test_wait_for_a_run_that_is_over_exits_as_it_did(known: Cli) -> None:
+    assert known("wait", "train").code == 0
+    assert known("wait", "fail").code == 1
+
+
+def test_cancel_of_a_run_that_is_over_says_so(known: Cli) -> None:
+    said = known("cancel", "train")
+    assert said.code == 0
+    assert said.err.endswith(" is already over: Succeeded\n")
+
+
+def test_a_running_run_is_seen_from_here(cli: Cli, running: subprocess.Popen[bytes]) -> None:
+    status = json.loads(cli("status", "sleep", "-o", "json").out)
+    assert status["phase"] == "Running"
+    assert cli("list").out.splitlines()[1].split()[2] == "Running"
+    assert cli("logs", "sleep").out.count("ready") == 4
+    waited = cli("wait", "sleep", "--timeout", "1s")
+    assert waited.code == 4
+    assert " is not over: Running, 4/4 ranks running, " in waited.err
+    diagnosed = cli("diagnose", "sleep")
+    assert (diagnosed.code, len(diagnosed.errors)) == (0, 1)
+
+
+def test_cancel_stops_a_run_that_another_shell_started(cli: Cli, running: subprocess.Popen[bytes]) -> None:
+    said = cli("cancel", "sleep")
+    assert said.code == 0
+    assert " was cancelled after " in said.err
+    assert running.wait(60) == 130
+    assert cli("wait", "sleep").code == 130
+    assert cli("logs", "sleep").out.count("saved a checkpoint") == 4
+
+
+def test_followed_logs_end_with_the_run(cli: Cli, running: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    env = {**os.environ, "STEPSET_HOME": str(tmp_path / "home")}
+    argv = [STEPSET, "logs", "-f", "sleep", "--ranks", "1"]
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE) as follower:
+        assert follower.stdout
+        assert follower.stdout.readline().startswith(b"[rank 1] ready")
+        running.send_signal(signal.SIGINT)
+        assert follower.stdout.read() == b"[rank 1] saved a checkpoint\n"
+        assert follower.wait(60) == 0
+
+
+def test_a_run_whose_process_was_killed_is_lost(cli: Cli, running: subprocess.Popen[bytes]) -> None:
+    running.kill()
+    running.wait(60)
+    said = cli("wait", "sleep")
+    assert said.code == 3
+    assert ": Lost: " in said.err
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "wait", "cancel", "diagnose"])
+def test_the_shell_completes_the_names_of_runs(home: Path, command: str) -> None:
+    env = {**os.environ, "STEPSET_HOME": str(home), "_STEPSET_COMPLETE": "complete_bash"}
+    words = {"COMP_WORDS": f"stepset {command} tra", "COMP_CWORD": "2"}
+    done = subprocess.run([STEPSET], env={**env, **words}, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    names = done.stdout.split()
+    assert len(names) == 1
+    assert names[0].startswith("train-")
+
+
+def test_the_shell_completes_commands_and_flags(tmp_path: Path) -> None:
+    def completed(words: str) -> set[str]:
+        env = {
+            **os.environ,
+            "_STEPSET_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        }
+        return set(subprocess.run([STEPSET], env=env, capture_output=True, text=True, timeout=60).stdout.split())
+
+    assert completed("stepset di") == {"diagnose"}
+    assert {"--nodes", "--num-nodes"} <= completed("stepset run --n")
+
+
+def test_the_completion_script_is_shown(program: Cli) -> None:
+    said = program("--show-completion", "bash", env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
+    assert said.code == 0
+    assert "_STEPSET_COMPLETE=complete_bash" in said.out
