@@ -1444,7 +1444,9 @@ class Agent:
     def _pod_env(self, env: Mapping[str, str]) -> dict[str, str]:
         """The command's environment."""
         config, own = self._config, dict(env)
-        own["STEPSET_AGENT_DIR"] = config.dir
+        if config.serve:
+            # Only here, where a launcher in another pod starts the ranks: Hydra puts the launcher's variables over ours.
+            own["STEPSET_AGENT_DIR"] = config.dir
         own.setdefault(_ERROR_FILE, os.path.join(config.dir, "error.json"))
         own.setdefault("PYTHONUNBUFFERED", "1")
         own.pop("STEPSET_LIFELINE", None)
