@@ -1,0 +1,85 @@
+"""What planning costs: nothing to import, and no more for ten thousand nodes than for two."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+
+from stepset.frameworks import make_plan
+from stepset.spec import parse_job
+
+
+def _modules_after(statement: str) -> set[str]:
+    code = f"import sys, json\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return set(json.loads(done.stdout))
+
+
+def test_importing_stepset_imports_nothing_heavy() -> None:
+    bare = _modules_after("pass")
+    loaded = _modules_after("import stepset") - bare
+    assert {name for name in loaded if name.split(".")[0] not in sys.stdlib_module_names} == {"stepset"}
+
+
+def test_errors_can_be_caught_without_loading_the_models() -> None:
+    loaded = _modules_after("import stepset; stepset.BadInputError, stepset.StepsetError")
+    assert {name for name in loaded if name.startswith("stepset")} == {"stepset", "stepset.errors"}
+    assert not {"pydantic", "yaml"} & loaded
+
+
+def test_planning_needs_neither_kubernetes_nor_airflow() -> None:
+    statement = "import stepset; stepset.explain({'script': 'train.py', 'num_nodes': 2})"
+    assert not {"kubernetes", "kubernetes_asyncio", "airflow", "kfp", "torch"} & _modules_after(statement)
+
+
+def test_a_name_that_is_not_there_is_an_ordinary_error() -> None:
+    import stepset
+
+    with pytest.raises(AttributeError, match="has no attribute 'trainn'"):
+        _ = stepset.trainn
+
+
+def _objects(value: Any) -> int:
+    """How many objects a plan is made of, all the way down."""
+    if is_dataclass(value):
+        return 1 + sum(_objects(getattr(value, field.name)) for field in fields(value))
+    if isinstance(value, (tuple, list)):
+        return 1 + sum(map(_objects, value))
+    if isinstance(value, dict):
+        return 1 + sum(map(_objects, value.values()))
+    return 1
+
+
+@pytest.mark.parametrize(
+    "framework",
+    [
+        "torch",
+        {"kind": "torch", "elastic": {}},
+        {"kind": "torch", "launcher": "none"},
+        "deepspeed",
+        "jax",
+        "xgboost",
+        "plain",
+        {"kind": "torchtune", "model": "llama3_3/70B"},
+    ],
+)
+def test_a_plan_is_as_large_for_ten_thousand_nodes_as_for_two(framework: Any) -> None:
+    entry = {} if isinstance(framework, dict) and framework["kind"] == "torchtune" else {"script": "train.py"}
+    job = {"framework": framework, "procs_per_node": 8, **entry}
+    two, many = (make_plan(parse_job({**job, "num_nodes": n})) for n in (2, 10_000))
+    assert _objects(many) == _objects(two)
+    assert many.world.size == 10_000 * (1 if framework == "jax" else 8)
+
+
+@pytest.mark.parametrize("framework", ["mpi", "mlx", {"kind": "deepspeed", "launcher": "deepspeed"}])
+def test_a_hostfile_has_one_line_for_each_address_and_nothing_else_grows(framework: Any) -> None:
+    job = {"framework": framework, "script": "train.py", "procs_per_node": 1}
+    two, many = (make_plan(parse_job({**job, "num_nodes": n})) for n in (2, 100))
+    per_line = {_objects(line) for plan in (two, many) for line in plan.files[0].lines[1:-1]}
+    assert len(many.files[0].lines) - len(two.files[0].lines) == 98
+    assert _objects(many) - _objects(two) <= 98 * max(per_line)

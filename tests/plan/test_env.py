@@ -1,0 +1,84 @@
+"""Merging what stepset sets with what the job sets: who wins, who is asked, and what is remembered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepset.errors import BadInputError
+from stepset.frameworks import make_plan
+from stepset.plan.env import merge_env
+from stepset.plan.model import EnvEntry
+from stepset.plan.values import FieldValue, SecretValue, text
+from stepset.spec import parse_job
+from stepset.spec.environ import EnvField, EnvSecret, EnvText
+
+OURS = (EnvEntry("NODES", text(4), "how many"), EnvEntry("RANK", text(0), "which"))
+
+
+def test_stepsets_stand_first_in_its_order_then_the_jobs_in_its() -> None:
+    env = {"Z": EnvText(value="1"), "A": EnvText(value="$(NODES)")}
+    assert [entry.name for entry in merge_env(OURS, env, (), "torch")] == ["NODES", "RANK", "Z", "A"]
+
+
+def test_a_name_taken_knowingly_keeps_its_place_and_remembers_what_it_replaced() -> None:
+    env = {"A": EnvText(value="1"), "NODES": EnvText(value="8", override=True)}
+    first, second, third = merge_env(OURS, env, (), "torch")
+    assert (first.name, first.value, first.replaced) == ("NODES", text("8"), text(4))
+    assert (first.origin, first.rule) == ("job", "overridden by the job")
+    assert (second, third.name) == (OURS[1], "A")
+
+
+@pytest.mark.parametrize(
+    ("var", "value"),
+    [
+        (EnvText(value="x"), text("x")),
+        (EnvSecret(secret="hub", key="token"), SecretValue("hub", "token")),
+        (EnvField(field="status.hostIP"), FieldValue("status.hostIP")),
+    ],
+)
+def test_each_kind_of_value_is_carried_as_it_is(var: Any, value: Any) -> None:
+    [entry] = merge_env((), {"A": var}, (), "plain")
+    assert (entry.value, entry.origin, entry.replaced) == (value, "job", None)
+
+
+def test_every_reserved_name_is_told_at_once_and_in_order() -> None:
+    env = {name: EnvText(value="1") for name in ("RANK", "LATER", "NODES", "MINE", "STEPSET_JOB")}
+    with pytest.raises(BadInputError) as caught:
+        merge_env(OURS, env, ("LATER",), "torch")
+    assert [problem.split(":")[0] for problem in caught.value.problems] == [
+        "env.LATER",
+        "env.NODES",
+        "env.RANK",
+        "env.STEPSET_JOB",
+    ]
+    assert caught.value.problems[0] == (
+        "env.LATER: reserved, because torch jobs get it from stepset; leave it out,"
+        " or take it with {value: ..., override: true}"
+    )
+
+
+def test_a_reserved_name_that_is_not_set_can_be_taken_too() -> None:
+    env = {"LATER": EnvText(value="1", override=True)}
+    last = merge_env(OURS, env, ("LATER",), "torch")[-1]
+    assert (last.name, last.replaced) == ("LATER", None)
+
+
+@pytest.mark.parametrize("framework", ["torch", "mpi", "xgboost", "plain"])
+def test_the_pod_template_cannot_take_a_reserved_name_behind_the_jobs_back(framework: str) -> None:
+    name = {"torch": "PET_NNODES", "mpi": "OMPI_MCA_plm_rsh_args", "xgboost": "DMLC_TASK_ID"}.get(
+        framework, "STEPSET_RUN"
+    )
+    template = {"containers": [{"name": "node", "env": [{"name": name, "value": "1"}, {"name": "MINE", "value": "1"}]}]}
+    with pytest.raises(BadInputError) as caught:
+        make_plan(parse_job({"framework": framework, "script": "a.py", "pod_template": {"spec": template}}))
+    assert caught.value.problems == (
+        f"pod_template.containers.node.env: {name} is reserved, because {framework} jobs get it from stepset;"
+        f" leave it out, or take it with env: {{{name}: {{value: ..., override: true}}}}",
+    )
+
+
+def test_other_containers_of_the_pod_template_are_their_own_masters() -> None:
+    template = {"containers": [{"name": "sidecar", "env": [{"name": "PET_NNODES", "value": "1"}]}]}
+    assert make_plan(parse_job({"script": "a.py", "pod_template": {"spec": template}})).groups

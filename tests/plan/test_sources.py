@@ -1,0 +1,252 @@
+"""The job's own files: read whole, packed the same every time, and refused in the job file's words."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepset.errors import BadInputError
+from stepset.sources import CODE_LIMIT, Sources, read_sources
+from stepset.spec import parse_job
+
+
+def read(base: Path, **job: Any) -> Sources:
+    return read_sources(parse_job(job), base)
+
+
+def packed(sources: Sources) -> dict[str, tarfile.TarInfo]:
+    assert sources.archive is not None
+    with tarfile.open(fileobj=io.BytesIO(sources.archive), mode="r:gz") as tar:
+        return {member.name: member for member in tar.getmembers()}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A job's directory: code/ with a script, a package, and what is never code."""
+    for path, text in {
+        "code/train.py": "import lib.data\n",
+        "code/lib/__init__.py": "",
+        "code/lib/data.py": "x = 1\n",
+        "code/run.sh": "#!/bin/sh\n",
+        "code/lib/__pycache__/data.cpython-311.pyc": "bytecode",
+        "code/.git/config": "[core]",
+        "code/.venv/bin/python": "binary",
+        "code/.mypy_cache/x": "x",
+        "code/.ruff_cache/x": "x",
+        "code/.pytest_cache/x": "x",
+        "code/.ipynb_checkpoints/x": "x",
+        "outside.py": "y = 2\n",
+    }.items():
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    (tmp_path / "code/run.sh").chmod(0o755)
+    return tmp_path
+
+
+# --- a script alone --------------------------------------------------------------------------------------------------
+
+
+def test_a_script_travels_alone(project: Path) -> None:
+    sources = read(project, script="code/train.py")
+    assert sources.script == b"import lib.data\n"
+    assert (sources.archive, sources.code_dir) == (None, project / "code")
+
+
+def test_a_module_or_command_brings_nothing(project: Path) -> None:
+    for job in ({"module": "train"}, {"command": ["train"]}, {"function": "pass"}):
+        sources = read(project, **job)
+        assert (sources.script, sources.archive, sources.code_dir) == (None, None, project)
+
+
+@pytest.mark.parametrize("script", ["gone.py", "code", "code/train.py/x", "a" * 300 + ".py", "no/such/dir.py"])
+def test_a_missing_script_is_told(project: Path, script: str) -> None:
+    with pytest.raises(BadInputError, match=r"^script: (no such file: .*; paths are relative|cannot read .*; check)"):
+        read(project, script=script)
+
+
+@pytest.mark.parametrize("job", [{"script": "big.py"}, {"function": "#" * (CODE_LIMIT + 1)}])
+def test_a_program_over_the_limit_is_told_with_its_size(tmp_path: Path, job: dict[str, str]) -> None:
+    (tmp_path / "big.py").write_bytes(b"#" * (CODE_LIMIT + 1))
+    [field] = job
+    with pytest.raises(BadInputError, match=rf"^{field}: .* has {CODE_LIMIT + 1} bytes; at most {CODE_LIMIT} can be"):
+        read(tmp_path, **job)
+
+
+# --- a code directory ------------------------------------------------------------------------------------------------
+
+
+def test_code_is_packed_without_what_is_never_code(project: Path) -> None:
+    sources = read(project, code="code", script="train.py")
+    assert sorted(packed(sources)) == ["lib/__init__.py", "lib/data.py", "run.sh", "train.py"]
+    assert (sources.script, sources.code_dir) == (None, project / "code")
+
+
+@pytest.mark.parametrize("script", ["train.py", "code/train.py", "./code/train.py", "code/lib/../train.py"])
+def test_the_script_is_found_by_its_path_inside_or_with_the_directory(project: Path, script: str) -> None:
+    assert "train.py" in packed(read(project, code="code", script=script))
+
+
+def test_the_archive_holds_no_times_no_owners_and_only_whether_a_file_runs(project: Path) -> None:
+    for name, member in packed(read(project, code="code", module="train")).items():
+        assert (member.mtime, member.uid, member.gid, member.uname, member.gname) == (0, 0, 0, "", "")
+        assert member.mode == (0o755 if name == "run.sh" else 0o644)
+
+
+def test_the_same_files_make_the_same_bytes(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    for name in ("run.sh", "lib/data.py", "train.py", "lib/__init__.py"):  # another order, other times and umask
+        target = other / "code" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes((project / "code" / name).read_bytes())
+        target.chmod(0o700 if name == "run.sh" else 0o600)
+        os.utime(target, (1, 1))
+    first, second = (read(base, code="code", module="train").archive for base in (project, other))
+    assert first == second == read(project, code="code", module="train").archive
+
+
+def test_a_changed_file_makes_other_bytes(project: Path) -> None:
+    before = read(project, code="code", module="train").archive
+    (project / "code/lib/data.py").write_text("x = 2\n", encoding="utf-8")
+    assert read(project, code="code", module="train").archive != before
+
+
+def test_links_are_shipped_as_what_they_show(project: Path) -> None:
+    code = project / "code"
+    (code / "linked.py").symlink_to(project / "outside.py")
+    (project / "shared").mkdir()
+    (project / "shared/util.py").write_text("z = 3\n", encoding="utf-8")
+    (code / "shared").symlink_to(project / "shared")
+    members = packed(read(project, code="code", module="train"))
+    assert {"linked.py", "shared/util.py"} <= set(members)
+    assert all(member.isreg() for member in members.values())
+
+
+def test_links_in_circles_and_to_nowhere_are_left_out(project: Path) -> None:
+    code = project / "code"
+    (code / "up").symlink_to(code)
+    (code / "lib/back").symlink_to(code / "lib")
+    (code / "gone").symlink_to(project / "gone")
+    (code / "self").symlink_to(code / "self")
+    (project / "there").mkdir()
+    (project / "there/again").symlink_to(code)
+    (code / "there").symlink_to(project / "there")
+    assert sorted(packed(read(project, code="code", module="train"))) == [
+        "lib/__init__.py",
+        "lib/data.py",
+        "run.sh",
+        "train.py",
+    ]
+
+
+def test_what_is_no_file_is_left_out(project: Path) -> None:
+    os.mkfifo(project / "code/pipe")
+    assert "pipe" not in packed(read(project, code="code", module="train"))
+
+
+def test_names_of_any_bytes_survive(project: Path) -> None:
+    for name in ("ünï-训练.py", "a" * 200 + ".py", "new\nline.py"):
+        (project / "code" / name).write_text("1", encoding="utf-8")
+    os.close(os.open(os.fsencode(project / "code") + b"/latin-\xe9.py", os.O_CREAT | os.O_WRONLY))
+    names = set(packed(read(project, code="code", module="train")))
+    assert {"ünï-训练.py", "a" * 200 + ".py", "new\nline.py", os.fsdecode(b"latin-\xe9.py")} <= names
+
+
+@pytest.mark.parametrize("code", ["gone", "code/train.py", "a" * 300])
+def test_a_missing_directory_is_told(project: Path, code: str) -> None:
+    with pytest.raises(BadInputError, match=r"^code: (no such directory: .*; paths are|cannot read .*; check)"):
+        read(project, code=code, module="train")
+
+
+@pytest.mark.parametrize("script", ["gone.py", "lib", "code/gone.py"])
+def test_a_script_that_is_not_in_the_code_is_told(project: Path, script: str) -> None:
+    with pytest.raises(BadInputError, match=r"^script: no such file: .*; paths are relative to the job file$"):
+        read(project, code="code", script=script)
+
+
+@pytest.mark.parametrize("script", ["../outside.py", "{project}/outside.py", ".venv/bin/python"])
+def test_a_script_that_would_not_be_shipped_is_told_before_a_pod_misses_it(project: Path, script: str) -> None:
+    with pytest.raises(
+        BadInputError, match=r"is not among the files of code that are shipped .*; give a path inside it"
+    ):
+        read(project, code="code", script=script.format(project=project))
+
+
+def test_code_over_the_limit_is_told_packed_and_unpacked(project: Path) -> None:
+    noise = project / "code/noise.bin"
+    noise.write_bytes(os.urandom(CODE_LIMIT + 1024))
+    with pytest.raises(
+        BadInputError, match=rf"^code: .* bytes packed; at most {CODE_LIMIT} bytes packed can be shipped;"
+    ):
+        read(project, code="code", module="train")
+    with noise.open("wb") as file:
+        file.truncate(65 * CODE_LIMIT)  # a hole: nothing is written, and nothing of it may be read
+    with pytest.raises(
+        BadInputError, match=r"^code: .* bytes unpacked; .* leave data out, or put the code into the image"
+    ):
+        read(project, code="code", module="train")
+
+
+def test_large_code_that_packs_well_is_fine(project: Path) -> None:
+    (project / "code/table.csv").write_bytes(b"0,0,0,0\n" * (CODE_LIMIT // 2))
+    archive = read(project, code="code", module="train").archive
+    assert archive is not None and len(archive) < CODE_LIMIT
+
+
+# What is closed -> what is asked for -> what is told.
+_CLOSED = [
+    ("alone.py", {"script": "alone.py"}, "script: cannot read {base}/alone.py: Permission denied; check the path"),
+    (
+        "code/train.py",
+        {"module": "m", "code": "code"},
+        "code: cannot read {base}/code/train.py: Permission denied; check",
+    ),
+    ("code/lib", {"module": "m", "code": "code"}, "code: cannot read {base}/code/lib: Permission denied; check"),
+    ("code", {"module": "m", "code": "code"}, "code: cannot read {base}/code: Permission denied; check"),
+    ("code", {"script": "code/train.py"}, "script: cannot read {base}/code/train.py: Permission denied; check"),
+]
+_AS_NOBODY = """
+import json, os, sys
+from pathlib import Path
+from stepset.errors import BadInputError
+from stepset.sources import read_sources
+from stepset.spec import parse_job
+parse_job({"script": "x"})  # everything is loaded before the user changes, who may not see this interpreter
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for base, job in json.loads(sys.argv[1]):
+    try:
+        read_sources(parse_job(job), Path(base))
+        print("read")
+    except BadInputError as error:
+        print(error)
+"""
+
+
+def test_what_may_not_be_read_is_told(tmp_path: Path) -> None:
+    """As another user than root, who may read everything."""
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    bases = [tmp_path / str(number) for number in range(len(_CLOSED))]
+    for base, (closed, _, _) in zip(bases, _CLOSED, strict=True):
+        for name in ("alone.py", "code/train.py", "code/lib/data.py"):
+            (base / name).parent.mkdir(parents=True, exist_ok=True)
+            (base / name).write_text("1\n", encoding="utf-8")
+        (base / closed).chmod(0)
+    cases = json.dumps([(str(base), job) for base, (_, job, _) in zip(bases, _CLOSED, strict=True)])
+    done = subprocess.run(
+        [sys.executable, "-c", _AS_NOBODY, cases], capture_output=True, text=True, timeout=120, check=False
+    )
+    for base, (closed, _, _) in zip(bases, _CLOSED, strict=True):
+        (base / closed).chmod(0o755)
+    assert done.stderr == ""
+    for line, base, (_, _, message) in zip(done.stdout.splitlines(), bases, _CLOSED, strict=True):
+        assert line.startswith(message.format(base=base))
