@@ -40,15 +40,13 @@ class TestFakeNodes:
     def test_a_hundred_jobsets_complete(self, cluster: Cluster, namespace: str) -> None:
         jobs = [fake_jobset(f"job-{index}", {scale.RUN_FOR: "2s"}) for index in range(100)]
         cluster.kubectl("create", "-n", namespace, "-f", "-", text=manifests.bundle(jobs))
-        cluster.kubectl(
-            "wait", "--for=condition=Completed", "jobset", "--all", "-n", namespace, "--timeout=180s", timeout=200
-        )
+        cluster.kubectl("wait", "--for=condition=Completed", "jobset", "--all", "-n", namespace, "--timeout=180s")
         assert len(cluster.get("jobsets", namespace)["items"]) == 100
 
     def test_the_annotated_index_fails_with_the_annotated_exit_code(self, cluster: Cluster, namespace: str) -> None:
         notes = {scale.RUN_FOR: "1s", scale.FAIL_INDEX: "1", scale.EXIT_CODE: "7"}
         cluster.apply(fake_jobset("broken", notes), namespace)
-        cluster.kubectl("wait", "--for=condition=Failed", "jobset/broken", "-n", namespace, "--timeout=60s")
+        cluster.kubectl("wait", "--for=condition=Failed", "jobset/broken", "-n", namespace, "--timeout=180s")
         codes = {
             pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]: pod["status"][
                 "containerStatuses"

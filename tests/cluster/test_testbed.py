@@ -32,7 +32,7 @@ def jobset(name: str, pod_spec: dict[str, Any], pods: int = 2, labels: dict[str,
 def run_pod(cluster: Cluster, namespace: str, command: list[str]) -> str:
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": cluster.pod_spec(command)}
     cluster.apply(manifest, namespace)
-    cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/one", "-n", namespace, "--timeout=60s")
+    cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/one", "-n", namespace, "--timeout=180s")
     return cluster.logs("one", namespace)
 
 
@@ -78,7 +78,7 @@ for path in ("/version", "/api/v1/nodes"):
         spec = cluster.pod_spec([cluster.python, "-c", "x = bytearray(200_000_000); print(len(x))"])
         spec["containers"][0]["resources"] = {"limits": {"memory": "64Mi"}}
         cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "big"}, "spec": spec}, namespace)
-        cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Failed", "pod/big", "-n", namespace, "--timeout=60s")
+        cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Failed", "pod/big", "-n", namespace, "--timeout=180s")
         terminated = cluster.get("pod/big", namespace)["status"]["containerStatuses"][0]["state"]["terminated"]
         assert (terminated["reason"], terminated["exitCode"]) == ("OOMKilled", 137)
 
@@ -89,7 +89,7 @@ class TestJobSets:
 import socket, time
 for index in (0, 1):
     name = f"pair-node-0-{index}.pair"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         try:
             print(socket.gethostbyname(name))
@@ -103,7 +103,7 @@ time.sleep(2)  # the peer may still be asking for this pod's name, which goes wh
 
     def test_two_pods_resolve_each_others_names(self, cluster: Cluster, namespace: str) -> None:
         cluster.apply(jobset("pair", cluster.pod_spec([cluster.python, "-c", self.RESOLVE])), namespace)
-        cluster.kubectl("wait", "--for=condition=Completed", "jobset/pair", "-n", namespace, "--timeout=90s")
+        cluster.kubectl("wait", "--for=condition=Completed", "jobset/pair", "-n", namespace, "--timeout=180s")
         pods = cluster.get("pods", namespace)["items"]
         found = {tuple(cluster.logs(pod["metadata"]["name"], namespace).split()) for pod in pods}
         addresses = {pod["status"].get("podIP") for pod in pods}
@@ -120,10 +120,10 @@ time.sleep(2)  # the peer may still be asking for this pod's name, which goes wh
 import os, socket, time
 if os.environ["JOB_COMPLETION_INDEX"] == "0":
     server = socket.create_server(("", 29500))
-    server.settimeout(30)
+    server.settimeout(120)
     print(server.accept()[0].recv(9).decode())
 else:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         try:
             socket.create_connection(("far-node-0-0.far", 29500), timeout=2).sendall(b"over")
@@ -144,7 +144,7 @@ else:
             }
         ]
         cluster.apply(jobset("far", spec), namespace)
-        cluster.kubectl("wait", "--for=condition=Completed", "jobset/far", "-n", namespace, "--timeout=90s")
+        cluster.kubectl("wait", "--for=condition=Completed", "jobset/far", "-n", namespace, "--timeout=180s")
         pods = cluster.get("pods", namespace)["items"]
         assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
         assert sorted(cluster.logs(pod["metadata"]["name"], namespace) for pod in pods) == ["", "over\n"]
@@ -175,7 +175,7 @@ class TestTrainer:
             "spec": {"runtimeRef": {"name": "torch-distributed"}, "suspend": True, "trainer": {"numNodes": 3}},
         }
         cluster.apply(trainjob, namespace)
-        cluster.kubectl("wait", "--for=create", "jobset/small", "-n", namespace, "--timeout=30s")
+        cluster.kubectl("wait", "--for=create", "jobset/small", "-n", namespace, "--timeout=180s")
         replicated = cluster.get("jobset/small", namespace)["spec"]["replicatedJobs"]
         assert [job["template"]["spec"]["parallelism"] for job in replicated] == [3]
 
@@ -207,10 +207,10 @@ class TestKueue:
         for name in ("first", "second"):
             cluster.apply(jobset(name, spec, pods=1, labels=labels), namespace)
         cluster.kubectl(
-            "wait", "--for=jsonpath={.spec.suspend}=false", "jobset/first", "-n", namespace, "--timeout=30s"
+            "wait", "--for=jsonpath={.spec.suspend}=false", "jobset/first", "-n", namespace, "--timeout=180s"
         )
         assert cluster.get("jobset/second", namespace)["spec"]["suspend"] is True
-        cluster.kubectl("wait", "--for=condition=Completed", "jobset/second", "-n", namespace, "--timeout=90s")
+        cluster.kubectl("wait", "--for=condition=Completed", "jobset/second", "-n", namespace, "--timeout=180s")
 
     def test_fields_newer_than_kueues_own_jobset_types_survive_its_webhook_and_its_admission(
         self, cluster: Cluster, namespace: str, queue: str
@@ -225,7 +225,9 @@ class TestKueue:
         # Kueue 0.16 is built with JobSet 0.10's types, which do not know this field.
         manifest["spec"]["volumeClaimPolicies"] = [{"templates": [claim]}]
         cluster.apply(manifest, namespace)
-        cluster.kubectl("wait", "--for=jsonpath={.spec.suspend}=false", "jobset/kept", "-n", namespace, "--timeout=30s")
+        cluster.kubectl(
+            "wait", "--for=jsonpath={.spec.suspend}=false", "jobset/kept", "-n", namespace, "--timeout=180s"
+        )
         policies = cluster.get("jobset/kept", namespace)["spec"]["volumeClaimPolicies"]
         assert [template["metadata"]["name"] for template in policies[0]["templates"]] == ["data"]
 
@@ -242,7 +244,7 @@ class TestKueue:
             },
         }
         cluster.apply(trainjob, namespace)
-        cluster.wait("its workload", lambda: bool(cluster.get("workloads", namespace)["items"]), 30)
+        cluster.wait("its workload", lambda: bool(cluster.get("workloads", namespace)["items"]))
         workload = cluster.get("workloads", namespace)["items"][0]
         assert [(pods["name"], pods["count"]) for pods in workload["spec"]["podSets"]] == [("node", 2)]
         assert cluster.get("trainjob/queued", namespace)["spec"]["suspend"] is True, "two cpus are asked, one is there"

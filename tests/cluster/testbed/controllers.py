@@ -113,7 +113,7 @@ def install(choice: Choice) -> None:
         definitions += manifests.served_at(found, controller.url, authority)
     _create(choice, definitions)
     names = [f"crd/{item['metadata']['name']}" for item in definitions]
-    kubectl(choice, "wait", "--for=condition=Established", "--timeout=30s", *names)
+    kubectl(choice, "wait", "--for=condition=Established", "--timeout=180s", *names)
     CERTIFICATES.mkdir(parents=True)
     for suffix in ("crt", "key"):
         shutil.copy(pki.WEBHOOK_DIRECTORY / f"tls.{suffix}", CERTIFICATES)
@@ -122,7 +122,7 @@ def install(choice: Choice) -> None:
     for controller in controllers:
         start(controller)
     for controller in controllers:
-        process.wait(f"{controller.program} to be ready", partial(is_ready, controller), 60, [controller.program])
+        process.wait(f"{controller.program} to be ready", partial(is_ready, controller), 180, [controller.program])
     hooks: list[manifests.Object] = []
     for controller in controllers:
         found = manifests.webhook_configurations(manifests.load(controller.component, "webhook"), controller.component)

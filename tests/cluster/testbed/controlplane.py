@@ -63,7 +63,7 @@ def start_api_server(choice: Choice) -> None:
     process.start("kube-apiserver", command, inside=CONTROL)
 
 
-def wait_api_ready(timeout: float = 90.0) -> None:
+def wait_api_ready(timeout: float = 180.0) -> None:
     """Wait until the API server reports itself ready.
 
     Raises:

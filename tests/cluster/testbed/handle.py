@@ -44,18 +44,27 @@ class Cluster:
     python: str
     choice: Choice | None
 
-    def kubectl(self, *arguments: str, text: str = "", timeout: float = 60.0) -> str:
+    def kubectl(self, *arguments: str, text: str = "", timeout: float = 300.0) -> str:
         """Run kubectl and return its output.
 
+        Args:
+            arguments: its command line after the program.
+            text: its standard input.
+            timeout: seconds; longer than any --timeout in `arguments`.
+
         Raises:
-            TestbedError: it failed; its message follows.
+            TestbedError: it failed (its message follows) or took too long.
         """
         environment = {**os.environ, "KUBECONFIG": self.kubeconfig}
         # On the test cluster the discovery cache goes where `down` removes it.
         words = [self.program, *(["--cache-dir", str(STATE / "kubectl")] if self.choice else []), *arguments]
-        done = subprocess.run(words, input=text, env=environment, capture_output=True, text=True, timeout=timeout)
+        said = f"kubectl {' '.join(arguments)[:100]}"
+        try:
+            done = subprocess.run(words, input=text, env=environment, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            raise TestbedError(f"{said}: no end after {timeout:.0f} s") from error
         if done.returncode:
-            raise TestbedError(f"kubectl {' '.join(arguments)[:100]}: {done.stderr.strip()}")
+            raise TestbedError(f"{said}: {done.stderr.strip()}")
         return done.stdout
 
     def apply(self, manifest: dict[str, Any], namespace: str = "") -> None:
@@ -78,7 +87,7 @@ class Cluster:
         self.kubectl("create", "namespace", name)
         try:
             # Pods are refused until the controller-manager has made the account.
-            self.kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=30s")
+            self.kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=180s")
             yield name
         finally:
             self.kubectl("delete", "namespace", name, "--wait=false")
@@ -98,7 +107,7 @@ class Cluster:
         own = pod.host_programs() if self.choice else []
         return pod.runnable(container, command, self.image, own)
 
-    def wait(self, what: str, condition: Callable[[], bool], timeout: float = 60.0) -> None:
+    def wait(self, what: str, condition: Callable[[], bool], timeout: float = 180.0) -> None:
         """Poll every 0.2 s until a condition holds.
 
         Raises:

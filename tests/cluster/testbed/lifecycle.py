@@ -119,9 +119,9 @@ def _start(choice: Choice) -> None:
         node.start_kube_proxy(worker, choice)
     controllers.install(choice)
     names = [f"node/{worker.name}" for worker in nodes]
-    controlplane.kubectl(choice, "wait", "--for=create", "--timeout=60s", *names)
-    controlplane.kubectl(choice, "wait", "--for=condition=Ready", "--timeout=60s", *names)
-    controlplane.kubectl(choice, "wait", "--for=create", "--timeout=60s", "serviceaccount/default", "-n", "default")
+    controlplane.kubectl(choice, "wait", "--for=create", "--timeout=180s", *names)
+    controlplane.kubectl(choice, "wait", "--for=condition=Ready", "--timeout=180s", *names)
+    controlplane.kubectl(choice, "wait", "--for=create", "--timeout=180s", "serviceaccount/default", "-n", "default")
     CHOICE_FILE.write_text(json.dumps(asdict(choice)))
 
 

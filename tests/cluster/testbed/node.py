@@ -72,7 +72,7 @@ def load_images(node: Node, archive: Path) -> None:
     """Wait for containerd and give it the cluster's images."""
     daemon, inside = f"{node.name}-containerd", network.holder(node)
     socket = Path(f"/proc/{process.pid_of(inside)}/root{SOCKET}")
-    process.wait(f"containerd of {node.name}", socket.exists, timeout=30, needs=[daemon])
+    process.wait(f"containerd of {node.name}", socket.exists, timeout=90, needs=[daemon])
     process.run(["ctr", "-n", "k8s.io", "images", "import", archive], inside=inside)
 
 

@@ -76,7 +76,7 @@ def add_nodes(choice: Choice, count: int) -> None:
     if missing:
         controlplane.kubectl(choice, "create", "-f", "-", text=manifests.bundle(missing))
     nodes = [f"node/{name}" for name in names]
-    controlplane.kubectl(choice, "wait", "--for=condition=Ready", "--timeout=60s", *nodes)
+    controlplane.kubectl(choice, "wait", "--for=condition=Ready", "--timeout=180s", *nodes)
 
 
 def remove_nodes(choice: Choice) -> None:
