@@ -624,6 +624,15 @@ def kill_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
+def group_lives(pid: int) -> bool:
+    """Whether there is anybody left in a process group."""
+    try:
+        os.killpg(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
 def kill(pids: Iterable[int]) -> None:
     """SIGKILL for each that is still there."""
     for pid in pids:
@@ -1161,6 +1170,7 @@ class Config:
         self.peer_timeout: float = self._take("peer_timeout", (int, float), 600)
         self.processes: int = self._take("processes", int, 0)
         self.process_env: dict[str, str] = self._take("process_env", dict, {})
+        self.procs_per_node: int = self._take("procs_per_node", int, self.processes or 1)
         self.launcher: list[str] = self._take("launcher", list, [])
         self.program: list[str] = self._take("program", list, [])
         self.command_len: int = self._take("command_len", int, 0)
@@ -1445,7 +1455,7 @@ class Agent:
         """The command's environment."""
         config, own = self._config, dict(env)
         if config.serve:
-            # Only here, where a launcher in another pod starts the ranks: Hydra puts the launcher's variables over ours.
+            # Only here, where a launcher in another pod starts the ranks: Hydra puts its pod's variables over ours.
             own["STEPSET_AGENT_DIR"] = config.dir
         own.setdefault(_ERROR_FILE, os.path.join(config.dir, "error.json"))
         own.setdefault("PYTHONUNBUFFERED", "1")
@@ -1574,24 +1584,30 @@ class Agent:
                 self._start_rank(local)
         elif config.launcher:
             lines = LauncherLines(self._source, self._joiner) if config.mpi else Lines(self._source)
-            self._add_child(wrapped(config, self._command, self._env), self._env, None, lines)
+            env = self._process_env(0)
+            self._add_child(wrapped(config, self._command, env), env, None, lines)
         else:
             # Killed, a command that starts ranks would leave them behind; told to end, it takes them along.
-            self._add_child(self._command, self._env, None, Lines(self._source), signal.SIGTERM)
+            self._add_child(self._command, self._process_env(0), None, Lines(self._source), signal.SIGTERM)
 
-    def _start_rank(self, local: int) -> None:
-        config = self._config
-        rank = self._node_rank * config.processes + local
-        first = int(self._node_rank == 0)
+    def _process_env(self, local: int) -> dict[str, str]:
+        """The environment of the pod's process number `local`; a command that starts ranks has that of the first."""
+        config, env = self._config, dict(self._env)
+        rank, first = self._node_rank * config.procs_per_node + local, int(self._node_rank == 0)
         places = {"{rank}": rank, "{local_rank}": local, "{node_rank}": self._node_rank, "{first}": first}
-        env = dict(self._env)
-        if local:
-            env[_ERROR_FILE] += f".{local}"
-            remove(env[_ERROR_FILE])
         for name, value in config.process_env.items():
             for place, number in places.items():
                 value = value.replace(place, str(number))
             env[name] = value
+        return env
+
+    def _start_rank(self, local: int) -> None:
+        config = self._config
+        rank = self._node_rank * config.processes + local
+        env = self._process_env(local)
+        if local:
+            env[_ERROR_FILE] += f".{local}"
+            remove(env[_ERROR_FILE])
         if not config.in_world:
             self._add_child(self._command, env, None, Lines(self._source))
             return
@@ -1647,8 +1663,8 @@ class Agent:
         assert child.status is not None
         while self._read_fifo():  # its ranks' last words
             pass
-        # A reader that lags behind may have left more in the pipe than the drain had time for; one pipe's worth at most,
-        # for what a grandchild goes on to write is not waited for.
+        # A reader that lags behind may have left more in the pipe than the drain had time for; one pipe's worth at
+        # most, for what a grandchild goes on to write is not waited for.
         for _ in range(64):
             if not child.open or not self._read_child(child):
                 break
@@ -1836,7 +1852,11 @@ class Agent:
     def _clear_away(self) -> None:
         """Leaves nothing running and nothing unsaid."""
         until = time.monotonic() + LINGER
-        while self._reap() and time.monotonic() < until and not self._asked and descendants(os.getpid()):
+        while self._reap() and not (self._kill_at and time.monotonic() >= self._kill_at):
+            # A shell ends at once when it is told to; what it ran may still be saving.
+            saving = self._stopped_at and any(group_lives(child.pid) for child in self._children)
+            if not saving and (time.monotonic() >= until or not descendants(os.getpid())):
+                break
             self._turn(0.02)
         self._kill_tree()
         for child in self._children:
@@ -1866,10 +1886,10 @@ class Agent:
                 return int(first["exit_code"])
             launcher_says = code if not self._config.processes and not self._stopped_at else 0
             return launcher_says or exit_code(first)
-        if self._server and stopped:
-            return 0
-        # Not zero when stopped: a rank that saves and leaves when told to has not finished, nor has its pod.
-        return code or (128 + stopped if stopped else 0)
+        if stopped:
+            # Not zero even where the command said so: a rank that saves and leaves when told to has not finished.
+            return 0 if self._server else 128 + stopped
+        return code
 
     def _bring_result(self) -> None:
         try:
