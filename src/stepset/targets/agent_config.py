@@ -54,6 +54,8 @@ def agent_config(request: RenderRequest, group: PodGroup, names: PodNames, grace
         config["processes"] = settings.processes
     if per_process := process_env(group.env, names):
         config["process_env"] = per_process
+        if "processes" not in config and any("{rank}" in value for value in per_process.values()):
+            config["procs_per_node"] = plan.world.procs_per_node
     if settings.wrap:
         prefix = server_prefix(request, group)
         config["launcher"] = [*prefix, *(resolve(word, in_manifest) for word in settings.wrap.launcher)]

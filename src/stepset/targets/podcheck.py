@@ -16,7 +16,6 @@ from stepset.targets.pod import CONTAINER, overlay_of
 from stepset.targets.podfields import CONTAINER_FIELDS, POD_FIELDS
 from stepset.targets.syntax import CONFIG_KEY, name_problem
 
-_NATIVE = ("cpu", "memory", "ephemeral-storage")
 _OURS = ("/stepset", "/dev/shm")
 # What the downward API has as variables (kubernetes v1.36 pkg/apis/core/validation/validation.go).
 _FIELD = re.compile(
@@ -62,9 +61,6 @@ def _storage(job: TrainingJob) -> Iterator[str]:
 
 def _resources(group: PodGroup, field: str) -> Iterator[str]:
     requests, limits = group.resources.requests, group.resources.limits
-    for name in dict.fromkeys([*requests, *limits]):
-        if name not in _NATIVE and "/" not in name and not name.startswith("hugepages-"):
-            yield f"{field}: {name!r} is not a resource; names other than {', '.join(_NATIVE)} have a prefix with '/'"
     for name, asked in requests.items():
         limit = limits.get(name)
         if limit is not None and parse_quantity(asked) > parse_quantity(limit):

@@ -17,7 +17,7 @@ from stepset.targets.capabilities import missing_capabilities
 from stepset.targets.configs import CONFIG_MAP_LIMIT, content_size
 from stepset.targets.pod import needs_namespace
 from stepset.targets.podcheck import pod_problems
-from stepset.targets.request import RenderRequest
+from stepset.targets.request import RenderRequest, check_target
 from stepset.targets.syntax import label_problems, name_problem
 
 # kubernetes-sigs/jobset v0.12.0 api/jobset/v1alpha2/jobset_types.go (ReplicatedJob.DependsOn, MaxItems)
@@ -39,6 +39,7 @@ def check(job: TrainingJob, plan: LaunchPlan, target: str = "jobset", run: str |
     Raises:
         BadInputError: one line for each thing that is wrong.
     """
+    check_target(target)
     _refuse(problems(job, plan, target, run or job.name))
 
 
@@ -48,6 +49,7 @@ def check_request(request: RenderRequest, target: str) -> None:
     Raises:
         BadInputError: one line for each thing that is wrong.
     """
+    check_target(target)
     found = [*problems(request.job, request.plan, target, request.run)]
     if needs_namespace(request.job) and request.namespace is None:
         found.append(

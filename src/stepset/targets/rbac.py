@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stepset.errors import BadInputError
-from stepset.targets.render import TARGETS
+from stepset.targets.request import check_target
 
 Backend = Literal["airflow", "kfp", "cli"]
 
@@ -73,7 +73,7 @@ def rbac(
         BadInputError: an unknown backend, target or gang.
     """
     _known("backend", backend, _ACCOUNTS)
-    _known("target", target, TARGETS)
+    check_target(target)
     _known("gang", gang, ("none", "kueue", *_POD_GROUPS))
     who = tuple(accounts) or _ACCOUNTS[backend]
     meta = {"namespace": namespace, "labels": {"app.kubernetes.io/name": _NAME}}

@@ -6,9 +6,18 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from stepset.errors import BadInputError
 from stepset.plan.model import LaunchPlan
 from stepset.sources import Sources
 from stepset.spec.job import TrainingJob
+
+TARGET_NAMES = ("jobset", "trainjob", "statefulset", "job", "volcano")
+
+
+def check_target(name: str) -> None:
+    """Raises BadInputError unless there is a target of that name."""
+    if name not in TARGET_NAMES:
+        raise BadInputError(f"target: {name!r} is not known; use one of {', '.join(TARGET_NAMES)}")
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ _HOLDING = f"{RUN_DIR}/holding"
 _SCRIPT = """\
 # Holds when this pod has its verdict: the termination before this start.
 if [ -e {dir}/finished ]; then
-  : > {dir}/holding
   trap 'exit 0' TERM INT
+  : > {dir}/holding
   while :; do sleep 3600 & wait "$!"; done
 fi
 attempt=$(cat {dir}/attempts 2>/dev/null || echo 0)

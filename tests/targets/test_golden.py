@@ -1,0 +1,105 @@
+"""Every example becomes, byte for byte, the manifests that lie beside it; `make golden` writes them anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stepset.errors import BadInputError
+from stepset.rendering import agent_text
+from stepset.targets.dump import to_json, to_yaml
+from tests.targets.golden import (
+    EXAMPLES,
+    GOLDEN,
+    REFUSED,
+    examples,
+    golden_path,
+    golden_text,
+    pairs,
+    render_example,
+)
+
+PAIRS = list(pairs())
+# What must be there before what mounts it, selects by it or refers to it.
+ORDER = [
+    "ConfigMap",
+    "Secret",
+    "Service",
+    "PodGroup",
+    "TrainingRuntime",
+    "JobSet",
+    "TrainJob",
+    "StatefulSet",
+    "Job",
+]
+
+
+@pytest.mark.parametrize(("name", "target"), PAIRS, ids=lambda v: v)
+def test_the_example_becomes_the_golden_manifests(name: str, target: str) -> None:
+    path = golden_path(name, target)
+    assert path.exists(), f"{path.name} is missing; run `make golden`"
+    assert golden_text(render_example(name, target)) == path.read_text(encoding="utf-8")
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert {path.name for path in GOLDEN.iterdir()} == {golden_path(*pair).name for pair in PAIRS}
+
+
+def test_every_framework_is_among_the_examples() -> None:
+    kinds = set()
+    for name in examples():
+        framework = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text("utf-8"))["framework"]
+        kinds.add(framework["kind"] if isinstance(framework, dict) else framework)
+    assert kinds == {"torch", "torchtune", "deepspeed", "mpi", "mlx", "jax", "xgboost", "plain"}
+
+
+@pytest.mark.parametrize(("name", "target"), REFUSED, ids=lambda v: v)
+def test_a_target_that_cannot_hold_the_example_says_so(name: str, target: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        render_example(name, target)
+    assert REFUSED[name, target] in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "target"), PAIRS, ids=lambda v: v)
+def test_manifests_come_in_the_order_an_apply_needs(name: str, target: str) -> None:
+    kinds = [each["kind"] for each in render_example(name, target)]
+    assert kinds == sorted(kinds, key=ORDER.index)
+
+
+def test_yaml_and_json_hold_the_same_objects() -> None:
+    objects = render_example("roles", "jobset")
+    assert list(yaml.safe_load_all(to_yaml(objects))) == objects
+    assert json.loads(to_json(objects)) == {"apiVersion": "v1", "kind": "List", "items": objects}
+
+
+def test_the_agent_and_the_code_are_in_the_manifests_as_they_are() -> None:
+    found = {each["metadata"]["name"]: each for each in render_example("torch", "jobset")}
+    assert found["digits-agent"]["data"]["agent.py"] == agent_text()
+    script = (EXAMPLES / "torch" / "train.py").read_text(encoding="utf-8")
+    assert found["digits-code"]["data"] == {"train.py": script}
+
+
+def test_two_interpreters_render_the_same_bytes(tmp_path: Path) -> None:
+    code = (
+        "import sys; from tests.targets.golden import *;"
+        "sys.stdout.write(''.join(to_yaml(render_example(n, t)) for n, t in pairs() if n in ('roles', 'mpi')))"
+    )
+    texts = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=EXAMPLES.parent,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert texts[0] == texts[1]
+    assert texts[0].count(b"kind: JobSet") == 2

@@ -1,0 +1,255 @@
+"""Preflight tells, in the job file's words, what a cluster would refuse late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stepset.errors import BadInputError
+from stepset.frameworks import make_plan
+from stepset.spec import parse_job
+from stepset.targets.configs import CONFIG_MAP_LIMIT
+from stepset.targets.preflight import check, check_sizes, name_budget
+from stepset.targets.render import render
+from tests.targets.making import IMAGE, rendered, request
+
+BEFORE = {"before": True, "command": ["x"]}
+LAUNCHER = {"framework": "mpi", "procs_per_node": 1}
+ELASTIC = {"framework": {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 1}}, "procs_per_node": 1}
+EXCLUSIVE = {"scheduling": {"topology": {"exclusive": "rack"}}}
+
+
+def _said(target: str = "jobset", run: str | None = None, **job: Any) -> list[str]:
+    parsed = parse_job({"name": "digits", "image": IMAGE, "command": ["train"], "agent": True, **job})
+    try:
+        check(parsed, make_plan(parsed), target, run)
+    except BadInputError as error:
+        return list(error.problems)
+    return []
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("target", "nodes", "budget"),
+        [
+            ("jobset", 10, 48),
+            ("jobset", 100, 47),
+            ("trainjob", 1000, 46),
+            ("job", 10, 61),
+            ("job", 100, 60),
+            ("statefulset", 10, 52),
+            ("volcano", 10, 56),
+            ("volcano", 100, 55),
+        ],
+    )
+    def test_each_target_has_its_budget(self, target: str, nodes: int, budget: int) -> None:
+        job = parse_job({"name": "digits", "image": IMAGE, "command": ["train"], "num_nodes": nodes})
+        assert name_budget(make_plan(job), target) == budget
+        assert _said(target, "a" * budget, num_nodes=nodes) == []
+        (line,) = _said(target, "a" * (budget + 1), num_nodes=nodes)
+        assert line == (
+            f"the run's name: {'a' * (budget + 1)!r} has {budget + 1} characters; target {target} allows {budget} with"
+            " these pod groups; shorten it"
+        )
+
+    def test_a_long_group_leaves_less(self) -> None:
+        initializer = {"name": "dataset-initializer", **BEFORE}
+        assert _said(run="a" * 33, roles=[initializer]) == []
+        assert "allows 33" in _said(run="a" * 34, roles=[initializer])[0]
+
+    @pytest.mark.parametrize("run", ["1abc", "a.b", "Ab", "a-", "a_b"])
+    def test_a_run_is_a_dns_1035_label(self, run: str) -> None:
+        assert _said(run=run) == [
+            f"the run's name: {run!r} is not a DNS-1035 label; use lower-case letters, digits and '-', starting with a"
+            " letter"
+        ]
+
+    def test_a_jobs_own_name_is_called_by_its_field(self) -> None:
+        assert _said("statefulset", name="a" * 47)[:1] == []
+        assert _said("statefulset", run=None, name="a" * 48)[:1] == []
+
+
+# What is asked -> how the line begins.
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("no image", {"image": None}, "image: is missing"),
+    ("no image for a role", {"image": None, "roles": [{"name": "r", "command": ["x"]}]}, "roles.r.image: is missing"),
+    ("label key", {"labels": {"a b": "c"}}, "labels: 'a b' is not a label key"),
+    ("label value", {"labels": {"a": "b c"}}, "labels.a: 'b c' is not a label value"),
+    ("long label value", {"labels": {"a": "b" * 64}}, "labels.a: "),
+    ("stepset's label", {"labels": {"stepset.dev/run": "x"}}, "labels.stepset.dev/run: keys of stepset.dev/ are taken"),
+    ("annotation key", {"annotations": {"/x": "y"}}, "annotations: '/x' is not a label key"),
+    ("annotations' size", {"annotations": {"a": "x" * 300_000}}, "annotations: 300001 bytes"),
+    ("node selector", {"scheduling": {"node_selector": {"a": "b/c"}}}, "scheduling.node_selector.a: 'b/c'"),
+    (
+        "six dependencies",
+        {"roles": [{"name": f"r{n}", **BEFORE} for n in range(6)]},
+        "roles: 6 of them are to be complete before the nodes start; JobSet allows 5",
+    ),
+    ("kueue without queue", {"scheduling": {"gang": "kueue"}}, "scheduling.gang: kueue needs a queue"),
+    (
+        "a queue nobody reads",
+        {"scheduling": {"gang": "coscheduling", "queue_name": "q"}},
+        "scheduling.queue_name: nobody reads it with gang: coscheduling",
+    ),
+    ("queue name", {"scheduling": {"queue_name": "Team A"}}, "scheduling.queue_name: 'Team A' is not a name"),
+    ("min_member without gang", {"scheduling": {"min_member": 1}}, "scheduling.min_member: nobody reads it"),
+    (
+        "min_member above all",
+        {"scheduling": {"gang": "volcano", "min_member": 3}, "num_nodes": 2},
+        "scheduling.min_member: 3 is more than the 2 pods",
+    ),
+    ("service account", {"service_account": "A_b"}, "service_account: 'A_b' is not a name"),
+    ("claim", {"storage": [{"path": "/d", "claim": "My_Claim"}]}, "storage.0.claim: 'My_Claim' is not a name"),
+    (
+        "one path twice",
+        {"storage": [{"path": "/d", "claim": "a"}, {"path": "/d/", "claim": "b"}]},
+        "storage.1.path: /d is mounted twice",
+    ),
+    (
+        "stepset's path",
+        {"storage": [{"path": "/stepset/run", "claim": "a"}]},
+        "storage.0.path: /stepset/run is stepset's",
+    ),
+    ("root", {"storage": [{"path": "/", "claim": "a"}]}, "storage.0.path: '/' cannot be mounted on"),
+    (
+        "out of the volume",
+        {"storage": [{"path": "/d", "claim": "a", "sub_path": "../x"}]},
+        "storage.0.sub_path: '../x' leaves the volume",
+    ),
+    (
+        "request above limit",
+        {"resources_per_node": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}},
+        "resources_per_node: the request cpu: 2 is more than the limit 1",
+    ),
+    (
+        "accelerators cannot be shared",
+        {"resources_per_node": {"requests": {"nvidia.com/gpu": "2"}}, "procs_per_node": 1},
+        "resources_per_node: nvidia.com/gpu cannot be shared",
+    ),
+    ("secret's name", {"env": {"A": {"secret": "S_x", "key": "k"}}}, "env.A.secret: 'S_x' is not a name"),
+    ("secret's key", {"env": {"A": {"secret": "s", "key": "a b"}}}, "env.A.key: 'a b' is not a key"),
+    ("field", {"env": {"A": {"field": "status.phase"}}}, "env.A.field: 'status.phase' is not a field of a pod"),
+    (
+        "code without agent",
+        {"code": "src", "agent": False, "command": ["x"]},
+        "code: without stepset's agent nobody unpacks it",
+    ),
+    (
+        "template's field",
+        {"pod_template": {"nodeSelctor": {}}},
+        "pod_template: unknown field 'nodeSelctor'; did you mean",
+    ),
+    (
+        "container's field",
+        {"pod_template": {"spec": {"containers": [{"name": "node", "imagePullPolcy": "Always"}]}}},
+        "pod_template.spec.containers.node: unknown field 'imagePullPolcy'; did you mean 'imagePullPolicy'?",
+    ),
+    (
+        "another container without image",
+        {"pod_template": {"containers": [{"name": "sidecar"}]}},
+        "pod_template.containers.sidecar: a container without image",
+    ),
+    (
+        "an entry without its key",
+        {"pod_template": {"volumes": [{"emptyDir": {}}]}},
+        "pod_template.volumes.0: has no name; entries are merged by it",
+    ),
+    (
+        "a mount without its key",
+        {"pod_template": {"containers": [{"name": "node", "volumeMounts": [{"name": "x"}]}]}},
+        "pod_template.containers.node.volumeMounts.0: has no mountPath",
+    ),
+    ("restart policy", {"pod_template": {"restartPolicy": "Always"}}, "pod_template.restartPolicy: a gang"),
+    ("host name", {"pod_template": {"hostname": "x"}}, "pod_template.hostname: pods are found by"),
+]
+REFUSED_BY_TARGET: list[tuple[str, dict[str, Any], str]] = [
+    ("job", {"roles": [{"name": "r", "command": ["x"]}]}, "roles.r: target job has nobody"),
+    ("statefulset", LAUNCHER, "framework: target statefulset has nobody"),
+    ("job", {"restart": {"max_restarts": 1}}, "restart.max_restarts: target job cannot"),
+    (
+        "statefulset",
+        {"restart": {"max_restarts": 1, "user_errors": "fail"}},
+        "restart.user_errors: target statefulset cannot tell",
+    ),
+    ("volcano", {"restart": {"max_restarts": 1, "user_errors": "fail"}}, "restart.user_errors: target volcano"),
+    ("statefulset", {"deadline": "1h"}, "deadline: a StatefulSet has none"),
+    ("statefulset", {"ttl": "1h"}, "ttl: a StatefulSet has none"),
+    ("volcano", {"roles": [{"name": "r", **BEFORE}]}, "roles.r.before: Volcano starts the nodes once it runs"),
+    ("volcano", ELASTIC, "framework.elastic: a Volcano Job"),
+    ("volcano", {"network": {"subdomain": "x"}}, "network.subdomain: Volcano calls the Service"),
+    ("volcano", {"scheduling": {"gang": "coscheduling"}}, "scheduling.gang: a Volcano Job is a gang by itself"),
+    *(
+        (target, EXCLUSIVE, "scheduling.topology.exclusive: only a JobSet")
+        for target in ("job", "statefulset", "volcano")
+    ),
+]
+ACCEPTED: list[tuple[str, dict[str, Any]]] = [
+    ("jobset", {}),
+    ("jobset", LAUNCHER),
+    ("trainjob", {"restart": {"max_restarts": 3, "user_errors": "fail"}, "deadline": "1h", "ttl": "1h"}),
+    ("job", {**ELASTIC, "restart": {"max_restarts": 2}}),
+    ("statefulset", {"restart": {"max_restarts": 2}}),
+    ("volcano", {"scheduling": {"queue_name": "q", "min_member": 1}}),
+    ("volcano", LAUNCHER),
+    ("jobset", {"resources_per_node": {"cpu": 4, "gpus": 2, "memory": "1Gi"}, "labels": {"a.b/c": "", "d": "E_1.f"}}),
+    ("jobset", {"pod_template": {"metadata": {"labels": {"a": "b"}}, "spec": {"hostNetwork": True}}}),
+    ("jobset", {"pod_template": {"containers": [{"name": "node", "env": [{"$patch": "replace"}]}]}}),
+    ("jobset", {"env": {"A": {"field": "metadata.labels['x']"}, "B": {"field": "status.podIPs"}}}),
+]
+
+
+@pytest.mark.parametrize(("job", "begins"), [pytest.param(job, text, id=name) for name, job, text in REFUSED])
+def test_it_is_refused_with_field_reason_and_remedy(job: dict[str, Any], begins: str) -> None:
+    lines = [line for line in _said(**job) if line.startswith(begins)]
+    assert len(lines) == 1, _said(**job)
+    assert "\n" not in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("target", "job", "begins"),
+    [pytest.param(*each, id=f"{each[0]}-{each[2].split(':')[0]}") for each in REFUSED_BY_TARGET],
+)
+def test_what_a_target_cannot_do_is_refused_and_not_left_out(target: str, job: dict[str, Any], begins: str) -> None:
+    assert any(line.startswith(begins) for line in _said(target, **job))
+    assert not any(line.startswith(begins) for line in _said("jobset", **job))
+
+
+@pytest.mark.parametrize(("target", "job"), ACCEPTED)
+def test_what_a_cluster_takes_is_taken(target: str, job: dict[str, Any]) -> None:
+    assert _said(target, **job) == []
+
+
+def test_all_that_is_wrong_is_told_at_once_and_once() -> None:
+    lines = _said("statefulset", image=None, deadline="1h", labels={"a": "b c"})
+    assert [line.split(":")[0] for line in lines] == ["image", "labels.a", "deadline"]
+
+
+def test_an_unknown_target_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(BadInputError, match=r"^target: 'swarm' is not known; use one of jobset, trainjob,"):
+        render(request(), "swarm")
+
+
+def test_every_render_asks_first() -> None:
+    with pytest.raises(BadInputError, match=r"^deadline: a StatefulSet has none"):
+        render(request(deadline="1h"), "statefulset")
+
+
+def test_hydra_needs_the_namespace() -> None:
+    mpich = {"framework": {"kind": "mpi", "implementation": "mpich"}, "procs_per_node": 1}
+    with pytest.raises(BadInputError, match=r"^framework\.implementation: .* give the namespace$"):
+        render(request(**mpich))
+    assert render(request(namespace="ml", **mpich))
+
+
+def test_a_namespace_is_a_name() -> None:
+    with pytest.raises(BadInputError, match=r"^namespace: 'My NS' is not a name"):
+        render(request(namespace="My NS"))
+
+
+def test_a_configmap_over_the_api_servers_limit_is_refused() -> None:
+    largest = replace(request(), agent="x" * CONFIG_MAP_LIMIT)
+    with pytest.raises(BadInputError, match=rf"^ConfigMap digits-agent: \d+ bytes; at most {CONFIG_MAP_LIMIT} can be"):
+        render(largest)
+    check_sizes(rendered())

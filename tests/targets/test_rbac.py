@@ -1,0 +1,93 @@
+"""The least Role: enough for a run's objects, and no secret can be read with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepset.errors import BadInputError
+from stepset.targets.dump import to_yaml
+from stepset.targets.rbac import Account, rbac
+from tests.targets.making import of_kind, rendered
+
+DEPLOY = Path(__file__).parents[2] / "deploy" / "rbac"
+GROUP_OF = {
+    "ConfigMap": ("", "configmaps"),
+    "Secret": ("", "secrets"),
+    "Service": ("", "services"),
+    "PodGroup": ("scheduling.x-k8s.io", "podgroups"),
+    "JobSet": ("jobset.x-k8s.io", "jobsets"),
+    "TrainJob": ("trainer.kubeflow.org", "trainjobs"),
+    "TrainingRuntime": ("trainer.kubeflow.org", "trainingruntimes"),
+    "StatefulSet": ("apps", "statefulsets"),
+}
+
+
+def _verbs(**how: Any) -> dict[tuple[str, str], list[str]]:
+    rules = of_kind(rbac(**how), "Role")["rules"]
+    return {(rule["apiGroups"][0], rule["resources"][0]): rule["verbs"] for rule in rules}
+
+
+@pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+def test_every_object_a_target_renders_can_be_made_owned_and_removed(target: str) -> None:
+    gang = {} if target == "volcano" else {"gang": "coscheduling"}
+    framework = "mpi" if target in ("jobset", "trainjob", "volcano") else "torch"
+    objects = rendered(target, framework=framework, procs_per_node=1, num_nodes=2, scheduling=gang)
+    verbs = _verbs(target=target, gang="coscheduling")
+    for each in objects:
+        kind = each["kind"]
+        jobs = {"batch/v1": ("batch", "jobs"), "batch.volcano.sh/v1alpha1": ("batch.volcano.sh", "jobs")}
+        where = jobs[each["apiVersion"]] if kind == "Job" else GROUP_OF[kind]
+        assert {"create", "patch", "delete"} <= set(verbs[where]), kind
+
+
+def test_secrets_cannot_be_read() -> None:
+    assert _verbs()["", "secrets"] == ["create", "patch", "delete"]
+
+
+def test_nothing_is_allowed_wholesale() -> None:
+    for backend in ("cli", "airflow", "kfp"):
+        for each in rbac(backend):
+            assert "*" not in str(each)
+            assert not each["kind"].startswith("Cluster")
+
+
+def test_pods_are_read_and_a_lost_nodes_are_removed() -> None:
+    verbs = _verbs()
+    assert verbs["", "pods"] == ["get", "list", "watch", "delete"]
+    assert verbs["", "pods/log"] == ["get"]
+    assert verbs["", "events"] == ["list", "watch"]
+
+
+def test_why_a_run_waits_is_read_from_kueue_only_where_there_is_one() -> None:
+    assert ("kueue.x-k8s.io", "workloads") in _verbs(gang="kueue")
+    assert ("kueue.x-k8s.io", "workloads") not in _verbs(gang="none")
+
+
+def test_it_is_given_to_the_accounts_a_backend_has() -> None:
+    def subjects(**how: Any) -> list[str]:
+        return [f"{s['namespace']}/{s['name']}" for s in of_kind(rbac(**how), "RoleBinding")["subjects"]]
+
+    assert subjects(backend="airflow", namespace="ml") == ["airflow/airflow-worker", "airflow/airflow-triggerer"]
+    assert subjects(backend="kfp", namespace="ml") == ["ml/pipeline-runner"]
+    assert subjects(backend="cli", namespace="ml") == ["ml/stepset"]
+    assert subjects(backend="kfp", accounts=[Account("a", "b")]) == ["b/a"]
+
+
+def test_the_clis_account_is_made_and_others_are_there() -> None:
+    assert [each["kind"] for each in rbac("cli")] == ["ServiceAccount", "Role", "RoleBinding"]
+    assert [each["kind"] for each in rbac("airflow")] == ["Role", "RoleBinding"]
+
+
+@pytest.mark.parametrize("backend", ["airflow", "kfp", "cli"])
+def test_deploy_holds_what_is_printed(backend: str) -> None:
+    path = DEPLOY / f"{backend}.yaml"
+    assert path.read_text(encoding="utf-8") == to_yaml(rbac(backend)), "run `make golden`"
+
+
+@pytest.mark.parametrize(("field", "value"), [("backend", "x"), ("target", "x"), ("gang", "x")])
+def test_what_is_not_known_is_refused(field: str, value: str) -> None:
+    with pytest.raises(BadInputError, match=f"^{field}: 'x' is not known; use one of "):
+        rbac(**{field: value})

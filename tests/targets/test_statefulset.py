@@ -1,0 +1,201 @@
+"""The StatefulSet: the platform's variables, what a pod derives from them, and how a finished pod is seen.
+
+The shell that stands around the command is run for real, in a directory of the test's instead of the pod's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepset.plan.expand import expand
+from stepset.targets.names import RUN_DIR
+from stepset.targets.shell import quote
+from tests.targets.making import container, env, of_kind, rendered, workload
+
+PLATFORM = {
+    "POD_NAME": "digits-1",
+    "POD_NAMESPACE": "ml",
+    "SVC_NAME": "digits",
+    "POD_NUMS": "2",
+    "POD_PORT": "29500",
+}
+
+
+class Pod:
+    """A pod's container on this machine: its script, its variables, and the directory that outlives restarts."""
+
+    def __init__(self, directory: Path, platform: dict[str, str], **job: Any) -> None:
+        self.directory = directory
+        found = container(rendered("statefulset", **job))
+        assert found["command"][:2] == ["/bin/sh", "-c"]
+        self.script = found["command"][2].replace(RUN_DIR, str(directory))
+        own = {row["name"]: row["value"] for row in found["env"] if "value" in row}
+        self.environ = {"PATH": os.environ["PATH"], **own, **platform}
+
+    def start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", self.script],
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def run(self) -> tuple[int, str]:
+        """(exit code, what it printed) of one start of the container."""
+        with self.start() as process:
+            out, _ = process.communicate(timeout=30)
+            return process.returncode, out.decode()
+
+    def wait_for(self, file: str) -> None:
+        deadline = time.monotonic() + 30
+        while not (self.directory / file).exists():
+            assert time.monotonic() < deadline, f"no {file}"
+            time.sleep(0.02)
+
+    def holds(self) -> bool:
+        """Whether the next start holds instead of training; it is stopped again."""
+        with self.start() as process:
+            self.wait_for("holding")
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(timeout=30)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # in a container its first process takes the rest along
+            out, _ = process.communicate(timeout=30)
+            return (code, out) == (0, b"")
+
+
+Maker = Callable[..., Pod]
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Maker:
+    def make(*command: str, platform: dict[str, str] | None = None, **job: Any) -> Pod:
+        wanted = {"num_nodes": 2, "procs_per_node": 1, "agent": False, **job}
+        return Pod(tmp_path, {**PLATFORM, **(platform or {})}, command=list(command), **wanted)
+
+    return make
+
+
+def _shown(*names: str) -> list[str]:
+    """A command that prints its variables as JSON."""
+    return ["python3", "-c", f"import json, os; print(json.dumps([os.environ.get(n) for n in {names!r}]))"]
+
+
+class TestPlatform:
+    def test_every_pod_has_the_platforms_five_variables(self) -> None:
+        found = env(rendered("statefulset", num_nodes=3))
+        assert found["POD_NAME"] == "metadata.name"
+        assert found["POD_NAMESPACE"] == "metadata.namespace"
+        assert (found["SVC_NAME"], found["POD_NUMS"], found["POD_PORT"]) == ("digits", "3", "29500")
+
+    def test_pods_start_together_under_the_headless_service(self) -> None:
+        objects = rendered("statefulset", num_nodes=3, network={"subdomain": "ring"})
+        service, spec = of_kind(objects, "Service"), workload(objects)["spec"]
+        assert service["metadata"]["name"] == spec["serviceName"] == "ring"
+        assert service["spec"]["clusterIP"] == "None"
+        assert service["spec"]["publishNotReadyAddresses"] is True
+        assert (spec["replicas"], spec["podManagementPolicy"]) == (3, "Parallel")
+        labels = spec["template"]["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"].items() <= labels.items()
+        assert service["spec"]["selector"].items() <= labels.items()
+
+    def test_nothing_that_differs_between_pods_is_written_down(self) -> None:
+        found = env(rendered("statefulset", num_nodes=2))
+        assert {"PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "STEPSET_NODE_RANK"}.isdisjoint(found)
+        assert found["PET_NNODES"] == "2"
+
+
+class TestDerived:
+    def test_torchruns_variables_come_from_the_pods_name(self, pod: Maker) -> None:
+        names = ("PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NNODES", "STEPSET_NODE_RANK")
+        _, out = pod(*_shown(*names)).run()
+        assert json.loads(out) == ["1", "digits-0.digits.ml.svc.cluster.local", "29500", "2", "1"]
+
+    def test_a_script_without_launcher_gets_the_workers(self, pod: Maker) -> None:
+        job = {"framework": {"kind": "torch", "launcher": "none"}}
+        _, out = pod(*_shown("RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_NNODES"), **job).run()
+        assert json.loads(out) == ["1", "2", "digits-0.digits.ml.svc.cluster.local", None]
+
+    def test_the_platform_may_have_other_values_than_the_manifest(self, pod: Maker) -> None:
+        there = {"POD_NAME": "other-job-11", "SVC_NAME": "svc", "POD_NAMESPACE": "team", "POD_PORT": "1234"}
+        found = pod(*_shown("PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"), platform=there)
+        _, out = found.run()
+        assert json.loads(out) == ["11", "other-job-0.svc.team.svc.cluster.local", "1234"]
+
+    def test_the_clusters_domain_is_the_jobs(self, pod: Maker) -> None:
+        _, out = pod(*_shown("PET_MASTER_ADDR"), network={"cluster_domain": "k8s.example"}).run()
+        assert json.loads(out) == ["digits-0.digits.ml.svc.k8s.example"]
+
+    def test_the_jobs_variables_may_use_what_is_derived(self, pod: Maker) -> None:
+        job = {
+            "env": {"WHO": "node $(PET_NODE_RANK) of $(PET_NNODES)", "AND": "$(WHO)!", "NO": "$(NOBODY) $$(PET_NNODES)"}
+        }
+        _, out = pod(*_shown("WHO", "AND"), **job).run()
+        assert json.loads(out) == ["node 1 of 2", "node 1 of 2!"]
+
+    def test_arguments_may_use_them_and_keep_what_is_special_to_a_shell(self, pod: Maker) -> None:
+        args = ["$(PET_NODE_RANK)", "a b", "it's", '"', "$HOME", "`id`", "\\", "*", ""]
+        _, out = pod("python3", "-c", "import json, sys; print(json.dumps(sys.argv[1:]))", args=args).run()
+        assert json.loads(out) == ["1", *args[1:]]
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=30))
+    def test_a_quoted_text_is_what_kubernetes_would_make_of_it(self, text: str) -> None:
+        for word in (text, f"{text}$(A)", f"$$(A){text}", f"$({text})$(A"):
+            done = subprocess.run(
+                ["/bin/sh", "-c", f"printf %s {quote(word, {'A'})}"],
+                env={"A": "v a'l"},
+                capture_output=True,
+                check=True,
+            )
+            assert done.stdout.decode() == expand(word, {"A": "v a'l"})
+
+
+class TestFinished:
+    def test_a_rank_that_has_finished_is_not_trained_again_and_holds(self, pod: Maker) -> None:
+        found = pod("sh", "-c", "echo trained")
+        assert found.run() == (0, "trained\n")
+        assert found.holds()
+
+    def test_holding_is_what_makes_the_pod_ready(self, pod: Maker) -> None:
+        found = pod("true")
+        probe = container(rendered("statefulset"))["readinessProbe"]["exec"]["command"]
+        assert probe[:2] == ["/bin/sh", "-c"]
+        ready = ["/bin/sh", "-c", probe[2].replace(RUN_DIR, str(found.directory))]
+        found.run()
+        assert subprocess.run(ready).returncode == 1
+        assert found.holds()
+        assert subprocess.run(ready).returncode == 0
+
+    def test_a_failure_is_a_verdict_too_with_its_exit_code(self, pod: Maker) -> None:
+        found = pod("sh", "-c", "exit 7")
+        assert found.run()[0] == 7
+        assert found.holds()
+
+    def test_it_is_started_again_as_often_as_the_job_says_and_counts_that(self, pod: Maker) -> None:
+        found = pod("sh", "-c", 'echo "$STEPSET_ATTEMPT"; exit 7', restart={"max_restarts": 2})
+        assert [found.run() for _ in range(3)] == [(7, "0\n"), (7, "1\n"), (7, "2\n")]
+        assert found.holds()
+
+    def test_a_pod_that_is_stopped_from_outside_has_no_verdict(self, pod: Maker) -> None:
+        found = pod("sh", "-c", 'trap "echo saved; exit 0" TERM; touch "$DIR/up"; while :; do sleep 0.1; done')
+        found.environ["DIR"] = str(found.directory)
+        with found.start() as process:
+            found.wait_for("up")
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate(timeout=30)
+            assert (process.returncode, out) == (0, b"saved\n")
+        assert not (found.directory / "finished").exists()

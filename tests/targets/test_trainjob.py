@@ -1,0 +1,144 @@
+"""The TrainJob and its runtime: what Kubeflow Trainer adds by itself is left to it, the rest is written once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.targets.making import container, of_kind, pod, rendered, workload
+
+GPUS = {"resources_per_node": {"cpu": 8, "gpus": 4}}
+TORCH = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
+OPEN_MPI = {
+    "OMPI_MCA_orte_default_hostfile",
+    "OMPI_MCA_orte_keep_fqdn_hostnames",
+    "OMPI_MCA_orte_set_default_slots",
+    "OMPI_MCA_plm_rsh_args",
+}
+# Framework -> (policy, what the controller sets: kubeflow/trainer v2.3.0 pkg/constants/constants.go).
+INJECTED: dict[str, tuple[str, set[str]]] = {
+    "torch": ("torch", TORCH),
+    "jax": ("jax", {"JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS"}),
+    "xgboost": ("xgboost", {"DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER"}),
+    "mpi": ("mpi", OPEN_MPI),
+}
+
+
+def _runtime(**job: Any) -> dict[str, Any]:
+    return of_kind(rendered("trainjob", **job), "TrainingRuntime")["spec"]
+
+
+def _trainer(**job: Any) -> dict[str, Any]:
+    trainer: dict[str, Any] = workload(rendered("trainjob", **job))["spec"]["trainer"]
+    return trainer
+
+
+def _names(rows: list[dict[str, Any]]) -> set[str]:
+    return {row["name"] for row in rows}
+
+
+def _group(framework: str) -> str:
+    return "launcher" if framework == "mpi" else "node"
+
+
+@pytest.mark.parametrize("framework", INJECTED)
+def test_what_the_controller_sets_is_not_written_and_all_else_is(framework: str) -> None:
+    job = {"framework": framework, "num_nodes": 2, "procs_per_node": 1, "env": {"LR": "0.1"}}
+    written = _names(_trainer(**job)["env"])
+    _, added = INJECTED[framework]
+    assert not written & added
+    assert written | added == _names(container(rendered("jobset", **job), _group(framework))["env"])
+    assert list(_runtime(**job)["mlPolicy"]) == [INJECTED[framework][0]]
+
+
+@pytest.mark.parametrize("framework", INJECTED)
+def test_the_runtime_says_nothing_that_the_trainjob_says(framework: str) -> None:
+    found = container(rendered("trainjob", framework=framework, procs_per_node=1), _group(framework))
+    assert {"image", "command", "args", "env"}.isdisjoint(found)
+
+
+def test_numbers_of_nodes_and_processes_are_the_trainjobs() -> None:
+    job = {"num_nodes": 4, "procs_per_node": 2}
+    assert (_trainer(**job)["numNodes"], _trainer(**job)["numProcPerNode"]) == (4, 2)
+    spec = _runtime(**job)["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert {"completions", "parallelism"}.isdisjoint(spec)
+
+
+def test_torchrun_counts_gpus_by_itself() -> None:
+    assert "numProcPerNode" not in _trainer(num_nodes=2, **GPUS)
+    assert _runtime(num_nodes=2, **GPUS)["mlPolicy"] == {"torch": {}}
+
+
+def test_the_rendezvous_port_is_opened_by_the_controller() -> None:
+    assert "ports" not in container(rendered("trainjob"))
+
+
+def test_mpis_hostfile_keys_and_mounts_are_the_controllers() -> None:
+    objects = rendered("trainjob", framework="mpi", num_nodes=2, procs_per_node=2)
+    assert not {each["metadata"]["name"] for each in objects} & {"digits-mpi-hostfile", "digits-mpi-ssh-auth"}
+    for group in ("node", "launcher"):
+        assert not {v["name"] for v in pod(objects, group)["spec"]["volumes"]} & {"mpi-hostfile", "mpi-ssh-auth"}
+    assert of_kind(objects, "TrainingRuntime")["spec"]["mlPolicy"]["mpi"] == {
+        "numProcPerNode": 2,
+        "mpiImplementation": "OpenMPI",
+        "sshAuthMountPath": "/home/mpiuser/.ssh",
+        "runLauncherAsNode": False,
+    }
+
+
+def test_open_mpi_5s_names_are_written_as_the_controller_lacks_them() -> None:
+    names = _names(_trainer(framework="mpi", num_nodes=2, procs_per_node=2)["env"])
+    assert {"PRTE_MCA_prte_default_hostfile", "PRTE_MCA_prte_set_default_slots"} <= names
+
+
+ELASTIC = {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}}
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param({"network": {"port": 29501}}, id="another port"),
+        pytest.param({"network": {"subdomain": "ring"}}, id="another service"),
+        pytest.param({"framework": ELASTIC}, id="elastic"),
+        pytest.param({"framework": {"kind": "torch", "launcher": "none"}}, id="no launcher"),
+        pytest.param({"framework": "mlx"}, id="mlx ring"),
+        pytest.param({"framework": {"kind": "mpi", "implementation": "intel"}}, id="intel mpi"),
+        pytest.param(
+            {"framework": {"kind": "mpi", "run_launcher_as_node": True}, "num_nodes": 1}, id="a launcher alone"
+        ),
+        pytest.param({"env": {"PET_NNODES": {"value": "9", "override": True}}}, id="a name taken knowingly"),
+        pytest.param({"env": {"A": "$(PET_NNODES)"}}, id="a variable that uses a later one"),
+        pytest.param(
+            {"pod_template": {"containers": [{"name": "node", "ports": [{"containerPort": 8080}]}]}},
+            id="an unnamed port the controller would change",
+        ),
+        pytest.param({"framework": "xgboost", "resources_per_node": {"google.com/tpu": 4}}, id="a TPU it cannot count"),
+    ],
+)
+def test_where_the_controller_would_do_something_else_it_is_told_to_do_nothing(job: dict[str, Any]) -> None:
+    job = {"num_nodes": 2, **({} if "resources_per_node" in job else {"procs_per_node": 1}), **job}
+    objects, jobset = rendered("trainjob", **job), rendered("jobset", **job)
+    spec = of_kind(objects, "TrainingRuntime")["spec"]
+    assert "mlPolicy" not in spec
+    group = spec["template"]["spec"]["successPolicy"]["targetReplicatedJobs"][0]
+    assert workload(objects)["spec"]["trainer"]["env"] == container(jobset, group)["env"]
+    count = of_kind(jobset, "JobSet")["spec"]["replicatedJobs"][-1]["template"]["spec"]["completions"]
+    assert workload(objects)["spec"]["trainer"]["numNodes"] == count
+
+
+def test_the_jobset_behind_it_is_the_jobset_targets() -> None:
+    job = {"num_nodes": 2, "restart": {"max_restarts": 2}, "deadline": "1h", "ttl": "1h"}
+    theirs = of_kind(rendered("jobset", **job), "JobSet")["spec"]
+    ours = _runtime(**job)["template"]["spec"]
+    assert {k: v for k, v in ours.items() if k != "replicatedJobs"} == {
+        k: v for k, v in theirs.items() if k != "replicatedJobs"
+    }
+
+
+def test_the_runtime_is_the_trainjobs_own() -> None:
+    assert workload(rendered("trainjob"))["spec"]["runtimeRef"] == {
+        "apiGroup": "trainer.kubeflow.org",
+        "kind": "TrainingRuntime",
+        "name": "digits",
+    }
