@@ -1,0 +1,115 @@
+"""Retrain a digit classifier every week, and promote it only if it beats the last one.
+
+    prepare -> train (2 nodes x 2 processes, PyTorch DDP) -> evaluate -> promote
+
+Each run starts from the last promoted model (a warm start). Data, checkpoints and models lie under the Airflow
+Variable `digits_home`, by default `$AIRFLOW_HOME/digits`. The training code is in digits/.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Asset, Param, Variable, dag, task
+from airflow.sdk.exceptions import AirflowSkipException
+from stepset_airflow import DistributedTrainOperator
+
+MODEL = Asset("digits_model")
+
+
+def home() -> Path:
+    """Where everything this DAG keeps lies."""
+    default = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "digits"
+    return Path(Variable.get("digits_home", default=str(default)))
+
+
+@dag(
+    schedule="@weekly",
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    catchup=False,
+    max_active_runs=1,
+    params={"epochs": Param(8, type="integer", minimum=1)},
+    tags=["stepset", "example"],
+    doc_md=__doc__,
+)
+def digits_retrain() -> None:
+    """The DAG."""
+
+    # Airflow fills in arguments such as run_id, asset_state_store and outlet_events.
+    @task(inlets=[MODEL], multiple_outputs=True)
+    def prepare(run_id=None, asset_state_store=None) -> dict[str, str]:
+        """Writes the data, and looks up where to start: what the last promotion left in the asset's state."""
+        from digits.model import write_digits
+
+        data = home() / "digits.npz"
+        count = write_digits(data)
+        last_good = str(asset_state_store[MODEL].get("last_good_checkpoint", ""))
+        print(
+            f"{count['train']} digits to train on, {count['test']} to test with; last good model: {last_good or None}"
+        )
+        return {
+            "data": str(data),
+            "last_good": last_good if Path(last_good).is_file() else "",
+            "checkpoint_dir": str(home() / "runs" / re.sub(r"[^\w.-]", "_", run_id)),
+        }
+
+    prepared = prepare()
+
+    train = DistributedTrainOperator(
+        task_id="train",
+        framework="torch",
+        num_nodes=2,
+        procs_per_node=2,
+        code="digits",
+        script="train.py",
+        args=[
+            *("--data", prepared["data"]),
+            *("--epochs", "{{ params.epochs }}"),
+            *("--start-from", prepared["last_good"]),
+        ],
+        checkpoint_dir=prepared["checkpoint_dir"],
+        backend="local",
+        log_ranks="all",
+        multiple_outputs=True,  # train.output["checkpoint"] is what rank 0 wrote under that name
+        retries=1,  # goes on from its own checkpoint
+        retry_delay=timedelta(seconds=10),
+    )
+
+    @task
+    def evaluate(data: str, candidate: str, last_good: str) -> dict[str, Any]:
+        """Scores the new model and the last good one on the same digits, which no rank trained on."""
+        from digits.model import load_model, read_digits, score
+
+        test = read_digits(Path(data), "test")
+        return {
+            "candidate": score(load_model(Path(candidate)), *test),
+            "last_good": score(load_model(Path(last_good)), *test) if last_good else None,
+        }
+
+    @task(outlets=[MODEL])
+    def promote(scores: dict[str, Any], candidate: str, run_id=None, asset_state_store=None, outlet_events=None) -> str:
+        """Makes the new model the good one if it is better; who is scheduled by the asset runs only then."""
+        new, old = scores["candidate"], scores["last_good"]
+        if old and (new["accuracy"], -new["loss"]) <= (old["accuracy"], -old["loss"]):
+            raise AirflowSkipException(f"not promoted: {new} does not beat {old}")
+        model = home() / "models" / f"{Path(candidate).parent.name}.pt"
+        model.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(candidate, model)
+        asset_state_store[MODEL].set("last_good_checkpoint", str(model))
+        outlet_events[MODEL].extra = {**new, "checkpoint": str(model), "run_id": run_id}
+        print(f"promoted: {new} beats {old}; {model}")
+        return str(model)
+
+    candidate = train.output["checkpoint"]
+    promote(evaluate(prepared["data"], candidate, prepared["last_good"]), candidate)
+
+
+retrain = digits_retrain()
+
+if __name__ == "__main__":
+    retrain.test()

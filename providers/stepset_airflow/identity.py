@@ -1,0 +1,73 @@
+"""Who a task instance is: the name of its run, and which attempt of the same work it is.
+
+Used by the operator before it starts anything, so that asking twice finds the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from stepset.backends.base import Backend
+
+
+class TaskInstance(Protocol):
+    """What identity needs to know of an Airflow task instance."""
+
+    dag_id: str
+    task_id: str
+    run_id: str
+    map_index: int | None
+    try_number: int
+    max_tries: int
+
+
+def run_name(ti: TaskInstance) -> str:
+    """The name of a task instance's run: its task's slug, a hash of its identity, its try.
+
+    Short enough for every target's budget (`jobset_name_budget`), with a generation behind it.
+    """
+    from stepset.spec.names import slug
+
+    identity = "|".join((ti.dag_id, ti.run_id, ti.task_id, str(-1 if ti.map_index is None else ti.map_index)))
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:10]
+    return f"{slug(ti.task_id, 26)}-{digest}-{ti.try_number}"
+
+
+def free_name(name: str, backend: Backend) -> str:
+    """`name`, or its next generation when a run that is over bears it already.
+
+    The same task instance comes twice when somebody deletes a DAG run and Airflow makes it again.
+
+    Raises:
+        InfrastructureError: a run of that name is still going on.
+    """
+    from stepset.errors import InfrastructureError, RunNotFoundError
+
+    generation, candidate = 1, name
+    while True:
+        try:
+            status = backend.status(candidate)
+        except RunNotFoundError:
+            return candidate
+        if not status.phase.final:
+            raise InfrastructureError(
+                f"run {candidate} of this very task is still {status.phase.value.lower()}; wait for it,"
+                f" or stop it with: stepset cancel {candidate}"
+            )
+        generation += 1
+        candidate = f"{name}-{generation}"
+
+
+def attempt(ti: TaskInstance, retries: int) -> int:
+    """How often the same work was tried before: retries count, a cleared task starts at 0 again.
+
+    Clearing raises a task instance's max_tries to its try number plus the task's retries (Airflow 3.3.2,
+    airflow/models/taskinstance.py, clear_task_instances), which tells the two apart.
+
+    Args:
+        ti: the task instance.
+        retries: the task's retries.
+    """
+    return max(0, ti.try_number - 1 - max(0, ti.max_tries - retries))

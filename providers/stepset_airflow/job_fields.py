@@ -1,0 +1,88 @@
+"""From an operator's parameters to a job file's mapping.
+
+Used by the operator when a DAG is parsed (cheap checks) and when a task runs. stepset's models are imported only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepset.spec import TrainingJob
+
+JOB_FIELDS = (
+    "name",
+    "framework",
+    "num_nodes",
+    "procs_per_node",
+    "image",
+    "script",
+    "module",
+    "command",
+    "function",
+    "args",
+    "code",
+    "env",
+    "resources_per_node",
+    "storage",
+    "checkpoint_dir",
+    "roles",
+    "restart",
+    "deadline",
+    "ttl",
+    "scheduling",
+    "network",
+    "service_account",
+    "labels",
+    "annotations",
+    "pod_template",
+    "agent",
+)
+"""The job file's fields (stepset.spec.job.TrainingJob), in its order."""
+
+_ENTRIES = ("script", "module", "command", "function")
+
+
+def check_entries(fields: Mapping[str, Any], has_job: bool) -> None:
+    """Refuses at parse time what cannot become a job: nothing to run, or several things.
+
+    Raises:
+        ValueError: it cannot; the message names the fields.
+    """
+    given = [entry for entry in _ENTRIES if fields.get(entry) is not None]
+    if len(given) > 1:
+        raise ValueError(f"exactly one of {', '.join(_ENTRIES)} says what to run; {' and '.join(given)} are given")
+    if not given and not has_job and fields.get("framework") is None:
+        raise ValueError(f"nothing says what to run; give one of {', '.join(_ENTRIES)}, or job")
+
+
+def job_of(
+    job: Mapping[str, Any] | str | None, fields: Mapping[str, Any], queue_name: str | None, dag_folder: Path
+) -> tuple[TrainingJob, Path]:
+    """The job an operator's rendered parameters describe, and the directory its paths are relative to.
+
+    Args:
+        job: a mapping, or a job file's path relative to `dag_folder`; None: the fields say it all.
+        fields: the job file's fields; those that are None are left out, the others replace `job`'s.
+        queue_name: short for scheduling.queue_name.
+        dag_folder: the DAG file's directory.
+
+    Raises:
+        BadInputError: the job cannot be read, or is none.
+    """
+    from stepset.spec.load import parse_job, read_job_file
+
+    base, where = dag_folder, ""
+    data: dict[str, Any] = {}
+    if isinstance(job, str):
+        path = dag_folder / job
+        data, base, where = dict(read_job_file(path)), path.parent, str(path)
+    elif job is not None:
+        data = dict(job)
+    data |= {name: value for name, value in fields.items() if value is not None}
+    if queue_name is not None:
+        scheduling = data.get("scheduling") or {}
+        data["scheduling"] = {**scheduling, "queue_name": queue_name}
+    return parse_job(data, where=where), base

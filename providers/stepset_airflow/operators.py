@@ -1,0 +1,311 @@
+"""DistributedTrainOperator: a distributed training run as one Airflow task.
+
+DAG authors create it; Airflow's task runner calls `execute` in a worker. The way from here: job_fields.py makes the
+job, `stepset.api` the backend, task_log.py shows the run, outcome.py says how the task ends.
+
+Nothing slow is imported before a task runs: a DAG file with many of these must parse quickly.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import Asset, BaseOperator, conf
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from stepset_airflow.identity import attempt, free_name, run_name
+from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of
+from stepset_airflow.outcome import check_policy, failure_text, verdict
+from stepset_airflow.task_log import TaskLog, find_callbacks, ranks_to_log
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from stepset.backends.base import Backend, RunHandle, RunRequest
+    from stepset.spec import TrainingJob
+    from stepset.watch.state import RunStatus
+
+FINISH_ACTIONS = ("keep", "delete", "delete_succeeded")
+KILL_ACTIONS = ("delete", "suspend", "keep")
+
+
+class DistributedTrainOperator(BaseOperator):
+    """Runs a distributed training and waits for it; its result (what rank 0 wrote) is the task's XCom.
+
+    The job is described by the fields of the job file under their own names, all of them templated, or by `job`, or by
+    both: fields given here replace those of `job`. Paths are relative to the DAG file, those inside a job file to it.
+
+    Args:
+        job: a TrainingJob, a mapping, or the path of a job file.
+        name, framework, num_nodes, procs_per_node, image, script, module, command, function, args, code, env,
+        resources_per_node, storage, checkpoint_dir, roles, restart, deadline, ttl, scheduling, network,
+        service_account, labels, annotations, pod_template, agent: the job file's fields (docs/job-file.md).
+        queue_name: short for `scheduling={"queue_name": ...}`.
+        backend: `kubernetes`, or `local` for processes of the worker; default: [stepset] backend, else kubernetes.
+        log_ranks: whose lines go to the task log: `all`, `failed`, a rank, or a list of ranks; the failing rank's
+            last lines always do; default: [stepset] log_ranks, else 0.
+        exit_code_policy: exit code of the first failing rank, or failure kind -> `fail` (no further try), `retry` or
+            `skip`; default: Rejected and Cancelled fail, everything else is retried while `retries` are left.
+        callbacks: dotted paths of functions called with the run's status, as a mapping, at every change.
+        durable: a retry finds the run of an earlier try and goes on with it. A local run ends with its worker, so
+            there a retry starts anew, from the checkpoint in `checkpoint_dir` if there is one.
+        wait_for_completion: False leaves the run to itself; not possible with `local`.
+        deferrable: wait in the triggerer; a local run keeps its worker whatever this says.
+            Default: [operators] default_deferrable.
+        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: which cluster, as
+            KubernetesPodOperator has them; not used by `local`.
+        poll_interval: seconds between looks at the cluster; not used by `local`.
+        admission_timeout: seconds the run may wait for its queue; default: no limit; not used by `local`.
+        startup_timeout: seconds until all pods run, once admitted; default 30 minutes; not used by `local`.
+        on_finish_action: `keep`, `delete` or `delete_succeeded`, what becomes of the cluster's objects; not used by
+            `local`, which keeps its run directory.
+        on_kill_action: `delete`, `suspend` or `keep`, what a killed task does to its run; a local run always ends.
+
+    Raises:
+        ValueError: a parameter has a value that is not known.
+    """
+
+    template_fields: Sequence[str] = (
+        "job",
+        *JOB_FIELDS,
+        "queue_name",
+        "backend",
+        "kubernetes_conn_id",
+        "namespace",
+        "cluster_context",
+        "config_file",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "job": "json",
+        "function": "py",
+        "args": "json",
+        "env": "json",
+        "resources_per_node": "json",
+        "storage": "json",
+        "roles": "json",
+        "restart": "json",
+        "scheduling": "json",
+        "network": "json",
+        "labels": "json",
+        "annotations": "json",
+        "pod_template": "json",
+    }
+    ui_color = "#e9e4f8"
+    _brings_program: ClassVar[bool] = False
+    """Whether a subclass makes `function` when the task runs."""
+
+    def __init__(
+        self,
+        *,
+        job: TrainingJob | Mapping[str, Any] | str | None = None,
+        name: str | None = None,
+        framework: str | Mapping[str, Any] | None = None,
+        num_nodes: int | str | None = None,
+        procs_per_node: int | str | None = None,
+        image: str | None = None,
+        script: str | None = None,
+        module: str | None = None,
+        command: Sequence[str] | None = None,
+        function: str | None = None,
+        args: Sequence[Any] | None = None,
+        code: str | None = None,
+        env: Mapping[str, Any] | None = None,
+        resources_per_node: Mapping[str, Any] | None = None,
+        storage: Sequence[Mapping[str, Any]] | None = None,
+        checkpoint_dir: str | None = None,
+        roles: Sequence[Mapping[str, Any]] | None = None,
+        restart: Mapping[str, Any] | None = None,
+        deadline: int | str | None = None,
+        ttl: int | str | None = None,
+        scheduling: Mapping[str, Any] | None = None,
+        network: Mapping[str, Any] | None = None,
+        service_account: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        pod_template: Mapping[str, Any] | None = None,
+        agent: bool | str | None = None,
+        queue_name: str | None = None,
+        backend: str | None = None,
+        log_ranks: str | int | Sequence[int] | None = None,
+        exit_code_policy: Mapping[int | str, str] | None = None,
+        callbacks: str | Sequence[str] | None = None,
+        durable: bool = True,
+        wait_for_completion: bool = True,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        kubernetes_conn_id: str = "kubernetes_default",
+        namespace: str | None = None,
+        in_cluster: bool | None = None,
+        cluster_context: str | None = None,
+        config_file: str | None = None,
+        poll_interval: float = 10,
+        admission_timeout: float | None = None,
+        startup_timeout: float | None = 1800,
+        on_finish_action: str = "keep",
+        on_kill_action: str = "delete",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = _templatable(job)
+        self.name = name
+        self.framework = framework
+        self.num_nodes = num_nodes
+        self.procs_per_node = procs_per_node
+        self.image = image
+        self.script = script
+        self.module = module
+        self.command = command
+        self.function = function
+        self.args = args
+        self.code = code
+        self.env = env
+        self.resources_per_node = resources_per_node
+        self.storage = storage
+        self.checkpoint_dir = checkpoint_dir
+        self.roles = roles
+        self.restart = restart
+        self.deadline = deadline
+        self.ttl = ttl
+        self.scheduling = scheduling
+        self.network = network
+        self.service_account = service_account
+        self.labels = labels
+        self.annotations = annotations
+        self.pod_template = pod_template
+        self.agent = agent
+        self.queue_name = queue_name
+        self.backend = backend
+        self.log_ranks = log_ranks
+        self.exit_code_policy = exit_code_policy
+        self.callbacks = callbacks
+        self.durable = durable
+        self.wait_for_completion = wait_for_completion
+        self.deferrable = deferrable
+        self.kubernetes_conn_id = kubernetes_conn_id
+        self.namespace = namespace
+        self.in_cluster = in_cluster
+        self.cluster_context = cluster_context
+        self.config_file = config_file
+        self.poll_interval = poll_interval
+        self.admission_timeout = admission_timeout
+        self.startup_timeout = startup_timeout
+        self.on_finish_action = on_finish_action
+        self.on_kill_action = on_kill_action
+        self._handle: RunHandle | None = None
+        self._killed = False
+        self._stopped = False
+        self._check_parameters()
+
+    def execute(self, context: Context) -> Any:
+        """Runs the job to its end.
+
+        Returns:
+            The result; None when rank 0 wrote none.
+
+        Raises:
+            AirflowFailException: the job cannot be run as asked, or failed in a way that another try cannot mend.
+            AirflowSkipException: `exit_code_policy` says so.
+            AirflowException: it failed, or the task was killed.
+        """
+        from stepset.api import backend_of
+        from stepset.errors import BadInputError
+        from stepset.watch.state import Phase
+
+        name = self.backend or conf.get("stepset", "backend", fallback="kubernetes")
+        self._check_backend(name)
+        try:
+            backend = backend_of(name)
+            self._handle = backend.start(self._request(context, backend), self._task_log())
+        except BadInputError as error:
+            raise AirflowFailException(str(error)) from error
+        status = self._wait(self._handle)
+        if self._killed:
+            # Airflow calls on_kill from its SIGTERM handler and then lets execute() go on (apache/airflow#73006):
+            # without this a killed training could end its task as a success.
+            raise AirflowException(f"run {status.name} was stopped because its task was killed")
+        if status.phase is not Phase.SUCCEEDED:
+            raise self._failure(status)
+        self._tell_assets(context, status)
+        return status.result
+
+    def on_kill(self) -> None:
+        """Stops the run: called on SIGTERM and when execution_timeout is over."""
+        self._killed = True
+        self._stop()
+
+    def _check_parameters(self) -> None:
+        """What can be told wrong at parse time, before anything is rendered."""
+        fields = {field: getattr(self, field) for field in JOB_FIELDS}
+        check_entries(fields, has_job=self.job is not None or self._brings_program)
+        check_policy(self.exit_code_policy)
+        if self.log_ranks is not None:
+            ranks_to_log(self.log_ranks)
+        for parameter, known in (("on_finish_action", FINISH_ACTIONS), ("on_kill_action", KILL_ACTIONS)):
+            if getattr(self, parameter) not in known:
+                value = getattr(self, parameter)
+                raise ValueError(f"{parameter}: {value!r} is not known; use {', '.join(known)}")
+        self._check_backend(self.backend)
+
+    def _check_backend(self, backend: str | None) -> None:
+        if backend == "local" and not self.wait_for_completion:
+            raise ValueError(
+                "wait_for_completion: a local run ends with its worker, so its task must wait for it;"
+                " leave wait_for_completion out"
+            )
+
+    def _request(self, context: Context, backend: Backend) -> RunRequest:
+        from stepset.backends.base import RunRequest
+        from stepset.sources import read_sources
+
+        fields = {field: getattr(self, field) for field in JOB_FIELDS}
+        job, base_dir = job_of(self.job, fields, self.queue_name, Path(self.dag.folder))
+        ti = context["ti"]
+        tried = attempt(ti, self.retries or 0)
+        return RunRequest(job, read_sources(job, base_dir), name=free_name(run_name(ti), backend), attempt=tried)
+
+    def _task_log(self) -> TaskLog:
+        log_ranks = self.log_ranks if self.log_ranks is not None else conf.get("stepset", "log_ranks", fallback="0")
+        return TaskLog(self.log, ranks_to_log(log_ranks), find_callbacks(self.callbacks))
+
+    def _wait(self, handle: RunHandle) -> RunStatus:
+        if self._killed:  # before there was a run to stop
+            self._stop()
+        try:
+            return handle.wait()
+        except BaseException:  # execution_timeout, or the worker is going down: nothing may be left behind
+            self._stop()
+            handle.wait()
+            raise
+
+    def _stop(self) -> None:
+        # Once: a second request would end the run without the time to write a checkpoint.
+        if self._handle is not None and not self._stopped:
+            self._stopped = True
+            self._handle.cancel()
+
+    def _failure(self, status: RunStatus) -> AirflowException:
+        text = failure_text(status)
+        outcome = verdict(status.failure, self.exit_code_policy)
+        if outcome == "skip":
+            return AirflowSkipException(text)
+        return AirflowFailException(text) if outcome == "fail" else AirflowException(text)
+
+    def _tell_assets(self, context: Context, status: RunStatus) -> None:
+        """Gives the events of this task's outlets the result, so that whoever is scheduled by them can read it."""
+        if not isinstance(status.result, dict):
+            return
+        extra = {"run": status.name, **status.result}
+        if self.checkpoint_dir is not None:
+            extra.setdefault("checkpoint", self.checkpoint_dir)
+        for outlet in self.outlets:
+            if isinstance(outlet, Asset):
+                context["outlet_events"][outlet].extra.update(extra)
+
+
+def _templatable(job: Any) -> Any:
+    """A job as Airflow can render and show it: a TrainingJob as its mapping, a path as text, anything else as it is."""
+    if hasattr(job, "model_dump"):
+        return job.to_dict()
+    return os.fspath(job) if isinstance(job, os.PathLike) else job

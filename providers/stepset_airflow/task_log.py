@@ -1,0 +1,147 @@
+"""Writes a run into the log of the task that asked for it: lines of the chosen ranks, phases and progress, live.
+
+Made by the operator for each run; the backend calls it from the thread that runs the job.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from stepset.watch.state import LogLine, Progress, RunStatus
+
+PROGRESS_EVERY = 1.0
+"""Seconds between two progress lines; the last one is always written."""
+
+StatusCallback = Callable[[dict[str, Any]], None]
+
+
+class Log(Protocol):
+    """What is needed of a task's logger."""
+
+    def info(self, event: str, /) -> Any: ...
+
+    def warning(self, event: str, /) -> Any: ...
+
+    def exception(self, event: str, /) -> Any: ...
+
+
+def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] | None:
+    """The ranks whose lines are wanted; None for all of them, empty for `failed`.
+
+    Args:
+        log_ranks: `all`, `failed` (none live: the failing rank's last lines come with the diagnosis), a number,
+            numbers separated by commas, or a list of numbers.
+
+    Raises:
+        ValueError: none of these.
+
+    >>> sorted(ranks_to_log("0,3")), ranks_to_log("all"), ranks_to_log("failed")
+    ([0, 3], None, frozenset())
+    """
+    if log_ranks == "all":
+        return None
+    if log_ranks == "failed":
+        return frozenset()
+    words: Iterable[int | str] = str(log_ranks).split(",") if isinstance(log_ranks, (str, int)) else log_ranks
+    numbers = [str(word).strip() for word in words]
+    if not numbers or not all(number.isdigit() for number in numbers):
+        raise ValueError(f"log_ranks: {log_ranks!r} is not known; use all, failed, a rank, or a list of ranks")
+    return frozenset(int(number) for number in numbers)
+
+
+def find_callbacks(paths: str | Sequence[str] | None) -> tuple[StatusCallback, ...]:
+    """The functions behind dotted paths such as `my_package.hooks.on_change`.
+
+    Raises:
+        BadInputError: there is no such function.
+    """
+    from stepset.errors import BadInputError
+
+    found = []
+    for path in [paths] if isinstance(paths, str) else paths or ():
+        try:
+            found.append(resolve_name(path))
+        except (ImportError, AttributeError, ValueError) as error:
+            raise BadInputError(f"callbacks: {path!r} cannot be imported: {error}; give a dotted path") from error
+    return tuple(found)
+
+
+class TaskLog:
+    """A run's listener that writes to a task log.
+
+    Args:
+        log: the task's logger.
+        ranks: ranks whose lines are written; None for all. Lines of no rank (launchers, roles) are written
+            unless `ranks` is empty.
+        callbacks: called with `RunStatus.to_dict()` at every change.
+    """
+
+    def __init__(
+        self, log: Log, ranks: frozenset[int] | None = None, callbacks: tuple[StatusCallback, ...] = ()
+    ) -> None:
+        self._log = log
+        self._ranks = ranks
+        self._callbacks = callbacks
+        self._phase = ""
+        self._notes: set[str] = set()
+        self._progress: Progress | None = None
+        self._progress_at = float("-inf")
+
+    def on_line(self, line: LogLine) -> None:
+        """A line was printed."""
+        if self._wanted(line.source):
+            self._log.info(f"[{line.source}] {line.text}")
+
+    def on_status(self, status: RunStatus) -> None:
+        """Something about the run changed."""
+        for note in status.notes:
+            if note not in self._notes:
+                self._notes.add(note)
+                self._log.warning(note)
+        self._show_progress(status)
+        if (phase := phase_text(status)) != self._phase:
+            self._phase = phase
+            self._log.info(phase)
+        for callback in self._callbacks:
+            try:
+                callback(status.to_dict())
+            except Exception:  # noqa: BLE001 - the caller's code: a training is not stopped for it, but it is shown
+                self._log.exception(f"callback {getattr(callback, '__qualname__', callback)} failed; the run goes on")
+
+    def _wanted(self, source: str) -> bool:
+        if self._ranks is None:
+            return True
+        word, _, number = source.partition(" ")
+        if word == "rank" and number.isdigit():
+            return int(number) in self._ranks
+        return bool(self._ranks)
+
+    def _show_progress(self, status: RunStatus) -> None:
+        now = time.monotonic()
+        due = status.phase.final or now - self._progress_at >= PROGRESS_EVERY
+        if status.progress is None or status.progress == self._progress or not due:
+            return
+        self._progress, self._progress_at = status.progress, now
+        self._log.info(progress_text(status.progress))
+
+
+def phase_text(status: RunStatus) -> str:
+    """One line on where a run is."""
+    reason = f" ({status.reason})" if status.reason else ""
+    size = f", {status.world_size} ranks" if status.world_size else ""
+    again = f", restart {status.attempt}" if status.attempt else ""
+    return f"run {status.name}: {status.phase.value}{reason}{size}{again}"
+
+
+def progress_text(progress: Progress) -> str:
+    """One line on how far the training is, such as `progress: 40 %, step 12, loss=0.31`."""
+    parts = [
+        f"{progress.progress:.0%}".replace("%", " %") if progress.progress is not None else "",
+        f"step {progress.step}" if progress.step is not None else "",
+        *(f"{name}={value:.4g}" for name, value in progress.metrics.items()),
+    ]
+    return "progress: " + ", ".join(part for part in parts if part)
