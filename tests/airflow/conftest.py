@@ -1,0 +1,81 @@
+"""Fixtures of the Airflow tests: a database, DAG files written by a test, and running them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.airflow.harness import DAGS, HOME, DagRun, run_to_end
+
+# These need the provider's own modules only.
+_WITHOUT_AIRFLOW = ("test_identity.py", "test_job_fields.py", "test_outcome.py", "test_task_log.py")
+
+WriteDag = Callable[..., Path]
+RunDag = Callable[..., DagRun]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Importing Airflow takes seconds: left out where its tests are not to run anyway."""
+    needs_airflow = collection_path.name.startswith("test_") and collection_path.name not in _WITHOUT_AIRFLOW
+    return True if needs_airflow and "not airflow" in config.option.markexpr else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remove_home() -> Iterator[None]:
+    yield
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def airflow_db() -> None:
+    """Airflow's database, made once."""
+    command = [sys.executable, "-m", "airflow", "db", "migrate"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout.decode()[-3000:]
+
+
+@pytest.fixture
+def stepset_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where local runs keep their state."""
+    home = tmp_path / "stepset"
+    monkeypatch.setenv("STEPSET_HOME", str(home))
+    return home
+
+
+@pytest.fixture
+def run_dag(airflow_db: None, stepset_home: Path) -> RunDag:
+    """`run_dag(path)`: runs a DAG file's DAG to its end."""
+    return run_to_end
+
+
+@pytest.fixture
+def write_dag(request: pytest.FixtureRequest) -> Iterator[WriteDag]:
+    """`write_dag('DistributedTrainOperator(task_id=...)', script="...")`: a DAG file with these tasks, train.py beside.
+
+    The DAG is called like the test.
+    """
+    folder = DAGS / request.node.name.translate(str.maketrans("[]/ ", "____"))
+    folder.mkdir()
+
+    def write(tasks: str, script: str = "", imports: str = "", dag: str = "") -> Path:
+        (folder / "train.py").write_text(textwrap.dedent(script))
+        path = folder / "dag_file.py"
+        path.write_text(
+            "from airflow.sdk import DAG, Asset, task\n"
+            "from stepset_airflow import DistributedTrainOperator\n"
+            f"{textwrap.dedent(imports)}\n"
+            f"with DAG({folder.name!r}, schedule=None, {dag}) as dag:\n"
+            f"{textwrap.indent(textwrap.dedent(tasks).strip(), '    ')}\n\n"
+            "if __name__ == '__main__':\n"
+            "    print('ended as', dag.test().state)\n"
+        )
+        return path
+
+    yield write
+    shutil.rmtree(folder)

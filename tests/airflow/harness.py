@@ -1,0 +1,145 @@
+"""An Airflow of the tests' own: a fresh home and database, DAG runs by `dag.test()`, looks into what they left.
+
+Importing this points the process at it, so it comes before any import of Airflow; it imports Airflow only when used.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "dags"
+HOME = Path(tempfile.mkdtemp(prefix="stepset-airflow-"))
+DAGS = HOME / "dags"
+OURS = r"stepset|dag_file|unusual_prefix_"  # the last is how Airflow calls a DAG file's module
+_LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
+
+# Settings of an Airflow that is in use here must not reach the tests'.
+for _name in [name for name in os.environ if name.startswith("AIRFLOW_")]:
+    del os.environ[_name]
+DAGS.mkdir()
+os.environ.update(
+    AIRFLOW_HOME=str(HOME),
+    AIRFLOW__CORE__DAGS_FOLDER=str(DAGS),
+    AIRFLOW__CORE__LOAD_EXAMPLES="False",
+    AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST=json.dumps(
+        [
+            {"name": name, "classpath": _LOCAL_BUNDLE, "kwargs": {"path": str(path)}}
+            for name, path in (("tests", DAGS), ("examples", EXAMPLES))
+        ]
+    ),
+)
+
+
+@dataclass(frozen=True)
+class DagRun:
+    """What became of a DAG run.
+
+    Args:
+        state: its final state.
+        tasks: task instances by task id; those of a mapped task are called train[0], train[1], ...
+        log: what tasks and Airflow logged.
+        errors: the exceptions tasks ended with.
+    """
+
+    state: str
+    tasks: dict[str, Any]
+    log: list[dict[str, Any]]
+    errors: list[BaseException]
+
+    def task_state(self, task_id: str) -> str:
+        return str(self.tasks[task_id].state)
+
+    def tries(self, task_id: str) -> int:
+        return int(self.tasks[task_id].try_number)
+
+    def xcom(self, task_id: str, **wanted: Any) -> Any:
+        return self.tasks[task_id].xcom_pull(task_ids=task_id.partition("[")[0], **wanted)
+
+    @property
+    def lines(self) -> list[str]:
+        """The texts that were logged."""
+        return [str(entry["event"]) for entry in self.log]
+
+    @property
+    def error(self) -> BaseException:
+        """The exception the task that failed last ended with."""
+        return self.errors[-1]
+
+
+def run_to_end(path: Path, name: str = "dag", conf: dict[str, Any] | None = None) -> DagRun:
+    """Runs the DAG that a DAG file calls `name`. Warnings of our modules are errors."""
+    from structlog.testing import capture_logs
+
+    # Airflow sets up logging when it is imported, so that comes before logs are caught.
+    with warnings.catch_warnings(), _task_errors() as errors, capture_logs() as log:
+        warnings.simplefilter("ignore")  # Airflow's and its libraries' are not ours to mend
+        warnings.filterwarnings("error", module=OURS)
+        finished = _load(path, name).test(run_conf=conf)
+    tasks = {
+        f"{ti.task_id}[{ti.map_index}]" if ti.map_index >= 0 else ti.task_id: ti for ti in finished.get_task_instances()
+    }
+    return DagRun(str(finished.state), tasks, list(log), errors)
+
+
+def _load(path: Path, name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"dag_file_{path.parent.name}", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return getattr(module, name)
+
+
+@contextmanager
+def _task_errors() -> Iterator[list[BaseException]]:
+    """The exceptions tasks end with, as Airflow tells its listeners."""
+    from airflow.listeners import hookimpl
+    from airflow.sdk.listener import get_listener_manager
+
+    errors: list[BaseException] = []
+
+    class Listener:
+        @hookimpl
+        def on_task_instance_failed(self, error: BaseException) -> None:
+            errors.append(error)
+
+    listener = Listener()
+    get_listener_manager().add_listener(listener)
+    yield errors
+    get_listener_manager().pm.unregister(listener)
+
+
+def asset_event_extras(name: str) -> list[dict[str, Any]]:
+    """The extras of an asset's events, the oldest first."""
+    from airflow.models.asset import AssetEvent, AssetModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        query = select(AssetEvent.extra).join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+        return list(session.scalars(query.where(AssetModel.name == name).order_by(AssetEvent.id)))
+
+
+def asset_state(name: str, key: str) -> Any:
+    """A value of an asset's state; None where there is none."""
+    from airflow.models.asset import AssetModel
+    from airflow.models.asset_state_store import AssetStateStoreModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        query = select(AssetStateStoreModel.value).join(AssetModel, AssetModel.id == AssetStateStoreModel.asset_id)
+        value = session.scalar(query.where(AssetModel.name == name, AssetStateStoreModel.key == key))
+        return None if value is None else json.loads(value)

@@ -1,0 +1,91 @@
+"""The name of a task instance's run, and which attempt of the same work it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stepset_airflow.identity import attempt, free_name, run_name
+
+from stepset.backends.base import RunHandle, RunRequest
+from stepset.backends.local import LocalBackend
+from stepset.errors import InfrastructureError
+from stepset.sources import read_sources
+from stepset.spec import TrainingJob
+from stepset.spec.names import check_dns_1035, jobset_name_budget
+
+
+@dataclass(frozen=True)
+class Ti:
+    dag_id: str = "retrain"
+    task_id: str = "train"
+    run_id: str = "scheduled__2026-01-01T00:00:00+00:00"
+    map_index: int | None = -1
+    try_number: int = 1
+    max_tries: int = 0
+
+
+def test_the_same_task_instance_always_has_the_same_name() -> None:
+    assert run_name(Ti()) == run_name(Ti()) == "train-7b8f072d72-1"
+
+
+@pytest.mark.parametrize("other", [{"dag_id": "d"}, {"run_id": "r"}, {"map_index": 0}, {"try_number": 2}])
+def test_another_dag_run_map_index_or_try_has_another_name(other: dict[str, object]) -> None:
+    assert run_name(replace(Ti(), **other)) != run_name(Ti())  # type: ignore[arg-type]  # one field each
+
+
+@given(task_id=st.text(min_size=1, max_size=250), tries=st.integers(1, 999))
+def test_every_name_is_one_that_any_target_takes(task_id: str, tries: int) -> None:
+    name = run_name(replace(Ti(), task_id=task_id, try_number=tries))
+    check_dns_1035(name)
+    assert len(name) <= jobset_name_budget([("launcher", 1)])
+
+
+@pytest.mark.parametrize(
+    ("try_number", "max_tries", "retries", "expected"),
+    [
+        pytest.param(1, 2, 2, 0, id="first try"),
+        pytest.param(2, 2, 2, 1, id="first retry"),
+        pytest.param(3, 2, 2, 2, id="second retry"),
+        pytest.param(4, 5, 2, 0, id="cleared after three tries"),
+        pytest.param(5, 5, 2, 1, id="first retry after that"),
+        pytest.param(2, 1, 0, 0, id="cleared, no retries"),
+    ],
+)
+def test_retries_count_as_attempts_and_a_clear_starts_anew(
+    try_number: int, max_tries: int, retries: int, expected: int
+) -> None:
+    assert attempt(Ti(try_number=try_number, max_tries=max_tries), retries) == expected
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> LocalBackend:
+    return LocalBackend(home=tmp_path, grace=1)
+
+
+def start(backend: LocalBackend, name: str, *command: str) -> RunHandle:
+    job = TrainingJob.model_validate({"framework": "plain", "command": list(command)})
+    return backend.start(RunRequest(job, read_sources(job), name=name))
+
+
+def test_a_name_nobody_bears_is_free(backend: LocalBackend) -> None:
+    assert free_name("train-1", backend) == "train-1"
+
+
+def test_a_task_instance_that_airflow_makes_again_gets_the_next_generation(backend: LocalBackend) -> None:
+    for name in ("train-1", "train-1-2"):
+        start(backend, name, "true").wait()
+    assert free_name("train-1", backend) == "train-1-3"
+
+
+def test_a_run_that_still_goes_on_is_not_run_a_second_time(backend: LocalBackend) -> None:
+    running = start(backend, "train-1", "sleep", "60")
+    try:
+        with pytest.raises(InfrastructureError, match=r"run train-1 of this very task is still .*; wait for it"):
+            free_name("train-1", backend)
+    finally:
+        running.cancel()
+        running.wait()

@@ -1,0 +1,50 @@
+"""Importing the provider brings in nothing slow: a DAG processor pays for every import of every DAG file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.airflow
+
+NEW_MODULES = """
+import json, sys
+{before}
+known = set(sys.modules)
+{imports}
+print(json.dumps(sorted(set(sys.modules) - known)))
+"""
+
+
+def new_modules(imports: str, before: str = "") -> set[str]:
+    """What an import brings in, in a fresh interpreter where `before` was imported already."""
+    program = NEW_MODULES.format(before=before, imports=imports)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=300)
+    return set(json.loads(done.stdout.decode().splitlines()[-1]))
+
+
+def test_the_operator_adds_only_its_own_modules_to_what_a_dag_file_has_anyway() -> None:
+    added = new_modules("from stepset_airflow import DistributedTrainOperator", "from airflow.sdk import DAG, task")
+    foreign = {name for name in added if name.split(".")[0] != "stepset_airflow"}
+    assert foreign <= set(sys.stdlib_module_names), foreign
+    assert "stepset_airflow.operators" in added
+
+
+def test_a_dag_file_with_tasks_imports_neither_a_kubernetes_client_nor_stepset_s_models() -> None:
+    dag_file = (
+        "from stepset_airflow import DistributedTrainOperator as Train\n"
+        "with DAG('many'):\n"
+        "    for i in range(100):\n"
+        "        Train(task_id=f't{i}', script='train.py', num_nodes=2, env={'LR': '0.1'})\n"
+    )
+    added = {name.split(".")[0] for name in new_modules(dag_file, "from airflow.sdk import DAG")}
+    assert not added & {"kubernetes", "kubernetes_asyncio", "pydantic", "yaml", "typer", "stepset"}
+
+
+def test_the_provider_s_description_imports_nothing_but_itself() -> None:
+    added = new_modules("import stepset_airflow.get_provider_info as p; p.get_provider_info()")
+    ours = {"stepset_airflow", "stepset_airflow.get_provider_info"}
+    assert {name for name in added if name.split(".")[0] not in sys.stdlib_module_names} == ours

@@ -1,0 +1,62 @@
+"""From an operator's parameters to the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of
+
+from stepset.errors import BadInputError
+from stepset.spec import TrainingJob
+
+
+def test_the_fields_are_those_of_the_job_file_in_its_order() -> None:
+    assert tuple(TrainingJob.model_fields) == JOB_FIELDS
+
+
+def test_fields_that_are_not_given_keep_the_job_s_defaults(tmp_path: Path) -> None:
+    fields = dict.fromkeys(JOB_FIELDS) | {"script": "train.py", "num_nodes": "2"}
+    job, base = job_of(None, fields, None, tmp_path)
+    assert job == TrainingJob.model_validate({"script": "train.py", "num_nodes": 2})
+    assert base == tmp_path
+
+
+def test_given_fields_replace_those_of_the_job(tmp_path: Path) -> None:
+    job, _ = job_of({"script": "train.py", "num_nodes": 2, "args": ["a"]}, {"num_nodes": 3}, None, tmp_path)
+    assert (job.num_nodes, job.args) == (3, ["a"])
+
+
+def test_paths_in_a_job_file_are_relative_to_it(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "digits.yaml").write_text("script: train.py\nnum_nodes: 2\n")
+    job, base = job_of("jobs/digits.yaml", {"name": "mine"}, None, tmp_path)
+    assert (job.name, job.num_nodes, base) == ("mine", 2, tmp_path / "jobs")
+
+
+def test_queue_name_stands_beside_other_scheduling(tmp_path: Path) -> None:
+    fields = {"script": "train.py", "scheduling": {"priority_class": "high"}}
+    job, _ = job_of(None, fields, "team-a", tmp_path)
+    assert (job.scheduling.queue_name, job.scheduling.priority_class) == ("team-a", "high")
+
+
+def test_a_wrong_value_is_named_with_its_field(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="num_nodes: 'two' is not a whole number"):
+        job_of(None, {"script": "train.py", "num_nodes": "two"}, None, tmp_path)
+
+
+def test_a_job_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"nowhere\.yaml: no such file"):
+        job_of("nowhere.yaml", {}, None, tmp_path)
+
+
+def test_two_things_to_run_are_refused_before_anything_is_rendered() -> None:
+    with pytest.raises(ValueError, match=r"exactly one of .* says what to run; script and module are given"):
+        check_entries({"script": "a.py", "module": "b"}, has_job=False)
+
+
+def test_nothing_to_run_is_refused_unless_a_job_or_a_framework_may_bring_it() -> None:
+    with pytest.raises(ValueError, match="nothing says what to run"):
+        check_entries({"num_nodes": 2}, has_job=False)
+    check_entries({"num_nodes": 2}, has_job=True)
+    check_entries({"framework": {"kind": "torchtune", "model": "qwen2_5/1.5B"}}, has_job=False)

@@ -1,0 +1,97 @@
+"""A killed task ends its training and itself, and never as a success."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.airflow.conftest import RunDag, WriteDag
+
+pytestmark = [pytest.mark.airflow, pytest.mark.local]
+
+TRAINS_FOR_EVER = """
+    import os, subprocess, sys, time
+    child = subprocess.Popen(["sleep", "600"])
+    for pid in (os.getpid(), child.pid):
+        open(os.path.join(sys.argv[1], str(pid)), "w").close()
+    time.sleep(600)
+"""
+ENDS_WELL_WHEN_TOLD_TO_STOP = """
+    import os, signal, sys, time
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    open(os.path.join(sys.argv[1], str(os.getpid())), "w").close()
+    time.sleep(600)
+"""
+STARTS_WITHIN = 240
+"""Seconds; most of them go by with the import of Airflow."""
+
+
+def task(pids: Path, more: str = "") -> str:
+    """A training on two nodes whose processes leave their ids in `pids`."""
+    pids.mkdir()
+    return (
+        'DistributedTrainOperator(task_id="train", backend="local", num_nodes=2, script="train.py",'
+        f' framework={{"kind": "torch", "launcher": "none"}}, args=[{str(pids)!r}], {more})'
+    )
+
+
+def wait_until(what: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def alive(pids: Path) -> list[str]:
+    return [path.name for path in pids.iterdir() if Path("/proc", path.name).exists()]
+
+
+@pytest.mark.usefixtures("airflow_db", "stepset_home")
+def test_sigterm_fails_the_task_even_if_its_training_ends_well_and_leaves_no_process(
+    write_dag: WriteDag, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    path = write_dag(task(pids), ENDS_WELL_WHEN_TOLD_TO_STOP)
+    with subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as worker:
+        try:
+            assert wait_until(lambda: len(alive(pids)) == 2, STARTS_WITHIN), "the training did not start"
+            os.kill(worker.pid, signal.SIGTERM)
+            out = worker.communicate(timeout=120)[0].decode()
+        finally:
+            worker.kill()
+    assert "ended as failed" in out
+    assert "was stopped because its task was killed" in out
+    assert wait_until(lambda: not alive(pids), 10), f"still there: {alive(pids)}"
+
+
+@pytest.mark.usefixtures("airflow_db", "stepset_home")
+def test_a_worker_that_is_killed_outright_leaves_no_process(write_dag: WriteDag, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    path = write_dag(task(pids), TRAINS_FOR_EVER)
+    with subprocess.Popen([sys.executable, path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
+        try:
+            assert wait_until(lambda: len(alive(pids)) == 4, STARTS_WITHIN), "the training did not start"
+        finally:
+            worker.kill()
+    assert wait_until(lambda: not alive(pids), 20), f"still there: {alive(pids)}"
+
+
+def test_execution_timeout_fails_the_task_and_leaves_no_process(
+    write_dag: WriteDag, run_dag: RunDag, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    timeout = "execution_timeout=datetime.timedelta(seconds=5)"
+    run = run_dag(write_dag(task(pids, timeout), TRAINS_FOR_EVER, imports="import datetime"))
+    assert run.task_state("train") == "failed"
+    assert type(run.error).__name__ == "AirflowTaskTimeout"
+    assert list(pids.iterdir()), "the training did not start in time"
+    assert wait_until(lambda: not alive(pids), 10), f"still there: {alive(pids)}"

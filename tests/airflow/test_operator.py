@@ -1,0 +1,115 @@
+"""The operator as a DAG file's author and the scheduler see it: parameters, checks, serialisation."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, BaseOperator
+from airflow.serialization.serialized_objects import DagSerialization
+from stepset_airflow import DistributedTrainOperator
+from stepset_airflow.job_fields import JOB_FIELDS
+
+from stepset.spec import TrainingJob
+
+pytestmark = pytest.mark.airflow
+
+NESTED: dict[str, Any] = {
+    "framework": {"kind": "torch", "elastic": {"min_nodes": 1}},
+    "num_nodes": "{{ params.nodes }}",
+    "procs_per_node": 2,
+    "script": "train.py",
+    "args": ["--epochs", "{{ params.epochs }}"],
+    "env": {"LR": "0.1", "TOKEN": {"secret": "hub", "key": "token"}},
+    "storage": [{"path": "/data", "claim": "datasets"}],
+    "queue_name": "team-a",
+}
+
+
+def train(**parameters: Any) -> DistributedTrainOperator:
+    return DistributedTrainOperator(task_id="train", **{"script": "train.py", **parameters})
+
+
+def test_every_field_of_the_job_file_is_a_templated_parameter_of_the_same_name() -> None:
+    parameters = inspect.signature(DistributedTrainOperator.__init__).parameters
+    for field in JOB_FIELDS:
+        assert field in parameters
+        assert field in DistributedTrainOperator.template_fields
+    assert set(JOB_FIELDS) == set(TrainingJob.model_fields)
+
+
+def test_no_parameter_takes_a_name_that_airflow_uses() -> None:
+    ours = set(inspect.signature(DistributedTrainOperator.__init__).parameters) - {"self", "kwargs"}
+    assert not [name for name in ours if hasattr(BaseOperator, name)]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        ({"module": "digits.train"}, r"exactly one of .* script and module are given"),
+        ({"script": None}, r"nothing says what to run"),
+        ({"on_kill_action": "ignore"}, r"on_kill_action: 'ignore' is not known; use delete, suspend, keep"),
+        ({"on_finish_action": "purge"}, r"on_finish_action: 'purge' is not known; use keep, delete, delete_succeeded"),
+        ({"log_ranks": "some"}, r"log_ranks: 'some' is not known"),
+        ({"exit_code_policy": {1: "ignore"}}, r"exit_code_policy: 1: 'ignore' is not known"),
+        ({"backend": "local", "wait_for_completion": False}, r"wait_for_completion: a local run ends with its worker"),
+    ],
+)
+def test_what_is_plainly_wrong_breaks_the_dag_s_import(parameters: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        train(**parameters)
+
+
+def test_a_parameter_nobody_knows_is_refused() -> None:
+    with pytest.raises(TypeError, match="num_node"):
+        train(num_node=2)
+
+
+def test_a_dag_with_it_survives_the_trip_through_the_database() -> None:
+    data = serialised()
+    back = DagSerialization.from_dict(json.loads(json.dumps(data)))
+    task = back.get_task("train")
+    for name, value in NESTED.items():
+        assert getattr(task, name) == value
+
+
+def test_two_parses_of_a_file_serialise_alike_so_that_no_new_version_is_made() -> None:
+    assert json.dumps(serialised(), sort_keys=True) == json.dumps(serialised(), sort_keys=True)
+
+
+def test_a_training_job_is_serialised_as_its_mapping() -> None:
+    job = TrainingJob.model_validate({"script": "train.py", "num_nodes": 2})
+    with DAG("with_job", schedule=None) as dag:
+        DistributedTrainOperator(task_id="train", job=job)
+    back = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+    assert back.get_task("train").job == {"name": "train", "framework": "torch", "num_nodes": 2, "script": "train.py"}
+
+
+def test_a_path_is_serialised_as_text() -> None:
+    assert DistributedTrainOperator(task_id="train", job=Path("jobs/digits.yaml")).job == "jobs/digits.yaml"
+
+
+def test_it_can_be_mapped_over_any_field_and_the_mapping_is_serialised() -> None:
+    with DAG("mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)) as dag:
+        DistributedTrainOperator.partial(task_id="train", script="train.py", num_nodes=2).expand(
+            args=[["--lr", "0.1"], ["--lr", "0.2"]]
+        )
+    back = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+    task = back.get_task("train")
+    assert task.is_mapped
+    assert task.partial_kwargs["num_nodes"] == 2
+
+
+def test_a_mapping_over_an_unknown_parameter_is_refused() -> None:
+    with DAG("mapped", schedule=None), pytest.raises(TypeError, match="num_node"):
+        DistributedTrainOperator.partial(task_id="train", num_node=2)
+
+
+def serialised() -> Any:
+    with DAG("round_trip", schedule=None, params={"nodes": 2, "epochs": 3}) as dag:
+        DistributedTrainOperator(task_id="train", **NESTED)
+    return DagSerialization.to_dict(dag)

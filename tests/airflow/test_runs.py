@@ -1,0 +1,218 @@
+"""The operator's and the decorator's tasks, run by Airflow for real with backend="local"."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from tests.airflow.conftest import RunDag, WriteDag
+from tests.airflow.harness import asset_event_extras
+
+pytestmark = [pytest.mark.airflow, pytest.mark.local]
+
+WORLD = 'framework={"kind": "torch", "launcher": "none"}, num_nodes=2, procs_per_node=2, script="train.py"'
+LOCAL = f'task_id="train", backend="local", {WORLD}'
+WRITES_RESULT = """
+    import json, os, sys
+    print("hello from", os.environ["RANK"], flush=True)
+    print(json.dumps({"stepset": {"step": 7, "progress": 0.7, "metrics": {"loss": 0.25}}}), flush=True)
+    if os.environ["RANK"] == "0":
+        result = {"world": int(os.environ["WORLD_SIZE"]), "args": sys.argv[1:], "env": os.environ.get("WHERE")}
+        open(os.environ["STEPSET_RESULT_FILE"], "w").write(json.dumps(result))
+"""
+RANK_3_FAILS = """
+    import os, sys, time
+    if os.environ["RANK"] == "3":
+        sys.exit(open(__file__).close() or int("no number"))
+    time.sleep(60)
+"""
+
+
+def test_what_rank_0_wrote_is_the_task_s_xcom_and_rank_0_s_lines_are_in_its_log(
+    write_dag: WriteDag, run_dag: RunDag
+) -> None:
+    run = run_dag(write_dag(f"DistributedTrainOperator({LOCAL}, args=['--epochs', 3])", WRITES_RESULT))
+    assert run.xcom("train") == {"world": 4, "args": ["--epochs", "3"], "env": None}
+    assert "[rank 0] hello from 0" in run.lines
+    assert "[rank 1] hello from 1" not in run.lines
+    assert "progress: 70 %, step 7, loss=0.25" in run.lines
+    assert not [line for line in run.lines if '{"stepset"' in line]
+
+
+def test_log_ranks_all_shows_every_rank(write_dag: WriteDag, run_dag: RunDag) -> None:
+    run = run_dag(write_dag(f"DistributedTrainOperator({LOCAL}, log_ranks='all')", WRITES_RESULT))
+    for rank in range(4):
+        assert run.lines.count(f"[rank {rank}] hello from {rank}") == 1
+
+
+def test_fields_are_templated_within_mappings_and_lists_too(write_dag: WriteDag, run_dag: RunDag) -> None:
+    task = (
+        f"DistributedTrainOperator({LOCAL},"
+        ' args=["--epochs", "{{ params.epochs }}"], env={"WHERE": {"value": "{{ dag.dag_id }}"}})'
+    )
+    path = write_dag(task, WRITES_RESULT, dag='params={"epochs": 5}')
+    run = run_dag(path, conf={"epochs": 9})
+    assert run.xcom("train") == {"world": 4, "args": ["--epochs", "9"], "env": path.parent.name}
+
+
+def test_an_upstream_task_s_output_is_an_argument(write_dag: WriteDag, run_dag: RunDag) -> None:
+    tasks = f"""
+        @task
+        def prepare():
+            return "/data/digits.npz"
+
+        DistributedTrainOperator({LOCAL}, args=["--data", prepare()])
+    """
+    run = run_dag(write_dag(tasks, WRITES_RESULT))
+    assert run.xcom("train")["args"] == ["--data", "/data/digits.npz"]
+
+
+def test_a_mapped_task_trains_once_for_each_value(write_dag: WriteDag, run_dag: RunDag, stepset_home: Path) -> None:
+    mapped = f"DistributedTrainOperator.partial({LOCAL}).expand(args=[['--lr', '0.1'], ['--lr', '0.2']])"
+    run = run_dag(write_dag(mapped, WRITES_RESULT))
+    assert run.state == "success"
+    results = [run.xcom(f"train[{i}]", map_indexes=i) for i in range(2)]
+    assert [result["args"] for result in results] == [["--lr", "0.1"], ["--lr", "0.2"]]
+    assert len(list((stepset_home / "runs").iterdir())) == 2
+
+
+def test_a_job_file_beside_the_dag_is_run_with_the_given_fields_over_it(write_dag: WriteDag, run_dag: RunDag) -> None:
+    path = write_dag(
+        'DistributedTrainOperator(task_id="train", backend="local", job="job.yaml", args=["over"])', WRITES_RESULT
+    )
+    job = {"framework": {"kind": "torch", "launcher": "none"}, "num_nodes": 3, "procs_per_node": 1, "args": ["under"]}
+    (path.parent / "job.yaml").write_text(json.dumps({**job, "script": "train.py"}))
+    assert run_dag(path).xcom("train") == {"world": 3, "args": ["over"], "env": None}
+
+
+def test_a_failing_rank_fails_the_task_with_the_diagnosis_first(write_dag: WriteDag, run_dag: RunDag) -> None:
+    run = run_dag(write_dag(f"DistributedTrainOperator({LOCAL})", RANK_3_FAILS))
+    assert run.task_state("train") == "failed"
+    error = run.error
+    assert isinstance(error, AirflowException)
+    first, *rest = str(error).splitlines()
+    assert "UserError" in first
+    assert "rank 3" in "\n".join([first, *rest[:1]])
+    assert "ValueError: invalid literal for int() with base 10: 'no number'" in str(error)
+    assert "last lines of rank 3:" in rest
+
+
+def test_a_failed_training_is_tried_again_and_goes_on_from_its_checkpoint(
+    write_dag: WriteDag, run_dag: RunDag, tmp_path: Path
+) -> None:
+    script = """
+        import json, os, sys
+        from pathlib import Path
+        if os.environ["RANK"] == "0":
+            done = Path(os.environ["STEPSET_CHECKPOINT_DIR"], "done")
+            resumed_from = os.environ.get("STEPSET_RESUME_FROM")
+            if resumed_from is None:
+                done.write_text("half")
+                sys.exit("the first try always fails")
+            result = {"attempt": os.environ["STEPSET_ATTEMPT"], "found": Path(resumed_from, "done").read_text()}
+            Path(os.environ["STEPSET_RESULT_FILE"]).write_text(json.dumps(result))
+    """
+    task = f"DistributedTrainOperator({LOCAL}, checkpoint_dir={str(tmp_path / 'ckpt')!r}, retries=1, retry_delay=0.1)"
+    run = run_dag(write_dag(task, script))
+    assert run.tries("train") == 2
+    assert run.xcom("train") == {"attempt": "1", "found": "half"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "script", "problem"),
+    [
+        pytest.param('script="nowhere.py"', "", "script: no such file", id="no such script"),
+        pytest.param('script="train.py", num_nodes="{{ 1 - 1 }}"', "", "num_nodes: '0' is too small", id="no nodes"),
+        pytest.param('script="train.py", env={"RANK": "0"}', "", "env.RANK: reserved", id="reserved variable"),
+        pytest.param(
+            'script="train.py"',
+            "import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('1' * 5000)",
+            "4096",
+            id="result over the limit",
+        ),
+    ],
+)
+def test_what_another_try_cannot_mend_is_not_tried_again(
+    write_dag: WriteDag, run_dag: RunDag, parameters: str, script: str, problem: str
+) -> None:
+    framework = 'framework={"kind": "torch", "launcher": "none"}'
+    task = f'DistributedTrainOperator(task_id="train", backend="local", {framework}, {parameters}, retries=3)'
+    run = run_dag(write_dag(task, script))
+    assert (run.task_state("train"), run.tries("train")) == ("failed", 1)
+    assert isinstance(run.error, AirflowFailException)
+    assert problem in str(run.error)
+
+
+def test_an_unknown_backend_is_refused_by_name(write_dag: WriteDag, run_dag: RunDag) -> None:
+    run = run_dag(write_dag(f'DistributedTrainOperator(task_id="train", backend="slurm", {WORLD}, retries=3)'))
+    assert run.tries("train") == 1
+    assert "backend: 'slurm' is not known" in str(run.error)
+
+
+def test_the_exit_code_policy_may_skip_the_task(write_dag: WriteDag, run_dag: RunDag) -> None:
+    task = f"DistributedTrainOperator({LOCAL}, exit_code_policy={{42: 'skip'}})"
+    run = run_dag(write_dag(task, "import os, sys; sys.exit(42 if os.environ['RANK'] == '1' else 0)"))
+    assert (run.state, run.task_state("train")) == ("success", "skipped")
+
+
+def test_the_events_of_its_outlets_carry_the_result_and_the_checkpoint(
+    write_dag: WriteDag, run_dag: RunDag, tmp_path: Path
+) -> None:
+    task = f"""
+        DistributedTrainOperator({LOCAL}, outlets=[Asset("tested_model")], checkpoint_dir={str(tmp_path / "ckpt")!r})
+    """
+    script = """
+        import json, os
+        if os.environ["RANK"] == "0":
+            open(os.environ["STEPSET_RESULT_FILE"], "w").write(json.dumps({"loss": 0.1}))
+    """
+    run = run_dag(write_dag(task, script))
+    assert run.state == "success"
+    extra = asset_event_extras("tested_model")[-1]
+    assert extra["run"].startswith("train-")
+    assert {key: extra[key] for key in ("loss", "checkpoint")} == {"loss": 0.1, "checkpoint": str(tmp_path / "ckpt")}
+
+
+FUNCTION = """
+    Undefined = float  # stays behind
+
+    @task.distributed_train(framework={"kind": "torch", "launcher": "none"}, num_nodes=2, backend="local")
+    def fit(data, lr: Undefined = 0.1, *, notes=()):
+        '''Annotations are not evaluated.
+        # This line is part of a text.
+        '''
+        import os
+
+        # A comment.
+        return {"rank": os.environ["RANK"], "data": data, "lr": lr, "notes": notes, "doc": "# This" in fit.__doc__}
+"""
+
+
+def test_a_decorated_function_runs_in_every_rank_and_returns_what_rank_0_does(
+    write_dag: WriteDag, run_dag: RunDag
+) -> None:
+    tasks = """
+        @task
+        def prepare():
+            return {"rows": [1, 2]}
+
+        fit(prepare(), notes=["{{ dag.dag_id }}", None, 1.5])
+    """
+    path = write_dag(tasks, imports=FUNCTION)
+    run = run_dag(path)
+    notes = [path.parent.name, None, 1.5]
+    assert run.xcom("fit") == {"rank": "0", "data": {"rows": [1, 2]}, "lr": 0.1, "notes": notes, "doc": True}
+
+
+def test_a_decorated_function_is_mapped_like_any_task(write_dag: WriteDag, run_dag: RunDag) -> None:
+    run = run_dag(write_dag("fit.partial(data=None).expand(lr=[0.1, 0.2])", imports=FUNCTION))
+    results = [run.xcom(f"fit[{i}]", map_indexes=i) for i in range(2)]
+    assert [result["lr"] for result in results] == [0.1, 0.2]
+
+
+def test_an_argument_that_is_not_json_is_named(write_dag: WriteDag, run_dag: RunDag) -> None:
+    run = run_dag(write_dag("fit({'when': [object()]})", imports=FUNCTION))
+    assert str(run.error).startswith("args[0].when[0]: a object is not JSON")

@@ -1,0 +1,125 @@
+"""What of a run goes into the task log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from stepset_airflow.task_log import TaskLog, find_callbacks, progress_text, ranks_to_log
+
+from stepset.errors import BadInputError
+from stepset.watch.state import LogLine, Phase, Progress, RunStatus
+
+
+class Lines:
+    """A logger that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str]] = []
+
+    def info(self, event: str) -> None:
+        self.said.append(("info", event))
+
+    def warning(self, event: str) -> None:
+        self.said.append(("warning", event))
+
+    def exception(self, event: str) -> None:
+        self.said.append(("exception", event))
+
+
+RUNNING = RunStatus("run-1", "job", "local", Phase.RUNNING, world_size=4)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("all", None), ("failed", set()), ("0", {0}), (3, {3}), ("0, 2", {0, 2}), ([1, "2"], {1, 2}), ((0,), {0})],
+)
+def test_the_ranks_wanted_are_all_none_one_or_some(given: Any, expected: set[int] | None) -> None:
+    assert ranks_to_log(given) == expected
+
+
+@pytest.mark.parametrize("given", ["some", "", [], "-1", [1.5], "0;1"])
+def test_ranks_that_are_none_are_refused(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"log_ranks: .* is not known"):
+        ranks_to_log(given)
+
+
+@pytest.mark.parametrize(
+    ("log_ranks", "shown"),
+    [
+        ("all", ["rank 0", "rank 1", "rank 10", "node 0", "launcher"]),
+        ("1", ["rank 1", "node 0", "launcher"]),
+        ("0,10", ["rank 0", "rank 10", "node 0", "launcher"]),
+        ("failed", []),
+    ],
+)
+def test_lines_of_the_wanted_ranks_and_of_no_rank_are_written_with_their_prefix(
+    log_ranks: str, shown: list[str]
+) -> None:
+    log = Lines()
+    listener = TaskLog(log, ranks_to_log(log_ranks))
+    for source in ("rank 0", "rank 1", "rank 10", "node 0", "launcher"):
+        listener.on_line(LogLine(source, "100 % {done}"))
+    assert log.said == [("info", f"[{source}] 100 % {{done}}") for source in shown]
+
+
+def test_phases_and_notes_are_written_once() -> None:
+    log = Lines()
+    listener = TaskLog(log)
+    noisy = RUNNING.with_(notes=("8 processes share 2 cores",))
+    for status in (noisy, noisy, noisy.with_(phase=Phase.RESTARTING, attempt=1)):
+        listener.on_status(status)
+    assert log.said == [
+        ("warning", "8 processes share 2 cores"),
+        ("info", "run run-1: Running, 4 ranks"),
+        ("info", "run run-1: Restarting, 4 ranks, restart 1"),
+    ]
+
+
+def test_progress_is_written_at_most_once_a_second_and_always_at_the_end() -> None:
+    log = Lines()
+    listener = TaskLog(log)
+    listener.on_status(RUNNING)
+    for step in range(1, 100):
+        listener.on_status(RUNNING.with_(progress=Progress(step, step / 100)))
+    listener.on_status(RUNNING.with_(phase=Phase.SUCCEEDED, progress=Progress(99, 0.99)))
+    progress = [text for _, text in log.said if text.startswith("progress")]
+    assert progress[0] == "progress: 1 %, step 1"
+    assert progress[-1] == "progress: 99 %, step 99"
+    assert len(progress) < 10
+
+
+def test_progress_says_what_it_knows() -> None:
+    assert progress_text(Progress(12, 0.4, {"loss": 0.31234, "lr": 1e-05})) == (
+        "progress: 40 %, step 12, loss=0.3123, lr=1e-05"
+    )
+    assert progress_text(Progress(step=3)) == "progress: step 3"
+
+
+def test_callbacks_hear_every_change_as_plain_data() -> None:
+    heard: list[dict[str, Any]] = []
+    listener = TaskLog(Lines(), None, (heard.append,))
+    listener.on_status(RUNNING)
+    listener.on_status(RUNNING.with_(phase=Phase.SUCCEEDED, result={"loss": 0.1}))
+    assert [(status["phase"], status["result"]) for status in heard] == [
+        ("Running", None),
+        ("Succeeded", {"loss": 0.1}),
+    ]
+
+
+def test_a_callback_that_fails_is_shown_and_stops_neither_the_run_nor_the_others() -> None:
+    def broken(status: dict[str, Any]) -> None:
+        raise RuntimeError("no such dashboard")
+
+    heard: list[dict[str, Any]] = []
+    log = Lines()
+    TaskLog(log, None, (broken, heard.append)).on_status(RUNNING)
+    assert len(heard) == 1
+    assert next(event for level, event in log.said if level == "exception").endswith("failed; the run goes on")
+
+
+def test_callbacks_are_found_by_dotted_path() -> None:
+    assert find_callbacks("json.dumps")[0].__name__ == "dumps"
+    assert find_callbacks(None) == ()
+    with pytest.raises(BadInputError, match=r"callbacks: 'no.such.place' cannot be imported"):
+        find_callbacks(["json.dumps", "no.such.place"])
