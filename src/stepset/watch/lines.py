@@ -53,6 +53,7 @@ class Batch:
         raw: source -> the bytes it printed, progress included, heads left out; join them.
         progress: what the training code said of itself.
         events: what the agent said.
+        parts: whether some of the lines are only parts.
     """
 
     lines: list[tuple[Head, bytes]] = field(default_factory=list)
@@ -60,6 +61,7 @@ class Batch:
     raw: dict[str, list[bytes]] = field(default_factory=dict)
     progress: list[Progress] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
+    parts: bool = False
 
 
 class Splitter:
@@ -130,6 +132,7 @@ class Splitter:
             pieces.append(text)
             if head.goes_on:
                 open_[source] = None
+                batch.parts = True
             else:
                 pieces.append(b"\n")
                 if may_report and text[:1] == b"{" and source not in open_ and (said := parse_progress(text)):

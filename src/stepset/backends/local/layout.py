@@ -228,6 +228,8 @@ def _config(
     }
     if per_process:
         config["process_env"] = per_process
+        if "processes" not in config and plan.world.procs_per_node is not None:
+            config["procs_per_node"] = plan.world.procs_per_node
     return config
 
 

@@ -19,7 +19,7 @@ from stepset.watch.diagnose import TAIL
 from stepset.watch.lines import Batch, Joiner, Splitter, log_lines
 from stepset.watch.state import LogLine
 
-_CHUNK = 1024 * 1024
+_CHUNK = 256 * 1024
 _OPEN_FILES = 128
 _TAIL_BYTES = 1000
 _POLL = 0.1
@@ -41,6 +41,7 @@ class Recorder:
         self._log = _append(run.log)
         self._files: OrderedDict[str, int] = OrderedDict()
         self._tails: dict[str, deque[str]] = {}
+        self._parted = False
         self.broken: OSError | None = None
 
     def write(self, batch: Batch) -> None:
@@ -50,6 +51,9 @@ class Recorder:
         if self.broken is not None:
             return
         try:
+            if batch.parts and not self._parted:
+                self._parted = True
+                self._run.parts.touch()  # before the first part is there to be read
             if batch.shown:
                 _write_all(self._log, batch.shown)
             for source, pieces in batch.raw.items():
@@ -130,11 +134,12 @@ def copy_lines(
         out: where to.
         follow, sources, poll: as for `read_lines`.
     """
-    splitter, joiner = Splitter("log"), Joiner()
+    splitter, joiner, parted = Splitter("log"), Joiner(), False
     for chunk in _chunks(run, follow, poll):
         kept = chunk if sources is None else _only(chunk, sources)
-        # Only lines that came in parts need a second look.
-        if not joiner.waiting and b"+] " not in kept:
+        # Only lines that came in parts need a second look, and only where there are any.
+        parted = parted or run.parts.exists()
+        if not joiner.waiting and not (parted and b"+] " in kept):
             out.write(kept)
         else:
             complete = joiner.join(splitter.feed(kept).lines)

@@ -58,6 +58,11 @@ class RunDir:
         """The merged log."""
         return self.path / "log"
 
+    @property
+    def parts(self) -> Path:
+        """Is there when the merged log holds lines in parts."""
+        return self.path / "log.parts"
+
     def rank_log(self, source: str) -> Path:
         """The file of what one source printed, byte for byte."""
         return self.path / "ranks" / f"{source.replace(' ', '-')}.log"
