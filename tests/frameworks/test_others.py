@@ -1,0 +1,154 @@
+"""DeepSpeed, MLX, JAX, XGBoost and plain commands."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from stepset.errors import BadInputError
+from tests.frameworks.planned import Plan
+
+OWN = {"kind": "deepspeed", "launcher": "deepspeed"}
+
+
+# --- DeepSpeed -------------------------------------------------------------------------------------------------------
+
+
+def test_deepspeed_is_torchruns_by_default() -> None:
+    job: dict[str, Any] = {"num_nodes": 2, "procs_per_node": 2}
+    assert Plan("deepspeed", **job).plan == Plan("torch", **job).plan
+
+
+@pytest.mark.parametrize(
+    ("entry", "program"),
+    [
+        ({"script": "train.py"}, ["/stepset/code/train.py"]),
+        ({"module": "pkg.train"}, ["--module", "pkg.train"]),
+        ({"function": "pass"}, ["/stepset/code/stepset_main.py"]),
+    ],
+)
+def test_its_own_launcher_runs_once_in_every_pod_without_ssh(entry: dict[str, str], program: list[str]) -> None:
+    plan = Plan(OWN, num_nodes=2, procs_per_node=2, **entry)
+    launcher = [
+        "deepspeed",
+        "--hostfile",
+        "/etc/deepspeed/hostfile",
+        "--no_ssh",
+        "--node_rank",
+        "$(STEPSET_NODE_RANK)",
+        "--master_addr",
+        "job-node-0-0.job",
+        "--master_port",
+        "29500",
+    ]
+    assert plan.command() == [*launcher, *program]
+    assert plan.file() == "job-node-0-0.job slots=2\njob-node-0-1.job slots=2\n"
+    assert plan.env() == {}
+    settings = plan.plan.group("node").agent
+    assert settings is not None and settings.wrap is not None
+    assert plan.words(settings.wrap.launcher) == [*launcher, "--no_python"]
+    assert (plan.words(settings.wrap.program)[:2], settings.world_size) == (["python3", "-u"], 4)
+
+
+def test_its_node_rank_is_a_variable_that_stands_before_the_command_needs_it() -> None:
+    assert "STEPSET_NODE_RANK" in {entry.name for entry in Plan(OWN).plan.group("node").env}
+
+
+# --- MLX -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("nodes", "procs"), [(2, 1), (1, 2), (3, 2)])
+def test_an_mlx_ring_names_every_rank_in_order(nodes: int, procs: int) -> None:
+    plan = Plan("mlx", num_nodes=nodes, procs_per_node=procs)
+    assert json.loads(plan.file()) == [
+        [f"job-node-0-{node}.job:{32323 + local}"] for node in range(nodes) for local in range(procs)
+    ]
+    assert plan.env() == {
+        "MLX_RANK": "<rank>" if procs > 1 else "<pod index>",
+        "MLX_HOSTFILE": "/etc/mlx/hostfile.json",
+    }
+    settings = plan.plan.group("node").agent
+    assert settings is not None and (settings.processes, settings.world_size) == (procs, nodes * procs)
+    assert plan.plan.ports == {f"ring-{local}": 32323 + local for local in range(procs)}
+
+
+def test_a_ring_of_one_is_no_ring() -> None:
+    plan = Plan("mlx")
+    assert (plan.env(), plan.plan.files, plan.plan.ports) == ({}, (), {})
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_rings_names_are_reserved_also_where_they_are_not_set(nodes: int) -> None:
+    for name in ("MLX_RANK", "MLX_HOSTFILE"):
+        with pytest.raises(BadInputError, match=f"^env.{name}: reserved, because mlx jobs get it"):
+            Plan("mlx", num_nodes=nodes, env={name: "0"})
+
+
+# --- JAX -------------------------------------------------------------------------------------------------------------
+
+
+def test_jax_runs_one_process_a_node() -> None:
+    plan = Plan("jax", num_nodes=4, resources_per_node={"gpus": 8}, network={"subdomain": "ring", "port": 1234})
+    assert plan.env() == {
+        "JAX_NUM_PROCESSES": "4",
+        "JAX_PROCESS_ID": "<pod index>",
+        "JAX_COORDINATOR_ADDRESS": "job-node-0-0.ring:1234",
+    }
+    settings = plan.plan.group("node").agent
+    assert settings is not None and (settings.processes, settings.world_size) == (1, 4)
+    assert plan.plan.notes == ()
+
+
+def test_more_processes_for_jax_are_no_error_but_said_to_be_ignored() -> None:
+    plan = Plan("jax", procs_per_node=4).plan
+    assert plan.world.procs_per_node == 1
+    assert plan.notes == ("procs_per_node: jax runs one process a node that drives all its devices; 4 is ignored",)
+
+
+# --- XGBoost ---------------------------------------------------------------------------------------------------------
+
+
+def test_xgboost_runs_a_worker_for_every_accelerator() -> None:
+    plan = Plan("xgboost", num_nodes=2, resources_per_node={"gpus": 4})
+    assert plan.env() == {
+        "DMLC_TRACKER_URI": "job-node-0-0.job",
+        "DMLC_TRACKER_PORT": "29500",
+        "DMLC_TASK_ID": "<rank>",
+        "DMLC_NUM_WORKER": "8",
+    }
+    settings = plan.plan.group("node").agent
+    assert settings is not None and (settings.processes, settings.world_size) == (4, 8)
+    assert plan.in_manifest("DMLC_TASK_ID") == "<pod index>"  # what the reference writes
+
+
+def test_xgboost_counts_cpus_only_when_told() -> None:
+    assert Plan("xgboost", num_nodes=3, resources_per_node={"cpu": 8}).env()["DMLC_NUM_WORKER"] == "3"
+    assert (
+        Plan("xgboost", num_nodes=3, procs_per_node="cpu", resources_per_node={"cpu": 8}).env()["DMLC_NUM_WORKER"]
+        == "24"
+    )
+
+
+def test_without_the_agent_the_jobs_own_command_starts_a_nodes_workers() -> None:
+    plan = Plan("xgboost", num_nodes=2, resources_per_node={"gpus": 4}, command=["bash", "run.sh"])
+    assert (plan.env()["DMLC_TASK_ID"], plan.env()["DMLC_NUM_WORKER"]) == ("<pod index>", "8")
+    assert plan.plan.group("node").agent is None
+
+
+# --- plain -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_command_gets_no_training_environment() -> None:
+    plan = Plan("plain", num_nodes=3, command=["hostname"], env={"A": "1"})
+    assert plan.env() == {"A": "1"}
+    assert (plan.command(), plan.plan.ports, plan.plan.group("node").ports) == (["hostname"], {}, ())
+    assert plan.plan.success.count == 3
+
+
+def test_a_plain_command_may_run_several_times_in_a_pod() -> None:
+    plan = Plan("plain", procs_per_node=2, script="x.py").plan
+    settings = plan.group("node").agent
+    assert settings is not None and settings.processes == 2
+    assert plan.world.size == 2
