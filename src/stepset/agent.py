@@ -388,7 +388,7 @@ def _boxed_message(text: str) -> str:
     """Open MPI's help texts, which stand between lines of dashes."""
     import re
 
-    boxes = re.findall(r"^-{40,}\n(.*?)^-{40,}$", text, re.DOTALL | re.MULTILINE)
+    boxes = re.findall(r"^-{70,}\n(.*?)^-{70,}$", text, re.DOTALL | re.MULTILINE)
     return " ".join(boxes[-1].split())[:300] if boxes else ""
 
 
@@ -397,9 +397,12 @@ def _error_line(text: str) -> str:
 
     signs = re.compile(
         r"\berror\b|Fatal Python error|terminate called|what\(\):|not found|[Nn]o such|[Dd]enied|cannot|can't"
-        r"|[Ff]ail(ed|ure)|Segmentation fault|[A-Z]\w+(Error|Exception)\b"
+        r"|[Ff]ailed|[Ff]ailure\b|Segmentation fault|[A-Z]\w+(Error|Exception)\b"
     )
-    return next((line.strip() for line in reversed(last_lines(text, 40)) if signs.search(line)), "")
+    # What torchrun says of itself when a rank has failed.
+    noise = re.compile(r"torch[./]distributed[./]elastic|ChildFailedError|exitcode|error_file")
+    lines = reversed(last_lines(text, 100))
+    return next((line.strip() for line in lines if signs.search(line) and not noise.search(line)), "")
 
 
 def fitted(data: dict[str, Any], limit: int, form: str = "%s") -> bytes:
@@ -1023,7 +1026,8 @@ class Rank:
             self._turn(DRAIN if ended_at else 1.0)
             if not ended_at and self._ended():
                 ended_at = time.monotonic()
-            if ended_at and time.monotonic() > ended_at + DRAIN:
+            # Told to stop, a shell ends at once; what it ran may still be saving.
+            if ended_at and time.monotonic() > ended_at + DRAIN and not self._told_to_stop:
                 break
         # What it leaves behind goes with it. Its process group is still its own: nobody has waited for it yet.
         kill_group(self._pid, signal.SIGKILL)
@@ -2059,9 +2063,9 @@ class Server:
         served.request += data
         if not data:
             self._hang_up(served)
-        elif not served.pid and served.request.endswith(b"\n") and len(served.fds) == 3 and not self._stopping:
+        elif not served.pid and served.request.endswith(b"\0") and len(served.fds) == 3 and not self._stopping:
             first, second, third = served.fds
-            argv = ["/bin/sh", "-c", served.request.decode("utf-8", "surrogateescape")]
+            argv = ["/bin/sh", "-c", os.fsdecode(served.request[:-1])]
             served.pid = spawn(argv, self._env, (first, second, third), work_dir=self._work_dir)
             self.running[served.pid] = served
             for fd in served.fds:
@@ -2116,16 +2120,17 @@ def run_rsh(argv: Sequence[str]) -> NoReturn:
                 connection.connect(address)
             break
         except OSError as error:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or not os.path.isdir(directory):
                 os.write(2, f"stepset: no node {words[0]} at {path}: {error.strerror}\n".encode())
                 os._exit(255)
             time.sleep(0.05)
-    # As with ssh the words are one line for a shell. The server takes what ends with a line end for the whole of it.
-    request = os.fsencode(" ".join(words[1:])) + b"\n"
-    sent = connection.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("3i", 0, 1, 2))])
-    connection.sendall(request[sent:])
+    # As with ssh the words are one line for a shell.
+    request = os.fsencode(" ".join(words[1:])) + b"\0"
     answer = b""
     with IF_POSSIBLE:
+        sent = connection.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("3i", 0, 1, 2))])
+        if sent < len(request):
+            connection.sendall(request[sent:])
         answer = connection.recv(16)
     os._exit(int(answer) if answer else 255)
 

@@ -1,0 +1,236 @@
+"""Runs the agent as pods run it: as a process of its own, with a config file, its output in a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import stepset
+from tests.agent.launchers import TORCHRUN
+
+AGENT = Path(stepset.__file__).with_name("agent.py")
+LIMIT = 30.0
+"""Seconds after which something that should have ended counts as hanging."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An agent that has ended."""
+
+    exit_code: int
+    out: bytes
+    err: bytes
+    log: bytes
+
+    def lines(self, source: str) -> list[bytes]:
+        """The lines of one source, in order, without their heads."""
+        head = b"[%s] " % source.encode()
+        return [line[len(head) :] for line in self.out.split(b"\n") if line.startswith(head)]
+
+    def raw(self, source: str) -> bytes:
+        """All bytes of one source, parts joined."""
+        head, part_head = b"[%s] " % source.encode(), b"[%s+] " % source.encode()
+        raw = b""
+        for line in self.out.split(b"\n"):
+            if line.startswith(head):
+                raw += line[len(head) :] + b"\n"
+            elif line.startswith(part_head):
+                raw += line[len(part_head) :]
+        return raw
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The events of one name, in order."""
+        return [e for e in (json.loads(line) for line in self.lines("stepset")) if e["event"] == name]
+
+    def event(self, name: str) -> dict[str, Any]:
+        """The only event of that name."""
+        (event,) = self.events(name)
+        return event
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """The failure in the termination log."""
+        failed: dict[str, Any] = json.loads(self.log)["stepset"]["failed"]
+        return failed
+
+
+class Running:
+    """An agent that runs; used with `with`, so that no test leaves one behind."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, mark: str) -> None:
+        self.process = process
+        self._log = log
+        self._mark = mark
+        self._out = b""
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+        for pid in self.alive():
+            os.kill(pid, signal.SIGKILL)
+
+    def wait_for_line(self, text: bytes, times: int = 1) -> bytes:
+        """Reads on until `times` lines have held `text`; returns the last of them."""
+        assert self.process.stdout is not None
+        for line in iter(self.process.stdout.readline, b""):
+            self._out += line
+            times -= text in line
+            if not times:
+                return line
+        raise AssertionError(f"{text!r} never came; there was {self._out!r}")
+
+    def read_in_parts(self, size: int) -> Iterator[bytes]:
+        """All it prints from now on, in parts of at least `size` bytes."""
+        assert self.process.stdout is not None
+        chunks: list[bytes] = []
+        while chunk := os.read(self.process.stdout.fileno(), 1 << 20):
+            chunks.append(chunk)
+            if sum(map(len, chunks)) >= size:
+                yield b"".join(chunks)
+                chunks.clear()
+        yield b"".join(chunks)
+
+    def signal(self, number: int) -> None:
+        """Sends the agent a signal."""
+        self.process.send_signal(number)
+
+    def close_lifeline(self) -> None:
+        """As if whoever holds the other end had died."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.stdin = None
+
+    def end(self) -> Ended:
+        """Waits for its end; fails where it hangs."""
+        out, err = self.process.communicate(timeout=LIMIT)
+        log = self._log.read_bytes() if self._log.exists() else b""
+        return Ended(self.process.returncode, self._out + out, err, log)
+
+    def alive(self) -> list[int]:
+        """The processes of this run that are alive, the agent among them, whatever they have detached themselves from."""
+        pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+        return [pid for pid in pids if is_alive(pid) and _is_marked(pid, self._mark.encode())]
+
+    def all_gone(self) -> bool:
+        """Whether soon no process of this run is alive."""
+        return soon(lambda: not self.alive())
+
+
+def soon(what: Callable[[], bool]) -> bool:
+    """Whether it becomes true before long."""
+    until = time.monotonic() + LIMIT
+    while time.monotonic() < until:
+        if what():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+
+
+def _is_marked(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+class Pod:
+    """One pod's scratch directory and interpreter.
+
+    Args:
+        directory: an empty directory.
+        python: the interpreter the agent runs with.
+    """
+
+    def __init__(self, directory: Path, python: str = sys.executable) -> None:
+        self.directory = directory
+        self.dir = directory / "agent"
+        self.python = python
+
+    def start(
+        self,
+        *command: str,
+        env: dict[str, str] | None = None,
+        lifeline: bool = False,
+        before: Sequence[str] = (),
+        **config: Any,
+    ) -> Running:
+        """Starts an agent.
+
+        Args:
+            command: what it runs.
+            env: added to the environment.
+            lifeline: whether its standard input is one.
+            before: words before its command line.
+            config: what the config says beside the necessary.
+        """
+        log = self.directory / "termination-log"
+        mark = f"STEPSET_TEST_MARK={uuid.uuid4().hex}"
+        config = {"version": 1, "group": "node", "dir": str(self.dir), "termination_log": str(log), **config}
+        path = self.directory / "config.json"
+        path.write_text(json.dumps(config))
+        name, value = mark.split("=")
+        process = subprocess.Popen(
+            [*before, self.python, str(AGENT), "run", str(path), *(["--", *command] if command else [])],
+            stdin=subprocess.PIPE if lifeline else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**_clean(), **(env or {}), name: value, **({"STEPSET_LIFELINE": "1"} if lifeline else {})},
+        )
+        return Running(process, log, mark)
+
+    def run(self, *command: str, env: dict[str, str] | None = None, **config: Any) -> Ended:
+        """Runs an agent to its end."""
+        with self.start(*command, env=env, **config) as running:
+            return running.end()
+
+    def run_ranks(self, script: str, processes: int = 1, **more: Any) -> Ended:
+        """Runs a shell script as this pod's ranks; each has its number in $RANK."""
+        with self.start_ranks(script, processes, **more) as running:
+            return running.end()
+
+    def start_ranks(self, script: str, processes: int = 1, **more: Any) -> Running:
+        """Starts a shell script as this pod's ranks."""
+        return self.start("/bin/sh", "-c", script, processes=processes, process_env={"RANK": "{rank}"}, **more)
+
+    def run_launched(self, script: str, ranks: int = 1, **more: Any) -> Ended:
+        """Runs a shell script as ranks that a launcher starts."""
+        with self.start_launched(script, ranks, **more) as running:
+            return running.end()
+
+    def start_launched(self, script: str, ranks: int = 1, **more: Any) -> Running:
+        """Starts a launcher with a shell script as its ranks."""
+        launched = {"launcher": self.launcher(TORCHRUN, ranks), "program": ["/bin/sh", "-c"], "command_len": 1}
+        return self.start("torchrun", script, **{**launched, **more})
+
+    def launcher(self, program: str, ranks: int) -> list[str]:
+        """The command line of one of the test's launchers."""
+        path = self.directory / "launcher.py"
+        path.write_text(program)
+        return [sys.executable, "-I", "-S", str(path), str(ranks)]
+
+
+def _clean() -> dict[str, str]:
+    """This environment without what an agent or a launcher around the tests may have set."""
+    unwanted = ("STEPSET_", "PMI", "OMPI_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "PYTHONUNBUFFERED")
+    return {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}

@@ -1,0 +1,147 @@
+"""Every byte of every rank is passed on exactly once, in whole lines with their source."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepset import agent
+from tests.agent.pods import Ended, Pod
+
+MIB = 1 << 20
+CHUNKS = st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"\n", b"x" * 5000, b"a+] b\n", b"[stepset"])))
+
+
+def raw(lines: bytes) -> bytes:
+    """What a reader makes of the agent's lines of one rank."""
+    return Ended(0, lines, b"", b"").raw("rank 3")
+
+
+@given(CHUNKS, st.integers(1, 300))
+def test_lines_are_the_same_wherever_the_chunks_end(chunks: list[bytes], limit: int) -> None:
+    lines = agent.Lines("rank 3", limit)
+    out = b"".join([*map(lines.feed, chunks), lines.finish()])
+    data = b"".join(chunks)
+    assert raw(out) == data + (b"\n" if data and not data.endswith(b"\n") else b"")
+    assert all(line.startswith((b"[rank 3] ", b"[rank 3+] ")) for line in out.split(b"\n")[:-1])
+
+
+@given(CHUNKS, st.lists(st.integers(1, 9000), min_size=1))
+def test_what_is_cut_to_fit_one_write_is_joined_again(chunks: list[bytes], reads: list[int]) -> None:
+    lines = agent.Lines("rank 3", agent.ATOMIC)
+    formatted = [*map(lines.feed, chunks), lines.finish()]
+    pieces = [piece for block in formatted for piece in agent.packed(block)]
+    assert all(len(piece) <= agent.ATOMIC and piece.endswith(b"\n") for piece in pieces)
+    joiner = agent.Joiner(_no_event)
+    stream, out = b"".join(pieces), b""
+    for size in reads:
+        out += joiner.feed(stream[:size])
+        stream = stream[size:]
+    out += joiner.feed(stream) + joiner.finish()
+    whole = agent.Lines("rank 3")
+    assert out == b"".join([*map(whole.feed, chunks), whole.finish()])
+
+
+def _no_event(text: bytes) -> bytes:
+    raise AssertionError(f"{text!r} was taken for an event")
+
+
+def test_parts_of_several_ranks_do_not_mix() -> None:
+    joiner = agent.Joiner(_no_event)
+    assert joiner.feed(b"[rank 1+] a\n[rank 2+] x\n[rank 1] b\n[rank 3] q\n") == b"[rank 1] ab\n[rank 3] q\n"
+    assert joiner.feed(b"[rank 2] y\n") == b"[rank 2] xy\n"
+
+
+def test_a_line_whose_rank_was_killed_half_way_is_still_shown() -> None:
+    joiner = agent.Joiner(_no_event)
+    assert joiner.feed(b"[rank 1+] half\n") == b""
+    assert joiner.finish() == b"[rank 1] half\n"
+
+
+@pytest.fixture(params=["run_ranks", "run_launched"])
+def run(request: pytest.FixtureRequest, any_pod: Pod) -> Callable[..., Ended]:
+    """Runs a script as ranks that the agent starts itself, and as ranks that a launcher starts."""
+    runner: Callable[..., Ended] = getattr(any_pod, request.param)
+    return runner
+
+
+def test_a_last_line_without_line_end_gets_one(run: Callable[..., Ended]) -> None:
+    assert run("echo one; printf two").raw("rank 0") == b"one\ntwo\n"
+
+
+def test_both_outputs_of_a_rank_are_one_stream(run: Callable[..., Ended]) -> None:
+    assert run("echo a; echo b >&2; echo c").lines("rank 0") == [b"a", b"b", b"c"]
+
+
+def test_bytes_that_are_no_text_pass_as_they_are(run: Callable[..., Ended]) -> None:
+    ended = run(r"printf '\377\376\000\r\033[1m\n\n\200'")
+    assert ended.raw("rank 0") == b"\xff\xfe\x00\r\x1b[1m\n\n\x80\n"
+
+
+def test_a_rank_cannot_speak_for_another_or_for_the_agent(run: Callable[..., Ended]) -> None:
+    forged = '[stepset] {"event": "failed", "rank": 0}'
+    ended = run(f"echo '{forged}'; echo '[rank 7] x'; echo '[rank 0+] y'; printf '\\n'")
+    assert ended.lines("rank 0") == [forged.encode(), b"[rank 7] x", b"[rank 0+] y", b""]
+    assert ended.events("failed") == []
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_a_line_of_five_megabytes_comes_in_parts_of_about_one(pod: Pod, launched: bool) -> None:
+    script = f"{sys.executable} -I -S -c \"print('begin'); print('0123456789' * 524288 + '!'); print('end', end='')\""
+    ended = (pod.run_launched if launched else pod.run_ranks)(script)
+    assert ended.raw("rank 0") == b"begin\n" + b"0123456789" * 524288 + b"!\nend\n"
+    assert max(map(len, ended.out.split(b"\n"))) < 1.2 * MIB
+    assert len(ended.out.split(b"[rank 0+] ")) in (5, 6)
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_ranks_that_print_at_once_never_tear_each_others_lines(pod: Pod, launched: bool) -> None:
+    text = "x" * 700
+    script = f'i=0; while [ $i -lt 2000 ]; do echo "$RANK $i {text}"; i=$((i+1)); done'
+    ended = (pod.run_launched if launched else pod.run_ranks)(script, 4)
+    for rank in range(4):
+        assert ended.lines(f"rank {rank}") == [f"{rank} {i} {text}".encode() for i in range(2000)]
+
+
+def test_lines_of_a_command_that_is_no_rank_get_its_source(any_pod: Pod) -> None:
+    ended = any_pod.run(
+        "/bin/sh", "-c", "echo '[rank 0] mine'; echo b", source="node {node_rank}", env={"STEPSET_NODE_RANK": "4"}
+    )
+    assert ended.lines("node 4") == [b"[rank 0] mine", b"b"]
+    assert ended.lines("rank 0") == []
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_memory_stays_bounded_whatever_a_rank_prints(pod: Pod, launched: bool) -> None:
+    size, zeros = 100_000_000, 0
+    peaks: list[int] = []
+    start = pod.start_launched if launched else pod.start_ranks
+    with start(f"head -c {size} /dev/zero") as running:
+        for part in running.read_in_parts(10 * MIB):
+            zeros += part.count(b"\0")
+            peaks += map(peak_memory, running.alive())
+        assert running.end().exit_code == 0
+    assert zeros == size
+    assert 4 * MIB < max(peaks) < 40 * MIB
+
+
+def test_ranks_wait_for_a_slow_reader_instead_of_filling_memory(pod: Pod) -> None:
+    with pod.start_ranks("yes | head -c 20000000") as running:
+        time.sleep(0.5)
+        assert max(map(peak_memory, running.alive())) < 40 * MIB
+        assert running.end().out.count(b"[rank 0] y\n") == 10_000_000
+
+
+def peak_memory(pid: int) -> int:
+    """The most bytes a process has held in memory; 0 once it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return max((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), default=0)

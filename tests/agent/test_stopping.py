@@ -1,0 +1,196 @@
+"""Stopping: there is time to save a checkpoint, and nothing survives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.agent.launchers import TORCHRUN
+from tests.agent.pods import Pod, soon
+
+SAVES = "save() { sleep 0.5; echo saved; exit 0; }; trap save TERM INT; echo ready; while :; do sleep 0.1; done"
+IGNORES = "trap '' TERM INT; echo ready; while :; do sleep 0.1; done"
+DETACHES = "setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 0.1; done' & echo ready; wait"
+
+
+@pytest.fixture(params=["start_ranks", "start_launched"])
+def start(request: pytest.FixtureRequest, any_pod: Pod):  # type: ignore[no-untyped-def]  # one of the pod's methods
+    """Starts a script as ranks that the agent starts itself, and as ranks that a launcher starts."""
+    return getattr(any_pod, request.param)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_ranks_told_to_stop_have_time_to_save(start, number: int) -> None:  # type: ignore[no-untyped-def]
+    with start(SAVES, 1) as running:
+        running.wait_for_line(b"ready")
+        running.signal(number)
+        ended = running.end()
+        assert ended.lines("rank 0")[-1] == b"saved"
+        assert running.all_gone()
+
+
+def test_a_rank_that_saves_and_leaves_when_told_to_has_not_succeeded(pod: Pod) -> None:
+    with pod.start_ranks(f"echo 1 > $STEPSET_RESULT_FILE; {SAVES}") as running:
+        running.wait_for_line(b"ready")
+        running.signal(signal.SIGTERM)
+        ended = running.end()
+    assert ended.exit_code == 128 + signal.SIGTERM
+    assert ended.event("exited")["exit_code"] == 0
+    assert ended.events("failed") == ended.events("result") == []
+    assert ended.log == b""
+
+
+def test_what_a_stop_does_to_the_ranks_is_no_failure_of_theirs(start) -> None:  # type: ignore[no-untyped-def]
+    with start("trap 'echo Traceback; exit 7' TERM; echo ready; while :; do sleep 0.1; done", 2) as running:
+        running.wait_for_line(b"ready", 2)
+        running.signal(signal.SIGTERM)
+        ended = running.end()
+    assert ended.events("failed") == []
+    assert ended.log == b""
+    assert ended.exit_code == 128 + signal.SIGTERM
+
+
+def test_a_failure_before_the_stop_stays_the_verdict(pod: Pod) -> None:
+    with pod.start_ranks(f"[ $RANK = 1 ] && exit 5; {IGNORES}", 2) as running:
+        running.wait_for_line(b'"failed"')
+        running.signal(signal.SIGTERM)
+        time.sleep(0.2)
+        running.signal(signal.SIGTERM)
+        ended = running.end()
+    assert (ended.verdict["rank"], ended.verdict["exit_code"], ended.exit_code) == (1, 5, 5)
+
+
+def test_ranks_that_ignore_it_are_killed_after_the_grace(start) -> None:  # type: ignore[no-untyped-def]
+    with start(IGNORES, 2, grace=0.5) as running:
+        running.wait_for_line(b"ready", 2)
+        running.signal(signal.SIGTERM)
+        ended = running.end()
+        assert ended.exit_code == 128 + signal.SIGTERM
+        assert [e["signal"] for e in ended.events("exited")] == [signal.SIGKILL, signal.SIGKILL]
+        assert running.all_gone()
+
+
+def test_a_second_signal_kills_at_once(start) -> None:  # type: ignore[no-untyped-def]
+    with start(IGNORES, 1, grace=1000) as running:
+        running.wait_for_line(b"ready")
+        running.signal(signal.SIGTERM)
+        time.sleep(0.2)
+        running.signal(signal.SIGTERM)
+        running.end()
+        assert running.all_gone()
+
+
+def test_a_broken_lifeline_ends_everything_down_to_what_has_detached_itself(start) -> None:  # type: ignore[no-untyped-def]
+    with start(DETACHES, 2, grace=1000, lifeline=True) as running:
+        running.wait_for_line(b"ready", 2)
+        assert len(running.alive()) >= 5
+        running.close_lifeline()
+        ended = running.end()
+        assert ended.exit_code == 128 + signal.SIGTERM
+        assert running.alive() == []
+
+
+def test_an_open_lifeline_does_nothing(pod: Pod) -> None:
+    with pod.start("/bin/sh", "-c", "sleep 0.3; echo done", processes=1, lifeline=True) as running:
+        assert running.wait_for_line(b"[rank 0]") == b"[rank 0] done\n"
+
+
+def test_standard_input_is_no_lifeline_unless_it_is_said_to_be(pod: Pod) -> None:
+    assert pod.run("/bin/sh", "-c", "sleep 0.3; echo done", processes=1).exit_code == 0
+
+
+def test_a_reader_that_is_gone_ends_everything(start) -> None:  # type: ignore[no-untyped-def]
+    with start("echo ready; while :; do echo on and on; sleep 0.1; done", 1) as running:
+        running.wait_for_line(b"ready")
+        running.process.stdout.close()
+        running.process.wait(30)
+        assert running.all_gone()
+        running.process.stdout = open(os.devnull, "rb")  # noqa: SIM115 - for whoever tidies up
+
+
+def test_no_rank_outlives_an_agent_that_is_killed(start) -> None:  # type: ignore[no-untyped-def]
+    with start("trap '' TERM; echo ready; while :; do sleep 1; done", 2) as running:
+        running.wait_for_line(b"ready", 2)
+        running.signal(signal.SIGKILL)
+        assert running.all_gone()
+
+
+def test_a_launcher_that_dies_takes_its_ranks_along(pod: Pod) -> None:
+    with pod.start_launched("trap '' TERM; echo pid $PPID $$; while :; do sleep 1; done", 2) as running:
+        running.wait_for_line(b"[rank 0] pid")
+        (launcher,) = [pid for pid in running.alive() if _argument(pid, 3).endswith("launcher.py")]
+        os.kill(launcher, signal.SIGKILL)
+        ended = running.end()
+        assert ended.exit_code == 128 + signal.SIGKILL
+        assert running.all_gone()
+
+
+def test_a_wrapped_rank_dies_with_what_stands_before_it(pod: Pod) -> None:
+    with pod.start_launched("echo pid $PPID; exec sleep 1000", 1) as running:
+        line = running.wait_for_line(b"[rank 0] pid")
+        os.kill(int(line.split()[-1]), signal.SIGKILL)
+        ended = running.end()
+        assert ended.event("exited")["signal"] == signal.SIGKILL
+        assert ended.exit_code == 1
+        assert running.alive() == []
+
+
+def test_signals_for_the_program_reach_it(start) -> None:  # type: ignore[no-untyped-def]
+    with start("trap 'echo usr1; exit 0' USR1; echo ready; while :; do sleep 0.1; done", 1) as running:
+        running.wait_for_line(b"ready")
+        if any(_argument(pid, 3).endswith("launcher.py") for pid in running.alive()):
+            (rank,) = [pid for pid in running.alive() if "rank" in _argument(pid, 4)]
+            os.kill(rank, signal.SIGUSR1)
+        else:
+            running.signal(signal.SIGUSR1)
+        ended = running.end()
+    assert ended.lines("rank 0")[-1] == b"usr1"
+    assert ended.exit_code == 0
+
+
+def test_children_of_a_training_program_are_left_to_it(pod: Pod) -> None:
+    # A data loader that a signal kills makes the program fail while it saves.
+    program = """if True:
+        import os, signal, subprocess, sys, time
+        loader = subprocess.Popen(["sleep", "1000"])
+        def save(*_):
+            time.sleep(0.3)
+            print("loader lives:", loader.poll() is None)
+            loader.kill()
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        print("ready")
+        while True:
+            time.sleep(1)
+    """
+    wrapped = {"launcher": pod.launcher(TORCHRUN, 1), "program": ["python3"], "command_len": 1}
+    for config in ({"processes": 1}, wrapped):
+        with pod.start("python3", "-c", program, **config) as running:
+            running.wait_for_line(b"ready")
+            running.signal(signal.SIGTERM)
+            assert running.end().lines("rank 0") == [b"ready", b"loader lives: True"]
+
+
+def test_what_a_shell_runs_has_time_to_save_although_the_shell_ends_at_once(start) -> None:  # type: ignore[no-untyped-def]
+    with start(f"/bin/sh -c '{SAVES}' inner; echo never", 1) as running:
+        running.wait_for_line(b"ready")
+        running.signal(signal.SIGTERM)
+        assert running.end().lines("rank 0")[-1] == b"saved"
+
+
+def test_what_a_finished_command_leaves_behind_has_a_moment_to_end_by_itself(pod: Pod) -> None:
+    file = pod.directory / "saved"
+    pod.run("/bin/sh", "-c", f"setsid sh -c 'sleep 0.1; echo saved > {file}' > /dev/null 2>&1 & :", processes=1)
+    assert soon(file.exists)
+
+
+def _argument(pid: int, number: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return ""
+    return words[number].decode() if number < len(words) else ""
