@@ -121,6 +121,7 @@ class TestTheEnvironment:
         job = {"script": "t.py", "framework": {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}}}
         pods = lay_out({**job, "num_nodes": 2, "procs_per_node": 1})
         assert [pods[f"node-{k}"].env["PET_LOCAL_ADDR"] for k in (0, 1)] == ["127.1.2.100", "127.1.2.101"]
+        assert pods["node-1"].env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
         assert pods["node-1"].config["process_env"]["PET_RDZV_CONF"].startswith("is_host={first}")
 
 

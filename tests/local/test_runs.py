@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from conftest import Local, wait_for
+from conftest import Listening, Local, wait_for
 
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
 from stepset.watch.state import FailureKind, LogLine, Phase, Progress
 
 pytestmark = pytest.mark.local
-
-RANK = "int(os.environ['STEPSET_NODE_RANK'])"
 
 
 class TestARun:
@@ -139,6 +138,19 @@ class TestOutput:
             assert [line.text for line in logged] == expected
             raw = (local.home / "runs" / status.name / "ranks" / f"rank-{rank}.log").read_bytes()
             assert raw.split(b"\n")[500:] == [b"\xff\xfe invalid", b"m" * 2_500_000, b"no newline at the end", b""]
+
+    def test_is_whole_for_a_listener_that_is_slow(self, local: Local) -> None:
+        class Slow(Listening):
+            def on_line(self, line: LogLine) -> None:
+                if len(self.lines) in (0, 20_000):
+                    time.sleep(1)
+                super().on_line(line)
+
+        local.listener = Slow()
+        status = local.run("for n in range(30_000): print(f'line {n} ' + 'x' * 80)", procs_per_node=2)
+        for source in ("rank 0", "rank 1"):
+            assert local.texts(source) == [f"line {n} " + "x" * 80 for n in range(30_000)]
+        assert sum(1 for _ in local.backend.logs(status.name)) == 60_000
 
     def test_shows_progress_live_and_not_as_lines(self, local: Local) -> None:
         script = """
