@@ -9,7 +9,9 @@ import pytest
 
 from tests.cli.conftest import Cli
 
-COMMANDS = ("run", "explain", "validate", "schema", "status", "logs", "wait", "cancel", "list", "diagnose")
+COMMANDS = (
+    "run", "explain", "validate", "render", "schema", "rbac", "status", "logs", "wait", "cancel", "list", "diagnose"
+)  # fmt: skip
 
 
 def test_help_names_every_command_and_every_exit_code(cli: Cli) -> None:

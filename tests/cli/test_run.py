@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -155,7 +158,7 @@ def test_the_second_signal_kills_at_once(tmp_path: Path) -> None:
         assert process.stderr
         assert any(b"once more" in line for line in iter(process.stderr.readline, b""))
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=8)  # less than the grace of 10 seconds that ranks otherwise have
     assert process.returncode == 130
     assert b"stepset: killing the run" in err
     assert processes_that_mention(tmp_path) == []
@@ -194,13 +197,28 @@ def test_closed_streams_do_not_hurt(tmp_path: Path) -> None:
     assert merged_log(tmp_path).count("args []") == 4
 
 
-def on_a_terminal(directory: Path, *argv: str, env: dict[str, str]) -> tuple[int, str]:
-    """`stepset` with a terminal for everything: (exit code, all that was written to the terminal)."""
+def on_a_terminal(
+    directory: Path, *argv: str, env: dict[str, str], typed: tuple[bytes, bytes] = (b"", b"")
+) -> tuple[int, str]:
+    """`stepset` with a terminal for everything: (exit code, all that was written to the terminal).
+
+    `typed` is (what to wait for, what to type then).
+    """
     ours, theirs = os.openpty()
-    with started(directory, *argv, stdin=theirs, stdout=theirs, stderr=theirs, env={"TERM": "xterm", **env}) as process:
+
+    def take_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    streams: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "preexec_fn": take_terminal}
+    awaited, keys = typed
+    with started(directory, *argv, **streams, env={"TERM": "xterm", **env}) as process:
         os.close(theirs)
         seen = bytearray()
         while True:
+            if keys and len(re.findall(awaited, seen)) == 4:
+                os.write(ours, keys)
+                keys = b""
             try:
                 data = os.read(ours, 65536)
             except OSError:  # Linux says EIO when the last writer is gone
@@ -231,3 +249,12 @@ def test_on_a_terminal_NO_COLOR_leaves_only_the_status_line(tmp_path: Path) -> N
     sequences = seen.split("\x1b")[1:]
     assert sequences
     assert all(sequence.startswith("[K") for sequence in sequences)
+
+
+def test_ctrl_c_on_a_terminal_reaches_stepset_alone(tmp_path: Path) -> None:
+    argv = ("run", "sleep.py", *FLAGS)
+    code, seen = on_a_terminal(tmp_path, *argv, env={"NO_COLOR": "1"}, typed=(rb"\] ready \d+", b"\x03"))
+    assert code == 130
+    assert seen.count("saved a checkpoint") == 4
+    assert "was cancelled after" in seen
+    assert "Traceback" not in seen

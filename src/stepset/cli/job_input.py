@@ -79,8 +79,7 @@ def _job_file(args: JobArgs) -> Path | None:
             )
         return None
     if _is_script(args.target):
-        if not Path(args.target).is_file():
-            raise BadInputError("no such file; check the path", where=args.target)
+        _must_exist(args.target)
         return None
     if not args.target.lower().endswith(_JOB_FILES):
         raise BadInputError(
@@ -88,6 +87,15 @@ def _job_file(args: JobArgs) -> Path | None:
             " other program --command -- PROGRAM"
         )
     return Path(args.target)
+
+
+def _must_exist(script: str) -> None:
+    try:
+        Path(script).stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BadInputError("no such file; check the path", where=script) from error
+    except OSError:
+        return  # whoever reads it says why it cannot be read
 
 
 def _is_script(target: str | None) -> bool:
