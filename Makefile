@@ -5,7 +5,8 @@ VENVS := .venvs
 AIRFLOW := $(VENVS)/airflow/bin
 KFP := $(VENVS)/kfp/bin
 UV := $(shell command -v uv 2>/dev/null || echo $(VENVS)/uv/bin/uv)
-INSTALL = UV_LINK_MODE=copy $(UV) pip install --quiet --python
+# Compiled once here, or every process compiles PyTorch anew where PYTHONDONTWRITEBYTECODE is set.
+INSTALL = $(UV) pip install --quiet --compile-bytecode --python
 
 .DEFAULT_GOAL := help
 .PHONY: help

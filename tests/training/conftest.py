@@ -1,0 +1,43 @@
+"""What real training on this machine needs: a place for run directories, the MPI programs, the C example built."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.frameworks)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run directories of this test's own."""
+    monkeypatch.setenv("STEPSET_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def program(name: str) -> str:
+    """The path of a Debian package's program; the test is skipped without it, unless everything is required."""
+    found = shutil.which(name)
+    if found is None:
+        if os.environ.get("STEPSET_REQUIRE_ALL"):
+            pytest.fail(f"{name} is not installed; run `make system` as root")
+        pytest.skip(f"{name} is not installed (`make system` as root installs it)")
+    return found
+
+
+@pytest.fixture
+def mpich_program(tmp_path: Path) -> Path:
+    """examples/mpi/allreduce.c built with MPICH's compiler."""
+    built = tmp_path / "allreduce"
+    subprocess.run([program("mpicc.mpich"), EXAMPLES / "mpi" / "allreduce.c", "-o", built], check=True)
+    return built
