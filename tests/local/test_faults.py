@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import GRACE, Local, eventually_none, living, wait_for
 
 from stepset.backends.local import LocalBackend
 from stepset.backends.local.store import Store
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+from tests.local.conftest import GRACE, Local, eventually_none, living, wait_for
 
 pytestmark = pytest.mark.local
 

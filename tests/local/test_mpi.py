@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Local
 
 from stepset.watch.state import FailureKind, Phase
+from tests.local.conftest import Local
 
 pytestmark = pytest.mark.local
 

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Listening, Local, wait_for
 
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
 from stepset.watch.state import FailureKind, LogLine, Phase, Progress
+from tests.local.conftest import Listening, Local, wait_for
 
 pytestmark = pytest.mark.local
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import stepset
 from stepset.backends.local.net import loopback_interface
 from stepset.errors import BadInputError
 from stepset.plan.model import LAUNCHER, EnvEntry, LaunchPlan, PodGroup
@@ -93,7 +92,7 @@ def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> H
     return Host(
         environ=kept,
         python=sys.executable,
-        agent=Path(stepset.__file__).with_name("agent.py"),
+        agent=Path(__file__).parents[2] / "agent.py",
         cores=_cores(),
         interface=loopback_interface(),
         root=os.geteuid() == 0,
