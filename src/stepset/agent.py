@@ -400,7 +400,7 @@ def _error_line(text: str) -> str:
         r"|[Ff]ailed|[Ff]ailure\b|Segmentation fault|[A-Z]\w+(Error|Exception)\b"
     )
     # What torchrun says of itself when a rank has failed.
-    noise = re.compile(r"torch[./]distributed[./]elastic|ChildFailedError|exitcode|error_file")
+    noise = re.compile(r"torch[./]distributed[./]elastic|ChildFailedError|exitcode|first observed failure|^Failures:")
     lines = reversed(last_lines(text, 100))
     return next((line.strip() for line in lines if signs.search(line) and not noise.search(line)), "")
 
@@ -1446,6 +1446,7 @@ class Agent:
         self._fifo = -1
         self._ranks: set[int] = set()  # that launchers have started and that have not ended
         self._ranks_seen: set[int] = set()
+        self._attempt: set[int] = set()  # local ranks the launcher has started since it last started all
         self._failures: list[dict[str, Any]] = []
         self._reported_result: tuple[int, bytes] | None = None
         self._asked = 0  # the signal that asked us to stop
@@ -1773,8 +1774,12 @@ class Agent:
         if name == "started":
             self._ranks.add(rank)
             self._ranks_seen.add(rank)
-            if self._config.launcher_restarts:
+            local = event.get("local_rank")
+            if local in self._attempt and self._config.launcher_restarts:
+                # It starts again. (The rank would not do: a node that comes back may get others.)
+                self._attempt.clear()
                 self._failures.clear()
+            self._attempt.add(local)
             return self._joiner.finish(b"rank %d" % rank) + line
         if name == "exited":
             self._ranks.discard(rank)

@@ -113,6 +113,12 @@ class Running:
         self.process.stdin.close()
         self.process.stdin = None
 
+    def close_output(self) -> None:
+        """As if whoever reads its output had died."""
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process.stdout = None
+
     def end(self) -> Ended:
         """Waits for its end; fails where it hangs."""
         out, err = self.process.communicate(timeout=LIMIT)
@@ -120,7 +126,7 @@ class Running:
         return Ended(self.process.returncode, self._out + out, err, log)
 
     def alive(self) -> list[int]:
-        """The processes of this run that are alive, the agent among them, whatever they have detached themselves from."""
+        """The processes of this run that are alive, the agent and whatever has detached itself among them."""
         pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
         return [pid for pid in pids if is_alive(pid) and _is_marked(pid, self._mark.encode())]
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,9 @@ PYTHON = f"{sys.executable} -I -S -c"
 
 
 @pytest.mark.parametrize("run", [Pod.run_ranks, Pod.run_launched])
-def test_the_error_is_the_exception_of_the_failed_rank(any_pod: Pod, run: object) -> None:
+def test_the_error_is_the_exception_of_the_failed_rank(any_pod: Pod, run: Callable[..., Ended]) -> None:
     script = f"[ $RANK = 0 ] && sleep 1000; {PYTHON} \"print(1); d = dict(); d['learning rate']\""
-    ended: Ended = run(any_pod, script, 2)  # type: ignore[operator]  # one of two methods
+    ended = run(any_pod, script, 2)
     assert ended.event("failed")["error"] == "KeyError: 'learning rate'"
     assert ended.verdict["error"] == "KeyError: 'learning rate'"
     assert (ended.verdict["rank"], ended.verdict["exit_code"]) == (1, 1)

@@ -42,15 +42,20 @@ def rsh(sockets: Path, *words: str, **more: Any) -> subprocess.CompletedProcess[
     return subprocess.run(command, capture_output=True, timeout=30, **more)
 
 
+def ask(sockets: Path, line: str) -> subprocess.Popen[bytes]:
+    """An rsh that is left to run."""
+    command = [sys.executable, "-I", "-S", str(AGENT), "rsh", str(sockets), HOST, line]
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
+
+
 def test_a_command_runs_with_the_callers_input_and_outputs(node: Running, sockets: Path) -> None:
     ended = rsh(sockets, HOST, "cat; echo to stderr >&2; exit 5", input=b"to stdin")
     assert (ended.returncode, ended.stdout, ended.stderr) == (5, b"to stdin", b"to stderr\n")
 
 
 def test_the_words_are_one_line_for_a_shell_as_with_ssh(node: Running, sockets: Path) -> None:
-    ended = rsh(
-        sockets, "-x", "-o", "ConnectionAttempts=10", HOST, 'A="b  c" ;', 'echo "$A"', "d  e '\"'", "|", "cat -E"
-    )
+    options = ["-x", "-o", "ConnectionAttempts=10"]
+    ended = rsh(sockets, *options, HOST, 'A="b  c" ;', 'echo "$A"', "d  e '\"'", "|", "cat -E")
     assert ended.stdout == b'b  c d e "$\n'
 
 
@@ -61,11 +66,9 @@ def test_a_command_has_the_nodes_environment_not_the_callers(node: Running, sock
 
 def test_several_commands_run_side_by_side(node: Running, sockets: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    waits = subprocess.Popen(
-        [sys.executable, str(AGENT), "rsh", str(sockets), HOST, f"read a < {tmp_path}/fifo; exit $a"]
-    )
-    assert rsh(sockets, HOST, f"echo 9 > {tmp_path}/fifo").returncode == 0
-    assert waits.wait(30) == 9
+    with ask(sockets, f"read a < {tmp_path}/fifo; exit $a") as waits:
+        assert rsh(sockets, HOST, f"echo 9 > {tmp_path}/fifo").returncode == 0
+        assert waits.wait(30) == 9
 
 
 def test_a_signal_is_128_and_its_number(node: Running, sockets: Path) -> None:
@@ -74,15 +77,7 @@ def test_a_signal_is_128_and_its_number(node: Running, sockets: Path) -> None:
 
 def test_a_command_ends_with_the_rsh_that_asked_for_it(node: Running, sockets: Path) -> None:
     before = len(node.alive())
-    words = [
-        sys.executable,
-        str(AGENT),
-        "rsh",
-        str(sockets),
-        HOST,
-        "trap '' TERM; echo on; while :; do sleep 0.1; done",
-    ]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as asked:
+    with ask(sockets, "trap '' TERM; echo on; while :; do sleep 0.1; done") as asked:
         assert asked.stdout is not None
         assert asked.stdout.readline() == b"on\n"
         asked.kill()
@@ -90,8 +85,7 @@ def test_a_command_ends_with_the_rsh_that_asked_for_it(node: Running, sockets: P
 
 
 def test_told_to_stop_it_takes_all_commands_along_and_has_done_its_job(node: Running, sockets: Path) -> None:
-    words = [sys.executable, str(AGENT), "rsh", str(sockets), HOST, "echo on; setsid sleep 1000 & exec sleep 1000"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as asked:
+    with ask(sockets, "echo on; setsid sleep 1000 & exec sleep 1000") as asked:
         assert asked.stdout is not None
         assert asked.stdout.readline() == b"on\n"
         node.signal(signal.SIGTERM)
@@ -103,7 +97,7 @@ def test_told_to_stop_it_takes_all_commands_along_and_has_done_its_job(node: Run
 
 def test_a_node_that_comes_late_is_waited_for(tmp_path: Path, sockets: Path) -> None:
     sockets.mkdir()
-    with subprocess.Popen([sys.executable, str(AGENT), "rsh", str(sockets), HOST, "exit 3"]) as asked:
+    with ask(sockets, "exit 3") as asked:
         with pytest.raises(subprocess.TimeoutExpired):
             asked.wait(0.3)
         with serve(Pod(tmp_path), sockets):
