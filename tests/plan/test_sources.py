@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import tarfile
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -231,11 +233,17 @@ for base, job in json.loads(sys.argv[1]):
 """
 
 
-def test_what_may_not_be_read_is_told(tmp_path: Path) -> None:
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A directory others may enter; pytest keeps its own closed, and closes them again whenever it starts."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name).resolve()
+
+
+def test_what_may_not_be_read_is_told(open_path: Path) -> None:
     """As another user than root, who may read everything."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    bases = [tmp_path / str(number) for number in range(len(_CLOSED))]
+    bases = [open_path / str(number) for number in range(len(_CLOSED))]
     for base, (closed, _, _) in zip(bases, _CLOSED, strict=True):
         for name in ("alone.py", "code/train.py", "code/lib/data.py"):
             (base / name).parent.mkdir(parents=True, exist_ok=True)
