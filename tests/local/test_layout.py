@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from stepset.backends.local.environment import Host, this_host
+from stepset.backends.local.gpus import visible_gpus
 from stepset.backends.local.layout import PodSpec, Site, plan_files, pod_addresses, pod_specs
 from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
@@ -77,6 +78,17 @@ class TestTheEnvironment:
         own = replace(HOST, environ={**HOST.environ, "OMP_NUM_THREADS": "5"})
         assert lay_out(job, own)["node-0"].env["OMP_NUM_THREADS"] == "5"
         assert lay_out({**job, "env": {"OMP_NUM_THREADS": 3}}, own)["node-0"].env["OMP_NUM_THREADS"] == "3"
+
+    def test_shares_out_the_gpus_where_there_are_enough(self) -> None:
+        job = {"script": "t.py", "num_nodes": 2, "resources_per_node": {"gpus": 2}}
+        four = replace(HOST, gpus=("0", "1", "2", "3"))
+        pods = lay_out(job, four)
+        assert [pods[f"node-{k}"].env["CUDA_VISIBLE_DEVICES"] for k in (0, 1)] == ["0,1", "2,3"]
+        by_process = lay_out({"script": "t.py", "num_nodes": 4, "procs_per_node": 1}, four)
+        assert by_process["node-3"].env["CUDA_VISIBLE_DEVICES"] == "3"
+        for few in (HOST, replace(HOST, gpus=("0", "1", "2"))):
+            assert "CUDA_VISIBLE_DEVICES" not in lay_out(job, few)["node-1"].env
+        assert "CUDA_VISIBLE_DEVICES" not in lay_out({**job, "num_nodes": 1}, four)["node-0"].env
 
     def test_keeps_everything_on_the_loopback_interface_unless_the_job_says_otherwise(self) -> None:
         env = lay_out({"script": "t.py", "env": {"GLOO_SOCKET_IFNAME": "eth7"}})["node-0"].env
@@ -212,6 +224,15 @@ class TestTheHost:
         )  # fmt: skip
         kept = {"PATH": "/usr/bin:/bin", "MLX_OTHER": "2", "OMPI_MCA_btl": "tcp", "STEPSET_HOME": "/h", "MY_RANK": "0"}
         assert dict(this_host(plan, {**foreign, **kept}, tmp_path).environ).keys() == kept.keys()
+
+    def test_sees_the_gpus_the_caller_sees(self, tmp_path: Path) -> None:
+        for number in range(2):
+            (tmp_path / f"0000:0{number}:00.0").mkdir()
+        assert visible_gpus({}, tmp_path) == ("0", "1")
+        assert visible_gpus({"CUDA_VISIBLE_DEVICES": "3, GPU-1a2b"}, tmp_path) == ("3", "GPU-1a2b")
+        for none in ("", "-1"):
+            assert visible_gpus({"CUDA_VISIBLE_DEVICES": none}, tmp_path) == ()
+        assert visible_gpus({}, tmp_path / "no-driver") == ()
 
     def test_runs_python_from_the_environment_that_runs_stepset(self, tmp_path: Path) -> None:
         import sys

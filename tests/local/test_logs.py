@@ -136,6 +136,10 @@ class TestTheTail:
         assert recorder.tail("rank 1") == ("other",)
         assert recorder.tail("rank 2") == ()
 
+    def test_leaves_progress_out(self, run: RunDir) -> None:
+        recorder = record(run, b'[rank 0] a\n[rank 0] {"stepset": {"step": 1}}\n')
+        assert recorder.tail("rank 0") == ("a",)
+
     def test_cuts_what_is_too_long_to_show(self, run: RunDir) -> None:
         recorder = record(run, b"[rank 0] " + b"x" * 100_000 + b"\n")
         assert len(recorder.tail("rank 0")[0]) <= 1000

@@ -39,6 +39,8 @@ class TestTheFirst:
             "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error",
             "torch.distributed.elastic.multiprocessing.api.SignalException: Process 5 got signal: 15",
             "BrokenPipeError: [Errno 32] Broken pipe",
+            "RendezvousConnectionError: The connection to the C10d store has failed. See inner exception for details.",
+            "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.",
         ],
     )
     def test_is_not_one_that_only_noticed_that_another_was_gone(self, error: str) -> None:
@@ -49,6 +51,10 @@ class TestTheFirst:
     def test_is_not_one_its_launcher_ended(self) -> None:
         failure = failure_of(rank(0, 1.0, signal=signal.SIGTERM), rank(1, 1.2, exit_code=1))
         assert failure.rank == 1
+
+    def test_is_one_whose_port_was_taken_whoever_was_gone_before(self) -> None:
+        gone = rank(1, 1.0, exit_code=1, error="ConnectionResetError: Connection reset by peer")
+        assert failure_of(gone, rank(0, 1.5, exit_code=1, error="EADDRINUSE")).rank == 0
 
     def test_is_one_that_lost_its_peer_where_nobody_else_failed(self) -> None:
         failure = failure_of(rank(0, 1.0, exit_code=1, error="Connection reset by peer"))
@@ -113,6 +119,11 @@ class TestTheKind:
             ),
             ("socket.gaierror: [Errno -2] Name or service not known", FailureKind.RENDEZVOUS),
             ("RendezvousTimeoutError", FailureKind.RENDEZVOUS),
+            (
+                "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address."
+                " port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+                FailureKind.RENDEZVOUS,
+            ),
             ("OSError: [Errno 28] No space left on device", FailureKind.INFRASTRUCTURE),
             ("OSError: [Errno 122] Disk quota exceeded", FailureKind.INFRASTRUCTURE),
         ],

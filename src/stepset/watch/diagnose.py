@@ -88,8 +88,8 @@ _KINDS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _
 # What a rank says when another one is gone: it is hit, not to blame.
 _PEER_GONE = re.compile(
     r"connection (closed|reset|refused|was aborted)( by peer)?|broken pipe|peer (closed|disconnected|is gone)"
-    r"|remote process exited|DistBackendError|DistNetworkError|NCCL communicator was aborted|RendezvousClosedError"
-    r"|SIGTERM|SignalException|SystemExit: 143|socket closed|lost connection|BarrierError",
+    r"|connection was likely closed|remote process exited|ncclRemoteError|NCCL communicator was aborted"
+    r"|RendezvousClosedError|RendezvousConnectionError|SignalException|SystemExit: 143|lost connection",
     re.IGNORECASE,
 )
 _ERROR_LINE = re.compile(r"^[A-Za-z_][\w.]*?([Ee]rror|Exception|Interrupt|Exit|Fault)\b(?::|$)")

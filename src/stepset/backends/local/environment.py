@@ -14,10 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stepset.backends.local.gpus import VISIBLE, gpus_of_node, visible_gpus
 from stepset.backends.local.net import loopback_interface
 from stepset.errors import BadInputError
-from stepset.plan.model import LAUNCHER, EnvEntry, LaunchPlan, PodGroup
+from stepset.plan.model import LAUNCHER, NODE, EnvEntry, LaunchPlan, PodGroup
 from stepset.plan.values import SecretValue, text
+from stepset.spec.resources import accelerator
 
 POD_MARK = "STEPSET_LOCAL_POD"
 """Set in every process of a local pod to the pod's directory: how what outlived its pod is found."""
@@ -50,6 +52,7 @@ class Host:
         interface: the loopback interface.
         root: whether we run as root, which MPIs refuse unless told twice.
         name: the machine's name.
+        gpus: GPUs this process sees.
         secrets: (secret, key) -> value, for the job's variables.
     """
 
@@ -60,6 +63,7 @@ class Host:
     interface: str
     root: bool
     name: str
+    gpus: tuple[str, ...] = ()
     secrets: Mapping[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
 
@@ -97,18 +101,19 @@ def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> H
         interface=loopback_interface(),
         root=os.geteuid() == 0,
         name=socket.gethostname(),
+        gpus=visible_gpus(environ),
         secrets=secrets,
     )
 
 
 def local_entries(
-    plan: LaunchPlan, group: PodGroup, host: Host, *, address: str, rsh: Path, scratch: Path
+    plan: LaunchPlan, group: PodGroup, index: int, host: Host, *, address: str, rsh: Path, scratch: Path
 ) -> tuple[EnvEntry, ...]:
     """What a pod gets beside the plan because it runs on one machine; what the job sets itself goes before it.
 
     Args:
         plan: the plan.
-        group: the pod's group.
+        group, index: the pod's.
         host: the machine.
         address: the pod's address.
         rsh: the stand-in for ssh.
@@ -125,6 +130,9 @@ def local_entries(
     if "OMP_NUM_THREADS" not in host.environ:
         threads = max(1, host.cores // max(1, world_processes(plan)))
         rows.append(("OMP_NUM_THREADS", str(threads), "cores / processes, so that the ranks do not fight"))
+    node = index if group.name == NODE else plan.world.num_nodes - 1
+    if own := gpus_of_node(host.gpus, node, plan.world.num_nodes, gpus_per_node(plan, group)):
+        rows.append((VISIBLE, ",".join(own), "the node's share of this machine's GPUs"))
     if plan.world.elastic:
         # Else c10d gives the workers the machine's name, which is the same for all nodes and need not resolve.
         rows.append(("PET_LOCAL_ADDR", address, "the node's own address"))
@@ -174,6 +182,11 @@ def _mpi_rows(host: Host, group: PodGroup, interface: str, rsh: Path, scratch: P
 def world_processes(plan: LaunchPlan) -> int:
     """Processes the ranks of a plan need, as far as that is known beforehand."""
     return plan.world.size or plan.world.num_nodes
+
+
+def gpus_per_node(plan: LaunchPlan, group: PodGroup) -> int:
+    """GPUs a node wants: what it asks for, else one for each process."""
+    return accelerator(group.resources)[1] or plan.world.procs_per_node or 0
 
 
 def _cores() -> int:

@@ -150,7 +150,7 @@ def _spec(plan: LaunchPlan, group: PodGroup, index: int, host: Host, site: Site,
     address = site.addresses[name]
     own = _plan_env(group, places, host, site, name, address)
     env = {**host.environ, **own}
-    for entry in local_entries(plan, group, host, address=address, rsh=site.rsh, scratch=site.scratch / name):
+    for entry in local_entries(plan, group, index, host, address=address, rsh=site.rsh, scratch=site.scratch / name):
         if entry.name not in own and isinstance(entry.value, Text):
             env[entry.name] = resolve(entry.value, places)
     env |= {POD_MARK: str(directory), "STEPSET_LIFELINE": "1"}

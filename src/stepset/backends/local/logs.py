@@ -46,8 +46,8 @@ class Recorder:
 
     def write(self, batch: Batch) -> None:
         """Appends what a batch holds; after a failure nothing more is written."""
-        for source, pieces in batch.raw.items():
-            self._remember(source, pieces)
+        for source, texts in _last_texts(batch).items():
+            self._remember(source, texts)
         if self.broken is not None:
             return
         try:
@@ -72,12 +72,10 @@ class Recorder:
         self._files.move_to_end(source)
         return fd
 
-    def _remember(self, source: str, pieces: list[bytes]) -> None:
+    def _remember(self, source: str, texts: list[bytes]) -> None:
         tail = self._tails.get(source)
         if tail is None:
             tail = self._tails[source] = deque(maxlen=2 * TAIL)
-        # Pieces are texts and line ends in turn, but for parts of long lines, of which the last is enough.
-        texts = [piece for piece in pieces[-4 * TAIL :] if piece != b"\n"]
         tail.extend(text[:_TAIL_BYTES].decode("utf-8", "replace") for text in texts)
 
     def tail(self, source: str) -> tuple[str, ...]:
@@ -94,6 +92,19 @@ class Recorder:
             with suppress(OSError):
                 os.close(fd)
         self._files.clear()
+
+
+def _last_texts(batch: Batch) -> dict[str, list[bytes]]:
+    """Source -> the last lines a batch has of it, progress left out."""
+    last: dict[str, list[bytes]] = {}
+    if batch.progress:
+        for head, text in batch.lines:
+            last.setdefault(head.source, []).append(text)
+        return last
+    # Texts and line ends in turn, but for parts of long lines, of which the last is enough.
+    for source, pieces in batch.raw.items():
+        last[source] = [piece for piece in pieces[-4 * TAIL :] if piece != b"\n"]
+    return last
 
 
 def _append(path: os.PathLike[str]) -> int:
