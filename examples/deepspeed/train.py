@@ -6,6 +6,7 @@ stepset run examples/deepspeed/train.py --framework deepspeed --nodes 2 --procs-
 import argparse
 import json
 import os
+import socket
 from pathlib import Path
 
 import deepspeed
@@ -13,6 +14,19 @@ import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
+
+
+def meet_by_mpi() -> None:
+    """Under mpirun: what the other launchers set. DeepSpeed's own way takes processes with one host name for one node,
+    and refuses to start where all simulated nodes of a local run share it."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    with socket.socket() as free:
+        free.bind(("", 0))
+        address, port = world.bcast((socket.gethostbyname(socket.gethostname()), free.getsockname()[1]))
+    os.environ.update(RANK=str(world.Get_rank()), WORLD_SIZE=str(world.Get_size()))
+    os.environ.update(LOCAL_RANK=os.environ["OMPI_COMM_WORLD_LOCAL_RANK"], MASTER_ADDR=address, MASTER_PORT=str(port))
 
 
 def main() -> None:
@@ -26,7 +40,9 @@ def main() -> None:
         # On CPUs DeepSpeed starts by compiling an extension for collectives in shared memory (minutes, needs a
         # compiler); gloo does the same work without it.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.init_distributed()  # reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK; under mpirun asks MPI
+    if "OMPI_COMM_WORLD_RANK" in os.environ:
+        meet_by_mpi()
+    deepspeed.init_distributed()  # reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT
     rank, size = dist.get_rank(), dist.get_world_size()
 
     config = {
