@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from stepset.sources import Sources
-from stepset.spec.job import TrainingJob
 from stepset.watch.state import LogLine, RunStatus
+
+if TYPE_CHECKING:  # asking for a run's state should not cost the job's model
+    from stepset.sources import Sources
+    from stepset.spec.job import TrainingJob
 
 
 @dataclass(frozen=True)

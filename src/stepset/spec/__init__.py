@@ -1,6 +1,21 @@
-"""What is asked for: TrainingJob, the job file's model, and how it is loaded."""
+"""What is asked for: TrainingJob, the job file's model, and how it is loaded.
 
-from stepset.spec.job import TrainingJob
-from stepset.spec.load import load_job, parse_job
+Imported on first use: who only needs a name's rule should not pay for pydantic.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepset.spec.job import TrainingJob
+    from stepset.spec.load import load_job, parse_job
 
 __all__ = ["TrainingJob", "load_job", "parse_job"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("stepset.spec.job" if name == "TrainingJob" else "stepset.spec.load"), name)
+    raise AttributeError(f"module 'stepset.spec' has no attribute {name!r}")
