@@ -120,8 +120,8 @@ class TestTheKind:
             ("socket.gaierror: [Errno -2] Name or service not known", FailureKind.RENDEZVOUS),
             ("RendezvousTimeoutError", FailureKind.RENDEZVOUS),
             (
-                "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address."
-                " port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+                "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network"
+                " address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE",
                 FailureKind.RENDEZVOUS,
             ),
             ("OSError: [Errno 28] No space left on device", FailureKind.INFRASTRUCTURE),

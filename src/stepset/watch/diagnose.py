@@ -83,16 +83,14 @@ _PATTERNS = (
         r"|socket has (timed out|failed to connect|failed to listen)",
     ),
 )  # fmt: skip
-_KINDS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
 
 # What a rank says when another one is gone: it is hit, not to blame.
-_PEER_GONE = re.compile(
+_PEER_GONE = (
     r"connection (closed|reset|refused|was aborted)( by peer)?|broken pipe|peer (closed|disconnected|is gone)"
     r"|connection was likely closed|remote process exited|ncclRemoteError|NCCL communicator was aborted"
-    r"|RendezvousClosedError|RendezvousConnectionError|SignalException|SystemExit: 143|lost connection",
-    re.IGNORECASE,
+    r"|RendezvousClosedError|RendezvousConnectionError|SignalException|SystemExit: 143|lost connection"
 )
-_ERROR_LINE = re.compile(r"^[A-Za-z_][\w.]*?([Ee]rror|Exception|Interrupt|Exit|Fault)\b(?::|$)")
+_ERROR_LINE = r"[A-Za-z_][\w.]*?([Ee]rror|Exception|Interrupt|Exit|Fault)\b(?::|$)"
 
 
 def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: Sequence[str] = ()) -> Failure | None:
@@ -176,7 +174,7 @@ def looks_like_aftermath(o: Observation) -> bool:
         return False
     if o.signal in (signals.SIGTERM, signals.SIGINT) or o.exit_code in (128 + signals.SIGTERM, 128 + signals.SIGINT):
         return True
-    return bool(_PEER_GONE.search(error_of(o))) and kind_of(o) is not FailureKind.OUT_OF_MEMORY
+    return bool(re.search(_PEER_GONE, error_of(o), re.IGNORECASE)) and kind_of(o) is not FailureKind.OUT_OF_MEMORY
 
 
 def kind_of(o: Observation) -> FailureKind:
@@ -191,8 +189,12 @@ def kind_of(o: Observation) -> FailureKind:
         return FailureKind.OUT_OF_MEMORY if o.out_of_memory is None else FailureKind.INFRASTRUCTURE
     if o.signal in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP):
         return FailureKind.INFRASTRUCTURE
-    text = error_of(o)
-    return next((kind for kind, pattern in _KINDS if pattern.search(text)), FailureKind.USER_ERROR)
+    return _kind_in(error_of(o)) or FailureKind.USER_ERROR
+
+
+def _kind_in(text: str) -> FailureKind | None:
+    """The kind that some text speaks of. Compiled when first needed: most runs succeed."""
+    return next((kind for kind, pattern in _PATTERNS if re.search(pattern, text, re.IGNORECASE)), None)
 
 
 def error_of(o: Observation) -> str:
@@ -206,8 +208,8 @@ def find_error(lines: Sequence[str]) -> str:
     >>> find_error(["Traceback (most recent call last):", '  File "t.py", line 1, in <module>', "ValueError: bad"])
     'ValueError: bad'
     """
-    named = next((line for line in reversed(lines) if _ERROR_LINE.match(line)), "")
-    return named or next((line for line in reversed(lines) if any(p.search(line) for _, p in _KINDS)), "")
+    named = next((line for line in reversed(lines) if re.match(_ERROR_LINE, line)), "")
+    return named or next((line for line in reversed(lines) if _kind_in(line)), "")
 
 
 def _message(o: Observation, kind: FailureKind) -> str:
