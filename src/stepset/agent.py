@@ -51,6 +51,9 @@ LIFELINE_GRACE = 2.0
 
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+# Stops ranks through mpirun. SIGTERM would make Open MPI kill them 2 s later, however long saving takes; this one it
+# hands on and goes on waiting, as MPICH does (Open MPI 4.1.4, MPICH 4.0.2, executed).
+_STOP_BY_MPIRUN = signal.SIGUSR1
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 
@@ -917,7 +920,7 @@ def run_rank(argv: Sequence[str]) -> NoReturn:
     out = _to_agent(directory)
     report = _to_launcher() if options.report and out else None
     out = out or _to_launcher()
-    rank = Rank(number, env, out, report, brings_result=options.report and number == 0)
+    rank = Rank(number, env, out, report, by_mpirun=options.report)
     if options.world:
         rank.check_world(options.world)
     rank_env(env, directory)
@@ -972,15 +975,15 @@ class Rank:
         env: its environment.
         out: where its lines go.
         report: where failures and the result go besides, for an agent in another pod.
-        brings_result: whether that agent waits for its result.
+        by_mpirun: an mpirun started it, whose agent waits for rank 0's result.
     """
 
-    def __init__(self, number: int, env: dict[str, str], out: Out, report: Out | None, *, brings_result: bool) -> None:
+    def __init__(self, number: int, env: dict[str, str], out: Out, report: Out | None, *, by_mpirun: bool) -> None:
         self._number = number
         self._env = env
         self._out = out
         self._report = report
-        self._brings_result = brings_result
+        self._by_mpirun = by_mpirun
         self._hydra = "PMI_RANK" in env and "OMPI_COMM_WORLD_RANK" not in env
         self._lines = Lines(f"rank {number}", ATOMIC)
         self._tail = Tail()
@@ -1008,7 +1011,7 @@ class Rank:
 
     def start(self, program: Sequence[str]) -> None:
         """Starts the program."""
-        if self._brings_result:
+        if self._by_mpirun and self._number == 0:
             path = self._env["STEPSET_RESULT_FILE"]
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             remove(path)  # an earlier attempt's
@@ -1016,7 +1019,8 @@ class Rank:
         self._pid = spawn(program, self._env, (0, writer, writer))
         os.close(writer)
         local = next((int(self._env[n]) for n in _LOCAL_RANK if self._env.get(n, "").isdigit()), 0)
-        self._out.put(short_event("started", rank=self._number, local_rank=local, pid=self._pid))
+        event = short_event("started", rank=self._number, local_rank=local, pid=self._pid, wrapper=os.getpid())
+        self._out.put(event)
         self._loop.watch(self._pipe, self._read)
 
     def watch(self) -> None:
@@ -1044,7 +1048,7 @@ class Rank:
         self._out.put(short_event("exited", rank=self._number, **end, at=now()))
         if exit_code(end) and not self._told_to_stop:
             self._failed(failure_of(self._status, self._tail, self._env, self._oom_kills))
-        elif self._brings_result and not exit_code(end):
+        elif self._by_mpirun and self._number == 0 and not exit_code(end):
             (self._report or self._out).put(self._result())
         self._flush()
         end_as(end, self._hydra)
@@ -1079,11 +1083,21 @@ class Rank:
             if self._out.pending > READ_SIZE * 4:
                 self._loop.forget(self._pipe)
         for number in self._loop.turn(timeout):
-            if number != signal.SIGCHLD and self._pid and self._status is None:
-                self._told_to_stop = self._told_to_stop or number in _STOPS
-                pass_on(self._pid, number)
+            if number != signal.SIGCHLD:
+                self._on_signal(number)
         if self._lost():
             self._give_up()
+
+    def _on_signal(self, number: int) -> None:
+        """Passes a signal on; of those that tell it to stop only the first, for it may come from two sides."""
+        if self._by_mpirun and number == _STOP_BY_MPIRUN:
+            number = signal.SIGTERM
+        if number in _STOPS:
+            if self._told_to_stop:
+                return
+            self._told_to_stop = True
+        if self._pid and self._status is None:
+            pass_on(self._pid, number)
 
     def _lost(self) -> bool:
         """Whether the launcher or the agent is gone."""
@@ -1444,12 +1458,13 @@ class Agent:
         self._sources: dict[int, Callable[[], object]] = {}
         self._paused = False
         self._fifo = -1
-        self._ranks: set[int] = set()  # that launchers have started and that have not ended
+        self._ranks: dict[int, int] = {}  # that launchers have started and that run -> process that stands before it
         self._ranks_seen: set[int] = set()
         self._attempt: set[int] = set()  # local ranks the launcher has started since it last started all
         self._failures: list[dict[str, Any]] = []
         self._reported_result: tuple[int, bytes] | None = None
         self._asked = 0  # the signal that asked us to stop
+        self._held_back = 0  # one for the command, until its ranks have ended
         self._stopped_at = 0.0  # since the epoch
         self._rest_until = 0.0
         self._kill_at = 0.0
@@ -1467,9 +1482,6 @@ class Agent:
         own.pop("STEPSET_LIFELINE", None)
         if config.in_world:
             rank_env(own, config.dir)
-        if config.mpi:
-            # Open MPI would kill the ranks 1 s after it told them to stop; they have the grace to write a checkpoint.
-            own.setdefault("OMPI_MCA_odls_base_sigkill_timeout", str(int(config.grace)))
         return own
 
     def main(self) -> int:
@@ -1657,8 +1669,12 @@ class Agent:
         if self._rest_until and at >= self._rest_until:
             self._rest_until = 0.0
             self._stop(signal.SIGTERM, self._config.grace)
+        if self._held_back and not self._ranks:
+            number, self._held_back = self._held_back, 0
+            self._tell_command(number)
         if self._kill_at and at >= self._kill_at:
             self._kill_at = 0.0
+            self._held_back = 0
             self._kill_tree()
         if self._server:
             self._server.keep_deadlines(at)
@@ -1772,7 +1788,7 @@ class Agent:
         except (ValueError, KeyError, TypeError):
             return line
         if name == "started":
-            self._ranks.add(rank)
+            self._ranks[rank] = event["wrapper"]
             self._ranks_seen.add(rank)
             local = event.get("local_rank")
             if local in self._attempt and self._config.launcher_restarts:
@@ -1782,7 +1798,7 @@ class Agent:
             self._attempt.add(local)
             return self._joiner.finish(b"rank %d" % rank) + line
         if name == "exited":
-            self._ranks.discard(rank)
+            self._ranks.pop(rank, None)
         elif name == "result":
             self._reported_result = event["size"], event["text"].encode("utf-8", "surrogateescape")
             return b""
@@ -1823,6 +1839,15 @@ class Agent:
         if self._stopped_at:
             return
         self._stopped_at = time.time()
+        if self._config.launcher or not self._ranks:
+            self._tell_command(_STOP_BY_MPIRUN if self._config.launcher and self._config.mpi else number)
+        else:
+            # A node of an MPI run: sshd, orted and the like would not leave the ranks time to save.
+            for wrapper in self._ranks.values():
+                pass_on(wrapper, number)
+            self._held_back = number
+
+    def _tell_command(self, number: int) -> None:
         for child in self._running():
             pass_on(child.pid, number)
         if self._server:

@@ -90,9 +90,20 @@ def test_a_launcher_that_forgets_a_failure_does_not_make_it_a_success(pod: Pod) 
     assert ended.verdict["rank"] == 1
 
 
+# At first rank 0 hangs and rank 1 fails once rank 0 is there; started again, both do what follows.
+FIRST_TIME = """
+cd {directory}
+[ -e tried ] || {{
+  [ $RANK = 0 ] && touch up && exec sleep 1000
+  until [ -e up ]; do sleep 0.02; done
+  touch tried
+  exit 6
+}}
+"""
+
+
 def test_a_failed_rank_that_the_launcher_restarts_is_no_failure(any_pod: Pod) -> None:
-    file = any_pod.directory / "tried"
-    script = f"[ -e {file} ] || {{ [ $RANK = 1 ] && touch {file} && exit 6; exec sleep 1000; }}; echo trained"
+    script = FIRST_TIME.format(directory=any_pod.directory) + "echo trained"
     ended = any_pod.run_launched(script, 2, launcher_restarts=True, env={"RESTARTS": "1"})
     assert (ended.exit_code, ended.log) == (0, b"")
     assert [e["rank"] for e in ended.events("failed")] == [1]
@@ -100,8 +111,7 @@ def test_a_failed_rank_that_the_launcher_restarts_is_no_failure(any_pod: Pod) ->
 
 
 def test_when_restarts_are_used_up_the_last_attempt_gives_the_verdict(pod: Pod) -> None:
-    file = pod.directory / "tried"
-    script = f"[ -e {file} ] && exit 7; [ $RANK = 1 ] && sleep 0.3 && touch {file} && exit 6; exec sleep 1000"
+    script = FIRST_TIME.format(directory=pod.directory) + "exit 7"
     ended = pod.run_launched(script, 2, launcher_restarts=True, env={"RESTARTS": "1"})
     assert ended.exit_code == 1
     assert ended.verdict["exit_code"] == 7

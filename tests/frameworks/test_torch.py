@@ -92,6 +92,7 @@ def test_what_torchrun_reads_besides_is_the_jobs() -> None:
 def test_an_elastic_world_meets_at_a_store_on_node_0() -> None:
     plan = Plan({"kind": "torch", "elastic": {"min_nodes": 2, "max_nodes": 4}}, num_nodes=3, procs_per_node=2)
     assert plan.env() == {
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "PET_NNODES": "2:4",
         "PET_NPROC_PER_NODE": "2",
         "PET_RDZV_BACKEND": "c10d",

@@ -65,7 +65,9 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
     agent = uses_agent(job)
     size = job.num_nodes * slots
     ours = _launcher_env(options, slots)
-    env = group_env(job, (*identity_env(job, agent), *ours))
+    # The launcher's own index is no rank's, and Hydra would hand it on to all of them.
+    identity = tuple(entry for entry in identity_env(job, agent) if entry.name != "STEPSET_NODE_RANK")
+    env = group_env(job, (*identity, *ours))
     command, wrap = _commands(job, options, env)
     resources = job.node_resources()
     node = PodGroup(
@@ -163,8 +165,8 @@ def _commands(job: TrainingJob, options: MPI, env: tuple[EnvEntry, ...]) -> tupl
     # Debian and others install several MPIs side by side; Hydra's own name cannot be another's.
     launcher = ["mpiexec.hydra" if options.implementation == "mpich" else "mpirun"]
     if options.implementation == "openmpi":
-        # Over ssh Open MPI hands on only its own variables; Hydra hands on all. The launcher's index is no rank's.
-        own = ("OMPI_", "PRTE_", "STEPSET_NODE_RANK")
+        # Over ssh Open MPI hands on only its own variables; Hydra hands on all.
+        own = ("OMPI_", "PRTE_")
         launcher += [word for e in env if not e.name.startswith(own) for word in ("-x", e.name)]
     rank = program(job)
     return (*texts(launcher), *rank), RankWrap(texts(launcher), (rank[0], text("-u"), *rank[1:]))

@@ -129,6 +129,9 @@ def _elastic_env(job: TrainingJob, elastic: Elastic, nproc: str) -> tuple[EnvEnt
             pod_value=text(conf.removeprefix(",")) if conf else None,
         ),
         EnvEntry("PET_MAX_RESTARTS", text(elastic.max_restarts), rule + "elastic.max_restarts"),
+        # With a shared store rank 0 publishes its address in the first round only, and a node that comes later waits
+        # for it in vain (torch 2.15, dynamic_rendezvous.py, next_rendezvous; executed).
+        EnvEntry("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", text(1), rule + "a node that comes back finds the others"),
     )
 
 

@@ -136,9 +136,6 @@ def local_entries(
     if plan.world.elastic:
         # Else c10d gives the workers the machine's name, which is the same for all nodes and need not resolve.
         rows.append(("PET_LOCAL_ADDR", address, "the node's own address"))
-        # With a shared store rank 0 publishes its address in the first round only, and a node that comes later waits
-        # for it in vain (torch 2.15, dynamic_rendezvous.py, next_rendezvous; executed).
-        rows.append(("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1", "a node that comes back finds the others"))
     if plan.ssh is not None:
         rows += _mpi_rows(host, group, interface, rsh, scratch)
     return tuple(EnvEntry(name, text(value), why, "local") for name, value, why in rows)
