@@ -604,11 +604,14 @@ def _execute(argv: Sequence[str], env: Mapping[str, str], work_dir: str) -> None
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def pass_on(pid: int, number: int) -> None:
+def pass_on(pid: int, number: int) -> bool:
     """Sends a signal to a command; to its whole process group where it is a shell, which would not hand it on.
 
     Others decide themselves what becomes of their children: a signal to a training script's data loaders would
     make it fail while it writes its checkpoint.
+
+    Returns:
+        whether the whole group got it.
     """
     try:
         shell = os.path.basename(os.readlink(f"/proc/{pid}/exe")) in _SHELLS
@@ -619,6 +622,7 @@ def pass_on(pid: int, number: int) -> None:
             os.killpg(pid, number)
         else:
             os.kill(pid, number)
+    return shell
 
 
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
@@ -1432,6 +1436,7 @@ class Child:
         self.status: int | None = None
         self.ended_at = 0.0
         self.done = False
+        self.group_told = False
 
 
 class Agent:
@@ -1849,7 +1854,7 @@ class Agent:
 
     def _tell_command(self, number: int) -> None:
         for child in self._running():
-            pass_on(child.pid, number)
+            child.group_told = pass_on(child.pid, number)
         if self._server:
             self._server.stop(number)
 
@@ -1888,7 +1893,7 @@ class Agent:
         until = time.monotonic() + LINGER
         while self._reap() and not (self._kill_at and time.monotonic() >= self._kill_at):
             # A shell ends at once when it is told to; what it ran may still be saving.
-            saving = self._stopped_at and any(group_lives(child.pid) for child in self._children)
+            saving = any(child.group_told and group_lives(child.pid) for child in self._children)
             if not saving and (time.monotonic() >= until or not descendants(os.getpid())):
                 break
             self._turn(0.02)

@@ -10,13 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.pods import Pod
+from tests.agent.pods import Both, Pod
 
 
 @pytest.fixture
 def pod(tmp_path: Path) -> Pod:
     """A pod whose agent runs with the Python of the tests."""
     return Pod(tmp_path)
+
+
+@pytest.fixture(params=["ranks", "launched"])
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> Both:
+    """Ranks the agent starts itself, and ranks a launcher starts; the latter with an old Python, if there is one."""
+    pod = Pod(tmp_path, (request.param == "launched" and _python38()) or sys.executable)
+    return Both(pod, pod.start_launched if request.param == "launched" else pod.start_ranks)
 
 
 @pytest.fixture(params=["this", "3.8"])

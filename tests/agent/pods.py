@@ -236,6 +236,24 @@ class Pod:
         return [sys.executable, "-I", "-S", str(path), str(ranks)]
 
 
+@dataclass(frozen=True)
+class Both:
+    """One of the two ways in which ranks are started.
+
+    Args:
+        pod: where.
+        start: starts a shell script as so many ranks.
+    """
+
+    pod: Pod
+    start: Callable[..., Running]
+
+    def run(self, script: str, ranks: int = 1, **more: Any) -> Ended:
+        """Runs a shell script as so many ranks."""
+        with self.start(script, ranks, **more) as running:
+            return running.end()
+
+
 def _clean() -> dict[str, str]:
     """This environment without what an agent or a launcher around the tests may have set."""
     unwanted = ("STEPSET_", "PMI", "OMPI_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "PYTHONUNBUFFERED")

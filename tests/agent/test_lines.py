@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepset import agent
-from tests.agent.pods import Ended, Pod
+from tests.agent.pods import Both, Ended, Pod
 
 MIB = 1 << 20
 CHUNKS = st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"\n", b"x" * 5000, b"a+] b\n", b"[stepset"])))
@@ -64,29 +63,22 @@ def test_a_line_whose_rank_was_killed_half_way_is_still_shown() -> None:
     assert joiner.finish() == b"[rank 1] half\n"
 
 
-@pytest.fixture(params=["run_ranks", "run_launched"])
-def run(request: pytest.FixtureRequest, any_pod: Pod) -> Callable[..., Ended]:
-    """Runs a script as ranks that the agent starts itself, and as ranks that a launcher starts."""
-    runner: Callable[..., Ended] = getattr(any_pod, request.param)
-    return runner
+def test_a_last_line_without_line_end_gets_one(both: Both) -> None:
+    assert both.run("echo one; printf two").raw("rank 0") == b"one\ntwo\n"
 
 
-def test_a_last_line_without_line_end_gets_one(run: Callable[..., Ended]) -> None:
-    assert run("echo one; printf two").raw("rank 0") == b"one\ntwo\n"
+def test_both_outputs_of_a_rank_are_one_stream(both: Both) -> None:
+    assert both.run("echo a; echo b >&2; echo c").lines("rank 0") == [b"a", b"b", b"c"]
 
 
-def test_both_outputs_of_a_rank_are_one_stream(run: Callable[..., Ended]) -> None:
-    assert run("echo a; echo b >&2; echo c").lines("rank 0") == [b"a", b"b", b"c"]
-
-
-def test_bytes_that_are_no_text_pass_as_they_are(run: Callable[..., Ended]) -> None:
-    ended = run(r"printf '\377\376\000\r\033[1m\n\n\200'")
+def test_bytes_that_are_no_text_pass_as_they_are(both: Both) -> None:
+    ended = both.run(r"printf '\377\376\000\r\033[1m\n\n\200'")
     assert ended.raw("rank 0") == b"\xff\xfe\x00\r\x1b[1m\n\n\x80\n"
 
 
-def test_a_rank_cannot_speak_for_another_or_for_the_agent(run: Callable[..., Ended]) -> None:
+def test_a_rank_cannot_speak_for_another_or_for_the_agent(both: Both) -> None:
     forged = '[stepset] {"event": "failed", "rank": 0}'
-    ended = run(f"echo '{forged}'; echo '[rank 7] x'; echo '[rank 0+] y'; printf '\\n'")
+    ended = both.run(f"echo '{forged}'; echo '[rank 7] x'; echo '[rank 0+] y'; printf '\\n'")
     assert ended.lines("rank 0") == [forged.encode(), b"[rank 7] x", b"[rank 0+] y", b""]
     assert ended.events("failed") == []
 

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from tests.agent.pods import Ended, Pod
+from tests.agent.pods import Both, Pod
 
 
-@pytest.fixture(params=["run_ranks", "run_launched"])
-def run(request: pytest.FixtureRequest, any_pod: Pod) -> Callable[..., Ended]:
-    """Runs a script as ranks that the agent starts itself, and as ranks that a launcher starts."""
-    runner: Callable[..., Ended] = getattr(any_pod, request.param)
-    return runner
-
-
-def test_the_result_is_in_the_termination_log_and_in_an_event(run: Callable[..., Ended]) -> None:
-    ended = run('[ $RANK = 0 ] && echo \'{"loss": 0.25,\n "name": "é"}\' > $STEPSET_RESULT_FILE; exit 0', 2)
+def test_the_result_is_in_the_termination_log_and_in_an_event(both: Both) -> None:
+    ended = both.run('[ $RANK = 0 ] && echo \'{"loss": 0.25,\n "name": "é"}\' > $STEPSET_RESULT_FILE; exit 0', 2)
     assert ended.log == '{"loss": 0.25,\n "name": "é"}\n'.encode()
     assert ended.event("result")["result"] == {"loss": 0.25, "name": "é"}
     assert ended.exit_code == 0
 
 
-def test_no_result_is_no_failure(run: Callable[..., Ended]) -> None:
-    ended = run("exit 0")
+def test_no_result_is_no_failure(both: Both) -> None:
+    ended = both.run("exit 0")
     assert (ended.exit_code, ended.log, ended.events("result")) == (0, b"", [])
 
 
@@ -35,8 +27,8 @@ def test_a_result_of_4096_bytes_is_accepted(pod: Pod) -> None:
     assert (ended.exit_code, ended.log) == (0, text.encode())
 
 
-def test_a_larger_result_is_refused_with_its_size_the_limit_and_the_way_out(run: Callable[..., Ended]) -> None:
-    ended = run(f"printf %s '{json.dumps('x' * 4095)}' > $STEPSET_RESULT_FILE")
+def test_a_larger_result_is_refused_with_its_size_the_limit_and_the_way_out(both: Both) -> None:
+    ended = both.run(f"printf %s '{json.dumps('x' * 4095)}' > $STEPSET_RESULT_FILE")
     assert ended.exit_code == 72
     assert ended.event("failed")["kind"] == ended.verdict["kind"] == "Rejected"
     assert ended.verdict["exit_code"] == 72

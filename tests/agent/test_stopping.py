@@ -5,30 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.agent.launchers import TORCHRUN
-from tests.agent.pods import Pod, Running, soon
+from tests.agent.pods import Both, Pod, soon
 
-Start = Callable[..., Running]
 SAVES = "save() { sleep 0.5; echo saved; exit 0; }; trap save TERM INT; echo ready; while :; do sleep 0.1; done"
 IGNORES = "trap '' TERM INT; echo ready; while :; do sleep 0.1; done"
 DETACHES = "setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 0.1; done' & echo ready; wait"
 
 
-@pytest.fixture(params=["start_ranks", "start_launched"])
-def start(request: pytest.FixtureRequest, any_pod: Pod) -> Start:
-    """Starts a script as ranks that the agent starts itself, and as ranks that a launcher starts."""
-    starter: Start = getattr(any_pod, request.param)
-    return starter
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_ranks_told_to_stop_have_time_to_save(start: Start, number: int) -> None:
-    with start(SAVES, 1) as running:
+def test_ranks_told_to_stop_have_time_to_save(both: Both, number: int) -> None:
+    with both.start(SAVES, 1) as running:
         running.wait_for_line(b"ready")
         running.signal(number)
         ended = running.end()
@@ -47,8 +38,8 @@ def test_a_rank_that_saves_and_leaves_when_told_to_has_not_succeeded(pod: Pod) -
     assert ended.log == b""
 
 
-def test_what_a_stop_does_to_the_ranks_is_no_failure_of_theirs(start: Start) -> None:
-    with start("trap 'echo Traceback; exit 7' TERM; echo ready; while :; do sleep 0.1; done", 2) as running:
+def test_what_a_stop_does_to_the_ranks_is_no_failure_of_theirs(both: Both) -> None:
+    with both.start("trap 'echo Traceback; exit 7' TERM; echo ready; while :; do sleep 0.1; done", 2) as running:
         running.wait_for_line(b"ready", 2)
         running.signal(signal.SIGTERM)
         ended = running.end()
@@ -67,8 +58,8 @@ def test_a_failure_before_the_stop_stays_the_verdict(pod: Pod) -> None:
     assert (ended.verdict["rank"], ended.verdict["exit_code"], ended.exit_code) == (1, 5, 5)
 
 
-def test_ranks_that_ignore_it_are_killed_after_the_grace(start: Start) -> None:
-    with start(IGNORES, 2, grace=0.5) as running:
+def test_ranks_that_ignore_it_are_killed_after_the_grace(both: Both) -> None:
+    with both.start(IGNORES, 2, grace=0.5) as running:
         running.wait_for_line(b"ready", 2)
         running.signal(signal.SIGTERM)
         ended = running.end()
@@ -77,8 +68,8 @@ def test_ranks_that_ignore_it_are_killed_after_the_grace(start: Start) -> None:
         assert running.all_gone()
 
 
-def test_a_second_signal_kills_at_once(start: Start) -> None:
-    with start(IGNORES, 1, grace=1000) as running:
+def test_a_second_signal_kills_at_once(both: Both) -> None:
+    with both.start(IGNORES, 1, grace=1000) as running:
         running.wait_for_line(b"ready")
         running.signal(signal.SIGTERM)
         time.sleep(0.2)
@@ -87,8 +78,8 @@ def test_a_second_signal_kills_at_once(start: Start) -> None:
         assert running.all_gone()
 
 
-def test_a_broken_lifeline_ends_everything_down_to_what_has_detached_itself(start: Start) -> None:
-    with start(DETACHES, 2, grace=1000, lifeline=True) as running:
+def test_a_broken_lifeline_ends_everything_down_to_what_has_detached_itself(both: Both) -> None:
+    with both.start(DETACHES, 2, grace=1000, lifeline=True) as running:
         running.wait_for_line(b"ready", 2)
         assert len(running.alive()) >= 5
         running.close_lifeline()
@@ -106,16 +97,16 @@ def test_standard_input_is_no_lifeline_unless_it_is_said_to_be(pod: Pod) -> None
     assert pod.run("/bin/sh", "-c", "sleep 0.3; echo done", processes=1).exit_code == 0
 
 
-def test_a_reader_that_is_gone_ends_everything(start: Start) -> None:
-    with start("echo ready; while :; do echo on and on; sleep 0.1; done", 1) as running:
+def test_a_reader_that_is_gone_ends_everything(both: Both) -> None:
+    with both.start("echo ready; while :; do echo on and on; sleep 0.1; done", 1) as running:
         running.wait_for_line(b"ready")
         running.close_output()
         running.process.wait(30)
         assert running.all_gone()
 
 
-def test_no_rank_outlives_an_agent_that_is_killed(start: Start) -> None:
-    with start("trap '' TERM; echo ready; while :; do sleep 1; done", 2) as running:
+def test_no_rank_outlives_an_agent_that_is_killed(both: Both) -> None:
+    with both.start("trap '' TERM; echo ready; while :; do sleep 1; done", 2) as running:
         running.wait_for_line(b"ready", 2)
         running.signal(signal.SIGKILL)
         assert running.all_gone()
@@ -141,8 +132,8 @@ def test_a_wrapped_rank_dies_with_what_stands_before_it(pod: Pod) -> None:
         assert running.alive() == []
 
 
-def test_signals_for_the_program_reach_it(start: Start) -> None:
-    with start("trap 'echo usr1; exit 0' USR1; echo ready; while :; do sleep 0.1; done", 1) as running:
+def test_signals_for_the_program_reach_it(both: Both) -> None:
+    with both.start("trap 'echo usr1; exit 0' USR1; echo ready; while :; do sleep 0.1; done", 1) as running:
         running.wait_for_line(b"ready")
         if any(_argument(pid, 3).endswith("launcher.py") for pid in running.alive()):
             (rank,) = [pid for pid in running.alive() if "rank" in _argument(pid, 4)]
@@ -177,8 +168,8 @@ def test_children_of_a_training_program_are_left_to_it(pod: Pod) -> None:
             assert running.end().lines("rank 0") == [b"ready", b"loader lives: True"]
 
 
-def test_what_a_shell_runs_has_time_to_save_although_the_shell_ends_at_once(start: Start) -> None:
-    with start(f"/bin/sh -c '{SAVES}' inner; echo never", 1) as running:
+def test_what_a_shell_runs_has_time_to_save_although_the_shell_ends_at_once(both: Both) -> None:
+    with both.start(f"/bin/sh -c '{SAVES}' inner; echo never", 1) as running:
         running.wait_for_line(b"ready")
         running.signal(signal.SIGTERM)
         assert running.end().lines("rank 0")[-1] == b"saved"

@@ -1,0 +1,154 @@
+"""The agent under real MPI launchers, with nodes that it plays itself."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.pods import AGENT, Ended, Pod, Running
+
+HOSTS = ("127.70.81.1", "127.70.81.2")
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_btl": "self,tcp",
+    "OMPI_MCA_oob_tcp_if_include": "lo",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+}
+MPICH = {"HYDRA_LAUNCHER": "ssh", "HYDRA_IFACE": "lo"}
+
+
+class Cluster:
+    """Two nodes and a launcher on this machine."""
+
+    def __init__(self, kind: str, directory: Path, nodes: list[Running]) -> None:
+        self.nodes = nodes
+        self._directory = directory
+        self._program = f"mpirun.{kind}"
+        hostfile, shim = directory / "hostfile", directory / "rsh"
+        form = "{} slots=2\n" if kind == "openmpi" else "{}:2\n"
+        hostfile.write_text("".join(form.format(host) for host in HOSTS))
+        shim.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {AGENT} rsh {directory}/sockets "$@"\n')
+        shim.chmod(0o755)
+        self.without_agents = (
+            ["-x", "STEPSET_AGENT_DIR=/nowhere"] if kind == "openmpi" else ["-genv", "STEPSET_AGENT_DIR", "/nowhere"]
+        )
+        self._env = (
+            {**OPEN_MPI, "OMPI_MCA_plm_rsh_agent": str(shim), "OMPI_MCA_orte_default_hostfile": str(hostfile)}
+            if kind == "openmpi"
+            else {**MPICH, "HYDRA_LAUNCHER_EXEC": str(shim), "HYDRA_HOST_FILE": str(hostfile)}
+        )
+
+    def start(self, script: str, *options: str, **more: Any) -> Running:
+        """Starts a shell script as four ranks."""
+        (self._directory / "launcher").mkdir(exist_ok=True)
+        config = {"mpi": True, "world_size": 4, "source": "launcher", "group": "launcher", "in_world": False}
+        launcher = [self._program, "-np", "4", *options]
+        launched = {"launcher": launcher, "program": ["/bin/sh", "-c"], "command_len": 1}
+        return Pod(self._directory / "launcher").start("x", script, env=self._env, **{**launched, **config, **more})
+
+    def run(self, script: str, *options: str, **more: Any) -> Ended:
+        with self.start(script, *options, **more) as running:
+            return running.end()
+
+    def end_nodes(self) -> list[Ended]:
+        """Stops the nodes."""
+        for node in self.nodes:
+            node.signal(signal.SIGTERM)
+        return [node.end() for node in self.nodes]
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster of each MPI that is installed."""
+    if not shutil.which(f"mpirun.{request.param}"):
+        pytest.skip(f"{request.param} is not installed")
+    with ExitStack() as stack:
+        nodes = []
+        for host in HOSTS:
+            directory = tmp_path / host
+            (directory / "tmp").mkdir(parents=True)
+            env = {"TMPDIR": str(directory / "tmp"), "OMPI_MCA_orte_tmpdir_base": str(directory / "tmp"), **OPEN_MPI}
+            serve = str(tmp_path / "sockets" / host)
+            nodes.append(stack.enter_context(Pod(directory).start(serve=serve, group="node", env=env)))
+        for node in nodes:
+            node.wait_for_line(b'"ready"')
+        yield Cluster(request.param, tmp_path, nodes)
+
+
+def test_ranks_run_on_the_nodes_and_the_result_comes_back(cluster: Cluster) -> None:
+    ended = cluster.run('echo "rank says hello"; echo 5 > $STEPSET_RESULT_FILE')
+    assert (ended.exit_code, ended.log) == (0, b"5\n")
+    assert ended.event("result")["result"] == 5
+    first, second = cluster.end_nodes()
+    assert [first.lines(f"rank {n}") for n in (0, 1)] == [[b"rank says hello"]] * 2
+    assert [second.lines(f"rank {n}") for n in (2, 3)] == [[b"rank says hello"]] * 2
+
+
+def test_a_rank_that_exits_with_a_code_is_noticed_and_named(cluster: Cluster) -> None:
+    script = "r=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; [ $r = 3 ] && { echo 'ValueError: bad'; exit 7; }; exec sleep 1000"
+    ended = cluster.run(script)
+    assert ended.exit_code != 0
+    assert (ended.verdict["rank"], ended.verdict["exit_code"]) == (3, 7)
+    assert ended.verdict["error"] == "ValueError: bad"
+
+
+def test_too_few_ranks_are_noticed(cluster: Cluster) -> None:
+    ended = cluster.run("true", world_size=5)
+    assert (ended.exit_code, ended.verdict["kind"]) == (71, "Rendezvous")
+
+
+def test_lines_come_whole_through_mpirun_from_pods_without_agent(cluster: Cluster) -> None:
+    text = "x" * 1500
+    ended = cluster.run(f"i=0; while [ $i -lt 100 ]; do echo $i {text}; i=$((i+1)); done", *cluster.without_agents)
+    assert ended.exit_code == 0
+    for rank in range(4):
+        assert ended.lines(f"rank {rank}") == [f"{i} {text}".encode() for i in range(100)]
+
+
+SAVES = "trap 'sleep 3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+
+
+def test_ranks_have_the_grace_to_save_when_the_launcher_is_stopped(cluster: Cluster) -> None:
+    with cluster.start(SAVES) as running:
+        for node in cluster.nodes:
+            node.wait_for_line(b"ready", 2)
+        running.signal(signal.SIGTERM)
+        ended = running.end()
+        assert (ended.exit_code, ended.events("failed")) == (128 + signal.SIGTERM, [])
+    assert saved(cluster.end_nodes())
+
+
+def test_ranks_have_the_grace_to_save_when_the_nodes_are_stopped(cluster: Cluster) -> None:
+    with cluster.start(SAVES) as running:
+        for node in cluster.nodes:
+            node.wait_for_line(b"ready", 2)
+        assert saved(cluster.end_nodes())
+        running.end()
+
+
+def test_ranks_are_told_once_when_everything_is_stopped(cluster: Cluster) -> None:
+    script = "trap 'echo told' TERM; echo ready; i=0; while [ $i -lt 20 ]; do sleep 0.1; i=$((i+1)); done"
+    with cluster.start(script) as running:
+        for node in cluster.nodes:
+            node.wait_for_line(b"ready", 2)
+        for agent in (running, *cluster.nodes):
+            agent.signal(signal.SIGTERM)
+        assert running.end().exit_code == 128 + signal.SIGTERM
+    first, second = (node.end() for node in cluster.nodes)
+    for ended, ranks in ((first, (0, 1)), (second, (2, 3))):
+        for rank in ranks:
+            assert ended.lines(f"rank {rank}").count(b"told") == 1
+
+
+def saved(nodes: list[Ended]) -> bool:
+    """Whether all four ranks had the time to."""
+    sources = [(nodes[0], "rank 0"), (nodes[0], "rank 1"), (nodes[1], "rank 2"), (nodes[1], "rank 3")]
+    return all(node.lines(source)[-1] == b"saved" for node, source in sources)
