@@ -209,7 +209,7 @@ class DistributedTrainOperator(BaseOperator):
             AirflowSkipException: `exit_code_policy` says so.
             AirflowException: it failed, or the task was killed.
         """
-        from stepset.api import backend_of
+        from stepset.backends import backend_of
         from stepset.errors import BadInputError
         from stepset.watch.state import Phase
 

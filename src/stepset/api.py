@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from stepset.backends.base import Backend, RunListener, RunRequest
+from stepset.backends import backend_of
+from stepset.backends.base import RunListener, RunRequest
 from stepset.errors import ExitCode, StepsetError
 from stepset.frameworks import make_plan
 from stepset.plan.explain import ExplainRow, explain_plan
@@ -31,21 +32,6 @@ class TrainingFailedError(StepsetError):
         self.exit_code: ExitCode = status.exit_code
         what = f"{status.failure.message} {status.failure.advice}" if status.failure else "the run was lost."
         super().__init__(f"run {status.name} {status.phase.value.lower()}: {what}")
-
-
-def backend_of(name: Literal["local"] | str) -> Backend:
-    """The backend of that name.
-
-    Raises:
-        BadInputError: there is none.
-    """
-    from stepset.errors import BadInputError
-
-    if name == "local":
-        from stepset.backends.local import LocalBackend
-
-        return LocalBackend()
-    raise BadInputError(f"backend: {name!r} is not known; use local")
 
 
 def run(

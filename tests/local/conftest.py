@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from stepset.backends.base import RunRequest
-from stepset.backends.local import LocalBackend, LocalHandle
+from stepset.backends.local import LocalBackend
+from stepset.backends.local.launch import LocalHandle
 from stepset.sources import read_sources
 from stepset.spec import parse_job
 from stepset.watch.state import LogLine, RunStatus

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from stepset.api import backend_of
+from stepset.backends import backend_of
 from stepset.backends.base import RunRequest
 from stepset.sources import read_sources
 from stepset.spec import parse_job

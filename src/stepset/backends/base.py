@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from stepset.watch.state import LogLine, RunStatus
 
@@ -50,7 +50,7 @@ class RunHandle(Protocol):
         """Blocks until the run is over; the final status."""
 
     def cancel(self) -> None:
-        """Asks the run to stop; may be called from any thread or signal handler, and twice."""
+        """Asks the run to stop, asked again to end at once; may be called from any thread or signal handler."""
 
 
 class Backend(Protocol):
@@ -68,6 +68,13 @@ class Backend(Protocol):
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]: ...
 
-    def wait(self, name: str, timeout: float | None = None) -> RunStatus: ...
+    def copy_log(
+        self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
+    ) -> None:
+        """Writes what `logs` gives as `[source] text` lines, bytes untouched."""
 
-    def cancel(self, name: str) -> RunStatus: ...
+    def wait(self, name: str, timeout: float | None = None) -> RunStatus:
+        """Blocks until the run is over, or `timeout` seconds have passed: then the present status."""
+
+    def cancel(self, name: str) -> RunStatus:
+        """Asks the run to stop and comes back at once; asked again, it is killed."""

@@ -7,7 +7,7 @@ from stepset.errors import StepsetError
 
 def run_names(incomplete: str) -> list[str]:
     """The names of known runs that begin so, the newest first; nothing where runs cannot be listed."""
-    from stepset.api import backend_of
+    from stepset.backends import backend_of
 
     try:
         runs = backend_of("local").list()

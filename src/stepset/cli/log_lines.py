@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, Protocol, cast, runtime_checkable
+from typing import BinaryIO, cast
 
 import typer
 
@@ -43,15 +43,6 @@ def sources_of(text: str) -> frozenset[str]:
     return frozenset(sources)
 
 
-@runtime_checkable
-class CopiesLogs(Protocol):
-    """A backend that has the lines as bytes, which is exact and fast."""
-
-    def copy_log(
-        self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
-    ) -> None: ...
-
-
 def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[str] | None, raw: bool) -> None:
     """Writes the lines of a run to stdout, with their source before them unless `raw`.
 
@@ -60,7 +51,7 @@ def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[
     sys.stdout.flush()
     out = binary(sys.stdout)
     try:
-        if isinstance(backend, CopiesLogs) and not is_terminal(sys.stdout):
+        if not is_terminal(sys.stdout):
             target = cast(BinaryIO, _WithoutHeads(out)) if raw else out
             backend.copy_log(name, target, follow=follow, sources=sources)
         else:

@@ -55,7 +55,7 @@ def run(
 
 def _run(args: JobArgs, backend: str, lines_to_stderr: bool) -> RunStatus:
     """Runs the job to its end and says how it ended."""
-    from stepset.api import backend_of
+    from stepset.backends import backend_of
     from stepset.backends.base import RunRequest
     from stepset.cli.display import RunDisplay
     from stepset.cli.job_input import read_job

@@ -152,7 +152,7 @@ def diagnose(name: RunName, backend: BackendName = "local") -> int:
 
 
 def _backend(name: str) -> Backend:
-    from stepset.api import backend_of
+    from stepset.backends import backend_of
 
     return backend_of(name)
 

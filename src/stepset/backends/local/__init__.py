@@ -6,30 +6,20 @@ how it works.
 
 from __future__ import annotations
 
-import atexit
 import os
-import secrets
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from stepset.backends.base import RunListener, RunRequest
-from stepset.backends.local.environment import this_host, world_processes
-from stepset.backends.local.layout import Site, pod_addresses, pod_specs
 from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.logs import copy_lines, read_lines
-from stepset.backends.local.net import Claims, scratch_directory
-from stepset.backends.local.store import RunDir, Store, home_directory
-from stepset.backends.local.supervisor import Assignment, Supervisor, forget, keep_from_children
-from stepset.errors import BadInputError
-from stepset.frameworks import make_plan
-from stepset.plan.model import LaunchPlan
-from stepset.spec.job import TrainingJob
-from stepset.spec.names import check_dns_1035
+from stepset.backends.local.store import Store, home_directory
 from stepset.watch.state import LogLine, Phase, RunStatus
+
+if TYPE_CHECKING:
+    from stepset.backends.local.launch import LocalHandle
 
 _POLL = 0.1
 GRACE = 10.0
@@ -58,52 +48,9 @@ class LocalBackend:
             BadInputError: it cannot be run as asked; nothing has been created then.
             InfrastructureError: there is no port, no address or no place on the disk.
         """
-        job = request.job
-        if job.agent == "auto":
-            # On a cluster this depends on whether the image is sure to hold Python; here it is there.
-            job = job.model_copy(update={"agent": True})
-        plan = make_plan(job)
-        name = _run_name(request)
-        directory = self._store.runs / name
-        code_dir = directory / "code" if job.function is not None else request.sources.code_dir
-        work_dir = code_dir if job.code is not None else request.sources.base_dir
-        host = this_host(plan, os.environ, request.sources.code_dir if job.code is not None else work_dir)
-        claims = Claims()
-        try:
-            addresses = pod_addresses(plan, claims.addresses(sum(group.count for group in plan.groups)))
-            _check_addresses(plan, addresses)
-            ports = claims.ports(list(plan.ports))
-            site = Site(
-                run=name,
-                directory=directory,
-                scratch=scratch_directory() / secrets.token_hex(4),
-                code_dir=code_dir,
-                work_dir=work_dir,
-                addresses=addresses,
-                grace=self._grace,
-                labels=job.labels,
-                annotations=job.annotations,
-            )
-            specs = pod_specs(plan, host, site, ports, request.attempt)
-            status = RunStatus(
-                name=name,
-                job=job.name,
-                backend="local",
-                reason="Starting",
-                attempt=request.attempt,
-                world_size=plan.world.size,
-                created=time.time(),
-                notes=_notes(plan, job, host.cores),
-            )
-            _make_checkpoint_dir(job)
-            run, lock = self._store.create(status, job)
-        except BaseException:
-            claims.release()
-            raise
-        handle = LocalHandle(run)
-        assignment = Assignment(request, plan, host, site, claims, specs, ports)
-        handle.supervise(Supervisor(assignment, run, status, listener, handle.asked_to_stop), lock)
-        return handle
+        from stepset.backends.local.launch import start_run
+
+        return start_run(self._store, self._grace, request, listener)
 
     def status(self, name: str) -> RunStatus:
         """The state of a run.
@@ -175,117 +122,3 @@ class LocalBackend:
         elif not status.phase.final:
             run.ask_to_cancel()
         return status
-
-
-class LocalHandle:
-    """A run this process has started.
-
-    Args:
-        run: its directory.
-    """
-
-    def __init__(self, run: RunDir) -> None:
-        self._run = run
-        self._over = threading.Event()
-        self._status: RunStatus | None = None
-        self._error: BaseException | None = None
-        self._asked = 0
-
-    @property
-    def name(self) -> str:
-        """The run's name."""
-        return self._run.name
-
-    def wait(self) -> RunStatus:
-        """Blocks until the run is over; its final status.
-
-        Raises:
-            BaseException: what the listener raised; the run was stopped for it.
-        """
-        self._over.wait()
-        if self._error is not None:
-            raise self._error
-        assert self._status is not None
-        return self._status
-
-    def cancel(self) -> None:
-        """Asks the run to stop; the second time at once. Safe in signal handlers and from any thread."""
-        self._asked += 1
-
-    def asked_to_stop(self) -> int:
-        """How often somebody asked, here or from another process."""
-        return self._asked + self._run.cancel_requests()
-
-    def supervise(self, supervisor: Supervisor, lock: int) -> None:
-        """Starts the thread that runs it; the lock is given up when it is over."""
-        keep_from_children(lock)
-
-        def work() -> None:
-            try:
-                self._status = supervisor.supervise()
-            except BaseException as error:  # noqa: BLE001  # raised again by wait
-                self._error = error
-            finally:
-                forget(lock)
-                os.close(lock)
-                atexit.unregister(self._at_exit)
-                self._over.set()
-
-        # A daemon, so that a caller that ends without waiting is not held back for as long as the training takes;
-        # the run is stopped for it.
-        atexit.register(self._at_exit)
-        threading.Thread(target=work, name=f"stepset {self.name}", daemon=True).start()
-
-    def _at_exit(self) -> None:
-        self.cancel()
-        with suppress(BaseException):
-            self.wait()
-
-
-def _run_name(request: RunRequest) -> str:
-    """The name asked for, or the job's with something no other run has."""
-    if request.name is None:
-        return f"{request.job.name}-{secrets.token_hex(3)}"
-    try:
-        check_dns_1035(request.name)
-    except ValueError as error:
-        raise BadInputError(f"name: {error}") from error
-    return request.name
-
-
-def _check_addresses(plan: LaunchPlan, addresses: dict[str, str]) -> None:
-    """Raises BadInputError for a ring of nodes that would all listen on the same port of one address."""
-    ring = any(name.startswith("ring-") for name in plan.ports)
-    if ring and len(set(addresses.values())) < len(addresses):
-        raise BadInputError(
-            "num_nodes: every node of an MLX ring needs a loopback address of its own, and this system has only"
-            " 127.0.0.1; use num_nodes: 1 with more procs_per_node"
-        )
-
-
-def _make_checkpoint_dir(job: TrainingJob) -> None:
-    if job.checkpoint_dir is None:
-        return
-    try:
-        Path(job.checkpoint_dir).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInputError(
-            f"checkpoint_dir: {job.checkpoint_dir} cannot be made on this machine: {error.strerror}; give another"
-        ) from error
-
-
-def _notes(plan: LaunchPlan, job: TrainingJob, cores: int) -> tuple[str, ...]:
-    """What the user should know beforehand."""
-    notes = list(plan.notes)
-    processes = world_processes(plan)
-    if processes > cores:
-        notes.append(
-            f"{processes} processes share {cores} {'core' if cores == 1 else 'cores'}: they run, but slower than on a"
-            " machine with a core for each"
-        )
-    notes += [
-        f"storage: {volume.path} is not on this machine; locally the path is used as it is"
-        for volume in job.storage
-        if not Path(volume.path).exists()
-    ]
-    return tuple(notes)

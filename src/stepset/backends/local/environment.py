@@ -21,7 +21,6 @@ from stepset.plan.model import LAUNCHER, NODE, EnvEntry, LaunchPlan, PodGroup
 from stepset.plan.values import SecretValue, text
 from stepset.spec.resources import accelerator
 
-POD_MARK = "STEPSET_LOCAL_POD"
 """Set in every process of a local pod to the pod's directory: how what outlived its pod is found."""
 
 # What another launcher told this process is not for our ranks: nobody's world may leak into theirs.

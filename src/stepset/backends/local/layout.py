@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stepset.backends.local.environment import POD_MARK, Host, local_entries
+from stepset.backends.local.environment import Host, local_entries
+from stepset.backends.local.leftovers import POD_MARK
 from stepset.errors import BadInputError
 from stepset.plan.expand import expand
 from stepset.plan.model import LAUNCHER, NODE, LaunchPlan, PodGroup

@@ -12,7 +12,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from stepset.backends.local.environment import POD_MARK
+POD_MARK = "STEPSET_LOCAL_POD"
+"""In the environment of every process of a pod: the pod's directory."""
 
 _PROC = Path("/proc")
 _ROUNDS = 20

@@ -17,12 +17,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
-from stepset.spec.job import TrainingJob
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+
+if TYPE_CHECKING:
+    from stepset.spec.job import TrainingJob
 
 _RESERVE = 256 * 1024
 """Bytes set aside on the disk, so that the verdict of a run that filled it can still be written."""
