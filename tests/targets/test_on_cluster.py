@@ -1,0 +1,329 @@
+"""The manifests on a real cluster: its API server takes them, Trainer's controller adds what we left to it, pods train.
+
+Needs the cluster of docs/testing/cluster.md, or one that KUBECONFIG names.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepset.targets.configs import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
+from stepset.targets.overlay import merge
+from tests.cluster.conftest import cluster, namespace  # noqa: F401  # fixtures
+from tests.cluster.testbed.handle import Cluster
+from tests.targets.golden import pairs, render_example
+from tests.targets.making import Manifest, rendered, workload
+
+pytestmark = pytest.mark.cluster
+
+# Kinds whose definitions a test cluster need not have.
+FOREIGN = ("scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1", "batch.volcano.sh/v1alpha1")
+RESULT = "import json, os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps({}))"
+
+
+class Site:
+    """A namespace in which jobs are rendered, applied and looked at."""
+
+    def __init__(self, where: Cluster, name: str) -> None:
+        self.cluster = where
+        self.name = name
+
+    def render(self, target: str = "jobset", **job: Any) -> list[Manifest]:
+        template = merge(self.cluster.pod_template(), {"spec": job.pop("pod_template", {})})
+        return rendered(target, **{"name": "run", "image": self.cluster.image, "pod_template": template, **job})
+
+    def apply(self, objects: list[Manifest], *options: str) -> None:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        words = ["apply", "--server-side", "--validate=strict", "-n", self.name, *options, "-f", "-"]
+        self.cluster.kubectl(*words, text=text)
+
+    def start(self, target: str = "jobset", **job: Any) -> None:
+        self.apply(self.render(target, **job))
+
+    def get(self, what: str, *options: str) -> Any:
+        return self.cluster.get(what, self.name, *options)
+
+    def wait(self, what: str, condition: Callable[[], bool]) -> None:
+        self.cluster.wait(what, condition)
+
+    def ended(self) -> str:
+        """How the JobSet ended: Completed or Failed."""
+        self.wait("the JobSet's end", lambda: self._terminal_state() != "")
+        return self._terminal_state()
+
+    def _terminal_state(self) -> str:
+        found = self.get("jobsets")["items"]  # behind a TrainJob it comes late
+        return str(found[0].get("status", {}).get("terminalState", "")) if found else ""
+
+    def pods(self, group: str = "node") -> list[Manifest]:
+        found = self.get("pods", "-l", f"stepset.dev/run=run,stepset.dev/group={group}")["items"]
+        return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+
+    def messages(self, group: str = "node") -> list[str]:
+        """Termination messages of a group's pods."""
+        states = [each["status"]["containerStatuses"][0] for each in self.pods(group)]
+        return [
+            (state["state"].get("terminated") or state["lastState"]["terminated"]).get("message", "")
+            for state in states
+        ]
+
+
+@pytest.fixture
+def site(cluster: Cluster, namespace: str) -> Site:  # noqa: F811  # fixtures
+    return Site(cluster, namespace)
+
+
+@pytest.mark.parametrize(("name", "target"), [pair for pair in pairs() if pair[1] != "volcano"], ids=lambda v: v)
+def test_the_api_server_takes_every_golden_manifest(site: Site, name: str, target: str) -> None:
+    objects = [each for each in render_example(name, target) if each["apiVersion"] not in FOREIGN]
+    objects = [{**each, "metadata": {**each["metadata"], "namespace": site.name}} for each in objects]
+    runtimes = [each for each in objects if each["kind"] == "TrainingRuntime"]
+    if runtimes:
+        site.apply(runtimes)  # a TrainJob is refused without
+    site.apply(objects, "--dry-run=server")
+
+
+class TestTrainer:
+    """The JobSet that Trainer's controller makes is the one the jobset target renders."""
+
+    @pytest.mark.parametrize("framework", ["torch", "jax", "xgboost", "mpi", "mlx"])
+    def test_its_pods_get_the_same(self, site: Site, framework: str) -> None:
+        job = {"framework": framework, "num_nodes": 2, "procs_per_node": 1, "scheduling": {"queue_name": "nobody"}}
+        site.start("trainjob", **job)  # held back, so that nothing runs
+        site.wait("the JobSet", lambda: bool(site.get("jobsets")["items"]))
+        ours = workload(site.render("jobset", **job))["spec"]["replicatedJobs"]
+        theirs = {each["name"]: each for each in site.get("jobset/run")["spec"]["replicatedJobs"]}
+        assert list(theirs) == [each["name"] for each in ours]
+        for each in ours:
+            made = theirs[each["name"]]["template"]["spec"]
+            for count in ("completions", "parallelism"):
+                assert made[count] == each["template"]["spec"][count]
+            _same_pod(each["template"]["spec"]["template"], made["template"])
+
+
+def _same_pod(ours: Manifest, theirs: Manifest) -> None:
+    mine, other = ours["spec"]["containers"][0], theirs["spec"]["containers"][0]
+    assert {row["name"]: _shown(row) for row in mine["env"]} == {row["name"]: _shown(row) for row in other["env"]}
+    assert mine["command"] == other["command"]
+    assert {port["containerPort"] for port in mine.get("ports", ())} == {
+        port["containerPort"] for port in other.get("ports", ())
+    }
+    assert {(m["name"], m["mountPath"]) for m in mine["volumeMounts"]} == {
+        (m["name"], m["mountPath"]) for m in other["volumeMounts"]
+    }
+    assert {v["name"] for v in ours["spec"]["volumes"]} == {v["name"] for v in theirs["spec"]["volumes"]}
+
+
+def _shown(row: Manifest) -> Any:
+    return row.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") or row.get("value", "")
+
+
+class TestRuns:
+    @pytest.mark.parametrize("target", ["jobset", "job", "trainjob"])
+    def test_ranks_find_each_other_and_rank_0_leaves_the_result(self, site: Site, target: str) -> None:
+        code = "import os, socket; socket.gethostbyname(os.environ['MASTER_ADDR']);" + RESULT.format(
+            "[os.environ['RANK'], os.environ['WORLD_SIZE']]"
+        )
+        framework = {"kind": "torch", "launcher": "none"}
+        site.start(target, framework=framework, num_nodes=2, procs_per_node=2, function=code)
+        if target == "job":
+            site.wait("the Job's end", lambda: site.get("job/run")["status"].get("succeeded") == 2)
+        else:
+            assert site.ended() == "Completed"
+        assert site.messages() == ['["0", "4"]', ""]
+
+    def test_a_role_that_comes_before_is_complete_first(self, site: Site) -> None:
+        role = {"name": "prepare", "before": True, "command": [site.cluster.python, "-c", "print('ready')"]}
+        site.start(framework="plain", roles=[role], function=RESULT.format("1"))
+        assert site.ended() == "Completed"
+        (before,), (node,) = site.pods("prepare"), site.pods()
+        ended = before["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"]
+        assert ended <= node["status"]["startTime"]
+
+    def test_a_statefulsets_rank_that_has_finished_is_ready_and_not_trained_again(self, site: Site) -> None:
+        code = "import time; time.sleep(2); print('trained');" + RESULT.format("os.environ['PET_MASTER_ADDR']")
+        env = {"PET_MASTER_ADDR": "$(MASTER_ADDR)"}
+        framework = {"kind": "torch", "launcher": "none"}
+        site.start("statefulset", framework=framework, num_nodes=2, procs_per_node=1, env=env, function=code)
+        site.wait("every rank's end", lambda: site.get("statefulset/run")["status"].get("readyReplicas") == 2)
+        found = [each["status"]["containerStatuses"][0] for each in site.pods()]
+        assert [each["lastState"]["terminated"]["exitCode"] for each in found] == [0, 0]
+        assert site.messages()[0] == f'"run-0.run.{site.name}.svc.cluster.local"'
+        time.sleep(5)
+        assert [each["status"]["containerStatuses"][0]["restartCount"] for each in site.pods()] == [1, 1]
+
+
+class TestFailures:
+    """What JobSet's controller does about failed pods, by our rules."""
+
+    def _restarts(self, site: Site) -> int:
+        return int(site.get("jobset/run")["status"].get("restarts", 0))
+
+    def test_an_error_of_the_code_is_tried_again_as_often_as_asked(self, site: Site) -> None:
+        site.start(framework="plain", function="raise SystemExit(7)", restart={"max_restarts": 1})
+        assert (site.ended(), self._restarts(site)) == ("Failed", 1)
+
+    def test_it_is_final_where_the_job_says_so(self, site: Site) -> None:
+        restart = {"max_restarts": 3, "user_errors": "fail"}
+        site.start(framework="plain", function="raise SystemExit(7)", restart=restart)
+        assert (site.ended(), self._restarts(site)) == ("Failed", 0)
+        said = json.loads(site.messages()[0])["stepset"]["failed"]
+        assert (said["rank"], said["exit_code"]) == (0, 7)
+
+    def test_a_killed_process_is_no_error_of_the_code(self, site: Site) -> None:
+        code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+        restart = {"max_restarts": 1, "user_errors": "fail"}
+        site.start(framework="plain", function=code, restart=restart)
+        assert (site.ended(), self._restarts(site)) == ("Failed", 1)
+
+    def test_a_result_over_the_limit_is_final(self, site: Site) -> None:
+        site.start(framework="plain", function=RESULT.format("'x' * 5000"), restart={"max_restarts": 3})
+        assert (site.ended(), self._restarts(site)) == ("Failed", 0)
+
+    def test_the_deadline_is_final(self, site: Site) -> None:
+        code = "import time; time.sleep(600)"
+        site.start(framework="plain", function=code, deadline="5s", restart={"max_restarts": 3})
+        assert (site.ended(), self._restarts(site)) == ("Failed", 0)
+
+    def test_an_eviction_is_free_and_the_next_attempt_knows_it_is_one(self, site: Site) -> None:
+        code = (
+            "import os, sys, time;"
+            "print('attempt', os.environ['STEPSET_ATTEMPT'], flush=True);"
+            "time.sleep(600 if os.environ['STEPSET_ATTEMPT'] == '0' else 0);"
+            + RESULT.format("os.environ['STEPSET_ATTEMPT']")
+        )
+        site.start(framework="plain", num_nodes=2, function=code)
+        running = "status.phase=Running"
+        site.wait("running pods", lambda: len(site.get("pods", "--field-selector", running)["items"]) == 2)
+        name = site.pods()[1]["metadata"]["name"]
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": site.name}}
+        path = f"/api/v1/namespaces/{site.name}/pods/{name}/eviction"
+        site.cluster.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(eviction))
+        assert site.ended() == "Completed"
+        status = site.get("jobset/run")["status"]
+        assert (status.get("restarts"), status.get("restartsCountTowardsMax", 0)) == (1, 0)
+        assert site.messages()[0] == '"1"'
+
+
+PROGRAMS = {"openmpi": "mpirun.openmpi", "mpich": "mpirun.mpich"}
+
+
+class TestMpi:
+    """Ranks are started over ssh, with keys made for the run and no other configuration than ours."""
+
+    @pytest.mark.parametrize("user", [0, 1000], ids=["root", "an ordinary user"])
+    @pytest.mark.parametrize("as_node", [False, True], ids=["beside", "as a node"])
+    @pytest.mark.parametrize("implementation", PROGRAMS)
+    def test_every_rank_is_started_on_its_node(
+        self, site: Site, tmp_path: Path, implementation: str, as_node: bool, user: int
+    ) -> None:
+        program = PROGRAMS[implementation]
+        if site.cluster.choice is None or not shutil.which(program) or not Path("/usr/sbin/sshd").exists():
+            pytest.skip(f"needs the test cluster, {program} and OpenSSH's server on this machine")
+        rank = "OMPI_COMM_WORLD_RANK" if implementation == "openmpi" else "PMI_RANK"
+        code = f"import os; rank = os.environ[{rank!r}]\nif rank == '0': " + RESULT.format("os.uname().nodename")
+        home = "/root" if user == 0 else "/home/trainer"
+        options = {"run_launcher_as_node": as_node, "ssh_auth_mount_path": f"{home}/.ssh"}
+        root = ["--allow-run-as-root"] if implementation == "openmpi" and user == 0 else []
+        objects = site.render(
+            framework={"kind": "mpi", "implementation": implementation, **options},
+            num_nodes=2,
+            procs_per_node=2,
+            agent=True,
+            command=[program, *root, "/usr/bin/python3", "-c", code],
+            network={"cluster_domain": "cluster.local"},
+            pod_template={"securityContext": {"runAsUser": user, "runAsGroup": user}},
+            env={"OMPI_MCA_mca_base_component_show_load_errors": "0"},
+            namespace=site.name,
+        )
+        site.apply([_with_keys(each, tmp_path) for each in objects])
+        assert site.ended() == "Completed"
+        # Open MPI numbers the ranks on its launcher's own node first, whatever the hostfile's order.
+        first = "launcher" if as_node and implementation == "openmpi" else "node"
+        assert site.messages("launcher") == [f'"run-{first}-0-0"']
+
+
+def _with_keys(each: Manifest, directory: Path) -> Manifest:
+    """A Secret with keys in the place of the placeholders, as whoever submits a run makes them."""
+    if each["kind"] != "Secret":
+        return each
+    key = directory / "key"
+    command = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "521", "-m", "PEM", "-N", "", "-f", str(key)]
+    subprocess.run(command, check=True)
+    return {
+        **each,
+        "stringData": {
+            SSH_PRIVATE_KEY: key.read_text("utf-8"),
+            SSH_PUBLIC_KEY: key.with_suffix(".pub").read_text("utf-8"),
+        },
+    }
+
+
+class TestOverlay:
+    """`pod_template` is merged as kubectl's own strategic merge does it."""
+
+    BASE: Manifest = {  # noqa: RUF012  # a table
+        "nodeSelector": {"a": "1"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "containers": [
+            {
+                "name": "node",
+                "image": "a",
+                "command": ["x", "y"],
+                "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
+                "ports": [{"containerPort": 29500}],
+                "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}],
+                "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+            }
+        ],
+        "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory"}}],
+        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}],
+    }
+
+    @pytest.mark.parametrize(
+        "patch",
+        [
+            {"nodeSelector": {"b": "2"}},
+            {"nodeSelector": None},
+            {"nodeSelector": {"$patch": "replace", "z": "1"}},
+            {"tolerations": [{"key": "other", "operator": "Exists"}]},
+            {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["b"]}, {"ip": "10.0.0.2", "hostnames": ["c"]}]},
+            {"volumes": [{"name": "cache", "emptyDir": {}}]},
+            {"volumes": [{"name": "dshm", "emptyDir": {"sizeLimit": "1Gi"}}]},
+            {"volumes": [{"name": "dshm", "$patch": "delete"}]},
+            {"containers": [{"name": "sidecar", "image": "s"}]},
+            {"containers": [{"name": "node", "command": ["z"], "env": [{"name": "A", "value": "9"}]}]},
+            {"containers": [{"name": "node", "env": [{"name": "A", "$patch": "delete"}, {"name": "C", "value": "3"}]}]},
+            {"containers": [{"name": "node", "env": [{"$patch": "replace"}, {"name": "C", "value": "3"}]}]},
+            {"containers": [{"name": "node", "ports": [{"containerPort": 29500, "name": "r"}, {"containerPort": 1}]}]},
+            {"containers": [{"name": "node", "volumeMounts": [{"mountPath": "/dev/shm", "name": "big"}]}]},
+            {"containers": [{"name": "node", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}}]},
+            {"affinity": {"nodeAffinity": {}}, "securityContext": {"runAsUser": 1}},
+        ],
+        ids=lambda patch: json.dumps(patch)[:60],
+    )
+    def test_as_kubectl_merges(self, cluster: Cluster, patch: Manifest) -> None:  # noqa: F811  # fixture
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": self.BASE}
+        words = ["patch", "--local", "--type=strategic", "-o", "json", "-f", "-", "-p", json.dumps({"spec": patch})]
+        theirs = json.loads(cluster.kubectl(*words, text=json.dumps(pod)))["spec"]
+        assert _by_name(merge(self.BASE, patch)) == _by_name(theirs)
+
+
+def _by_name(spec: Manifest) -> Manifest:
+    """With containers and volumes in the order of their names: kubectl puts new ones first, we put them last."""
+    ordered = {
+        field: sorted(spec[field], key=lambda row: row["name"]) for field in ("containers", "volumes") if field in spec
+    }
+    inner = [
+        {**c, **({"env": sorted(c["env"], key=lambda e: e["name"])} if "env" in c else {})}
+        for c in ordered["containers"]
+    ]
+    return {**spec, **ordered, "containers": inner}
