@@ -48,7 +48,7 @@ def test_its_own_launcher_runs_once_in_every_pod_without_ssh(entry: dict[str, st
     assert plan.env() == {}
     settings = plan.plan.group("node").agent
     assert settings is not None and settings.wrap is not None
-    assert plan.words(settings.wrap.launcher) == [*launcher, "--no_python"]
+    assert plan.words(settings.wrap.launcher) == [*launcher, "--no_python", "--no_local_rank"]
     assert (plan.words(settings.wrap.program)[:2], settings.world_size) == (["python3", "-u"], 4)
 
 

@@ -53,6 +53,7 @@ def _own_launcher(job: TrainingJob) -> LaunchPlan:
         rank = program(job)
         script = texts(["--module", job.module]) if job.module is not None else rank[1:]
         command = (*launcher, *script)
-        wrap = RankWrap((*launcher, text("--no_python")), (rank[0], text("-u"), *rank[1:]))
+        # Its --local_rank would stand between python and the agent; LOCAL_RANK says the same.
+        wrap = RankWrap((*launcher, *texts(["--no_python", "--no_local_rank"])), (rank[0], text("-u"), *rank[1:]))
     node = node_group(job, (), command, wrap=wrap, world_size=job.num_nodes * procs)
     return single_group_plan(job, node, procs, files=(hosts,))
