@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import stepset
 from stepset.targets.configs import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 from stepset.targets.overlay import merge
 from tests.cluster.conftest import cluster, namespace  # noqa: F401  # fixtures
@@ -66,6 +67,16 @@ class Site:
     def pods(self, group: str = "node") -> list[Manifest]:
         found = self.get("pods", "-l", f"stepset.dev/run=run,stepset.dev/group={group}")["items"]
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+
+    def wait_running(self, count: int) -> None:
+        running = "status.phase=Running"
+        self.wait("running pods", lambda: len(self.get("pods", "--field-selector", running)["items"]) == count)
+
+    def evict(self, pod: str) -> None:
+        """What a drain or a preemption does to a pod."""
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": self.name}}
+        path = f"/api/v1/namespaces/{self.name}/pods/{pod}/eviction"
+        self.cluster.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(eviction))
 
     def messages(self, group: str = "node") -> list[str]:
         """Termination messages of a group's pods."""
@@ -140,6 +151,26 @@ class TestRuns:
             assert site.ended() == "Completed"
         assert site.messages() == ['["0", "4"]', ""]
 
+    def test_a_code_directory_is_unpacked_where_ranks_start_and_may_write(self, site: Site, tmp_path: Path) -> None:
+        (tmp_path / "src" / "lib").mkdir(parents=True)
+        (tmp_path / "src" / "lib" / "model.py").write_text("NAME = 'model'\n")
+        (tmp_path / "src" / "train.py").write_text(
+            "import pathlib; from lib.model import NAME; pathlib.Path('here').write_text(NAME);"
+            + RESULT.format("[NAME, os.getcwd()]")
+        )
+        job = {"name": "run", "framework": "plain", "image": site.cluster.image, "code": "src", "script": "train.py"}
+        job["pod_template"] = site.cluster.pod_template()
+        site.apply(stepset.render(job, base_dir=tmp_path))
+        assert site.ended() == "Completed"
+        assert site.messages() == ['["model", "/stepset/code"]']
+
+    def test_without_the_agent_the_script_is_there_and_its_last_lines_are_the_message(self, site: Site) -> None:
+        code = "import os; print(os.getcwd(), sorted(os.listdir('.')))"
+        site.start(framework="plain", agent=False, function=code)
+        assert site.ended() == "Completed"
+        name = site.pods()[0]["metadata"]["name"]
+        assert site.cluster.logs(name, site.name).startswith("/stepset/code ['..")
+
     def test_a_role_that_comes_before_is_complete_first(self, site: Site) -> None:
         role = {"name": "prepare", "before": True, "command": [site.cluster.python, "-c", "print('ready')"]}
         site.start(framework="plain", roles=[role], function=RESULT.format("1"))
@@ -201,16 +232,38 @@ class TestFailures:
             + RESULT.format("os.environ['STEPSET_ATTEMPT']")
         )
         site.start(framework="plain", num_nodes=2, function=code)
-        running = "status.phase=Running"
-        site.wait("running pods", lambda: len(site.get("pods", "--field-selector", running)["items"]) == 2)
-        name = site.pods()[1]["metadata"]["name"]
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": site.name}}
-        path = f"/api/v1/namespaces/{site.name}/pods/{name}/eviction"
-        site.cluster.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(eviction))
+        site.wait_running(2)
+        site.evict(site.pods()[1]["metadata"]["name"])
         assert site.ended() == "Completed"
         status = site.get("jobset/run")["status"]
         assert (status.get("restarts"), status.get("restartsCountTowardsMax", 0)) == (1, 0)
         assert site.messages()[0] == '"1"'
+
+
+class TestElastic:
+    """An elastic world is no gang: its Job replaces pods one by one."""
+
+    JOB: dict[str, Any] = {  # noqa: RUF012  # a table
+        "framework": {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}},
+        "num_nodes": 2,
+        "procs_per_node": 1,
+    }
+
+    def test_as_many_as_the_world_needs_are_a_success(self, site: Site) -> None:
+        code = "import os, time; time.sleep(600 * (os.environ['STEPSET_NODE_RANK'] == '1'))"
+        site.start(**self.JOB, command=[site.cluster.python, "-c", code])
+        assert site.ended() == "Completed"
+
+    def test_an_evicted_node_is_replaced_and_the_others_run_on(self, site: Site) -> None:
+        code = "import time; time.sleep(600)"
+        site.start(**self.JOB, command=[site.cluster.python, "-c", code])
+        site.wait_running(2)
+        first, second = (each["metadata"]["uid"] for each in site.pods())
+        site.evict(site.pods()[1]["metadata"]["name"])
+        site.wait("a new pod", lambda: len({each["metadata"]["uid"] for each in site.pods()} - {first, second}) == 1)
+        site.wait_running(2)
+        assert first in {each["metadata"]["uid"] for each in site.pods()}
+        assert site.get("jobset/run")["status"].get("restarts", 0) == 0
 
 
 PROGRAMS = {"openmpi": "mpirun.openmpi", "mpich": "mpirun.mpich"}
