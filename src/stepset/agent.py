@@ -935,7 +935,7 @@ def run_rank(argv: Sequence[str]) -> NoReturn:
 
 def rank_env(env: dict[str, str], directory: str) -> None:
     """What the agent sets for every rank, unless it is set."""
-    env.pop("STEPSET_LIFELINE", None)
+    env.pop("STEPSET_AGENT_DIR", None)
     env.setdefault("PYTHONUNBUFFERED", "1")
     env.setdefault("STEPSET_RESULT_FILE", os.path.join(directory, "result"))
     checkpoints = env.get("STEPSET_CHECKPOINT_DIR", "")
@@ -1290,29 +1290,38 @@ def compiled(source: str, directory: str) -> str:
 
     Args:
         source: this file.
-        directory: where to put it if it is not beside `source`, as installed packages have it.
+        directory: where to put it if it can be neither found nor put where Python looks for it.
     """
     import importlib.util
     import py_compile
 
     if source.endswith(".pyc"):
         return source
+    beside = importlib.util.cache_from_source(source)
+    if _is_current(beside, source):
+        return beside
+    allowed = not os.environ.get("PYTHONDONTWRITEBYTECODE")
+    for place in (*([beside] if allowed else []), os.path.join(directory, "agent.pyc")):
+        try:
+            py_compile.compile(source, place, doraise=True)
+        except (OSError, py_compile.PyCompileError):
+            continue
+        return place
+    return source
+
+
+def _is_current(compiled_file: str, source: str) -> bool:
+    """Whether this Python made it from the source as it is (format: importlib's, Python 3.7 and newer)."""
+    import importlib.util
+
     try:
-        beside = importlib.util.cache_from_source(source)
         about = os.stat(source)
-        with_this_python_from_this_source = b"%s%s%s%s" % (
-            importlib.util.MAGIC_NUMBER,
-            bytes(4),
-            (int(about.st_mtime) & 0xFFFFFFFF).to_bytes(4, "little"),
-            (about.st_size & 0xFFFFFFFF).to_bytes(4, "little"),
-        )
-        if os.path.exists(beside):
-            with open(beside, "rb") as file:
-                if file.read(16) == with_this_python_from_this_source:
-                    return beside
-        return py_compile.compile(source, os.path.join(directory, "agent.pyc"), doraise=True) or source
-    except (OSError, NotImplementedError, py_compile.PyCompileError):
-        return source
+        with open(compiled_file, "rb") as file:
+            head = file.read(16)
+    except OSError:
+        return False
+    numbers = (0, int(about.st_mtime), about.st_size)
+    return head == importlib.util.MAGIC_NUMBER + b"".join((n & 0xFFFFFFFF).to_bytes(4, "little") for n in numbers)
 
 
 def put_files(files: Iterable[Mapping[str, str]]) -> None:
@@ -1479,14 +1488,15 @@ class Agent:
     def _pod_env(self, env: Mapping[str, str]) -> dict[str, str]:
         """The command's environment."""
         config, own = self._config, dict(env)
+        own.pop("STEPSET_LIFELINE", None)
+        own.pop("STEPSET_AGENT_DIR", None)  # that of a run around this one
+        if config.in_world:
+            rank_env(own, config.dir)
         if config.serve:
             # Only here, where a launcher in another pod starts the ranks: Hydra puts its pod's variables over ours.
             own["STEPSET_AGENT_DIR"] = config.dir
         own.setdefault(_ERROR_FILE, os.path.join(config.dir, "error.json"))
         own.setdefault("PYTHONUNBUFFERED", "1")
-        own.pop("STEPSET_LIFELINE", None)
-        if config.in_world:
-            rank_env(own, config.dir)
         return own
 
     def main(self) -> int:
@@ -1687,12 +1697,10 @@ class Agent:
     def _see_off(self, child: Child) -> None:
         """Reports the end of a child, now that all it has said is in."""
         assert child.status is not None
-        while self._read_fifo():  # its ranks' last words
-            pass
-        # A reader that lags behind may have left more in the pipe than the drain had time for; one pipe's worth at
+        # A reader that lags behind may have left more in the pipes than the drain had time for; one pipe's worth at
         # most, for what a grandchild goes on to write is not waited for.
         for _ in range(64):
-            if not child.open or not self._read_child(child):
+            if not self._read_fifo() and not (child.open and self._read_child(child)):
                 break
         child.done = True
         self._out.put(child.lines.finish())
@@ -1786,35 +1794,37 @@ class Agent:
         """Takes note of what the `rank` mode reports; returns what to print of it."""
         import json
 
-        line = b"[stepset] %s\n" % text
         try:
             event = json.loads(text)
-            name, rank = event["event"], int(event.get("rank", 0))
-        except (ValueError, KeyError, TypeError):
-            return line
+            printed = self._note_event(event["event"], event)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            printed = True  # not of our making; whoever reads it may know better
+        return b"[stepset] %s\n" % text if printed else b""
+
+    def _note_event(self, name: str, event: dict[str, Any]) -> bool:
+        """Takes note; returns whether it is to be printed."""
         if name == "started":
+            rank, local = event["rank"], event["local_rank"]
+            self._out.put(self._joiner.finish(b"rank %d" % rank))
             self._ranks[rank] = event["wrapper"]
             self._ranks_seen.add(rank)
-            local = event.get("local_rank")
             if local in self._attempt and self._config.launcher_restarts:
                 # It starts again. (The rank would not do: a node that comes back may get others.)
                 self._attempt.clear()
                 self._failures.clear()
             self._attempt.add(local)
-            return self._joiner.finish(b"rank %d" % rank) + line
-        if name == "exited":
-            self._ranks.pop(rank, None)
+        elif name == "exited":
+            self._ranks.pop(event["rank"], None)
         elif name == "result":
             self._reported_result = event["size"], event["text"].encode("utf-8", "surrogateescape")
-            return b""
+            return False
         elif name == "failed":
-            reported = event.pop("reported", False)
-            known = any(f.get("rank") == rank and f["at"] == event["at"] for f in self._failures)
+            failure = {key: value for key, value in event.items() if key not in ("event", "reported")}
+            known = any((f.get("rank"), f["at"]) == (failure["rank"], failure["at"]) for f in self._failures)
             if self._config.launcher and not known:
-                self._note({key: value for key, value in event.items() if key != "event"})
-            if reported:  # the agent in the rank's own pod prints it
-                return b""
-        return line
+                self._note(failure)
+            return not event.get("reported")  # the agent in the rank's own pod prints it
+        return True
 
     def _on_lifeline(self) -> None:
         data = b""
