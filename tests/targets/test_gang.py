@@ -146,3 +146,29 @@ class TestAmounts:
     )
     def test_amounts_are_written_short_and_never_rounded_down(self, amount: str, text: str) -> None:
         assert format_quantity(Decimal(amount)) == text
+
+
+class TestPeers:
+    """Rows of the conformance data's peers that are about gangs, by their names."""
+
+    def test_mpiop_gang_min_available_explicit(self) -> None:
+        job = {"framework": "mpi", "num_nodes": 1000, "procs_per_node": 1}
+        groups = _pod_groups(**job, scheduling={"gang": "coscheduling", "min_member": 2})
+        assert groups["digits"]["minMember"] == 2
+
+    def test_mpiop_gang_min_available_default_less_the_launcher_that_comes_later(self) -> None:
+        job = {"framework": "mpi", "num_nodes": 99, "procs_per_node": 1}
+        assert _pod_groups(**job, scheduling={"gang": "coscheduling"})["digits"]["minMember"] == 99  # there: 100
+
+    def test_torchx_k8s_min_replicas_to_min_available(self) -> None:
+        elastic = {"min_nodes": 2, "max_nodes": 3}
+        job = {"framework": {"kind": "torch", "elastic": elastic}, "num_nodes": 3, "procs_per_node": 1}
+        assert _pod_groups(**job, scheduling={"gang": "volcano"})["digits"]["minMember"] == 2
+
+    def test_torchx_k8s_retry_policy_application(self) -> None:
+        spec = workload(rendered("volcano", restart={"max_restarts": 3}))["spec"]
+        (policy,) = spec["policies"]
+        assert {(event, policy["action"]) for event in policy["events"]} == {
+            ("PodEvicted", "RestartJob"),
+            ("PodFailed", "RestartJob"),
+        }

@@ -88,7 +88,7 @@ def test_the_agent_and_the_code_are_in_the_manifests_as_they_are() -> None:
 def test_two_interpreters_render_the_same_bytes(tmp_path: Path) -> None:
     code = (
         "import sys; from tests.targets.golden import *;"
-        "sys.stdout.write(''.join(to_yaml(render_example(n, t)) for n, t in pairs() if n in ('roles', 'mpi')))"
+        "sys.stdout.write(''.join(golden_text(render_example(n, t)) for n, t in pairs() if n in ('roles', 'mpi')))"
     )
     texts = [
         subprocess.run(

@@ -146,6 +146,10 @@ class TestDerived:
         _, out = pod(*_shown("WHO", "AND"), **job).run()
         assert json.loads(out) == ["node 1 of 2", "node 1 of 2!"]
 
+    def test_a_name_no_shell_has_is_set_all_the_same(self, pod: Maker) -> None:
+        _, out = pod(*_shown("my.var"), env={"my.var": "node $(PET_NODE_RANK)"}).run()
+        assert json.loads(out) == ["node 1"]
+
     def test_arguments_may_use_them_and_keep_what_is_special_to_a_shell(self, pod: Maker) -> None:
         args = ["$(PET_NODE_RANK)", "a b", "it's", '"', "$HOME", "`id`", "\\", "*", ""]
         _, out = pod("python3", "-c", "import json, sys; print(json.dumps(sys.argv[1:]))", args=args).run()

@@ -6,10 +6,21 @@ Called by `stepset render` and by the golden files' test.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
+from yaml.emitter import ScalarAnalysis
+
+# What PyYAML's emitter would let stand as a block, told by one search instead of a walk over every character:
+# printable, no tabs, no line ends but \n, no space before a line end. The agent's text is most of a manifest.
+_BLOCK = re.compile(r"(?:[\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff])*")
+_SPACE_AT_END = re.compile(r" (?:\n|\Z)")
+
+
+def _is_plain_block(text: str) -> bool:
+    return bool(_BLOCK.fullmatch(text)) and not _SPACE_AT_END.search(text)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -20,6 +31,35 @@ class _Dumper(yaml.SafeDumper):
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
+
+    def analyze_scalar(self, scalar: str) -> ScalarAnalysis:
+        if "\n" in scalar and _is_plain_block(scalar):
+            return ScalarAnalysis(
+                scalar=scalar,
+                empty=False,
+                multiline=True,
+                allow_flow_plain=False,
+                allow_block_plain=False,
+                allow_single_quoted=True,
+                allow_double_quoted=True,
+                allow_block=True,
+            )
+        return super().analyze_scalar(scalar)
+
+    def write_literal(self, text: str) -> None:
+        if not _is_plain_block(text):
+            super().write_literal(text)
+            return
+        hints = self.determine_block_hints(text)
+        self.write_indicator("|" + hints, True)
+        self.open_ended = hints.endswith("+")
+        self.write_line_break()
+        indent = " " * (self.indent or 0)
+        lines = text.removesuffix("\n").split("\n")
+        self.stream.write("".join(f"{indent}{line}\n" if line else "\n" for line in lines))
+        self.line += len(lines)
+        self.column = 0
+        self.whitespace = self.indention = True
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -11,6 +11,8 @@ from stepset.targets.names import InManifest, PodNames
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
+_SHELL_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
 # A part of a text -> shell that yields it, or None where the part is the same in every pod.
 DERIVED = (NodeRank, PodHost, PortNumber)
 
@@ -73,6 +75,18 @@ def derive(value: Text, names: PodNames, cluster_domain: str, variables: Contain
     return "".join(one(part) for part in value.parts) or "''"
 
 
-def exports(rows: Iterable[tuple[str, str]]) -> list[str]:
-    """Lines that set and export variables, given as name and shell word."""
-    return [f"export {name}={word}" for name, word in rows]
+def is_shell_name(name: str) -> bool:
+    """Whether a shell can have a variable of that name; Kubernetes also allows '-' and '.'."""
+    return bool(_SHELL_NAME.match(name))
+
+
+def exports(rows: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    """(lines that set and export variables, words before a command that set those a shell cannot have).
+
+    Args:
+        rows: name and shell word.
+    """
+    pairs = list(rows)
+    lines = [f"export {name}={word}" for name, word in pairs if is_shell_name(name)]
+    words = [f"{name}={word}" for name, word in pairs if not is_shell_name(name)]
+    return lines, ["env", *words] if words else []

@@ -121,20 +121,22 @@ def _entrypoint(
 ) -> dict[str, Any]:
     group = request.plan.group(NODE)
     domain = request.job.network.cluster_domain
-    known = set(stays)
+    known = {name for name in stays if shell.is_shell_name(name)}
     rows = []
     for name, entry in derived.items():
         assert isinstance(entry.value, Text)
         attempt = entry.value.parts == (Attempt(),)
         rows.append((name, '"${attempt}"' if attempt else shell.derive(entry.value, names, domain, known)))
-        known.add(name)
+        if shell.is_shell_name(name):
+            known.add(name)
     command = [shell.derive(word, names, domain, known) for word in group.command]
     args = [shell.derive(word, names, domain, known) for word in group.args]
+    lines, before = shell.exports(rows)
     agent = list(AGENT_COMMAND) if group.agent is not None else []
     script = _SCRIPT.format(
         dir=RUN_DIR,
-        exports="\n".join(shell.exports(rows)),
-        command=" ".join([*agent, *command, *args]),
+        exports="\n".join(lines),
+        command=" ".join([*before, *agent, *command, *args]),
         max_restarts=request.job.restart.max_restarts,
     )
     env = [row for row in container.get("env", []) if row["name"] not in derived]
