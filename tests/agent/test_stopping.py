@@ -169,7 +169,8 @@ def test_children_of_a_training_program_are_left_to_it(pod: Pod) -> None:
 
 
 def test_what_a_shell_runs_has_time_to_save_although_the_shell_ends_at_once(both: Both) -> None:
-    with both.start(f"/bin/sh -c '{SAVES}' inner; echo never", 1) as running:
+    inner = SAVES.replace("sleep 0.5", "sleep 1.2")
+    with both.start(f"/bin/sh -c '{inner}' inner; echo never", 1) as running:
         running.wait_for_line(b"ready")
         running.signal(signal.SIGTERM)
         assert running.end().lines("rank 0")[-1] == b"saved"
