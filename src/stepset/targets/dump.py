@@ -16,6 +16,7 @@ from yaml.emitter import ScalarAnalysis
 # What PyYAML's emitter would let stand as a block, told by one search instead of a walk over every character:
 # printable, no tabs, no line ends but \n, no space before a line end. The agent's text is most of a manifest.
 _BLOCK = re.compile(r"(?:[\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff])*")
+_OTHER_LINE_END = re.compile("[\\x85\\u2028\\u2029]")
 _SPACE_AT_END = re.compile(r" (?:\n|\Z)")
 
 
@@ -47,9 +48,6 @@ class _Dumper(yaml.SafeDumper):
         return super().analyze_scalar(scalar)
 
     def write_literal(self, text: str) -> None:
-        if not _is_plain_block(text):
-            super().write_literal(text)
-            return
         hints = self.determine_block_hints(text)
         self.write_indicator("|" + hints, True)
         self.open_ended = hints.endswith("+")
@@ -63,7 +61,11 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    # Quoted where it would not read back as it was: YAML takes more characters than \n for line ends.
+    style = '"' if _OTHER_LINE_END.search(text) else None
+    if "\n" in text:
+        style = "|" if _is_plain_block(text) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _text)
