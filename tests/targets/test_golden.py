@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import stepset
 from stepset.errors import BadInputError
 from stepset.rendering import agent_text
 from stepset.targets.dump import to_json, to_yaml
@@ -79,7 +80,7 @@ def test_yaml_and_json_hold_the_same_objects() -> None:
 
 
 def test_the_agent_and_the_code_are_in_the_manifests_as_they_are() -> None:
-    found = {each["metadata"]["name"]: each for each in render_example("torch", "jobset")}
+    found = {each["metadata"]["name"]: each for each in stepset.render(EXAMPLES / "torch.yaml")}
     assert found["digits-agent"]["data"]["agent.py"] == agent_text()
     script = (EXAMPLES / "torch" / "train.py").read_text(encoding="utf-8")
     assert found["digits-code"]["data"] == {"train.py": script}
