@@ -29,8 +29,9 @@ def main() -> None:
     pixels, labels = mx.array(digits.data[rank:1500:size] / 16, mx.float32), mx.array(digits.target[rank:1500:size])
     mx.random.seed(0)  # the same start everywhere, and averaged gradients keep it the same
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-    if resume_from := os.environ.get("STEPSET_RESUME_FROM"):
-        model.load_weights(str(Path(resume_from, "digits.safetensors")))
+    resume_from = os.environ.get("STEPSET_RESUME_FROM")
+    if resume_from and (saved := Path(resume_from, "digits.safetensors")).exists():
+        model.load_weights(str(saved))
     optimizer = optim.SGD(learning_rate=0.5)
     loss_and_gradients = nn.value_and_grad(
         model, lambda: nn.losses.cross_entropy(model(pixels), labels, reduction="mean")

@@ -38,7 +38,8 @@ def main() -> None:
     for layer in (model[0], model[2], model):
         fully_shard(layer, mesh=mesh)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    if resume_from := os.environ.get("STEPSET_RESUME_FROM"):
+    resume_from = os.environ.get("STEPSET_RESUME_FROM")
+    if resume_from and Path(resume_from, ".metadata").exists():
         weights, moments = get_state_dict(model, optimizer)
         dcp.load({"model": weights, "optimizer": moments}, checkpoint_id=resume_from)
         set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)

@@ -37,8 +37,9 @@ def main() -> None:
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     first_epoch = 0
-    if resume_from := os.environ.get("STEPSET_RESUME_FROM"):  # a restarted run finds its checkpoint_dir here
-        saved = torch.load(Path(resume_from, "last.pt"), map_location=device)
+    resume_from = os.environ.get("STEPSET_RESUME_FROM")  # a restarted run finds its checkpoint_dir here
+    if resume_from and (last := Path(resume_from, "last.pt")).exists():
+        saved = torch.load(last, map_location=device)
         model.module.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         first_epoch = saved["epoch"]

@@ -31,8 +31,9 @@ def main(cfg: DictConfig) -> None:
     model = DistributedDataParallel(config.instantiate(cfg.model).to(device))
     optimizer = config.instantiate(cfg.optimizer, model.parameters())
     loss_of = config.instantiate(cfg.loss)
-    if resume_from := os.environ.get("STEPSET_RESUME_FROM"):
-        model.module.load_state_dict(torch.load(Path(resume_from, "llama.pt"), map_location=device))
+    resume_from = os.environ.get("STEPSET_RESUME_FROM")
+    if resume_from and (saved := Path(resume_from, "llama.pt")).exists():
+        model.module.load_state_dict(torch.load(saved, map_location=device))
 
     for step in range(1, cfg.steps + 1):
         rows = (torch.arange(cfg.batch_size) * size + rank + step * size * cfg.batch_size) % len(words)
