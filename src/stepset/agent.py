@@ -1477,6 +1477,7 @@ class Agent:
         self._attempt: set[int] = set()  # local ranks the launcher has started since it last started all
         self._failures: list[dict[str, Any]] = []
         self._reported_result: tuple[int, bytes] | None = None
+        self._completed = False  # the command has ended by itself
         self._asked = 0  # the signal that asked us to stop
         self._held_back = 0  # one for the command, until its ranks have ended
         self._stopped_at = 0.0  # since the epoch
@@ -1508,6 +1509,7 @@ class Agent:
             while not self._done():
                 self._turn(self._patience())
                 self._keep_deadlines()
+            self._completed = not self._stopped_at
         except AgentError as error:
             self._fail(failure_of_agent(error))
         except Stopped:
@@ -1923,7 +1925,7 @@ class Agent:
     def _verdict(self) -> int:
         """Says how it went: by an event, the termination log, and the exit code it returns."""
         code = next((exit_code(outcome(child.status)) for child in self._children if child.status), 0)
-        stopped = self._asked or (signal.SIGPIPE if self._out.broken else 0)
+        stopped = 0 if self._completed else self._asked or signal.SIGPIPE
         if not code and self._config.launcher_restarts:
             self._failures.clear()
         if not self._failures and not code and not stopped:

@@ -197,7 +197,7 @@ class Pod:
         path.write_text(json.dumps(config))
         name, value = mark.split("=")
         process = subprocess.Popen(
-            [*before, self.python, str(AGENT), "run", str(path), *(["--", *command] if command else [])],
+            [*before, self.python, "-I", "-S", str(AGENT), "run", str(path), *(["--", *command] if command else [])],
             stdin=subprocess.PIPE if lifeline else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -256,5 +256,5 @@ class Both:
 
 def _clean() -> dict[str, str]:
     """This environment without what an agent or a launcher around the tests may have set."""
-    unwanted = ("STEPSET_", "PMI", "OMPI_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "PYTHONUNBUFFERED")
+    unwanted = ("STEPSET_", "PMI", "OMPI_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "PYTHON")
     return {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}

@@ -111,11 +111,11 @@ def test_lines_of_a_command_that_is_no_rank_get_its_source(any_pod: Pod) -> None
 
 @pytest.mark.parametrize("launched", [False, True])
 def test_memory_stays_bounded_whatever_a_rank_prints(pod: Pod, launched: bool) -> None:
-    size, zeros = 100_000_000, 0
+    size, zeros = 50_000_000, 0
     peaks: list[int] = []
     start = pod.start_launched if launched else pod.start_ranks
     with start(f"head -c {size} /dev/zero") as running:
-        for part in running.read_in_parts(10 * MIB):
+        for part in running.read_in_parts(5 * MIB):
             zeros += part.count(b"\0")
             peaks += map(peak_memory, running.alive())
         assert running.end().exit_code == 0
@@ -124,10 +124,10 @@ def test_memory_stays_bounded_whatever_a_rank_prints(pod: Pod, launched: bool) -
 
 
 def test_ranks_wait_for_a_slow_reader_instead_of_filling_memory(pod: Pod) -> None:
-    with pod.start_ranks("yes | head -c 20000000") as running:
+    with pod.start_ranks("yes | head -c 8000000") as running:
         time.sleep(0.5)
         assert max(map(peak_memory, running.alive())) < 40 * MIB
-        assert running.end().out.count(b"[rank 0] y\n") == 10_000_000
+        assert running.end().out.count(b"[rank 0] y\n") == 4_000_000
 
 
 def peak_memory(pid: int) -> int:

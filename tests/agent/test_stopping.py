@@ -38,6 +38,14 @@ def test_a_rank_that_saves_and_leaves_when_told_to_has_not_succeeded(pod: Pod) -
     assert ended.log == b""
 
 
+def test_a_stop_that_comes_when_all_is_done_changes_nothing(pod: Pod) -> None:
+    with pod.start_ranks("echo 1 > $STEPSET_RESULT_FILE; setsid sleep 1000 & exit 0") as running:
+        running.wait_for_line(b'"exited"')
+        running.signal(signal.SIGTERM)
+        ended = running.end()
+    assert (ended.exit_code, ended.log) == (0, b"1\n")
+
+
 def test_what_a_stop_does_to_the_ranks_is_no_failure_of_theirs(both: Both) -> None:
     with both.start("trap 'echo Traceback; exit 7' TERM; echo ready; while :; do sleep 0.1; done", 2) as running:
         running.wait_for_line(b"ready", 2)
