@@ -49,10 +49,8 @@ def test_a_rank_that_dies_of_its_error_late_still_failed_first(pod: Pod) -> None
 
 
 def test_a_rank_stopped_in_the_aftermath_is_not_a_failure(pod: Pod) -> None:
-    waits_for_others = "until [ -e up0 ] && [ -e up1 ] && [ -e up3 ]; do sleep 0.02; done"
-    script = (
-        f"[ $RANK = 2 ] && {{ {waits_for_others}; exit 9; }}; trap 'exit 33' TERM; touch up$RANK; sleep 1000 & wait"
-    )
+    wait = "until [ -e up0 ] && [ -e up1 ] && [ -e up3 ]; do sleep 0.02; done"
+    script = f"[ $RANK = 2 ] && {{ {wait}; exit 9; }}; trap 'exit 33' TERM; touch up$RANK; sleep 1000 & wait"
     ended = pod.run_launched(script, 4, work_dir=str(pod.directory))
     assert [e["rank"] for e in ended.events("failed")] == [2]
     codes = {e["rank"]: e["exit_code"] for e in ended.events("exited")}
