@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import cached_property
 
 from stepset.errors import BadInputError
 from stepset.plan.model import LaunchPlan
@@ -47,7 +48,7 @@ class RenderRequest:
         """Name of the headless Service through which the pods find each other."""
         return self.job.network.subdomain or self.run
 
-    @property
+    @cached_property
     def spec_hash(self) -> str:
         """SHA-256 of what would run: two requests with the same hash run the same job."""
         job = json.dumps(self.job.to_dict(), sort_keys=True, separators=(",", ":"))
