@@ -53,6 +53,23 @@ def validate(
             " default: as a jobset, where the job has an image.",
         ),
     ] = None,
+    server: Annotated[
+        bool,
+        typer.Option(
+            "--server",
+            help="Also ask a cluster: what it would refuse (nothing is made), and what you may not do there.",
+        ),
+    ] = False,
+    namespace: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --server: where the job would run; default: the context's.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --server: of the kubeconfig; default: its current one.")
+    ] = None,
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="With --server: default: what KUBECONFIG names, else ~/.kube/config."),
+    ] = None,
 ) -> int:
     """Check a job file or a script with flags, without running it.
 
@@ -61,9 +78,10 @@ def validate(
       stepset validate job.yaml
       stepset validate job.yaml --target statefulset
       stepset validate train.py --nodes 2 -o yaml > job.yaml
+      stepset validate job.yaml --server --namespace ml
 
     Says what is wrong, one line each, and exits with 2; else with 0. With -o yaml or json it prints the job as the
-    shortest job file that means the same.
+    shortest job file that means the same. With --server a cluster is asked too; 3 means that it could not be.
     """
     from stepset.cli.formats import as_json, as_yaml, check_format
     from stepset.cli.job_input import read_job
@@ -73,8 +91,16 @@ def validate(
 
     check_format(output, "text", "json", "yaml")
     given = read_job(args)
-    read_sources(given.job, given.base_dir)
-    if kind is not None or given.job.image is not None:
+    sources = read_sources(given.job, given.base_dir)
+    only_server = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}
+    more: list[str] = []
+    if server:
+        from stepset.cli.server import ask_server
+
+        more = ask_server(given, sources, kind or "jobset", namespace, context, kubeconfig)
+    elif flag := next((flag for flag, value in only_server.items() if value is not None), None):
+        raise BadInputError(f"{flag}: only says something with --server; add that, or leave it out")
+    elif kind is not None or given.job.image is not None:
         from stepset.targets.preflight import check
 
         try:
@@ -87,6 +113,7 @@ def validate(
     world = world_in_words(given.plan.world.num_nodes, given.plan.world.procs_per_node)
     lines = [f"{given.where}: valid: {given.job.name}, {given.job.framework.kind}, {world}"]
     lines += [f"note: {note}" for note in given.plan.notes]
+    lines += more
     write_out("\n".join(lines) + "\n")
     return 0
 

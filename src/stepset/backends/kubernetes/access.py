@@ -1,0 +1,111 @@
+"""What whoever asks may do: each verb of the least Role, asked of the server (SelfSubjectAccessReview).
+
+Called by the server check. Authorizers may be anything (RBAC, a webhook); only the server's own answer counts.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stepset.backends.kubernetes.client import Connection
+from stepset.errors import InfrastructureError
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_ACCOUNT = "system:serviceaccount:"
+
+
+@dataclass(frozen=True)
+class Permission:
+    """One verb on one resource.
+
+    Args:
+        group: API group; empty for the core's.
+        resource: plural, with subresource where there is one (`pods/log`).
+        verb: what is done.
+    """
+
+    group: str
+    resource: str
+    verb: str
+
+    @property
+    def place(self) -> str:
+        """The resource as `kubectl auth can-i` takes it."""
+        name, slash, sub = self.resource.partition("/")
+        return f"{name}{f'.{self.group}' if self.group else ''}{slash}{sub}"
+
+
+def permissions(rules: Sequence[Mapping[str, Any]]) -> Iterator[Permission]:
+    """Every permission a Role's rules give."""
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    yield Permission(group, resource, verb)
+
+
+def allowed(connection: Connection, asked: Permission, namespace: str) -> bool:
+    """Whether the server lets whoever asks do it in a namespace.
+
+    Raises:
+        InfrastructureError: the server gives no answer to that.
+    """
+    name, _, sub = asked.resource.partition("/")
+    attributes = {
+        "namespace": namespace,
+        "group": asked.group,
+        "resource": name,
+        "verb": asked.verb,
+        **({"subresource": sub} if sub else {}),
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    reply = connection.post(_REVIEWS, review)
+    status = reply.body.get("status")
+    if not reply.accepted or not isinstance(status, Mapping):
+        said = " ".join(str(reply.body.get("message", "it gave no reason")).split())[:200]
+        raise InfrastructureError(
+            f"server {connection.server}: does not say what you may do (HTTP {reply.status}: {said}); check the user of"
+            " the kubeconfig's context"
+        )
+    return bool(status.get("allowed"))
+
+
+def problems(
+    connection: Connection, missing: Sequence[Permission], namespace: str, target: str, gang: str
+) -> Iterator[str]:
+    """One line for each resource on which verbs are missing, with what grants them.
+
+    Args:
+        connection: the server.
+        missing: what the server does not allow.
+        namespace: where.
+        target, gang: what the Role is for.
+    """
+    if not missing:
+        return
+    who = _who(connection)
+    words = ["stepset", "rbac", "--namespace", namespace, "--target", target]
+    words += ["--gang", gang] if gang in ("coscheduling", "volcano") else []
+    if who.startswith(_ACCOUNT):
+        words += ["--account", who.removeprefix(_ACCOUNT).replace(":", "/")]
+    for place in dict.fromkeys(each.place for each in missing):
+        verbs = ", ".join(each.verb for each in missing if each.place == place)
+        yield (
+            f"rbac: {who or 'you'} may not {verbs} {place} in namespace {namespace}; have an administrator run:"
+            f" {shlex.join(words)} | kubectl apply -f -"
+        )
+
+
+def _who(connection: Connection) -> str:
+    """Name of whoever asks; empty where the server does not say (before Kubernetes 1.28)."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    reply = connection.post(_WHO_AM_I, review)
+    return str(reply.body.get("status", {}).get("userInfo", {}).get("username", "")) if reply.accepted else ""

@@ -1,0 +1,34 @@
+"""The ssh keys of an MPI run: made when they are needed, kept nowhere here.
+
+Kind and encoding are those of Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go): ECDSA P-521, the
+private key as SEC 1 in PEM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepset.targets.configs import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
+
+
+def with_keys(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A rendered object; where it is the ssh Secret, with new keys in the place of the placeholders."""
+    if manifest["kind"] != "Secret" or manifest.get("type") != "kubernetes.io/ssh-auth":
+        return dict(manifest)
+    return {**manifest, "stringData": ssh_keys()}
+
+
+def ssh_keys() -> dict[str, str]:
+    """A new pair: key of the Secret -> text."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP521R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return {SSH_PRIVATE_KEY: private.decode("ascii"), SSH_PUBLIC_KEY: f"{public.decode('ascii')}\n"}

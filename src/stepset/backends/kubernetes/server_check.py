@@ -1,0 +1,149 @@
+"""Would this server take this job, and from whoever asks? Nothing is made.
+
+Called by `stepset validate --server`. Asks for each verb of the least Role, then sends every object, and a pod of each
+group, as a dry run: the server defaults, validates and admits them as if they were to stay
+(https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stepset.backends.kubernetes.access import Permission, allowed, permissions
+from stepset.backends.kubernetes.access import problems as access_problems
+from stepset.backends.kubernetes.client import Connection, Reply
+from stepset.backends.kubernetes.job_words import JobWords
+from stepset.backends.kubernetes.keys import with_keys
+from stepset.backends.kubernetes.rejections import rejections, shortened, unknown_fields
+from stepset.backends.kubernetes.resources import resource_of
+from stepset.backends.kubernetes.trial_pods import trial_pods
+from stepset.errors import BadInputError
+from stepset.targets.gang import gang_of
+from stepset.targets.rbac import rules
+from stepset.targets.render import render
+from stepset.targets.request import RenderRequest
+
+_PODS = Permission("", "pods", "create")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the server had nothing against.
+
+    Args:
+        server: its address.
+        namespace: where the job would run.
+        objects: how many objects it took.
+        pods: how many pods it took.
+        permissions: how many of them it was asked for.
+        notes: what it remarked, and what could not be tried.
+    """
+
+    server: str
+    namespace: str
+    objects: int
+    pods: int
+    permissions: int
+    notes: tuple[str, ...]
+
+
+def check_on_server(request: RenderRequest, target: str, connection: Connection) -> Checked:
+    """Asks the server about a run.
+
+    Args:
+        request: the run; its namespace is where it is tried.
+        target: what it is to become.
+        connection: the server, and who asks.
+
+    Raises:
+        BadInputError: one line for each thing the server or stepset would refuse.
+        InfrastructureError: the server cannot be asked.
+    """
+    objects = render(request, target)
+    namespace = request.namespace or connection.namespace
+    gang = gang_of(request.job)
+    asked = list(permissions(rules(target, gang)))
+    missing = [each for each in asked if not allowed(connection, each, namespace)]
+    found = list(access_problems(connection, missing, namespace, target, gang))
+    notes: list[str] = []
+    words = JobWords(request.job, request.plan)
+
+    # What may not be created is told above.
+    may = [each for each in objects if _create(each) not in missing]
+    pods = trial_pods(request, target, objects)
+    if not allowed(connection, _PODS, namespace):
+        pods = []
+        notes.append(
+            f"pods were not tried: you may not create pods in namespace {namespace}, only controllers may; what quotas,"
+            " limit ranges and pod security have against them is told when they are made"
+        )
+    for each in (*may, *pods):
+        reply = _try(connection, each, namespace)
+        if _no_namespace(reply):
+            found.append(f"namespace: {namespace!r} is not there, or is being deleted; create it, or give --namespace")
+            break
+        if _waits_for_runtime(reply, each, objects):
+            notes.append(f"TrainJob {request.run} was tried only as far as it can be without its TrainingRuntime")
+            continue
+        if _untried(reply):
+            notes.append(f"{each['kind']} {each['metadata']['name']} was not tried: {_message(reply)}")
+            continue
+        found += _problems(reply, each, words)
+        notes += [unknown_fields(text, each, words) for text in reply.warnings]
+    if found:
+        raise BadInputError(*dict.fromkeys(found))
+    return Checked(connection.server, namespace, len(objects), len(pods), len(asked), tuple(dict.fromkeys(notes)))
+
+
+def _create(manifest: Mapping[str, Any]) -> Permission:
+    resource = resource_of(manifest)
+    return Permission(resource.group, resource.plural, "create")
+
+
+def _try(connection: Connection, manifest: Mapping[str, Any], namespace: str) -> Reply:
+    resource = resource_of(manifest)
+    # A field that a controller of another version lacks is a remark; one that Kubernetes itself lacks is a mistake in
+    # pod_template, and would be dropped in silence.
+    validation = "Strict" if resource.builtin else "Warn"
+    query = {"dryRun": "All", "fieldManager": "stepset", "fieldValidation": validation}
+    return connection.post(resource.path(namespace), with_keys(manifest), query)
+
+
+def _problems(reply: Reply, manifest: Mapping[str, Any], words: JobWords) -> Iterator[str]:
+    status = reply.body
+    # It comes last: an object that is there already has passed everything else.
+    if reply.accepted or status.get("reason") == "AlreadyExists":
+        return
+    if reply.status == 404:
+        yield resource_of(manifest).absent
+    else:
+        yield from rejections({"code": reply.status, **status}, manifest, words)
+
+
+def _waits_for_runtime(reply: Reply, manifest: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a webhook, which speaks after everything else, only misses the runtime of the same dry run.
+
+    Both Trainer's (v2.3) and Kueue's (v0.15) look for it; the server has then decoded and defaulted the TrainJob.
+    """
+    if manifest["kind"] != "TrainJob" or not any(each["kind"] == "TrainingRuntime" for each in objects):
+        return False
+    name = re.escape(manifest["spec"]["runtimeRef"]["name"])
+    return re.search(rf"""[Rr]untime\S* ["']{name}["'] not found""", _message(reply)) is not None
+
+
+def _no_namespace(reply: Reply) -> bool:
+    details = reply.body.get("details", {})
+    ending = any(cause.get("reason") == "NamespaceTerminating" for cause in details.get("causes") or ())
+    return ending or (reply.status == 404 and details.get("kind") == "namespaces")
+
+
+def _untried(reply: Reply) -> bool:
+    """A webhook that does more than look cannot be part of a dry run; the server then refuses the dry run itself."""
+    return reply.status == 400 and "does not support dry run" in _message(reply)
+
+
+def _message(reply: Reply) -> str:
+    return shortened(str(reply.body.get("message", "")))
