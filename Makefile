@@ -56,7 +56,19 @@ test: system setup ## Run every test, the quick ones first
 
 .PHONY: quick
 quick: setup ## Run the quick tests only (under two minutes)
-	@$(AIRFLOW)/python -m pytest -q -m "not frameworks and not airflow and not cluster"
+	@$(AIRFLOW)/python -m pytest -q -m "not local and not frameworks and not airflow and not cluster"
+
+.PHONY: cluster
+cluster: ## Bring up a real Kubernetes cluster on this machine (root, Go, Debian; docs/testing/cluster.md)
+	@$(PYTHON) -m tests.cluster.testbed up
+
+.PHONY: cluster-down
+cluster-down: ## Remove every trace of it
+	@$(PYTHON) -m tests.cluster.testbed down
+
+.PHONY: cluster-test
+cluster-test: system setup ## Run the tests that need a cluster (`make cluster`, or any that KUBECONFIG names)
+	@$(AIRFLOW)/python -m pytest -q -m cluster
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the import contracts

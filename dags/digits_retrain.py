@@ -17,6 +17,7 @@ from typing import Any
 
 from airflow.sdk import Asset, Param, Variable, dag, task
 from airflow.sdk.exceptions import AirflowSkipException
+
 from stepset_airflow import DistributedTrainOperator
 
 MODEL = Asset("digits_model")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stepset_airflow.identity import attempt, free_name, run_name
 
 from stepset.backends.base import RunHandle, RunRequest
 from stepset.backends.local import LocalBackend
@@ -16,6 +15,7 @@ from stepset.errors import InfrastructureError
 from stepset.sources import read_sources
 from stepset.spec import TrainingJob
 from stepset.spec.names import check_dns_1035, jobset_name_budget
+from stepset_airflow.identity import attempt, free_name, run_name
 
 
 @dataclass(frozen=True)

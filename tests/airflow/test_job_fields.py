@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of
 
 from stepset.errors import BadInputError
 from stepset.spec import TrainingJob
+from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of
 
 
 def test_the_fields_are_those_of_the_job_file_in_its_order() -> None:

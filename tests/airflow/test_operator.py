@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, BaseOperator
 from airflow.serialization.serialized_objects import DagSerialization
-from stepset_airflow import DistributedTrainOperator
-from stepset_airflow.job_fields import JOB_FIELDS
 
 from stepset.spec import TrainingJob
+from stepset_airflow import DistributedTrainOperator
+from stepset_airflow.job_fields import JOB_FIELDS
 
 pytestmark = pytest.mark.airflow
 

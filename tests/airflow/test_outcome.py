@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from stepset_airflow.outcome import check_policy, failure_text, verdict
 
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+from stepset_airflow.outcome import check_policy, failure_text, verdict
 
 BROKEN = Failure(
     FailureKind.USER_ERROR,

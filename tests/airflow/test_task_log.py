@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stepset_airflow.task_log import TaskLog, find_callbacks, progress_text, ranks_to_log
 
 from stepset.errors import BadInputError
 from stepset.watch.state import LogLine, Phase, Progress, RunStatus
+from stepset_airflow.task_log import TaskLog, find_callbacks, progress_text, ranks_to_log
 
 
 class Lines:

@@ -10,19 +10,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stepset.backends.kubernetes.trial_pods import templates
 from stepset.plan.model import LaunchPlan
 from stepset.spec.job import TrainingJob
 from stepset.targets.identity import GROUP
 from stepset.targets.pod import CONTAINER
 
-# Where the pod template lies: JobSet, TrainingRuntime; Volcano Job; Job, StatefulSet. Decoders leave indices out.
-_TEMPLATES = (
-    re.compile(r"^(spec(?:\.template\.spec)?\.replicatedJobs)(?:\[(\d+)\])?\.template\.spec\.template\.(?=metadata|spec)"),
-    re.compile(r"^(spec\.tasks)(?:\[(\d+)\])?\.template\.(?=metadata|spec)"),
-    re.compile(r"^(spec)\.template\.(?=metadata|spec)"),
-)  # fmt: skip
+_POD_PART = r"(?=metadata\b|spec\b)"
+_IN_JOBSET = rf"replicatedJobs(?:\[(?P<row>\d+)\])?\.template\.spec\.template\.{_POD_PART}"
+# Kind -> where its pod templates lie. Decoders leave indices out.
+_TEMPLATES = {
+    "JobSet": re.compile(rf"spec\.{_IN_JOBSET}"),
+    "TrainingRuntime": re.compile(rf"spec\.template\.spec\.{_IN_JOBSET}"),
+    "Job": re.compile(rf"spec\.(?:tasks(?:\[(?P<row>\d+)\])?\.)?template\.{_POD_PART}"),
+    "StatefulSet": re.compile(rf"spec\.template\.{_POD_PART}"),
+    "Pod": re.compile(_POD_PART),
+}
 _WORKLOAD = (
-    (r"spec\.(network\.subdomain|serviceName)\b", "network.subdomain"),
+    (r"spec\.(template\.spec\.)?(network\.subdomain|serviceName)\b", "network.subdomain"),
     (r"metadata\.name$", "name"),
     (r"metadata\.(labels|annotations)\b", r"\1"),
     (r".*\bttlSecondsAfterFinished$", "ttl"),
@@ -66,15 +71,12 @@ class JobWords:
         Returns:
             Such as `image`; None where there is none.
         """
-        if manifest["kind"] == "Pod":
-            return self._in_template(manifest, path)
-        for pattern in _TEMPLATES:
-            if found := pattern.match(path):
-                rows = _walk(manifest, found[1])
-                row = rows[int(found[2] or 0)] if isinstance(rows, list) else {"template": rows["template"]}
-                template = row["template"]
-                template = template["spec"].get("template", template)
-                return self._in_template(template, path[found.end() :])
+        pattern = _TEMPLATES.get(manifest["kind"])
+        if pattern is not None and (found := pattern.match(path)):
+            try:
+                return self._in_template(self._template(manifest, found), path[found.end() :])
+            except LookupError:  # the path is the server's: of something that we did not write
+                return None
         for text, field in _WORKLOAD:
             if found := re.match(text, path):
                 return found.expand(field)
@@ -96,6 +98,15 @@ class JobWords:
         spec = given.get("spec") if "spec" in given or "metadata" in given else given
         by_hand = isinstance(spec, Mapping) and pod_field in spec
         return self.template(pod_field) if by_hand else _POD[pod_field]
+
+    def _template(self, manifest: Mapping[str, Any], found: re.Match[str]) -> Mapping[str, Any]:
+        """The pod template a path leads to; without an index the nodes' or launcher's is meant."""
+        pods = templates(manifest)
+        if "row" not in found.groupdict() or len(pods) == 1:
+            return pods[0]
+        if found["row"] is not None:
+            return pods[int(found["row"])]
+        return next(pod for pod in pods if self._role(pod) is None)
 
     def _role(self, pod: Mapping[str, Any]) -> str | None:
         """The role a pod belongs to; None for nodes and what runs the job."""
@@ -136,13 +147,6 @@ class JobWords:
         if inner[0] in _CONTAINER_FIELDS:
             return f"{prefix}{_CONTAINER_FIELDS[inner[0]]}"
         return self.template("containers", *((container["name"],) if numbered else ()), *inner)
-
-
-def _walk(manifest: Mapping[str, Any], path: str) -> Any:
-    value: Any = manifest
-    for name in path.split("."):
-        value = value[name]
-    return value
 
 
 def _tokens(path: str) -> list[str]:

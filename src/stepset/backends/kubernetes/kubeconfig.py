@@ -75,7 +75,7 @@ def find(kubeconfig: str | None, context: str | None) -> Source:
     """
     named = [kubeconfig] if kubeconfig else [f for f in os.environ.get("KUBECONFIG", "").split(os.pathsep) if f]
     files = named or [str(Path("~/.kube/config").expanduser())]
-    there = [each for each in files if kubeconfig or Path(each).exists()]
+    there = [each for each in files if kubeconfig or _is_there(Path(each))]
     if there:
         for each in there:
             _check(each)
@@ -87,6 +87,16 @@ def find(kubeconfig: str | None, context: str | None) -> Source:
             raise BadInputError("--context: inside a pod there is none; give --kubeconfig too, or leave it out")
         return Source(())
     raise BadInputError("no cluster is named; give --kubeconfig FILE, or set KUBECONFIG")
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # whoever reads it says why it cannot be read
+    return True
 
 
 def _check(file: str) -> None:

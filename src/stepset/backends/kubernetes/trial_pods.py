@@ -6,7 +6,7 @@ ranges, pod security, service accounts and priority classes are only looked at w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stepset.targets.identity import GROUP
@@ -32,7 +32,7 @@ def trial_pods(request: RenderRequest, target: str, objects: Sequence[Mapping[st
         objects = render(request)
     version, kind = _OWNERS.get(target, ("batch/v1", "Job"))
     pods = []
-    for template in _templates(objects[-1]["spec"]):
+    for template in templates(objects[-1]):
         name = f"{request.run}-{template['metadata']['labels'][GROUP]}-0-0"
         owner = {"apiVersion": version, "kind": kind, "name": request.run, "uid": _NOBODY, "controller": True}
         metadata = {**template["metadata"], "name": name, "ownerReferences": [owner]}
@@ -40,13 +40,15 @@ def trial_pods(request: RenderRequest, target: str, objects: Sequence[Mapping[st
     return pods
 
 
-def _templates(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The pod templates of a workload: of a JobSet, a Volcano Job, a Job or a StatefulSet."""
+def templates(workload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The pod templates of a workload, one for each group; a pod is its own."""
+    spec = workload["spec"]
+    if workload["kind"] == "Pod":
+        return [workload]
+    if workload["kind"] == "TrainingRuntime":
+        spec = spec["template"]["spec"]
     if "replicatedJobs" in spec:
-        for row in spec["replicatedJobs"]:
-            yield row["template"]["spec"]["template"]
-    elif "tasks" in spec:
-        for row in spec["tasks"]:
-            yield row["template"]
-    else:
-        yield spec["template"]
+        return [row["template"]["spec"]["template"] for row in spec["replicatedJobs"]]
+    if "tasks" in spec:
+        return [row["template"] for row in spec["tasks"]]
+    return [spec["template"]]
