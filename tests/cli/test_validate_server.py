@@ -1,0 +1,138 @@
+"""`stepset validate --server` before any server is asked: the package, the kubeconfig, the flags."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Cli
+from tests.cli.test_bad_input import nobody
+
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "here",
+    "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+    "clusters": [{"name": "here", "cluster": {"server": "https://127.0.0.1:1"}}],
+    "users": [{"name": "me", "user": {"token": "s3cret"}}],
+}
+
+
+@pytest.fixture(autouse=True)
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text("print('training')\n")
+    (tmp_path / "job.yaml").write_text("image: a:1\nscript: train.py\n")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def refused(cli: Cli, *flags: str) -> str:
+    said = cli("validate", "job.yaml", *flags)
+    assert (said.code, said.out, len(said.errors)) == (2, "", 1), said
+    assert "s3cret" not in said.err
+    return said.errors[0].removeprefix("stepset: ")
+
+
+BLOCKED = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("kubernetes", "cryptography"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Blocked())
+from stepset.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+class TestWithoutThePackage:
+    def _stepset(self, directory: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-W", "error", "-c", BLOCKED, *argv]
+        return subprocess.run(words, cwd=directory, capture_output=True, text=True, timeout=60)
+
+    def test_one_line_says_how_to_install_it(self, tmp_path: Path) -> None:
+        done = self._stepset(tmp_path, "validate", "job.yaml", "--server")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == (
+            "stepset: the Python package kubernetes is missing; install it: pip install 'stepset[kubernetes]'\n"
+        )
+
+    @pytest.mark.parametrize("command", ["validate", "render", "explain"])
+    def test_everything_else_goes_on_without(self, tmp_path: Path, command: str) -> None:
+        assert self._stepset(tmp_path, command, "job.yaml").returncode == 0
+
+
+class TestKubeconfig:
+    @pytest.fixture(autouse=True)
+    def package(self) -> None:
+        pytest.importorskip("kubernetes", reason="stepset[kubernetes] is not installed here")
+
+    def test_none(self, cli: Cli) -> None:
+        assert refused(cli, "--server") == "no cluster is named; give --kubeconfig FILE, or set KUBECONFIG"
+
+    def test_a_file_that_is_not_there(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        said = refused(cli, "--server", "--kubeconfig", "nope")
+        assert said == "kubeconfig nope: no such file; check the path"
+        monkeypatch.setenv("KUBECONFIG", f"nope{os.pathsep}neither")
+        assert refused(cli, "--server") == f"kubeconfig nope{os.pathsep}neither: no such file; check KUBECONFIG"
+
+    def test_a_file_that_may_not_be_read(self, cli: Cli, tmp_path: Path) -> None:
+        path = tmp_path / "config"
+        path.write_text(yaml.safe_dump(KUBECONFIG))
+        path.chmod(0)
+        words = ("validate", "-m", "train", "--image", "a:1", "--server")
+        cli(*words)  # everything is imported while it can be read
+        with nobody():
+            said = cli(*words, "--kubeconfig", str(path))
+        assert said.errors == [
+            f"stepset: kubeconfig {path}: cannot be read: Permission denied; check the path and its permissions"
+        ]
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("users: [s3cret\n", "line 2: not readable as YAML; mend the file"),
+            ("s3cret\n", "cannot be used: it is no kubeconfig; check the file and its current context"),
+            ("[s3cret]\n", "cannot be used: it is no kubeconfig; check the file and its current context"),
+            ("", "cannot be used: "),
+            ("{current-context: s, users: s3cret, contexts: 3, clusters: []}", "cannot be used: "),
+        ],
+    )
+    def test_a_file_that_is_none_and_nothing_of_it_is_shown(
+        self, cli: Cli, tmp_path: Path, text: str, said: str
+    ) -> None:
+        (tmp_path / "config").write_text(text)
+        assert refused(cli, "--server", "--kubeconfig", "config").startswith(f"kubeconfig config: {said}")
+
+    def test_a_context_that_is_not_in_it(self, cli: Cli, tmp_path: Path) -> None:
+        (tmp_path / "config").write_text(yaml.safe_dump(KUBECONFIG))
+        assert refused(cli, "--server", "--kubeconfig", "config", "--context", "there") == (
+            "--context: 'there' is not in kubeconfig config; `kubectl config get-contexts` lists them"
+        )
+
+    def test_certificates_that_are_not_there(self, cli: Cli, tmp_path: Path) -> None:
+        cluster = {"server": "https://127.0.0.1:1", "certificate-authority": "nope.crt"}
+        content = {**KUBECONFIG, "clusters": [{"name": "here", "cluster": cluster}]}
+        (tmp_path / "config").write_text(yaml.safe_dump(content))
+        said = refused(cli, "--server", "--kubeconfig", "config")
+        assert said.startswith("kubeconfig config: ")
+        assert "nope.crt" in said
+
+    def test_a_server_that_is_not_there_is_no_bad_input(self, cli: Cli, tmp_path: Path) -> None:
+        (tmp_path / "config").write_text(yaml.safe_dump(KUBECONFIG))
+        said = cli("validate", "job.yaml", "--server", "--kubeconfig", "config")
+        assert (said.code, said.out, len(said.errors)) == (3, "", 1)
+        assert said.errors[0].startswith("stepset: server https://127.0.0.1:1: cannot be reached: ")
+        assert "s3cret" not in said.err
+
+
+@pytest.mark.parametrize("flag", ["--namespace", "--context", "--kubeconfig"])
+def test_flags_about_a_server_need_one(cli: Cli, flag: str) -> None:
+    said = refused(cli, flag, "x")
+    assert said == f"{flag}: only says something with --server; add that, or leave it out"
