@@ -16,8 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
+import stepset
+from stepset.targets.overlay import merge
 from stepset.targets.rbac import rbac
 from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.pod import Mount
 
 pytestmark = pytest.mark.cluster
 
@@ -194,7 +197,7 @@ class TestRefused:
             " --target, or install it"
         ]
         (found,) = admin.refused(scheduling={"gang": "coscheduling"})
-        assert found.startswith("target: scheduler-plugins' coscheduling is not installed on this cluster")
+        assert found.startswith("scheduling.gang: scheduler-plugins' coscheduling is not installed on this cluster")
 
     def test_a_policy_of_the_clusters_own(self, cluster: Cluster, admin: Asker) -> None:
         name = admin.namespace
@@ -275,6 +278,28 @@ class TestPermissions:
         )
         (found,) = nobody.refused()
         assert " may not delete pods in namespace " in found
+
+
+class TestInAPod:
+    def test_its_service_account_asks_about_its_own_namespace(self, cluster: Cluster, namespace: str) -> None:
+        if cluster.choice is None:
+            pytest.skip("only on the cluster of `make cluster`, whose pods have this machine's Python and stepset")
+        source = str(Path(stepset.__file__).parents[1])
+        code = (
+            f"import os, sys; sys.path.insert(0, {source!r}); os.chdir('/tmp'); open('train.py', 'w').close();"
+            " from stepset.cli import main; sys.exit(main(['validate', 'train.py', '--image', 'a:1', '--server']))"
+        )
+        spec = merge(
+            cluster.pod_spec([cluster.python, "-c", code]), cluster.pod_template("node", [Mount(source)])["spec"]
+        )
+        spec = {**spec, "restartPolicy": "Never", "automountServiceAccountToken": True}
+        cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asker"}, "spec": spec}, namespace)
+        cluster.wait(
+            "its end", lambda: cluster.get("pod/asker", namespace)["status"]["phase"] in ("Succeeded", "Failed")
+        )
+        said = cluster.logs("asker", namespace)
+        assert f" rbac: system:serviceaccount:{namespace}:default may not get, " in said
+        assert f" jobsets.jobset.x-k8s.io in namespace {namespace}; " in said
 
 
 class TestUnreachable:

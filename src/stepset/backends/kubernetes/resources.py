@@ -28,8 +28,8 @@ _INSTALLED: Mapping[str, tuple[str, str]] = {
     "jobset.x-k8s.io": ("JobSet", _JOB_INSTEAD),
     "trainer.kubeflow.org": ("Kubeflow Trainer", "use --target jobset or job, or install it"),
     "batch.volcano.sh": ("Volcano", "use another --target, or install it"),
-    "scheduling.volcano.sh": ("Volcano", "use another scheduling.gang, or install it"),
-    "scheduling.x-k8s.io": ("scheduler-plugins' coscheduling", "use another scheduling.gang, or install it"),
+    "scheduling.volcano.sh": ("Volcano", "use another, or install it"),
+    "scheduling.x-k8s.io": ("scheduler-plugins' coscheduling", "use another, or install it"),
 }
 
 
@@ -62,7 +62,8 @@ class Resource:
         """The problem that the cluster does not serve it."""
         version = f"{self.group}/{self.version}"
         name, remedy = _INSTALLED.get(self.group, (version, "ask who runs the cluster"))
-        return f"target: {name} is not installed on this cluster ({version} is not served); {remedy}"
+        field = "scheduling.gang" if self.plural == "podgroups" else "target"
+        return f"{field}: {name} is not installed on this cluster ({version} is not served); {remedy}"
 
 
 def resource_of(manifest: Mapping[str, Any]) -> Resource:
