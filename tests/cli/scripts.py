@@ -47,6 +47,14 @@ print("ready", os.getpid(), flush=True)
 time.sleep(600)
 """
 
+TALK = """
+import time
+
+while True:
+    print("still here", flush=True)
+    time.sleep(0.05)
+"""
+
 BYTES = r"""
 import os, sys
 
@@ -65,7 +73,7 @@ with open(os.environ["STEPSET_RESULT_FILE"], "w") as file:
 def write_scripts(directory: Path) -> None:
     """All of them, as `train.py`, `fail.py` ..."""
     for name, text in (
-        ("train", TRAIN), ("fail", FAIL), ("sleep", SLEEP), ("bytes", BYTES), ("big_result", BIG_RESULT)
+        ("train", TRAIN), ("fail", FAIL), ("sleep", SLEEP), ("talk", TALK), ("bytes", BYTES), ("big_result", BIG_RESULT)
     ):  # fmt: skip
         (directory / f"{name}.py").write_text(text)
 

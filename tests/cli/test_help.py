@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -59,3 +60,21 @@ def test_a_mistyped_command_is_a_usage_error_that_names_the_nearest(cli: Cli) ->
     said = cli("statsu")
     assert said.code == 2
     assert said.errors == ["stepset: No such command 'statsu'. Did you mean 'status'?; see 'stepset --help'"]
+
+
+def test_ctrl_c_while_the_program_is_loaded_ends_it_without_a_traceback() -> None:
+    code = """if True:
+        import os, signal, sys
+
+        class CtrlC:
+            def find_spec(self, name, path=None, target=None):
+                if name == "stepset.cli.app":
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        from stepset.cli import main
+
+        sys.meta_path.insert(0, CtrlC())
+        main(["--version"])
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

@@ -179,6 +179,24 @@ def test_a_reader_that_goes_away_stops_the_run(tmp_path: Path) -> None:
     assert processes_that_mention(tmp_path) == []
 
 
+def test_a_reader_of_both_streams_that_goes_away_stops_the_run(tmp_path: Path) -> None:
+    with started(tmp_path, "run", "talk.py", *FLAGS, stderr=subprocess.STDOUT) as process:
+        assert process.stdout
+        assert any(b"still here" in line for line in iter(process.stdout.readline, b""))
+        process.stdout.close()
+        assert process.wait(60) == 130
+    assert processes_that_mention(tmp_path) == []
+
+
+def test_json_reaches_stdout_although_nobody_reads_the_lines(tmp_path: Path) -> None:
+    with started(tmp_path, "run", "talk.py", *FLAGS, "-o", "json") as process:
+        assert process.stdout and process.stderr
+        assert any(b"still here" in line for line in iter(process.stderr.readline, b""))
+        process.stderr.close()
+        assert json.loads(process.stdout.read())["failure"]["kind"] == "Cancelled"
+        assert process.wait(60) == 130
+
+
 def test_a_full_disk_under_stdout_stops_the_run_and_says_so(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full, started(tmp_path, "run", "sleep.py", *FLAGS, stdout=full) as process:
         _, err = process.communicate(timeout=60)
@@ -187,6 +205,26 @@ def test_a_full_disk_under_stdout_stops_the_run_and_says_so(tmp_path: Path) -> N
         err.decode().splitlines()[-1]
         == "stepset: the output cannot be written: No space left on device; the run was stopped"
     )
+    assert processes_that_mention(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        (  # stacks for which there is no room: the system refuses to start a thread
+            f"ulimit -s {1 << 30} && ulimit -v 8000000",
+            "stepset: nothing can be started: can't start new thread; see the limits of processes and memory"
+            " (ulimit -u, ulimit -v)",
+        ),
+        ("ulimit -n 12", "Too many open files; raise the limit of open files (ulimit -n)"),
+    ],
+)
+def test_a_limit_of_the_system_is_named_and_is_infrastructure(tmp_path: Path, limit: str, error: str) -> None:
+    env = {**os.environ, "STEPSET_HOME": str(tmp_path / "home")}
+    words = f"{limit} && '{STEPSET}' run train.py {' '.join(FLAGS)}"
+    done = subprocess.run(["bash", "-c", words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3
+    assert any(line.endswith(error) for line in done.stderr.splitlines())
     assert processes_that_mention(tmp_path) == []
 
 
@@ -249,6 +287,18 @@ def test_on_a_terminal_NO_COLOR_leaves_only_the_status_line(tmp_path: Path) -> N
     sequences = seen.split("\x1b")[1:]
     assert sequences
     assert all(sequence.startswith("[K") for sequence in sequences)
+
+
+def test_a_terminal_that_is_closed_stops_the_run(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    with started(tmp_path, "run", "talk.py", *FLAGS, stdout=theirs, stderr=theirs, env={"TERM": "xterm"}) as process:
+        os.close(theirs)
+        seen = b""
+        while b"still here" not in seen:
+            seen += os.read(ours, 65536)
+        os.close(ours)  # no terminal of its own: what tells stepset is that it cannot write, not a signal
+        assert process.wait(60) == 130
+    assert processes_that_mention(tmp_path) == []
 
 
 def test_ctrl_c_on_a_terminal_reaches_stepset_alone(tmp_path: Path) -> None:

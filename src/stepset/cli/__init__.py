@@ -4,6 +4,37 @@ Modules here import only typer at the top; pydantic, YAML, rich and the backends
 needs them, so that `stepset --help` and completion are quick.
 """
 
-from stepset.cli.app import main
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: the words after `stepset`; default: those of this process.
+
+    Returns:
+        The exit code.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    # Ctrl-C while the program is being loaded ends it as it ends any other, not with a traceback out of an import.
+    loading = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+    if loading:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        from stepset.cli.app import build, call
+
+        command = build()
+    finally:
+        if loading:
+            signal.signal(signal.SIGINT, handler)
+    return call(command, argv)

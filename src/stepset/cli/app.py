@@ -1,6 +1,6 @@
 """The `stepset` program: its commands put together, and what becomes of errors.
 
-Called by the console script. A group of commands lives in a module of its own and is added in `_build`.
+Called by `stepset.cli.main`. A group of commands lives in a module of its own and is added in `build`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Exit codes: 0 success, 1 the training failed, 2 bad input, 3 infrastructure, 4 t
 """
 
 
-def _build() -> typer.Typer:
+def build() -> Any:
+    """The program with all its commands, as click's command."""
     app = typer.Typer(
         name="stepset",
         rich_markup_mode=None,  # with it, --help would import rich
@@ -42,7 +43,7 @@ def _build() -> typer.Typer:
     app.command()(render.rbac)
     for command in (runs.status, runs.logs, runs.wait, runs.cancel, runs.list_, runs.diagnose):
         app.command(command.__name__.rstrip("_"))(command)
-    return app
+    return typer.main.get_command(app)
 
 
 def _version(wanted: bool) -> None:
@@ -72,17 +73,17 @@ def _main_options(
         typer.echo(ctx.get_help())
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command.
+def call(command: Any, argv: Sequence[str] | None = None) -> int:
+    """Runs one command of the program.
 
     Args:
+        command: the program, of `build`.
         argv: the words after `stepset`; default: those of this process.
 
     Returns:
         The exit code.
     """
     replace_closed_streams()
-    command: Any = typer.main.get_command(_build())
     try:
         code = command.main(args=None if argv is None else list(argv), prog_name="stepset", standalone_mode=False)
     except _ClickError as error:

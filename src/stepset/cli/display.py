@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from stepset.cli.report import in_words, state_line, took
 from stepset.cli.terminal import for_terminal, painted, source_colour
+from stepset.errors import InfrastructureError
 from stepset.watch.state import LogLine, RunStatus
 
 TICKS_PER_SECOND = 10
@@ -66,7 +67,12 @@ class RunDisplay:
         self._thread = threading.Thread(target=self._write_until_closed, name="stepset-display", daemon=True)
 
     def __enter__(self) -> RunDisplay:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise InfrastructureError(
+                f"nothing can be started: {error}; see the limits of processes and memory (ulimit -u, ulimit -v)"
+            ) from error
         return self
 
     def __exit__(self, *exc: object) -> None:

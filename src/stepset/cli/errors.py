@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 
-from stepset.cli.terminal import printable
+from stepset.cli.terminal import printable, say
 from stepset.errors import ExitCode
 
 
@@ -19,5 +18,5 @@ def report(error: BaseException, text: str, code: ExitCode) -> int:
     if os.environ.get("STEPSET_DEBUG", "") not in ("", "0"):
         traceback.print_exception(error)
     for line in text.splitlines():
-        print(f"stepset: {printable(line)}", file=sys.stderr)
+        say(f"stepset: {printable(line)}")
     return int(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 from collections.abc import Iterator
@@ -60,12 +61,13 @@ def _run(args: JobArgs, backend: str, lines_to_stderr: bool) -> RunStatus:
     from stepset.cli.display import RunDisplay
     from stepset.cli.job_input import read_job
     from stepset.cli.report import outcome
-    from stepset.cli.terminal import binary, close_stdout, is_terminal, wants_colour
+    from stepset.cli.terminal import binary, close_stdout, is_terminal, say, wants_colour
     from stepset.sources import read_sources
 
     given = read_job(args)
     request = RunRequest(given.job, read_sources(given.job, given.base_dir))
     lines = sys.stderr if lines_to_stderr else sys.stdout
+    terminal = is_terminal(lines) or is_terminal(sys.stderr)
     stop = _Stop()
     display = RunDisplay(
         binary(lines),
@@ -86,13 +88,19 @@ def _run(args: JobArgs, backend: str, lines_to_stderr: bool) -> RunStatus:
             handle.cancel()
             handle.wait()
             raise
-    if isinstance(display.error, BrokenPipeError):
-        close_stdout()
-    elif display.error is not None:
-        reason = f"the output cannot be written: {display.error.strerror}; the run was stopped"
-        raise InfrastructureError(reason) from display.error
-    print(outcome(status, wants_colour(sys.stderr)), file=sys.stderr)
+    if display.error is not None:
+        if not lines_to_stderr:
+            close_stdout()
+        if not _reader_gone(display.error, terminal):
+            reason = f"the output cannot be written: {display.error.strerror}; the run was stopped"
+            raise InfrastructureError(reason) from display.error
+    say(outcome(status, wants_colour(sys.stderr)))
     return status
+
+
+def _reader_gone(error: OSError, terminal: bool) -> bool:
+    """Whether there is nobody left to write to: a pipe without a reader, or a terminal that was closed."""
+    return isinstance(error, BrokenPipeError) or (terminal and error.errno == errno.EIO)
 
 
 class _Stop:

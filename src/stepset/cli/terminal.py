@@ -6,9 +6,9 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
-import typer
+from stepset.errors import InfrastructureError
 
 # A distinct colour per rank, as long as there are some; 31 (red) is kept for failures.
 _RANK_COLOURS = ("36", "32", "33", "35", "34", "96", "92", "93", "95", "94")
@@ -88,7 +88,11 @@ def binary(stream: object) -> BinaryIO:
 
 
 def write_out(text: str) -> None:
-    """Writes text to stdout as UTF-8; ends the command quietly when the reader has gone (`stepset ... | head`)."""
+    """Writes text to stdout as UTF-8; that the reader has gone (`stepset ... | head`) is no error.
+
+    Raises:
+        InfrastructureError: it cannot be written, because the disk is full, say.
+    """
     try:
         sys.stdout.flush()
         out = binary(sys.stdout)
@@ -96,10 +100,26 @@ def write_out(text: str) -> None:
         out.flush()
     except BrokenPipeError:
         close_stdout()
-        raise typer.Exit(0) from None
+    except OSError as error:
+        close_stdout()
+        raise InfrastructureError(f"the output cannot be written: {error.strerror or error}") from error
+
+
+def say(text: str) -> None:
+    """Writes lines of stepset's own to stderr; that nobody is there to read them changes nothing about the command."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        _point_at_nothing(sys.stderr)
 
 
 def close_stdout() -> None:
     """Points stdout at nothing, so that the interpreter's last flush does not fail again."""
+    _point_at_nothing(sys.stdout)
+
+
+def _point_at_nothing(stream: TextIO) -> None:
     # Source: Python documentation, library/signal "Note on SIGPIPE".
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, stream.fileno())
+    os.close(nothing)
