@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
 import time
 
 import pytest
 
+from stepset.cli import tables
+from stepset.cli.formats import as_json
 from stepset.cli.report import ended, in_words, outcome, progress_in_words, state_line
 from stepset.cli.status_page import list_page, status_page
 from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
@@ -127,6 +131,21 @@ def test_the_status_page_has_a_row_for_each_rank() -> None:
     assert any(line.startswith("failure") and line.endswith("UserError: rank 3 exited with code 1.") for line in lines)
     assert any(line.split() == ["note", "few", "cores"] for line in lines)
     assert not any(line != line.rstrip() for line in lines)
+
+
+def test_the_names_of_runs_are_whole_in_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(tables, "is_terminal", lambda stream: True)
+    name = "a-job-with-a-long-name-indeed-1bdcdb"
+    assert name in list_page([FAILED.with_(name=name, job="a-job-with-a-long-name-indeed")])
+
+
+def test_numbers_that_json_has_no_word_for_are_null() -> None:
+    status = RUNNING.with_(result={"loss": math.nan, "best": [1.5, -math.inf]})
+    assert json.loads(as_json(status.to_dict()), parse_constant=pytest.fail)["result"] == {
+        "loss": None,
+        "best": [1.5, None],
+    }
 
 
 def test_the_list_has_a_row_for_each_run() -> None:

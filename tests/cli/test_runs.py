@@ -6,13 +6,14 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import STEPSET, Cli
-from tests.cli.scripts import FLAGS, until, write_scripts
+from tests.cli.scripts import FLAGS, processes_that_mention, until, write_scripts
 
 pytestmark = pytest.mark.local
 
@@ -95,6 +96,21 @@ def test_logs_of_some_ranks(known: Cli) -> None:
     assert known("logs", "fail", "--ranks", "launcher").out == ""
 
 
+@pytest.mark.parametrize(
+    ("ranks", "error"),
+    [
+        ("4", "has no rank 4; it has ranks 0 to 3"),
+        ("7-9", "has no rank 7; it has ranks 0 to 3"),
+        ("0-9999999999", "'0-9999999999' is more than 100000 ranks; leave --ranks out for all"),
+    ],
+)
+def test_logs_of_ranks_that_cannot_be_are_bad_input(known: Cli, ranks: str, error: str) -> None:
+    said = known("logs", "fail", "--ranks", ranks)
+    assert (said.code, said.out, len(said.errors)) == (2, "", 1)
+    assert error in said.err
+    assert known("logs", "fail", "--ranks", "03-9").out.startswith("[rank 3] rank 3 begins\n")
+
+
 def test_raw_logs_are_the_bytes_as_they_were_printed(known: Cli, home: Path) -> None:
     env = {**os.environ, "STEPSET_HOME": str(home)}
     raw = subprocess.run([STEPSET, "logs", "bytes", "--raw", "--ranks", "0"], env=env, capture_output=True, check=True)
@@ -159,6 +175,50 @@ def test_a_run_whose_process_was_killed_is_lost(cli: Cli, running: subprocess.Po
     said = cli("wait", "sleep")
     assert said.code == 3
     assert ": Lost: " in said.err
+    # How long it took is up to its last sign of life, whenever one asks.
+    ended = json.loads(cli("status", "sleep", "-o", "json").out)["finished"]
+    assert ended <= time.time()
+    assert json.loads(cli("status", "sleep", "-o", "json").out)["finished"] == ended
+
+
+def test_cancel_of_a_lost_run_ends_what_is_left_of_it(
+    cli: Cli, running: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    ranks = [int(line.split()[-1]) for line in cli("logs", "sleep").out.splitlines()]
+    agents = {int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1]) for rank in ranks}
+    for pid in agents:  # an agent that hangs cannot end its ranks when stepset is gone
+        os.kill(pid, signal.SIGSTOP)
+    running.kill()
+    running.wait(60)
+    assert len(processes_that_mention(tmp_path)) == 6
+    said = cli("cancel", "sleep")
+    assert (said.code, said.errors[-1].endswith(" is already over: Lost")) == (0, True)
+    assert until(lambda: not processes_that_mention(tmp_path))
+
+
+def test_a_log_that_nobody_reads_to_its_end_is_no_error(known: Cli, home: Path) -> None:
+    env = {**os.environ, "STEPSET_HOME": str(home)}
+    for words in ("list", "status train", "logs train", "schema"):
+        piped = f"'{STEPSET}' {words} | true; echo ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", piped], env=env, capture_output=True, text=True, timeout=60)
+        assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_output_that_cannot_be_written_is_infrastructure(known: Cli, home: Path) -> None:
+    env = {**os.environ, "STEPSET_HOME": str(home)}
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([STEPSET, "list"], env=env, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr) == (
+        3,
+        b"stepset: the output cannot be written: No space left on device\n",
+    )
+
+
+def test_messages_that_cannot_be_written_do_not_change_the_exit_code(known: Cli, home: Path) -> None:
+    env = {**os.environ, "STEPSET_HOME": str(home)}
+    with Path("/dev/full").open("wb") as full:
+        for argv, code in ((["diagnose", "train"], 0), (["diagnose", "fail"], 1), (["diagnose", "nope"], 2)):
+            assert subprocess.run([STEPSET, *argv], env=env, stderr=full, timeout=60).returncode == code
 
 
 @pytest.mark.parametrize("command", ["status", "logs", "wait", "cancel", "diagnose"])

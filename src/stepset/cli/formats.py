@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from stepset.errors import BadInputError
@@ -15,8 +16,19 @@ def check_format(given: str, *known: str) -> None:
 
 
 def as_json(data: Any) -> str:
-    """Plain data as indented JSON."""
-    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    """Plain data as indented JSON; a number that is none (a loss of NaN) is null, for JSON has no word for it.
+
+    Source: RFC 8259, section 6.
+    """
+    return json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    return [_finite(value) for value in data] if isinstance(data, (list, tuple)) else data
 
 
 def as_yaml(data: Any) -> str:

@@ -12,8 +12,10 @@ import typer
 from stepset.backends.base import Backend
 from stepset.cli.terminal import binary, close_stdout, for_terminal, is_terminal, painted, source_colour, wants_colour
 from stepset.errors import BadInputError
-from stepset.watch.state import LogLine
+from stepset.watch.state import LogLine, RunStatus
 
+_MOST_RANKS = 100_000
+"""That a range may name, lest a slip of the finger eats all memory."""
 _HEAD = re.compile(rb"^\[[^\]\n]*\] ", re.MULTILINE)
 
 
@@ -24,7 +26,7 @@ def sources_of(text: str) -> frozenset[str]:
         text: rank numbers, ranges of them, and names of what is no rank, with commas between.
 
     Raises:
-        BadInputError: a range that is none, or an empty word.
+        BadInputError: a range that is none, more ranks than a run can have, or an empty word.
 
     >>> sorted(sources_of("0,2-3,launcher"))
     ['launcher', 'rank 0', 'rank 2', 'rank 3']
@@ -32,15 +34,29 @@ def sources_of(text: str) -> frozenset[str]:
     sources: set[str] = set()
     for word in (w.strip() for w in text.split(",")):
         first, dash, last = word.partition("-")
-        if word.isdigit():
-            sources.add(f"rank {word}")
-        elif dash and first.isdigit() and last.isdigit() and int(first) <= int(last):
+        if word.isdecimal():
+            sources.add(f"rank {int(word)}")
+        elif dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last):
+            if int(last) - int(first) >= _MOST_RANKS:
+                raise BadInputError(f"--ranks: {word!r} is more than {_MOST_RANKS} ranks; leave --ranks out for all")
             sources.update(f"rank {n}" for n in range(int(first), int(last) + 1))
         elif word and not word[0].isdigit():
             sources.add(word)
         else:
             raise BadInputError(f"--ranks: {word!r} is neither a rank nor a range; write it like 0,2 or 0-3")
     return frozenset(sources)
+
+
+def check_sources(sources: frozenset[str], run: RunStatus) -> None:
+    """Raises BadInputError for a rank that the run cannot have, for whose lines one could wait for ever."""
+    numbers = {int(number) for kind, _, number in (s.partition(" ") for s in sources) if kind == "rank" and number}
+    if not run.world_size or any(row.rank in numbers for row in run.ranks):
+        return
+    beyond = min((n for n in numbers if n >= run.world_size), default=None)
+    if beyond is not None:
+        last = run.world_size - 1
+        has = f"ranks 0 to {last}" if last else "rank 0 alone"
+        raise BadInputError(f"--ranks: {run.name} has no rank {beyond}; it has {has}")
 
 
 def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[str] | None, raw: bool) -> None:

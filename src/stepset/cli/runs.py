@@ -89,10 +89,13 @@ def logs(
       stepset logs digits -f --ranks 0,2
       stepset logs digits --ranks 0 --raw > rank-0.log
     """
-    from stepset.cli.log_lines import print_logs, sources_of
+    from stepset.cli.log_lines import check_sources, print_logs, sources_of
 
     wanted = None if ranks is None else sources_of(ranks)
-    print_logs(_backend(backend), name, follow=follow, sources=wanted, raw=raw)
+    asked = _backend(backend)
+    if wanted is not None:
+        check_sources(wanted, asked.status(name))
+    print_logs(asked, name, follow=follow, sources=wanted, raw=raw)
     return 0
 
 
@@ -126,12 +129,14 @@ def cancel(
       stepset cancel digits
       stepset cancel digits --now
     """
+    from stepset.cli.terminal import say
+
     asked = _backend(backend)
-    before = asked.status(name)
+    before = asked.cancel(name)  # of a lost run too: something of it may still be running
     if before.phase.final:
-        print(f"stepset: {before.name} is already over: {before.phase.value}", file=sys.stderr)
+        say(f"stepset: {before.name} is already over: {before.phase.value}")
         return 0
-    for _ in range(2 if now else 1):
+    if now:
         asked.cancel(before.name)
     _say(asked.wait(before.name))
     return 0
@@ -159,9 +164,9 @@ def _backend(name: str) -> Backend:
 
 def _say(found: RunStatus) -> None:
     from stepset.cli.report import outcome
-    from stepset.cli.terminal import wants_colour
+    from stepset.cli.terminal import say, wants_colour
 
-    print(outcome(found, wants_colour(sys.stderr)), file=sys.stderr)
+    say(outcome(found, wants_colour(sys.stderr)))
 
 
 def _seconds(timeout: str | None) -> float | None:

@@ -56,9 +56,9 @@ def list_page(runs: Iterable[RunStatus]) -> str:
             run.job,
             run.phase.value,
             run.reason or (run.failure.kind.value if run.failure else ""),
-            ranks_in_words(run),
+            ranks_in_words(run).partition(" ")[0],  # the phase says what they do
             progress_in_words(run.progress),
-            _clock(run.created),
+            _clock(run.created)[:-3],  # to the minute: a row must fit into a terminal
             in_words(took(run)),
         )
         for run in runs

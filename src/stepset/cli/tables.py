@@ -18,6 +18,8 @@ _UNLIMITED = 1 << 16
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequence[str] = ()) -> Table:
     """A plain table; cells are text, never markup. A column that is empty in every row is left out.
 
+    The first column, a name to be copied, is whole as long as the terminal is wide enough for it.
+
     Args:
         columns: headings.
         rows: one text per column.
@@ -27,7 +29,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequenc
     used = [i for i in range(len(columns)) if any(row[i] for row in cells)]
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for i in used:
-        made.add_column(columns[i], style=styles[i] if i < len(styles) else "", overflow="fold")
+        style = styles[i] if i < len(styles) else ""
+        made.add_column(columns[i], style=style, overflow="fold", no_wrap=i == used[0])
     for row in cells:
         made.add_row(*(Text(row[i]) for i in used))
     return made
