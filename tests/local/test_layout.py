@@ -200,6 +200,15 @@ class TestMPI:
         assert pods["node-1"].config["serve"] == "/tmp/s/127.1.2.101"
         assert pods["node-1"].serves and not launcher.serves
 
+    @pytest.mark.parametrize(
+        ("directory", "scratch", "rsh"),
+        [("/runs/a", "/t m p", "/runs/a/rsh"), ("/r u n", "/tmp/s", "/tmp/s/rsh"), ("/r u n", "/t m p", "/r u n/rsh")],
+    )
+    def test_is_given_a_path_without_spaces_if_there_is_one(self, directory: str, scratch: str, rsh: str) -> None:
+        place = {"code_dir": Path("/code"), "work_dir": Path("/work"), "addresses": {}, "labels": {}, "annotations": {}}
+        site = Site("digits-abc", Path(directory), Path(scratch), grace=5, **place)  # type: ignore[arg-type]  # mixed
+        assert str(site.rsh) == rsh
+
     def test_names_the_nodes_in_the_hostfile(self) -> None:
         launcher = lay_out(self.JOB)["launcher-0"]
         hostfile = FILES[launcher.env["OMPI_MCA_orte_default_hostfile"]]
@@ -249,6 +258,7 @@ class TestTheHost:
         [
             ({"command": ["nope-launcher", "x"]}, "command: 'nope-launcher' is not found on this machine; install it"),
             ({"command": ["./nope"]}, "command: './nope' is not found"),
+            ({"command": ["/etc/passwd"]}, "command: '/etc/passwd' is not executable; make it so"),
             (
                 {"command": ["true"], "roles": [{"name": "prepare", "command": ["nope"]}]},
                 r"roles\.prepare\.command: 'nope' is not found",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from stepset.backends.local import LocalBackend
+from stepset.errors import BadInputError
 from stepset.watch.state import FailureKind, Phase
 from tests.local.conftest import Local
 
@@ -66,3 +69,21 @@ def test_a_launcher_that_starts_too_few_ranks_is_a_failure(local: Local, mpi: tu
     assert status.phase is Phase.FAILED and status.failure is not None
     assert status.failure.kind is FailureKind.RENDEZVOUS
     assert "started 2 ranks instead of 4" in status.failure.message
+
+
+class TestAPathWithSpaces:
+    def test_does_not_keep_the_nodes_from_being_reached(self, local: Local, mpi: tuple[str, str]) -> None:
+        implementation, launcher = mpi
+        framework = {"kind": "mpi", "implementation": implementation}
+        command = {"script": None, "command": [launcher, "./allreduce"]}
+        request = local.request("", framework=framework, num_nodes=2, **command)
+        status = LocalBackend(local.directory / "a home").start(request, local.listener).wait()
+        assert (status.phase, status.result) == (Phase.SUCCEEDED, {"world_size": 2, "rank_sum": 3})
+
+    def test_is_refused_where_there_is_no_other(self, local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+        local.path("t m p").mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(local.path("t m p")))  # what TMPDIR sets in a new process
+        home = local.directory / "a home"
+        with pytest.raises(BadInputError, match="set STEPSET_HOME or TMPDIR to a directory without"):
+            LocalBackend(home).start(local.request("", framework="mpi", num_nodes=2))
+        assert not home.exists()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from stepset.backends.local import LocalBackend
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
 from stepset.watch.state import FailureKind, LogLine, Phase, Progress
 from tests.local.conftest import Listening, Local, wait_for
@@ -74,6 +76,12 @@ class TestARun:
         status = local.run("", script=None, command=["sh", "-c", "echo $STEPSET_NODE_RANK"], num_nodes=2)
         assert [r.source for r in status.ranks] == ["rank 0", "rank 1"]
         assert (local.texts("rank 0"), local.texts("rank 1")) == (["0"], ["1"])
+
+    def test_does_not_mind_where_it_is_kept(self, local: Local) -> None:
+        home = local.directory / os.fsdecode(b"a home \n of \xff bytes")
+        status = LocalBackend(home).start(local.request("print('here')", num_nodes=2), local.listener).wait()
+        assert status.phase is Phase.SUCCEEDED
+        assert [line.text for line in LocalBackend(home).logs(status.name)] == ["here", "here"]
 
     def test_makes_its_checkpoint_directory(self, local: Local) -> None:
         directory = local.path("deep", "er")

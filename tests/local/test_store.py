@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from dataclasses import replace
@@ -27,12 +28,25 @@ class TestTheHome:
         [
             ({"STEPSET_HOME": "/a/b", "XDG_STATE_HOME": "/c"}, Path("/a/b")),
             ({"XDG_STATE_HOME": "/c"}, Path("/c/stepset")),
-            ({"XDG_STATE_HOME": "relative"}, Path.home() / ".local/state/stepset"),
-            ({}, Path.home() / ".local/state/stepset"),
+            ({"XDG_STATE_HOME": "relative", "HOME": "/h"}, Path("/h/.local/state/stepset")),
+            ({"HOME": "/h"}, Path("/h/.local/state/stepset")),
         ],
     )
     def test_is_where_the_variables_say(self, environ: dict[str, str], expected: Path) -> None:
         assert home_directory(environ) == expected
+
+    def test_is_the_accounts_where_home_is_empty(self) -> None:
+        assert home_directory({"HOME": ""}) == Path(pwd.getpwuid(os.getuid()).pw_dir) / ".local/state/stepset"
+
+    def test_is_asked_for_where_the_user_has_no_account(self) -> None:
+        ask = "import os; from stepset.backends.local.store import home_directory; os.setuid(54321); home_directory({})"
+        if os.getuid() != 0:
+            pytest.skip("only root can become a user without an account")
+        done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
+        assert done.stderr.splitlines()[-1] == (
+            "stepset.errors.BadInputError: STEPSET_HOME: not set, and user 54321 has no home directory;"
+            " set it to where runs are to be kept"
+        )
 
 
 class TestARun:
@@ -44,7 +58,7 @@ class TestARun:
         assert store.find("digits").name == "digits-3"
         assert [s.name for s in store.list()] == ["digits-3", "digits-2", "digits-1"]
 
-    @pytest.mark.parametrize("name", ["nope", "", "..", "../runs", "."])
+    @pytest.mark.parametrize("name", ["nope", "", "..", "../runs", ".", 300 * "a", "a\0b", "\udcff"])
     def test_that_nobody_knows_is_said_to_be_unknown(self, tmp_path: Path, name: str) -> None:
         Store(tmp_path).create(status(), JOB)
         with pytest.raises(RunNotFoundError, match="no such run"):
@@ -109,6 +123,7 @@ class TestARunWithoutSupervisor:
         assert lost.failure is not None
         assert (lost.failure.kind, lost.failure.restarts) == (FailureKind.LOST, 2)
         assert f"pid {os.getpid()}" in lost.failure.message
+        assert lost.finished == max((run.path / name).stat().st_mtime for name in ("state.json", "log"))
         run.write(status(phase=Phase.SUCCEEDED))
         assert run.read().phase is Phase.SUCCEEDED
 

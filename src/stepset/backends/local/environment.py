@@ -180,6 +180,14 @@ def world_processes(plan: LaunchPlan) -> int:
     return plan.world.size or plan.world.num_nodes
 
 
+def most_processes() -> int | None:
+    """How many processes this machine can have at once; None where it does not say."""
+    try:
+        return int(Path("/proc/sys/kernel/pid_max").read_text())
+    except (OSError, ValueError):  # not Linux
+        return None
+
+
 def gpus_per_node(plan: LaunchPlan, group: PodGroup) -> int:
     """GPUs a node wants: what it asks for, else one for each process."""
     return accelerator(group.resources)[1] or plan.world.procs_per_node or 0
@@ -213,6 +221,9 @@ def _missing_programs(plan: LaunchPlan, search_path: str, work_dir: Path) -> Ite
         place = str(work_dir / word) if "/" in word else word
         if word and "$(" not in word and shutil.which(place, path=search_path) is None:
             where = f"roles.{group.name}.command" if not group.in_world and group.name != LAUNCHER else "command"
+            if Path(place).is_file() and "/" in word:
+                yield f"{where}: {word!r} is not executable; make it so (chmod +x), or start it by its interpreter"
+                continue
             hint = _HINTS.get(word, "install it, or give its path")
             yield f"{where}: {word!r} is not found on this machine; {hint}"
         elif not word and not group.serves_ssh:

@@ -33,6 +33,12 @@ REPORT = 2.0
 MARGIN = 2.0
 """Seconds beyond the grace after which an agent that should have ended is killed."""
 
+_LIMITS = {
+    errno.EMFILE: "; raise the limit of open files (ulimit -n)",
+    errno.EAGAIN: "; raise the limit of processes (ulimit -u)",
+}
+"""What to do where the system allows no more."""
+
 
 @dataclass(frozen=True)
 class GangEnd:
@@ -142,7 +148,7 @@ class Gang:
                 text += "; its command or variables are too long: shorten them, or pass them in a file"
                 self._verdict_on_the_run(FailureKind.REJECTED, text)
             else:
-                self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, text)
+                self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, text + _LIMITS.get(error.errno or 0, ""))
             return False
         self._selector.register(pod.output, selectors.EVENT_READ, (pod, self._read))
         if pod.end >= 0:

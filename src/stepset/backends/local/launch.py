@@ -9,18 +9,19 @@ from __future__ import annotations
 import atexit
 import os
 import secrets
+import shutil
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from stepset.backends.base import RunListener, RunRequest
-from stepset.backends.local.environment import this_host, world_processes
-from stepset.backends.local.layout import Site, pod_addresses, pod_specs
+from stepset.backends.local.environment import most_processes, this_host, world_processes
+from stepset.backends.local.layout import Site, has_spaces, pod_addresses, pod_specs
 from stepset.backends.local.net import Claims, scratch_directory
 from stepset.backends.local.store import RunDir, Store
 from stepset.backends.local.supervisor import Assignment, Supervisor, forget, keep_from_children
-from stepset.errors import BadInputError
+from stepset.errors import BadInputError, InfrastructureError
 from stepset.frameworks import make_plan
 from stepset.plan.model import LaunchPlan
 from stepset.spec.job import TrainingJob
@@ -46,6 +47,7 @@ def start_run(store: Store, grace: float, request: RunRequest, listener: RunList
         # On a cluster this depends on whether the image is sure to hold Python; here it is there.
         job = job.model_copy(update={"agent": True})
     plan = make_plan(job)
+    _check_size(plan)
     name = _run_name(request)
     directory = store.runs / name
     code_dir = directory / "code" if job.function is not None else request.sources.code_dir
@@ -67,6 +69,7 @@ def start_run(store: Store, grace: float, request: RunRequest, listener: RunList
             labels=job.labels,
             annotations=job.annotations,
         )
+        _check_rsh(plan, site)
         specs = pod_specs(plan, host, site, ports, request.attempt)
         status = RunStatus(
             name=name,
@@ -85,7 +88,12 @@ def start_run(store: Store, grace: float, request: RunRequest, listener: RunList
         raise
     handle = LocalHandle(run)
     assignment = Assignment(request, plan, host, site, claims, specs, ports)
-    handle.supervise(Supervisor(assignment, run, status, listener, handle.asked_to_stop), lock)
+    try:
+        handle.supervise(Supervisor(assignment, run, status, listener, handle.asked_to_stop), lock)
+    except BaseException:
+        claims.release()
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
     return handle
 
 
@@ -129,7 +137,11 @@ class LocalHandle:
         return self._asked + self._run.cancel_requests()
 
     def supervise(self, supervisor: Supervisor, lock: int) -> None:
-        """Starts the thread that runs it; the lock is given up when it is over."""
+        """Starts the thread that runs it; the lock is given up when it is over.
+
+        Raises:
+            InfrastructureError: the system allows no more threads.
+        """
         keep_from_children(lock)
 
         def work() -> None:
@@ -146,7 +158,15 @@ class LocalHandle:
         # A daemon, so that a caller that ends without waiting is not held back for as long as the training takes;
         # the run is stopped for it.
         atexit.register(self._at_exit)
-        threading.Thread(target=work, name=f"stepset {self.name}", daemon=True).start()
+        try:
+            threading.Thread(target=work, name=f"stepset {self.name}", daemon=True).start()
+        except RuntimeError as error:
+            atexit.unregister(self._at_exit)
+            forget(lock)
+            os.close(lock)
+            raise InfrastructureError(
+                f"the run cannot be started: {error}; see the limits of processes and memory (ulimit -u, ulimit -v)"
+            ) from error
 
     def _at_exit(self) -> None:
         self.cancel()
@@ -172,6 +192,25 @@ def _check_addresses(plan: LaunchPlan, addresses: dict[str, str]) -> None:
         raise BadInputError(
             "num_nodes: every node of an MLX ring needs a loopback address of its own, and this system has only"
             " 127.0.0.1; use num_nodes: 1 with more procs_per_node"
+        )
+
+
+def _check_rsh(plan: LaunchPlan, site: Site) -> None:
+    """Raises BadInputError where MPI could not call what stands for ssh."""
+    if plan.ssh is not None and has_spaces(site.rsh):
+        raise BadInputError(
+            f"STEPSET_HOME: MPI cannot start anything from a path with spaces ({site.rsh}); set STEPSET_HOME or TMPDIR"
+            " to a directory without"
+        )
+
+
+def _check_size(plan: LaunchPlan) -> None:
+    """Raises BadInputError for a world of more processes than this machine can have."""
+    processes, most = world_processes(plan), most_processes()
+    if most is not None and processes > most:
+        raise BadInputError(
+            f"num_nodes, procs_per_node: {processes} processes are more than this machine can have at once ({most});"
+            " make the world smaller"
         )
 
 

@@ -43,6 +43,11 @@ LAUNCHER_ADDRESS = "127.0.0.1"
 _PER_PROCESS = {ProcessRank: "{rank}", LocalRank: "{local_rank}", FirstNode: "{first}"}
 
 
+def has_spaces(path: Path) -> bool:
+    """Whether a path would be split where it is taken for a command line."""
+    return str(path).split() != [str(path)]
+
+
 @dataclass(frozen=True)
 class Site:
     """Where a run takes place.
@@ -70,8 +75,9 @@ class Site:
 
     @property
     def rsh(self) -> Path:
-        """The stand-in for ssh."""
-        return self.directory / "rsh"
+        """The stand-in for ssh: in a directory without spaces if there is one, for Open MPI splits its path at them."""
+        places = (self.directory, self.scratch)
+        return next((place for place in places if not has_spaces(place)), self.directory) / "rsh"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ _ROUNDS = 20
 
 def processes_of(directory: Path) -> list[int]:
     """Living processes of the pods below `directory` (a pod's, or a run's); this one is never among them."""
-    wanted = f"{POD_MARK}={directory}".encode()
+    wanted = os.fsencode(f"{POD_MARK}={directory}")
     found = []
     try:
         pids = [int(entry) for entry in os.listdir(_PROC) if entry.isdigit()]  # noqa: PTH208  # names are all we need

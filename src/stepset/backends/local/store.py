@@ -10,6 +10,7 @@ import errno
 import fcntl
 import json
 import os
+import pwd
 import shutil
 import tempfile
 import time
@@ -29,15 +30,31 @@ if TYPE_CHECKING:
 _RESERVE = 256 * 1024
 """Bytes set aside on the disk, so that the verdict of a run that filled it can still be written."""
 
+_NAME_MAX = 255
+"""Bytes in a file's name; what is longer cannot be asked for (Linux, limits.h)."""
+
 
 def home_directory(environ: Mapping[str, str]) -> Path:
-    """`$STEPSET_HOME`, else `stepset` in the user's state directory (XDG Base Directory Specification 0.8)."""
+    """`$STEPSET_HOME`, else `stepset` in the user's state directory (XDG Base Directory Specification 0.8).
+
+    Raises:
+        BadInputError: it depends on a home directory that nobody knows, as of a user id without an account.
+    """
     if given := environ.get("STEPSET_HOME"):
-        return Path(given).expanduser().absolute()
-    state = environ.get("XDG_STATE_HOME", "")
+        try:
+            return Path(given).expanduser().absolute()
+        except RuntimeError as error:
+            raise BadInputError(f"STEPSET_HOME: {given}: there is no such home directory; give a path") from error
     # Relative paths are invalid there and to be ignored, says the specification.
-    base = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
-    return base / "stepset"
+    if (state := environ.get("XDG_STATE_HOME", "")).startswith("/"):
+        return Path(state) / "stepset"
+    try:
+        home = environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError as error:
+        raise BadInputError(
+            f"STEPSET_HOME: not set, and user {os.getuid()} has no home directory; set it to where runs are to be kept"
+        ) from error
+    return Path(home) / ".local/state/stepset"
 
 
 @dataclass(frozen=True)
@@ -83,7 +100,7 @@ class RunDir:
         if status.phase.final or self.alive():
             return status
         status = self._written()  # the verdict may have been written between the two looks
-        return status if status.phase.final else _lost(status, self._supervisor())
+        return status if status.phase.final else _lost(status, self._supervisor(), self._last_sign())
 
     def _written(self) -> RunStatus:
         try:
@@ -99,6 +116,13 @@ class RunDir:
         except (OSError, ValueError, AttributeError):
             return None
         return pid if isinstance(pid, int) else None
+
+    def _last_sign(self) -> float | None:
+        """When its supervisor last wrote something (seconds since the epoch)."""
+        try:
+            return max(path.stat().st_mtime for path in (self.path / "state.json", self.log))
+        except OSError:
+            return None
 
     def write(self, status: RunStatus) -> None:
         """Replaces the state in one step; the reserve is given up for it if the disk is full.
@@ -222,7 +246,7 @@ class Store:
         Raises:
             RunNotFoundError: there is neither.
         """
-        if not name or "/" in name or name.startswith("."):
+        if not name or "/" in name or name.startswith(".") or len(os.fsencode(name)) > _NAME_MAX:
             raise RunNotFoundError(f"{name!r}: no such run, and no job of that name")
         run = RunDir(self.runs / name)
         if (run.path / "state.json").exists():
@@ -275,7 +299,7 @@ def _taken(name: str) -> BadInputError:
     return BadInputError(f"name: there is a run {name!r} already; choose another name for this one, or leave it out")
 
 
-def _lost(status: RunStatus, pid: int | None) -> RunStatus:
+def _lost(status: RunStatus, pid: int | None, last_sign: float | None) -> RunStatus:
     who = f"the process that ran it (pid {pid})" if pid else "the process that ran it"
     failure = Failure(
         kind=FailureKind.LOST,
@@ -283,4 +307,4 @@ def _lost(status: RunStatus, pid: int | None) -> RunStatus:
         advice=ADVICE[FailureKind.LOST],
         restarts=status.attempt,
     )
-    return status.with_(phase=Phase.LOST, reason="", failure=failure)
+    return status.with_(phase=Phase.LOST, reason="", failure=failure, finished=last_sign)
