@@ -259,6 +259,34 @@ def test_a_program_that_is_not_there(cli: Cli) -> None:
     assert "no-such-program-anywhere" in said.err
 
 
+def test_a_program_that_may_not_be_executed(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "train.sh").chmod(0o644)
+    error = "command: './train.sh' is not executable; make it so (chmod +x), or start it by its interpreter"
+    assert refused(cli("run", "--framework", "plain", "--command", "--", "./train.sh"), error)
+
+
+def test_words_of_the_shell_that_came_out_empty(cli: Cli) -> None:
+    said = cli("run", "")
+    assert said.code == 2
+    assert said.errors[0].startswith("stepset: nothing says what to run; give a script (train.py)")
+    error = "command: its first word is empty; name the program there"
+    assert refused(cli("run", "--framework", "plain", "--command", "--", "", "x"), error)
+
+
+def test_more_processes_than_there_can_be(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    said = cli("run", "train.py", "--framework", "plain", "-p", "100000000")
+    assert (said.code, len(said.errors)) == (2, 1)
+    assert "num_nodes, procs_per_node: 100000000 processes are more than this machine can have at once (" in said.err
+
+
+def test_a_home_directory_that_nobody_knows(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPSET_HOME", "~nobody-of-that-name/runs")
+    error = "STEPSET_HOME: ~nobody-of-that-name/runs: there is no such home directory; give a path"
+    assert refused(cli("list"), error)
+
+
 def test_the_cause_is_shown_when_asked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSET_DEBUG", "1")
     said = cli("run", "nope.yaml")

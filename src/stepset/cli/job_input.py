@@ -71,7 +71,7 @@ def _job_file(args: JobArgs) -> Path | None:
     given += ["--command"] if args.command else []
     if len(given) > 1:
         raise BadInputError(f"{' and '.join(given)} are given; exactly one says what to run")
-    if args.target is None:
+    if not args.target:
         if not given:
             raise BadInputError(
                 "nothing says what to run; give a script (train.py), a job file (job.yaml), -m MODULE,"

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 
@@ -60,8 +60,16 @@ def _words(value: Any) -> Any:
     return value
 
 
+def _names_a_program(words: list[str]) -> list[str]:
+    if words and not words[0]:
+        raise ValueError("its first word is empty; name the program there")
+    return words
+
+
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
 Whole = Annotated[int, BeforeValidator(_not_a_truth_value)]
 """A whole number; `yes` and `true` are none."""
 TextList = Annotated[list[str], BeforeValidator(_words)]
 """Words of a command; bare numbers are taken as text."""
+Command = Annotated[TextList, AfterValidator(_names_a_program)]
+"""A program and its arguments."""

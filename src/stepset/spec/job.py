@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
 
-from stepset.spec.base import AbsolutePath, JobModel, TextList, Whole, nearest, refused
+from stepset.spec.base import AbsolutePath, Command, JobModel, TextList, Whole, nearest, refused
 from stepset.spec.environ import Env
 from stepset.spec.names import jobset_name_budget, slug
 from stepset.spec.options import KINDS, MLX, MPI, DeepSpeed, Framework, Torch
@@ -82,7 +82,7 @@ class TrainingJob(JobModel):
     """Python file to run, relative to the job file."""
     module: str | None = Field(default=None, min_length=1)
     """Python module to run, as `python -m` does."""
-    command: TextList | None = Field(default=None, min_length=1)
+    command: Command | None = Field(default=None, min_length=1)
     """Command to run as it is."""
     function: str | None = Field(default=None, min_length=1)
     """Source text of a Python program; set by the decorators."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from stepset.spec.base import AbsolutePath, JobModel, TextList, Whole
+from stepset.spec.base import AbsolutePath, Command, JobModel, TextList, Whole
 from stepset.spec.environ import Env
 from stepset.spec.names import check_dns_1035
 from stepset.spec.quantity import Duration
@@ -42,7 +42,7 @@ class Role(JobModel):
     replicas: Whole = Field(default=1, ge=1)
     image: str | None = None
     """Default: the job's image."""
-    command: TextList = Field(default_factory=list)
+    command: Command = Field(default_factory=list)
     args: TextList = Field(default_factory=list)
     env: Env
     resources: Resources = Field(default_factory=Resources)
