@@ -194,6 +194,7 @@ def test_durations_are_told_as_the_models_tell_them(text: str) -> None:
     try:
         parse_duration(text)
     except ValueError as error:
-        assert "positive" in str(error) or not shape
+        # The pattern cannot know how long is too long.
+        assert "positive" in str(error) or "longer than" in str(error) or not shape
     else:
         assert shape or text != text.strip()

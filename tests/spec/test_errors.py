@@ -80,6 +80,11 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"num_nodes": float("inf")}, "num_nodes: inf is not a whole number; give one such as 2"),
     ({"network": {"port": 70000}}, "network.port: 70000 is too large; give 65535 or less"),
     ({"restart": {"max_restarts": -1}}, "restart.max_restarts: -1 is too small; give 0 or more"),
+    ({"num_nodes": 2**31}, "num_nodes: 2147483648 is more than Kubernetes can count; give 2147483647 or less"),
+    (
+        {"procs_per_node": 2**31},
+        "procs_per_node: 2147483648 is more than Kubernetes can count; give 2147483647 or less",
+    ),
     ({"procs_per_node": 0}, "procs_per_node: 0 is not known; use auto, cpu, gpu, or a whole number of 1 or more"),
     (
         {"procs_per_node": "tpu"},

@@ -128,6 +128,13 @@ def test_no_time_at_all_is_refused(value: Any) -> None:
         parse_duration(value)
 
 
+@pytest.mark.parametrize("value", [2**31, "24856d", "9" * 30])
+def test_more_seconds_than_kubernetes_can_hold_are_refused(value: Any) -> None:
+    assert parse_duration("2147483647s") == 2**31 - 1
+    with pytest.raises(ValueError, match=r"is longer than a duration can be; give 2147483647s \(68 years\) or less"):
+        parse_duration(value)
+
+
 @given(st.integers(1, 10**9))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_a_duration_is_written_as_it_is_read(seconds: int) -> None:

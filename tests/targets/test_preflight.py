@@ -18,6 +18,7 @@ from tests.targets.making import IMAGE, rendered, request
 BEFORE = {"before": True, "command": ["x"]}
 LAUNCHER = {"framework": "mpi", "procs_per_node": 1}
 ELASTIC = {"framework": {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 1}}, "procs_per_node": 1}
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 EXCLUSIVE = {"scheduling": {"topology": {"exclusive": "rack"}}}
 
 
@@ -87,6 +88,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"roles": [{"name": f"r{n}", **BEFORE} for n in range(6)]},
         "roles: 6 of them are to be complete before the nodes start; JobSet allows 5",
     ),
+    ("too many pods", {"num_nodes": 100_001}, "num_nodes: 100001 pods; a Job takes 100000"),
+    ("a label's key with a line end", {"labels": {"a\n": "b"}}, "labels: 'a\\n' is not a label key"),
+    ("a label's value with a line end", {"labels": {"a": "b\n"}}, "labels.a: 'b\\n' is not a label value"),
     ("kueue without queue", {"scheduling": {"gang": "kueue"}}, "scheduling.gang: kueue needs a queue"),
     (
         "a queue nobody reads",
@@ -94,6 +98,23 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "scheduling.queue_name: nobody reads it with gang: coscheduling",
     ),
     ("queue name", {"scheduling": {"queue_name": "Team A"}}, "scheduling.queue_name: 'Team A' is not a name"),
+    (
+        "a queue's name over the length of a label",
+        {"scheduling": {"queue_name": "q" * 64}},
+        f"scheduling.queue_name: {'q' * 64!r} is not a label value",
+    ),
+    ("priority class", {"scheduling": {"priority_class": "a_b"}}, "scheduling.priority_class: 'a_b' is not a name"),
+    (
+        "topology's label",
+        {"scheduling": {"topology": {"exclusive": "my rack"}}},
+        "scheduling.topology.exclusive: 'my rack' is not the label of a node",
+    ),
+    ("affinity", {"scheduling": {"affinity": {"nodeAfinity": {}}}}, "scheduling.affinity: unknown field 'nodeAfinity'"),
+    (
+        "affinity's rules",
+        {"scheduling": {"affinity": {"podAffinity": {"required": []}}}},
+        "scheduling.affinity.podAffinity: unknown field 'required'; known keys: preferredDuring",
+    ),
     ("min_member without gang", {"scheduling": {"min_member": 1}}, "scheduling.min_member: nobody reads it"),
     (
         "min_member above all",
@@ -112,6 +133,30 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"storage": [{"path": "/stepset/run", "claim": "a"}]},
         "storage.0.path: /stepset/run is stepset's",
     ),
+    (
+        "stepset's path said otherwise",
+        {"storage": [{"path": "/data/../dev/shm", "claim": "a"}]},
+        "storage.0.path: /dev/shm is stepset's own",
+    ),
+    (
+        "where the hostfile is",
+        {**LAUNCHER, "storage": [{"path": "/etc/mpi", "claim": "a"}]},
+        "storage.0.path: /etc/mpi is where /etc/mpi/hostfile is put; give another",
+    ),
+    (
+        "where the ssh keys are",
+        {
+            "framework": {"kind": "mpi", "ssh_auth_mount_path": "/root/.ssh"},
+            "procs_per_node": 1,
+            "storage": [{"path": "/root/.ssh/", "claim": "a"}],
+        },
+        "storage.0.path: /root/.ssh is where the ssh keys are put; give another",
+    ),
+    (
+        "keys in stepset's place",
+        {"framework": {"kind": "mpi", "ssh_auth_mount_path": "/etc/mpi"}, "procs_per_node": 1},
+        "framework.ssh_auth_mount_path: /etc/mpi is where /etc/mpi/hostfile is put",
+    ),
     ("root", {"storage": [{"path": "/", "claim": "a"}]}, "storage.0.path: '/' cannot be mounted on"),
     (
         "out of the volume",
@@ -128,8 +173,44 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"resources_per_node": {"requests": {"nvidia.com/gpu": "2"}}, "procs_per_node": 1},
         "resources_per_node: nvidia.com/gpu cannot be shared",
     ),
+    (
+        "half a device",
+        {"resources_per_node": {"requests": {"a.example/nic": "1.5"}, "limits": {"a.example/nic": "1.5"}}},
+        "resources_per_node: a.example/nic: 1.5 is not a whole number",
+    ),
+    (
+        "a quota's name",
+        {"resources_per_node": {"requests.a.example/nic": 1, "cpu": 1}},
+        "resources_per_node: 'requests.a.example/nic' is not a resource Kubernetes can know",
+    ),
+    (
+        "huge pages that do not come out even",
+        {"resources_per_node": {kind: {"hugepages-2Mi": "3Mi", "cpu": 1} for kind in ("requests", "limits")}},
+        "resources_per_node: hugepages-2Mi: 3Mi is no number of such pages",
+    ),
+    (
+        "huge pages alone",
+        {"resources_per_node": {kind: {"hugepages-2Mi": "2Mi"} for kind in ("requests", "limits")}},
+        "resources_per_node: huge pages come only with cpu or memory",
+    ),
+    (
+        "huge pages of no size",
+        {"resources_per_node": {kind: {"hugepages-x": "2Mi", "cpu": 1} for kind in ("requests", "limits")}},
+        "resources_per_node: 'hugepages-x' does not say the pages' size",
+    ),
+    (
+        "huge pages over-committed",
+        {"resources_per_node": {"requests": {"hugepages-2Mi": "2Mi", "cpu": 1}}},
+        "resources_per_node: hugepages-2Mi cannot be shared",
+    ),
     ("secret's name", {"env": {"A": {"secret": "S_x", "key": "k"}}}, "env.A.secret: 'S_x' is not a name"),
     ("secret's key", {"env": {"A": {"secret": "s", "key": "a b"}}}, "env.A.key: 'a b' is not a key"),
+    ("the parent directory as key", {"env": {"A": {"secret": "s", "key": "..a"}}}, "env.A.key: '..a' is not a key"),
+    (
+        "a label that cannot be",
+        {"env": {"A": {"field": "metadata.labels['A/b']"}}},
+        "env.A.field: \"metadata.labels['A/b']\" is not a field of a pod",
+    ),
     ("field", {"env": {"A": {"field": "status.phase"}}}, "env.A.field: 'status.phase' is not a field of a pod"),
     (
         "code without agent",
@@ -164,6 +245,19 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("restart policy", {"pod_template": {"restartPolicy": "Always"}}, "pod_template.restartPolicy: a gang"),
     ("host name", {"pod_template": {"hostname": "x"}}, "pod_template.hostname: pods are found by"),
 ]
+# A toleration -> what is said about it.
+TOLERATIONS: list[tuple[dict[str, Any], str]] = [
+    ({"key": "a b"}, "'a b' is not the key of a taint"),
+    ({"key": "a", "operator": "Nope"}, "operator 'Nope' is not known; use one of Equal, Exists"),
+    ({"key": "a", "operator": "Exists", "value": "b"}, "operator Exists takes no value; leave out 'b'"),
+    ({"key": "a", "value": "b c"}, "'b c' is not the value of a taint"),
+    ({"value": "b"}, "without a key it means every taint"),
+    ({"key": "a", "effect": "NoRun"}, "effect 'NoRun' is not known; use one of NoSchedule, "),
+    ({"key": "a", "tolerationSeconds": 3}, "tolerationSeconds counts only with effect: NoExecute"),
+    ({"key": "a", "effect": "NoExecute", "tolerationSeconds": "3"}, "tolerationSeconds '3' is not a whole number"),
+    ({"key": 1}, "key must be text; put it in quotes"),
+    ({"key": "a", "efect": "NoExecute"}, "unknown field 'efect'; did you mean 'effect'?"),
+]
 REFUSED_BY_TARGET: list[tuple[str, dict[str, Any], str]] = [
     ("job", {"roles": [{"name": "r", "command": ["x"]}]}, "roles.r: target job has nobody"),
     ("statefulset", LAUNCHER, "framework: target statefulset has nobody"),
@@ -196,6 +290,10 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     ("jobset", {"resources_per_node": {"cpu": 4, "gpus": 2, "memory": "1Gi"}, "labels": {"a.b/c": "", "d": "E_1.f"}}),
     ("jobset", {"pod_template": {"metadata": {"labels": {"a": "b"}}, "spec": {"hostNetwork": True}}}),
     ("jobset", {"pod_template": {"containers": [{"name": "node", "env": [{"$patch": "replace"}]}]}}),
+    ("statefulset", {"num_nodes": 100_001}),
+    ("jobset", {"resources_per_node": {kind: {"hugepages-2Mi": "4Mi", "cpu": 1} for kind in ("requests", "limits")}}),
+    ("jobset", {"scheduling": {"tolerations": [{"operator": "Exists"}, {"key": "a/b", "effect": "NoSchedule"}]}}),
+    ("jobset", {"scheduling": {"affinity": {"podAntiAffinity": {PREFERRED: []}}}}),
     ("jobset", {"env": {"A": {"field": "metadata.labels['x']"}, "B": {"field": "status.podIPs"}}}),
 ]
 
@@ -205,6 +303,12 @@ def test_it_is_refused_with_field_reason_and_remedy(job: dict[str, Any], begins:
     lines = [line for line in _said(**job) if line.startswith(begins)]
     assert len(lines) == 1, _said(**job)
     assert "\n" not in lines[0]
+
+
+@pytest.mark.parametrize(("toleration", "begins"), TOLERATIONS)
+def test_a_toleration_no_server_takes_is_refused(toleration: dict[str, Any], begins: str) -> None:
+    (line,) = _said(scheduling={"tolerations": [toleration]})
+    assert line.startswith(f"scheduling.tolerations.0: {begins}")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+_LARGEST = 2**31 - 1  # counts, ports and restarts are int32 throughout the Kubernetes API
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint such as `did you mean 'num_nodes'?`, or the list of what is known."""
@@ -51,6 +53,17 @@ def _not_a_truth_value(value: Any) -> Any:
     return value
 
 
+def check_size(value: int) -> int:
+    """A whole number, if it is none too large for Kubernetes.
+
+    Raises:
+        ValueError: it is.
+    """
+    if value > _LARGEST:
+        raise ValueError(f"{value} is more than Kubernetes can count; give {_LARGEST} or less")
+    return value
+
+
 def _words(value: Any) -> Any:
     if isinstance(value, str):
         raise ValueError(f"{value!r} is one text; give a list, such as [{value!r}]")
@@ -67,8 +80,8 @@ def _names_a_program(words: list[str]) -> list[str]:
 
 
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
-Whole = Annotated[int, BeforeValidator(_not_a_truth_value)]
-"""A whole number; `yes` and `true` are none."""
+Whole = Annotated[int, BeforeValidator(_not_a_truth_value), AfterValidator(check_size)]
+"""A whole number that Kubernetes can hold; `yes` and `true` are none."""
 TextList = Annotated[list[str], BeforeValidator(_words)]
 """Words of a command; bare numbers are taken as text."""
 Command = Annotated[TextList, AfterValidator(_names_a_program)]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
 
-from stepset.spec.base import AbsolutePath, Command, JobModel, TextList, Whole, nearest, refused
+from stepset.spec.base import AbsolutePath, Command, JobModel, TextList, Whole, check_size, nearest, refused
 from stepset.spec.environ import Env
 from stepset.spec.names import jobset_name_budget, slug
 from stepset.spec.options import KINDS, MLX, MPI, DeepSpeed, Framework, Torch
@@ -36,7 +36,7 @@ def _procs_per_node(value: Any) -> Any:
     text = str(value)
     if isinstance(value, bool) or not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise ValueError(f"{value!r} is not known; use auto, cpu, gpu, or a whole number of 1 or more")
-    return int(text)
+    return check_size(int(text))
 
 
 def _agent_choice(value: Any) -> Any:

@@ -27,6 +27,7 @@ _DECIMAL = {
 _QUANTITY = re.compile(r"^([+-]?[0-9]+\.?[0-9]*|[+-]?\.[0-9]+)([eE][+-]?[0-9]+|Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?$")
 _DURATION = re.compile(r"(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 _SECONDS = re.compile(r"[0-9]+")
+_LONGEST = 2**31 - 1  # seconds; most durations of Kubernetes are held in 32 bits
 _LARGEST = 2**63 - 1  # a Kubernetes quantity is held in 64 bits (k8s.io/apimachinery resource.Quantity)
 
 
@@ -87,7 +88,7 @@ def parse_duration(value: Any) -> int:
         value: whole seconds, or text such as `90s`, `30m`, `12h`, `1d12h`.
 
     Raises:
-        ValueError: not a duration, or not positive.
+        ValueError: not a duration, not positive, or more than Kubernetes can hold.
     """
     if isinstance(value, bool):
         raise ValueError(f"{value} is not a duration; write it like 90s, 30m, 12h or 1d")
@@ -105,6 +106,8 @@ def parse_duration(value: Any) -> int:
             raise ValueError(f"{text!r} is not a duration; write it like 90s, 30m, 12h or 1d")
     if seconds <= 0:
         raise ValueError(f"{value} is not a positive duration; give at least 1s")
+    if seconds > _LONGEST:
+        raise ValueError(f"{value} is longer than a duration can be; give {_LONGEST}s (68 years) or less")
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""What an API server would refuse about a job's pods: storage, resources, variables, `pod_template`."""
+"""What an API server would refuse about a job's pods."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.plan.values import FieldValue, SecretValue
 from stepset.spec.base import nearest
 from stepset.spec.job import TrainingJob
-from stepset.spec.quantity import parse_quantity
+from stepset.targets.mountcheck import mount_problems
 from stepset.targets.overlay import MERGE_KEYS
+from stepset.targets.placecheck import place_problems
 from stepset.targets.pod import CONTAINER, overlay_of
 from stepset.targets.podfields import CONTAINER_FIELDS, POD_FIELDS
-from stepset.targets.syntax import CONFIG_KEY, name_problem
+from stepset.targets.resourcecheck import resource_problems
+from stepset.targets.syntax import is_config_key, is_label_key, name_problem
 
-_OURS = ("/stepset", "/dev/shm")
 # What the downward API has as variables (kubernetes v1.36 pkg/apis/core/validation/validation.go).
 _FIELD = re.compile(
-    r"^(metadata\.(name|namespace|uid)|metadata\.(labels|annotations)\['[^']+'\]|spec\.(nodeName|serviceAccountName)"
-    r"|status\.(hostIPs?|podIPs?))$"
+    r"metadata\.(name|namespace|uid)|metadata\.(labels|annotations)\['(?P<key>[^']+)'\]"
+    r"|spec\.(nodeName|serviceAccountName)|status\.(hostIPs?|podIPs?)"
 )
 
 
 def pod_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
     """One line for each thing."""
-    yield from _storage(job)
+    yield from mount_problems(job, plan)
+    yield from place_problems(job.scheduling)
     if job.service_account is not None and (wrong := name_problem("service_account", job.service_account)):
         yield wrong
     for group in plan.groups:
         field = "resources_per_node" if group.in_world else f"roles.{group.name}.resources"
-        yield from _resources(group, field)
+        yield from resource_problems(group.resources, field)
         yield from _env(
             group, "env" if group.in_world or group.name == plan.success.group else f"roles.{group.name}.env"
         )
@@ -41,47 +43,24 @@ def pod_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
     yield from _template(job, plan.group(plan.success.group))
 
 
-def _storage(job: TrainingJob) -> Iterator[str]:
-    seen: set[str] = set()
-    for number, storage in enumerate(job.storage):
-        field = f"storage.{number}"
-        path = storage.path.rstrip("/") or "/"
-        if wrong := name_problem(f"{field}.claim", storage.claim):
-            yield wrong
-        if path in seen:
-            yield f"{field}.path: {path} is mounted twice; give each its own"
-        seen.add(path)
-        if path == "/" or ":" in path:
-            yield f"{field}.path: {storage.path!r} cannot be mounted on; give a directory without ':'"
-        if path in _OURS or path.startswith("/stepset/"):
-            yield f"{field}.path: {path} is stepset's own; give another"
-        if storage.sub_path is not None and (storage.sub_path.startswith("/") or ".." in storage.sub_path.split("/")):
-            yield f"{field}.sub_path: {storage.sub_path!r} leaves the volume; give a folder inside it"
-
-
-def _resources(group: PodGroup, field: str) -> Iterator[str]:
-    requests, limits = group.resources.requests, group.resources.limits
-    for name, asked in requests.items():
-        limit = limits.get(name)
-        if limit is not None and parse_quantity(asked) > parse_quantity(limit):
-            yield f"{field}: the request {name}: {asked} is more than the limit {limit}; raise the limit"
-        if "/" in name and (limit is None or parse_quantity(asked) != parse_quantity(limit)):
-            yield f"{field}: {name} cannot be shared; make request and limit the same"
-
-
 def _env(group: PodGroup, field: str) -> Iterator[str]:
     for entry in group.env:
         value = entry.value
         if isinstance(value, SecretValue):
             if wrong := name_problem(f"{field}.{entry.name}.secret", value.secret):
                 yield wrong
-            if not CONFIG_KEY.match(value.key):
+            if not is_config_key(value.key):
                 yield f"{field}.{entry.name}.key: {value.key!r} is not a key of a Secret; it has letters, digits, '-_.'"
-        if isinstance(value, FieldValue) and not _FIELD.match(value.path):
+        if isinstance(value, FieldValue) and not _is_field(value.path):
             yield (
                 f"{field}.{entry.name}.field: {value.path!r} is not a field of a pod that a variable can hold; such as"
                 " status.hostIP or metadata.labels['NAME']"
             )
+
+
+def _is_field(path: str) -> bool:
+    match = _FIELD.fullmatch(path)
+    return match is not None and (match["key"] is None or is_label_key(match["key"]))
 
 
 def _template(job: TrainingJob, group: PodGroup) -> Iterator[str]:

@@ -24,6 +24,9 @@ from stepset.targets.syntax import label_problems, name_problem
 _DEPENDENCIES = 5
 # A StatefulSet's pods carry the label controller-revision-hash=<name>-<up to 10 characters>.
 _REVISION_SUFFIX = 11
+# Pods of an Indexed Job (kubernetes v1.36 pkg/apis/batch/validation/validation.go).
+_INDEXED_PODS = 100_000
+_INDEXED_TARGETS = ("jobset", "trainjob", "job")
 _ANNOTATIONS_LIMIT = 256 * 1024
 
 
@@ -80,6 +83,7 @@ def check_sizes(objects: Iterable[Mapping[str, Any]]) -> None:
 def problems(job: TrainingJob, plan: LaunchPlan, target: str, run: str) -> Iterator[str]:
     """One line for each thing a cluster would refuse."""
     yield from _name(job, plan, target, run)
+    yield from _counts(plan, target)
     yield from _images(plan)
     yield from _metadata(job)
     yield from _dependencies(plan)
@@ -111,7 +115,7 @@ def name_budget(plan: LaunchPlan, target: str) -> int:
 
 def _name(job: TrainingJob, plan: LaunchPlan, target: str, run: str) -> Iterator[str]:
     what = "name" if run == job.name else "the run's name"
-    if not DNS_1035.match(run):
+    if not DNS_1035.fullmatch(run):
         yield f"{what}: {run!r} is not a DNS-1035 label; use lower-case letters, digits and '-', starting with a letter"
     budget = name_budget(plan, target)
     if len(run) > budget:
@@ -119,6 +123,13 @@ def _name(job: TrainingJob, plan: LaunchPlan, target: str, run: str) -> Iterator
             f"{what}: {run!r} has {len(run)} characters; target {target} allows {budget} with these pod groups;"
             " shorten it"
         )
+
+
+def _counts(plan: LaunchPlan, target: str) -> Iterator[str]:
+    for group in plan.groups:
+        if target in _INDEXED_TARGETS and group.count > _INDEXED_PODS:
+            field = "num_nodes" if group.name == NODE else f"roles.{group.name}.replicas"
+            yield f"{field}: {group.count} pods; a Job takes {_INDEXED_PODS}; lower it"
 
 
 def _images(plan: LaunchPlan) -> Iterator[str]:
@@ -155,6 +166,8 @@ def _gang(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
         yield f"scheduling.queue_name: nobody reads it with gang: {kind}; leave one of them out"
     if scheduling.queue_name is not None and (wrong := name_problem("scheduling.queue_name", scheduling.queue_name)):
         yield wrong
+    elif scheduling.queue_name is not None and kind == "kueue":
+        yield from label_problems("scheduling", {"queue_name": scheduling.queue_name})
     if scheduling.min_member is None:
         return
     if kind in ("none", "kueue") and target != "volcano":
