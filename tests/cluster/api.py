@@ -1,0 +1,88 @@
+"""The cluster's API over one kept connection, for tests that ask it hundreds of things: each kubectl has to start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kubernetes import client, config
+
+from tests.cluster.testbed.handle import Cluster
+
+Manifest = dict[str, Any]
+
+_PLURALS = {
+    "ConfigMap": "configmaps",
+    "Secret": "secrets",
+    "Service": "services",
+    "StatefulSet": "statefulsets",
+    "Job": "jobs",
+    "JobSet": "jobsets",
+    "TrainJob": "trainjobs",
+    "TrainingRuntime": "trainingruntimes",
+}
+
+
+class Api:
+    """Requests in one namespace.
+
+    Args:
+        cluster: where.
+        namespace: in which namespace objects are tried, made and read.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.namespace = namespace
+        settings = client.Configuration()
+        config.load_kube_config(cluster.kubeconfig, client_configuration=settings)
+        self._client = client.ApiClient(settings)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._client.close()
+
+    def refused(self, manifest: Mapping[str, Any], *, dry_run: bool = True) -> str | None:
+        """Sends an object; what the server and its webhooks say against it, or None.
+
+        Unknown fields count as mistakes. An object that is there already is sent to no purpose and counts as taken.
+        """
+        query = "?fieldManager=tests&fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
+        status, reply = self._request("POST", self._path(manifest["apiVersion"], manifest["kind"]) + query, manifest)
+        return None if status < 300 or reply.get("reason") == "AlreadyExists" else str(reply.get("message"))
+
+    def items(self, version: str, kind: str) -> list[Manifest]:
+        """All objects of a kind.
+
+        Raises:
+            AssertionError: the server refused.
+        """
+        status, reply = self._request("GET", self._path(version, kind))
+        assert status == 200, reply
+        found: list[Manifest] = reply["items"]
+        return found
+
+    def delete(self, version: str, kind: str, name: str) -> None:
+        """Deletes an object; that it is gone already is no mistake.
+
+        Raises:
+            AssertionError: the server refused.
+        """
+        status, reply = self._request("DELETE", f"{self._path(version, kind)}/{name}")
+        assert status < 300 or status == 404, reply
+
+    def _path(self, version: str, kind: str) -> str:
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        return f"{root}/namespaces/{self.namespace}/{_PLURALS[kind]}"
+
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Manifest]:
+        settings = self._client.configuration
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        reply = self._client.rest_client.pool_manager.request(
+            method,
+            f"{settings.host}{path}",
+            body=None if body is None else json.dumps(body).encode(),
+            headers=headers,
+            timeout=60,
+        )
+        return reply.status, json.loads(reply.data)

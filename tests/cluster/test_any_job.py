@@ -1,0 +1,122 @@
+"""What stepset accepts, the server accepts: any job, in every target the test cluster has the controllers for.
+
+Every object is sent as a dry run, past the API server's validation and the webhooks of JobSet, Trainer and Kueue. Two
+kinds of jobs are drawn: valid ones, and ones with odd values at the edge of what Kubernetes takes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stepset.errors import BadInputError
+from stepset.rendering import make_request
+from stepset.sources import Sources
+from stepset.spec import TrainingJob, parse_job
+from stepset.targets.render import render
+from stepset.targets.request import RenderRequest
+from tests.cluster.api import Api, Manifest
+from tests.cluster.odd_jobs import odd_job_files
+from tests.cluster.testbed.handle import Cluster
+from tests.strategies import JobFile, job_files
+
+pytestmark = pytest.mark.cluster
+
+TARGETS = ("jobset", "trainjob", "statefulset", "job")
+DRAWS = 300
+# Of so many draws at least this part must get as far as the server, in the target that can hold the most.
+ACCEPTED = {"valid": 0.6, "odd": 0.25}
+# Kinds whose definitions the test cluster does not have.
+FOREIGN = ("scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1")
+
+WHOLE = settings(max_examples=DRAWS, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture
+def api(cluster: Cluster, namespace: str) -> Iterator[Api]:
+    api = Api(cluster, namespace)
+    yield api
+    api.close()
+
+
+@pytest.mark.parametrize(("kind", "files"), [("valid", job_files()), ("odd", odd_job_files())], ids=["valid", "odd"])
+def test_what_stepset_accepts_the_server_accepts(api: Api, kind: str, files: st.SearchStrategy[JobFile]) -> None:
+    tried: Counter[str] = Counter()
+
+    @WHOLE
+    @given(files)
+    def each(file: JobFile) -> None:
+        tried["draws"] += 1
+        # A name of its own: Trainer's webhook would find an older draw's runtime by the same one.
+        request = _request(file, api.namespace, run=f"run{tried['draws']}")
+        for target in TARGETS:
+            objects = _accepted(lambda target=target: render(request, target)) if request else None
+            if objects is not None:
+                tried[target] += 1
+                assert _refusals(api, objects) == []
+
+    each()
+    print(f"{kind}: {dict(tried)}")
+    assert tried["draws"] >= DRAWS
+    assert tried["jobset"] == tried["trainjob"] >= ACCEPTED[kind] * DRAWS
+    assert min(tried[target] for target in TARGETS) >= 0.1 * DRAWS
+
+
+def _request(file: JobFile, namespace: str, run: str) -> RenderRequest | None:
+    """A request for the job with an image, as pods need one; None where stepset refuses it."""
+    job = _accepted(lambda: parse_job({"image": "registry.example/train:1", **file}))
+    return None if job is None else _accepted(lambda: make_request(job, _sources(job), run=run, namespace=namespace))
+
+
+def _sources(job: TrainingJob) -> Sources:
+    script = b"print()\n" if job.script is not None and job.code is None else None
+    return Sources(Path("/x"), Path("/x"), script, b"packed" if job.code is not None else None)
+
+
+def _accepted(ask: Callable[[], Any]) -> Any:
+    """What is answered; None where stepset refuses, one line for each problem."""
+    try:
+        return ask()
+    except BadInputError as error:
+        assert error.problems and not any("\n" in line for line in error.problems)
+        return None
+
+
+def _refusals(api: Api, objects: list[Manifest]) -> list[str]:
+    """What the server says against the objects of a run, and against the Jobs that are made of a JobSet."""
+    said = []
+    runtime = next((each for each in objects if each["kind"] == "TrainingRuntime"), None)
+    if runtime is not None:
+        said.append(api.refused(runtime, dry_run=False))  # a TrainJob is refused without
+    for each in objects:
+        if each["apiVersion"] not in FOREIGN and each is not runtime:
+            said.append(_refused_with_runtime(api, each) if each["kind"] == "TrainJob" else api.refused(each))
+        if each["kind"] == "JobSet":
+            # JobSet's own webhook hardly looks at pods; the Jobs are made later, when nobody looks.
+            said += [api.refused(job) for job in _jobs(each)]
+    if runtime is not None:
+        api.delete(runtime["apiVersion"], runtime["kind"], runtime["metadata"]["name"])
+    return [each for each in said if each is not None]
+
+
+def _refused_with_runtime(api: Api, train_job: Manifest) -> str | None:
+    """The webhooks know the runtime from a watch, so that it may come a moment late."""
+    for _ in range(50):
+        said = api.refused(train_job)
+        if said is None or "not found" not in said:
+            break
+        time.sleep(0.05)
+    return said
+
+
+def _jobs(jobset: Manifest) -> Iterator[Manifest]:
+    for row in jobset["spec"]["replicatedJobs"]:
+        name = f"{jobset['metadata']['name']}-{row['name']}-0"
+        yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": row["template"]["spec"]}
