@@ -69,10 +69,16 @@ def golden_text(objects: list[dict[str, Any]]) -> str:
     return to_yaml(_shortened(each) for each in objects)
 
 
+def _without_hash(each: dict[str, Any]) -> dict[str, Any]:
+    annotations = {**each["metadata"]["annotations"], SPEC_HASH: "(SHA-256 of the job and its code)"}
+    return {**each, "metadata": {**each["metadata"], "annotations": annotations}}
+
+
 def _shortened(each: dict[str, Any]) -> dict[str, Any]:
-    short = {**each, "metadata": dict(each["metadata"])}
-    annotations = short["metadata"]["annotations"]
-    short["metadata"]["annotations"] = {**annotations, SPEC_HASH: "(SHA-256 of the job and its code)"}
+    short = _without_hash(each)
+    if each["kind"] == "TrainingRuntime":  # it holds the JobSet's, too
+        spec = each["spec"]
+        short["spec"] = {**spec, "template": _without_hash(spec["template"])}
     if each["metadata"]["name"].endswith("-code"):
         for field in ("data", "binaryData"):
             if field in each:

@@ -74,6 +74,24 @@ def test_the_rendezvous_port_is_opened_by_the_controller() -> None:
     assert "ports" not in container(rendered("trainjob"))
 
 
+def test_every_port_has_a_name_as_the_controller_takes_those_without_for_one_and_the_same() -> None:
+    ports = [{"containerPort": 8080}, {"containerPort": 53, "protocol": "UDP"}, {"name": "mine", "containerPort": 9}]
+    template = {"containers": [{"name": "node", "ports": ports}, {"name": "x", "image": "x", "ports": ports[:1]}]}
+    objects = rendered("trainjob", framework="mlx", num_nodes=2, procs_per_node=2, pod_template=template)
+    found = {port["containerPort"]: port["name"] for port in container(objects)["ports"]}
+    assert found == {32323: "tcp-32323", 32324: "tcp-32324", 8080: "tcp-8080", 53: "udp-53", 9: "mine"}
+    assert container(objects, name="x")["ports"] == [{"containerPort": 8080, "name": "tcp-8080"}]
+
+
+def test_a_launchers_variables_are_the_runtimes_where_the_controller_would_give_the_trainjobs_to_all_nodes() -> None:
+    def job(as_node: bool) -> dict[str, Any]:
+        framework = {"kind": "mpi", "run_launcher_as_node": as_node}
+        return {"framework": framework, "num_nodes": 2, "procs_per_node": 1}
+
+    assert "env" not in _trainer(**job(True))
+    assert container(rendered("trainjob", **job(True)), "launcher")["env"] == _trainer(**job(False))["env"]
+
+
 def test_mpis_hostfile_keys_and_mounts_are_the_controllers() -> None:
     objects = rendered("trainjob", framework="mpi", num_nodes=2, procs_per_node=2)
     assert not {each["metadata"]["name"] for each in objects} & {"digits-mpi-hostfile", "digits-mpi-ssh-auth"}
@@ -109,10 +127,6 @@ ELASTIC = {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}}
         ),
         pytest.param({"env": {"PET_NNODES": {"value": "9", "override": True}}}, id="a name taken knowingly"),
         pytest.param({"env": {"A": "$(PET_NNODES)"}}, id="a variable that uses a later one"),
-        pytest.param(
-            {"pod_template": {"containers": [{"name": "node", "ports": [{"containerPort": 8080}]}]}},
-            id="an unnamed port the controller would change",
-        ),
         pytest.param({"framework": "xgboost", "resources_per_node": {"google.com/tpu": 4}}, id="a TPU it cannot count"),
     ],
 )

@@ -20,7 +20,6 @@ from stepset.spec.options import JAX, MLX, MPI, DeepSpeed, Torch, XGBoost
 from stepset.spec.resources import accelerator
 from stepset.targets.env import container_env
 from stepset.targets.names import COMPLETION_INDEX, PodNames
-from stepset.targets.pod import CONTAINER, overlay_of
 from stepset.targets.request import RenderRequest
 from stepset.targets.shell import refers_to
 from stepset.targets.ssh import SECRET_VOLUME
@@ -44,6 +43,7 @@ class Injection:
         port: it opens the rendezvous port.
         num_proc_per_node: what the TrainJob must say for that.
         counts: groups whose number of pods it sets.
+        spreads_env: it gives the TrainJob's variables to other containers than the one they are meant for.
     """
 
     policy: Mapping[str, Any]
@@ -52,6 +52,7 @@ class Injection:
     port: bool = False
     num_proc_per_node: int | None = None
     counts: frozenset[str] = field(default_factory=frozenset)
+    spreads_env: bool = False
 
 
 def injection(request: RenderRequest) -> Injection:
@@ -66,7 +67,7 @@ def injection(request: RenderRequest) -> Injection:
     names = PodNames(request.plan, request.run, request.subdomain)
     ours = {row.pop("name"): row for row in container_env(entries, names, COMPLETION_INDEX, None)}
     late = [e for e in trainer.env if isinstance(e.value, Text) and refers_to(e.value, expected)]
-    if ours != expected or late or (found.port and _has_unnamed_ports(request, trainer)):
+    if ours != expected or late:
         return nothing
     return found
 
@@ -148,7 +149,14 @@ def _mpi(request: RenderRequest) -> tuple[Injection, Env] | None:
         "OMPI_MCA_plm_rsh_args": {"value": "-o ConnectionAttempts=10"},
     }
     volumes = frozenset({HOSTFILE, SECRET_VOLUME})
-    found = Injection({"mpi": policy}, frozenset(env), volumes, num_proc_per_node=slots, counts=_NODES)
+    found = Injection(
+        {"mpi": policy},
+        frozenset(env),
+        volumes,
+        num_proc_per_node=slots,
+        counts=_NODES,
+        spreads_env=options.run_launcher_as_node,
+    )
     return found, env
 
 
@@ -159,14 +167,3 @@ def _open_mpi(job: TrainingJob) -> MPI | None:
         return framework if framework.implementation == "openmpi" else None
     by_mpirun = isinstance(framework, DeepSpeed) and framework.launcher == "mpirun"
     return MPI() if by_mpirun or (isinstance(framework, MLX) and framework.backend == "mpi") else None
-
-
-def _has_unnamed_ports(request: RenderRequest, group: PodGroup) -> bool:
-    """Whether the job opens ports without a name: the controller takes any of them for its own and changes it."""
-    spec = overlay_of(request.job, group).get("spec") or {}
-    return any(
-        not port.get("name")
-        for container in spec.get("containers", [])
-        if container.get("name") == CONTAINER
-        for port in container.get("ports", [])
-    )

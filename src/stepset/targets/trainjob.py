@@ -8,20 +8,20 @@ Source: kubeflow/trainer v2.3.0 pkg/apis/trainer/v1alpha1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stepset.targets import gang
 from stepset.targets.companions import companions
 from stepset.targets.identity import TRAINER_STEP, labels, metadata
 from stepset.targets.injection import Injection, injection, trainer_group
-from stepset.targets.jobset import jobset_spec, pod_templates, topology_annotations
+from stepset.targets.jobset import jobset_metadata, jobset_spec, pod_templates
 from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, PodNames
 from stepset.targets.pod import CONTAINER, PodStyle
 from stepset.targets.request import RenderRequest
 
 _VERSION = "trainer.kubeflow.org/v1alpha1"
-_OF_THE_TRAINJOB = ("image", "command", "args", "env")
+_OF_THE_TRAINJOB = ("image", "command", "args")
 
 
 def render(request: RenderRequest) -> list[dict[str, Any]]:
@@ -36,20 +36,43 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
         trainer_volumes=added.volumes,
         trainer_port=added.port,
     )
-    templates = pod_templates(request, style)
+    templates = {name: _with_port_names(each) for name, each in pod_templates(request, style).items()}
     objects = [*companions(request, names, added.volumes), *gang.pod_groups(request, templates)]
     trainer = trainer_group(request).name
     container = next(c for c in templates[trainer]["spec"]["containers"] if c["name"] == CONTAINER)
-    templates[trainer] = _without_trainer(templates[trainer])
-    return [*objects, _runtime(request, templates, added), _trainjob(request, container, added)]
+    # The TrainJob's variables would reach every node, not only the launcher.
+    said = _OF_THE_TRAINJOB if added.spreads_env else (*_OF_THE_TRAINJOB, "env")
+    templates[trainer] = _without(said, templates[trainer])
+    trainjob = _trainjob(request, {key: container[key] for key in said if key in container}, added)
+    return [*objects, _runtime(request, templates, added), trainjob]
 
 
-def _without_trainer(template: Mapping[str, Any]) -> dict[str, Any]:
+def _with_port_names(template: Mapping[str, Any]) -> dict[str, Any]:
+    """The template with a name for every port.
+
+    The controller takes ports without a name for one and the same, and writes one over the others; where a container
+    has two of them the API server then refuses the JobSet, which nobody tells but the controller's log (v2.3.0
+    pkg/apply/apply.go, UpsertPort; executed).
+    """
+    kinds = [kind for kind in ("initContainers", "containers") if kind in template["spec"]]
+    named = {kind: [_with_names(container) for container in template["spec"][kind]] for kind in kinds}
+    return {**template, "spec": {**template["spec"], **named}}
+
+
+def _with_names(container: Mapping[str, Any]) -> dict[str, Any]:
+    if "ports" not in container:
+        return dict(container)
+    ports = [
+        {"name": f"{port.get('protocol', 'TCP').lower()}-{port['containerPort']}", **port}
+        for port in container["ports"]
+    ]
+    return {**container, "ports": ports}
+
+
+def _without(said: Sequence[str], template: Mapping[str, Any]) -> dict[str, Any]:
     """The template less what the TrainJob says."""
     containers = [
-        {k: v for k, v in container.items() if k not in _OF_THE_TRAINJOB}
-        if container["name"] == CONTAINER
-        else container
+        {k: v for k, v in container.items() if k not in said} if container["name"] == CONTAINER else container
         for container in template["spec"]["containers"]
     ]
     return {**template, "spec": {**template["spec"], "containers": containers}}
@@ -59,7 +82,6 @@ def _runtime(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]],
     # The TrainJob is what a queue suspends; its controller hands that on.
     spec = {key: value for key, value in jobset_spec(request, templates).items() if key != "suspend"}
     spec["replicatedJobs"] = [_replicated_job(request, row, added) for row in spec["replicatedJobs"]]
-    annotations = topology_annotations(request)
     return {
         "apiVersion": _VERSION,
         "kind": "TrainingRuntime",
@@ -67,7 +89,7 @@ def _runtime(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]],
         "spec": {
             **({"mlPolicy": dict(added.policy)} if added.policy else {}),
             "template": {
-                "metadata": {"labels": labels(request), **({"annotations": annotations} if annotations else {})},
+                "metadata": {"labels": labels(request), "annotations": jobset_metadata(request)["annotations"]},
                 "spec": spec,
             },
         },
@@ -83,7 +105,7 @@ def _replicated_job(request: RenderRequest, row: Mapping[str, Any], added: Injec
     return {**row, "template": {**step, "spec": job}}
 
 
-def _trainjob(request: RenderRequest, container: Mapping[str, Any], added: Injection) -> dict[str, Any]:
+def _trainjob(request: RenderRequest, said: Mapping[str, Any], added: Injection) -> dict[str, Any]:
     # Without a policy numNodes is the number of the training container's pods, and nothing else.
     nodes = request.job.num_nodes if added.policy else trainer_group(request).count
     number = added.num_proc_per_node
@@ -97,7 +119,7 @@ def _trainjob(request: RenderRequest, container: Mapping[str, Any], added: Injec
             "trainer": {
                 "numNodes": nodes,
                 **({"numProcPerNode": number} if number is not None else {}),
-                **{key: container[key] for key in _OF_THE_TRAINJOB if key in container},
+                **said,
             },
         },
     }
