@@ -55,7 +55,8 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
     """
     slots = count_processes(job, without_accelerator=1)
     workers = job.num_nodes - 1 if options.run_launcher_as_node else job.num_nodes
-    # Nodes first and the launcher last, so that rank 0 is on node 0 wherever there is one; as the reference has it.
+    # Nodes first and the launcher last, as the reference has it. Rank 0 is on node 0, but for Open MPI with the
+    # launcher as a node: it numbers the ranks of its own node first, whatever the hostfile's order (4.1.4, executed).
     hosts = [PodHost(NODE, k) for k in range(workers)]
     if options.run_launcher_as_node:
         hosts.append(PodHost(LAUNCHER, 0))

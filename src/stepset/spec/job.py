@@ -95,22 +95,27 @@ class TrainingJob(JobModel):
     resources_per_node: Resources = Field(default_factory=Resources)
     """What each pod asks for."""
     storage: list[Storage] = Field(default_factory=list)
-    """Volumes mounted in every pod of the world."""
+    """Volumes mounted in every pod."""
     checkpoint_dir: AbsolutePath | None = None
     """Directory that outlives the run; the training code finds it as STEPSET_CHECKPOINT_DIR."""
     roles: list[Role] = Field(default_factory=list)
     """Pods beside the world."""
     restart: Restart = Restart()
+    """How often the gang is started again, and after what."""
     deadline: Duration | None = None
     """The run fails when it takes longer."""
     ttl: Duration | None = None
     """The run's objects are deleted this long after its end; default: kept."""
     scheduling: Scheduling = Scheduling()
+    """Which nodes, which queue, and whether all pods start together or none."""
     network: Network = Network()
+    """Ports and names by which the ranks find each other."""
     service_account: str | None = Field(default=None, min_length=1)
     """Default: none, and no token is mounted."""
     labels: dict[str, str] = Field(default_factory=dict)
+    """Labels of every object and pod of the run."""
     annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations of every object and pod of the run."""
     pod_template: dict[str, Any] = Field(default_factory=dict)
     """Merged over every pod as Kubernetes merges: whatever has no field of its own."""
     agent: AgentChoice = "auto"

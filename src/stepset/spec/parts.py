@@ -22,7 +22,7 @@ Label = Annotated[str, AfterValidator(_dns_1035)]
 
 
 class Storage(JobModel):
-    """A PersistentVolumeClaim mounted in every pod of the world; locally the path is used as it is."""
+    """A PersistentVolumeClaim mounted in every pod, roles and launchers too; locally the path is used as it is."""
 
     path: AbsolutePath
     """Where it is mounted."""
@@ -31,12 +31,14 @@ class Storage(JobModel):
     sub_path: str | None = None
     """Folder of the volume to mount; default: its root."""
     read_only: bool = False
+    """Ranks may read it and not write."""
 
 
 class Role(JobModel):
     """Pods beside the world: no training environment, counted in no world size."""
 
     name: Label
+    """What its pods are called by; a DNS-1035 label."""
     before: bool = False
     """It completes before the nodes start (a download, a data set's preparation)."""
     replicas: Whole = Field(default=1, ge=1)
@@ -44,8 +46,11 @@ class Role(JobModel):
     """Default: the job's image."""
     command: Command = Field(default_factory=list)
     args: TextList = Field(default_factory=list)
+    """Arguments of command, or of the image's own."""
     env: Env
+    """Its variables; it gets no others."""
     resources: Resources = Field(default_factory=Resources)
+    """What each of its pods asks for."""
 
     @model_validator(mode="after")
     def _something_to_run(self) -> Role:
@@ -80,14 +85,19 @@ class Scheduling(JobModel):
     queue_name: str | None = Field(default=None, min_length=1)
     """Kueue LocalQueue, or Volcano queue."""
     priority_class: str | None = Field(default=None, min_length=1)
+    """PriorityClass of the pods; default: the cluster's."""
     gang: Literal["none", "kueue", "coscheduling", "volcano"] | None = None
     """All pods or none; default: kueue with a queue_name, else none."""
     min_member: Whole | None = Field(default=None, ge=1)
     """Pods of the gang that must fit at once; default: all that start first."""
     node_selector: dict[str, str] = Field(default_factory=dict)
+    """Labels that the nodes must have."""
     tolerations: list[dict[str, Any]] = Field(default_factory=list)
+    """Taints of nodes that do not matter, as Kubernetes writes them."""
     affinity: dict[str, Any] = Field(default_factory=dict)
+    """Affinity of the pods, as Kubernetes writes it."""
     topology: Topology = Topology()
+    """Where the pods may stand in relation to each other."""
 
 
 class Network(JobModel):
@@ -96,7 +106,8 @@ class Network(JobModel):
     port: Whole = Field(default=29500, ge=1, le=65535)
     """Rendezvous port on node 0; locally a free one is taken instead."""
     subdomain: Label | None = None
-    """Name of the headless Service; default: the job's name."""
+    """Name of the headless Service; default: the run's name."""
     cluster_domain: str = Field(default="cluster.local", min_length=1)
+    """Domain of the cluster's names."""
     peer_timeout: Duration = 600
     """How long a pod waits for its peers' names to resolve."""
