@@ -47,9 +47,18 @@ class Api:
 
         Unknown fields count as mistakes. An object that is there already is sent to no purpose and counts as taken.
         """
-        query = "?fieldManager=tests&fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
-        status, reply = self._request("POST", self._path(manifest["apiVersion"], manifest["kind"]) + query, manifest)
+        status, reply = self._send(manifest, dry_run)
         return None if status < 300 or reply.get("reason") == "AlreadyExists" else str(reply.get("message"))
+
+    def completed(self, manifest: Mapping[str, Any]) -> Manifest:
+        """The object as the server would have it, with every default filled in; nothing is made.
+
+        Raises:
+            AssertionError: the server refused.
+        """
+        status, reply = self._send(manifest, dry_run=True)
+        assert status < 300, reply
+        return reply
 
     def items(self, version: str, kind: str) -> list[Manifest]:
         """All objects of a kind.
@@ -59,8 +68,8 @@ class Api:
         """
         status, reply = self._request("GET", self._path(version, kind))
         assert status == 200, reply
-        found: list[Manifest] = reply["items"]
-        return found
+        # A list says it once for all.
+        return [{"apiVersion": version, "kind": kind, **each} for each in reply["items"]]
 
     def delete(self, version: str, kind: str, name: str) -> None:
         """Deletes an object; that it is gone already is no mistake.
@@ -70,6 +79,10 @@ class Api:
         """
         status, reply = self._request("DELETE", f"{self._path(version, kind)}/{name}")
         assert status < 300 or status == 404, reply
+
+    def _send(self, manifest: Mapping[str, Any], dry_run: bool) -> tuple[int, Manifest]:
+        query = "?fieldManager=tests&fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
+        return self._request("POST", self._path(manifest["apiVersion"], manifest["kind"]) + query, manifest)
 
     def _path(self, version: str, kind: str) -> str:
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"

@@ -1,4 +1,4 @@
-"""What stepset accepts, the server accepts: any job, in every target the test cluster has the controllers for.
+"""What stepset accepts, the server accepts: any job and every golden manifest, in four targets.
 
 Every object is sent as a dry run, past the API server's validation and the webhooks of JobSet, Trainer and Kueue. Two
 kinds of jobs are drawn: valid ones, and ones with odd values at the edge of what Kubernetes takes.
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ from tests.cluster.api import Api, Manifest
 from tests.cluster.odd_jobs import odd_job_files
 from tests.cluster.testbed.handle import Cluster
 from tests.strategies import JobFile, job_files
+from tests.targets.golden import golden_path, pairs
 
 pytestmark = pytest.mark.cluster
 
@@ -67,6 +69,13 @@ def test_what_stepset_accepts_the_server_accepts(api: Api, kind: str, files: st.
     assert tried["draws"] >= DRAWS
     assert tried["jobset"] == tried["trainjob"] >= ACCEPTED[kind] * DRAWS
     assert min(tried[target] for target in TARGETS) >= 0.1 * DRAWS
+
+
+@pytest.mark.parametrize(("name", "target"), [pair for pair in pairs() if pair[1] != "volcano"], ids=lambda v: v)
+def test_the_server_takes_every_golden_manifest(api: Api, name: str, target: str) -> None:
+    objects = list(yaml.safe_load_all(golden_path(name, target).read_text("utf-8")))
+    objects = [{**each, "metadata": {**each["metadata"], "namespace": api.namespace}} for each in objects]
+    assert _refusals(api, objects) == []
 
 
 def _request(file: JobFile, namespace: str, run: str) -> RenderRequest | None:

@@ -1,6 +1,7 @@
-"""The manifests on a real cluster: its API server takes them, Trainer's controller adds what we left to it, pods train.
+"""The manifests on a real cluster: pods train, fail and start again as the targets promise.
 
-Needs the cluster of docs/testing/cluster.md, or one that KUBECONFIG names.
+That its API server takes them, and what Trainer's controller makes of them: tests/cluster/test_any_job.py and
+test_like_trainer.py. Needs the cluster of docs/testing/cluster.md, or one that KUBECONFIG names.
 """
 
 from __future__ import annotations
@@ -20,13 +21,10 @@ from stepset.targets.configs import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 from stepset.targets.overlay import merge
 from tests.cluster.conftest import cluster, namespace  # noqa: F401  # fixtures
 from tests.cluster.testbed.handle import Cluster
-from tests.targets.golden import pairs, render_example
-from tests.targets.making import Manifest, rendered, workload
+from tests.targets.making import Manifest, rendered
 
 pytestmark = pytest.mark.cluster
 
-# Kinds whose definitions a test cluster need not have.
-FOREIGN = ("scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1", "batch.volcano.sh/v1alpha1")
 RESULT = "import json, os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps({}))"
 
 
@@ -90,51 +88,6 @@ class Site:
 @pytest.fixture
 def site(cluster: Cluster, namespace: str) -> Site:  # noqa: F811  # fixtures
     return Site(cluster, namespace)
-
-
-@pytest.mark.parametrize(("name", "target"), [pair for pair in pairs() if pair[1] != "volcano"], ids=lambda v: v)
-def test_the_api_server_takes_every_golden_manifest(site: Site, name: str, target: str) -> None:
-    objects = [each for each in render_example(name, target) if each["apiVersion"] not in FOREIGN]
-    objects = [{**each, "metadata": {**each["metadata"], "namespace": site.name}} for each in objects]
-    runtimes = [each for each in objects if each["kind"] == "TrainingRuntime"]
-    if runtimes:
-        site.apply(runtimes)  # a TrainJob is refused without
-    site.apply(objects, "--dry-run=server")
-
-
-class TestTrainer:
-    """The JobSet that Trainer's controller makes is the one the jobset target renders."""
-
-    @pytest.mark.parametrize("framework", ["torch", "jax", "xgboost", "mpi", "mlx"])
-    def test_its_pods_get_the_same(self, site: Site, framework: str) -> None:
-        job = {"framework": framework, "num_nodes": 2, "procs_per_node": 1, "scheduling": {"queue_name": "nobody"}}
-        site.start("trainjob", **job)  # held back, so that nothing runs
-        site.wait("the JobSet", lambda: bool(site.get("jobsets")["items"]))
-        ours = workload(site.render("jobset", **job))["spec"]["replicatedJobs"]
-        theirs = {each["name"]: each for each in site.get("jobset/run")["spec"]["replicatedJobs"]}
-        assert list(theirs) == [each["name"] for each in ours]
-        for each in ours:
-            made = theirs[each["name"]]["template"]["spec"]
-            for count in ("completions", "parallelism"):
-                assert made[count] == each["template"]["spec"][count]
-            _same_pod(each["template"]["spec"]["template"], made["template"])
-
-
-def _same_pod(ours: Manifest, theirs: Manifest) -> None:
-    mine, other = ours["spec"]["containers"][0], theirs["spec"]["containers"][0]
-    assert {row["name"]: _shown(row) for row in mine["env"]} == {row["name"]: _shown(row) for row in other["env"]}
-    assert mine["command"] == other["command"]
-    assert {port["containerPort"] for port in mine.get("ports", ())} == {
-        port["containerPort"] for port in other.get("ports", ())
-    }
-    assert {(m["name"], m["mountPath"]) for m in mine["volumeMounts"]} == {
-        (m["name"], m["mountPath"]) for m in other["volumeMounts"]
-    }
-    assert {v["name"] for v in ours["spec"]["volumes"]} == {v["name"] for v in theirs["spec"]["volumes"]}
-
-
-def _shown(row: Manifest) -> Any:
-    return row.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") or row.get("value", "")
 
 
 class TestRuns:

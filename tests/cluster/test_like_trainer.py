@@ -1,0 +1,292 @@
+"""The JobSet that Trainer's live controller makes of a TrainJob is the one that the jobset target renders.
+
+Every framework with every shape is given to both. Both JobSets are compared whole, with the server's defaults filled
+in, and so are the files and keys their pods mount. What may differ stands in DIFFERENT, where Trainer's own values are
+not the job's stands in MENDED; each with the reason. The jobs are suspended, so that nothing runs.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from stepset.errors import BadInputError
+from stepset.plan.expand import expand
+from stepset.targets.identity import TRAINER_STEP
+from stepset.targets.render import render
+from tests.cluster.api import Api, Manifest
+from tests.cluster.testbed.handle import Cluster
+from tests.targets.making import of_kind, request
+
+pytestmark = pytest.mark.cluster
+
+FRAMEWORKS: dict[str, Any] = {
+    "torch": "torch",
+    "worker": {"kind": "torch", "launcher": "none"},
+    "elastic": {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 4}},
+    "torchtune": {"kind": "torchtune", "model": "llama3_3/70B"},
+    "deepspeed": "deepspeed",
+    "deepspeed-mpirun": {"kind": "deepspeed", "launcher": "mpirun"},
+    "mpi": "mpi",
+    "mpi-node": {"kind": "mpi", "run_launcher_as_node": True, "ssh_auth_mount_path": "/root/.ssh"},
+    "mpich": {"kind": "mpi", "implementation": "mpich"},
+    "mlx": "mlx",
+    "mlx-mpi": {"kind": "mlx", "backend": "mpi"},
+    "jax": "jax",
+    "xgboost": "xgboost",
+    "plain": "plain",
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "alone": {},
+    "many": {
+        "num_nodes": 3,
+        "procs_per_node": 2,
+        "args": ["--lr", "$(LR)"],
+        "env": {"LR": "0.1", "NODE": "$(STEPSET_JOB)", "TOKEN": {"secret": "hub", "key": "token"}},
+    },
+    "gpus": {"num_nodes": 2, "resources_per_node": {"cpu": 4, "memory": "8Gi", "gpus": 2}},
+    "mig": {"num_nodes": 2, "resources_per_node": {"cpu": 4, "nvidia.com/mig-1g.5gb": 2}},
+    "port": {"num_nodes": 2, "procs_per_node": 1, "network": {"port": 29600}},
+    "subdomain": {
+        "num_nodes": 2,
+        "procs_per_node": 1,
+        "network": {"subdomain": "peers"},
+        "storage": [{"path": "/data", "claim": "d"}, {"path": "/ckpt", "claim": "d", "sub_path": "x"}],
+    },
+    "roles": {
+        "num_nodes": 2,
+        "procs_per_node": 1,
+        "roles": [
+            {"name": "prepare", "before": True, "command": ["fetch"]},
+            {"name": "monitor", "command": ["watch"], "env": {"A": "1"}},
+        ],
+        "restart": {"max_restarts": 2, "user_errors": "fail"},
+        "deadline": "1h",
+        "ttl": "1d",
+    },
+    "template": {
+        "num_nodes": 2,
+        "procs_per_node": 1,
+        "labels": {"team": "a"},
+        "annotations": {"note": "b"},
+        "scheduling": {"node_selector": {"pool": "train"}, "topology": {"exclusive": "rack"}},
+        "pod_template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {
+                "containers": [
+                    {"name": "node", "ports": [{"containerPort": 8080}], "env": [{"name": "X", "value": "1"}]},
+                    {"name": "exporter", "image": "x", "ports": [{"containerPort": 1}, {"containerPort": 2}]},
+                ]
+            },
+        },
+    },
+    "no agent": {"num_nodes": 2, "procs_per_node": 1, "agent": False},
+}
+# Needs the agent.
+REFUSED = {("elastic", "no agent")}
+
+# Framework -> why Trainer's policy for it is not asked for. Of the others it is, but for MENDED.
+WITHOUT_POLICY = {
+    "worker": "Trainer knows torchrun's variables only",
+    "elastic": "Trainer has no elastic worlds",
+    "torchtune": "stepset chooses the recipe; Trainer's would be by the runtime's name",
+    "mpich": "Trainer starts Open MPI only",
+    "mlx": "Trainer has no ring",
+    "plain": "there is nothing to add",
+}
+_SUBDOMAIN = "the first node's address holds the Service's name; the controller's holds the run's"
+_PORT = "the port is the job's; the controller's is 29500"
+_GPU = "the number of workers is not nodes times GPUs"
+MENDED: dict[tuple[str, str], str] = {
+    **{(framework, "subdomain"): _SUBDOMAIN for framework in ("torch", "deepspeed", "jax", "xgboost")},
+    **{(framework, "port"): _PORT for framework in ("torch", "deepspeed", "jax", "xgboost")},
+    ("xgboost", "many"): _GPU,
+    ("xgboost", "mig"): _GPU,
+    ("mpi-node", "alone"): "the launcher is the only node; the controller would list one that is not there",
+}
+# Field -> why it differs and does not matter.
+DIFFERENT = {
+    "port names": "the controller takes ports without a name for one and the same, so that each has one",
+    "maxRestarts": "the controller leaves out a 0, which is what a JobSet without it has",
+    "ancestor step": "a TrainJob's command goes to the container so labelled: the launcher's where there is one",
+}
+
+
+def _job(framework: str, shape: str) -> dict[str, Any]:
+    # The model brings its own program.
+    entry = {"script": None} if framework == "torchtune" else {}
+    return {"name": "digits", "framework": FRAMEWORKS[framework], "agent": True, **SHAPES[shape], **entry}
+
+
+PAIRS = [(framework, shape) for framework in FRAMEWORKS for shape in SHAPES]
+# Run -> job.
+RUNS = {f"{f}-{s}".replace(" ", "-"): _job(f, s) for f, s in PAIRS if (f, s) not in REFUSED}
+
+_JOBSET = "jobset.x-k8s.io/v1alpha2"
+_FILES = (("v1", "ConfigMap"), ("v1", "Secret"))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One job, made by both.
+
+    Args:
+        ours: the JobSet of the jobset target, with the server's defaults.
+        theirs: the JobSet that Trainer's controller made.
+        our_files: name -> ConfigMap or Secret that comes along with ours.
+        their_files: the same of theirs, those included that the controller made.
+        policy: what the controller was asked to add: the kind of `mlPolicy`; None for nothing.
+    """
+
+    ours: Manifest
+    theirs: Manifest
+    our_files: Mapping[str, Manifest]
+    their_files: Mapping[str, Manifest]
+    policy: str | None
+
+
+@pytest.fixture(scope="module")
+def pairs(cluster: Cluster) -> Iterator[dict[str, Pair]]:
+    """Every job, made by both at once: run -> pair."""
+    with cluster.namespace() as namespace:
+        api = Api(cluster, namespace)
+        ours = {run: _render(run, "jobset", namespace) for run in RUNS}
+        completed = {run: api.completed(_suspended(objects[-1])) for run, objects in ours.items()}
+        trainjobs = {run: _render(run, "trainjob", namespace) for run in RUNS}
+        for objects in trainjobs.values():
+            _create(api, objects)
+        jobsets = _wait_for_jobsets(api)
+        made = {each["metadata"]["name"]: each for version, kind in _FILES for each in api.items(version, kind)}
+        yield {
+            run: Pair(
+                completed[run],
+                jobsets[run],
+                {each["metadata"]["name"]: each for each in ours[run] if (each["apiVersion"], each["kind"]) in _FILES},
+                {name: each for name, each in made.items() if name.startswith(f"{run}-")},
+                next(iter(of_kind(trainjobs[run], "TrainingRuntime")["spec"].get("mlPolicy", ())), None),
+            )
+            for run in RUNS
+        }
+        api.close()
+
+
+def _render(run: str, target: str, namespace: str) -> list[Manifest]:
+    return render(request(run=run, namespace=namespace, **RUNS[run]), target)
+
+
+def _suspended(workload: Manifest) -> Manifest:
+    return {**workload, "spec": {**workload["spec"], "suspend": True}}
+
+
+def _create(api: Api, objects: list[Manifest]) -> None:
+    """Trainer's and Kueue's webhooks know the runtime from a watch, so that it may come a moment late."""
+    *before, trainjob = objects
+    for each in before:
+        assert api.refused(each, dry_run=False) is None
+    for _ in range(50):
+        said = api.refused(_suspended(trainjob), dry_run=False)
+        if said is None or "not found" not in said:
+            break
+        time.sleep(0.05)
+    assert said is None
+
+
+def _wait_for_jobsets(api: Api) -> dict[str, Manifest]:
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline:
+        found = {each["metadata"]["name"]: each for each in api.items(_JOBSET, "JobSet")}
+        if found.keys() == RUNS.keys():
+            return found
+        time.sleep(0.5)
+    raise AssertionError(f"no JobSet of {sorted(RUNS.keys() - found.keys())}; see the log of Trainer's controller")
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_jobset_is_the_jobset_targets(pairs: dict[str, Pair], run: str) -> None:
+    pair = pairs[run]
+    assert _comparable(pair.theirs) == _comparable(pair.ours)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_files_and_keys_are_the_jobset_targets(pairs: dict[str, Pair], run: str) -> None:
+    pair = pairs[run]
+    assert pair.our_files.keys() <= pair.their_files.keys()
+    for name, ours in pair.our_files.items():
+        theirs = pair.their_files[name]
+        assert (theirs["kind"], theirs.get("type")) == (ours["kind"], ours.get("type"))
+        if ours["kind"] == "Secret":
+            assert theirs["data"].keys() == ours["stringData"].keys()
+        else:
+            assert theirs.get("data") == ours.get("data")
+            assert theirs.get("binaryData") == ours.get("binaryData")
+
+
+@pytest.mark.parametrize(("framework", "shape"), [pair for pair in PAIRS if pair not in REFUSED])
+def test_what_the_controller_adds_is_left_to_it_but_for_what_is_mended(
+    pairs: dict[str, Pair], framework: str, shape: str
+) -> None:
+    policy = pairs[f"{framework}-{shape}".replace(" ", "-")].policy
+    assert (policy is None) == (framework in WITHOUT_POLICY or (framework, shape) in MENDED)
+
+
+@pytest.mark.parametrize(("framework", "shape"), sorted(REFUSED))
+def test_what_is_left_out_above_is_refused(framework: str, shape: str) -> None:
+    with pytest.raises(BadInputError):
+        render(request(namespace="ml", **_job(framework, shape)), "trainjob")
+
+
+def test_every_policy_trainer_has_is_asked_for(pairs: dict[str, Pair]) -> None:
+    assert {pair.policy for pair in pairs.values()} == {"torch", "mpi", "jax", "xgboost", None}
+    assert len(pairs) >= 40
+
+
+# --- the same form for both: DIFFERENT left out, lists that are sets in order ---------------------------------------
+
+
+def _comparable(jobset: Manifest) -> Manifest:
+    spec = jobset["spec"]
+    failures = {"maxRestarts": 0, **spec["failurePolicy"]}
+    metadata = {field: jobset["metadata"].get(field) for field in ("labels", "annotations")}
+    return {**spec, "failurePolicy": failures, "metadata": metadata, "replicatedJobs": [*map(_job_of, _rows(spec))]}
+
+
+def _rows(spec: Manifest) -> list[Manifest]:
+    rows: list[Manifest] = spec["replicatedJobs"]
+    return rows
+
+
+def _job_of(row: Manifest) -> Manifest:
+    template = row["template"]
+    labels = {k: v for k, v in template["metadata"].get("labels", {}).items() if k != TRAINER_STEP}
+    pod = template["spec"]["template"]
+    spec = {
+        **pod["spec"],
+        "containers": [_container(each) for each in pod["spec"]["containers"]],
+        "volumes": _by_name(pod["spec"]["volumes"]),
+    }
+    job = {**template["spec"], "template": {**pod, "spec": spec}}
+    return {**row, "template": {**template, "metadata": labels, "spec": job}}
+
+
+def _container(container: Manifest) -> Manifest:
+    ports = sorted((port["containerPort"], port["protocol"]) for port in container.get("ports", ()))
+    mounts = sorted(container.get("volumeMounts", ()), key=lambda mount: str(mount["mountPath"]))
+    return {**container, "ports": ports, "volumeMounts": mounts, "env": _environment(container.get("env", ()))}
+
+
+def _environment(rows: list[Manifest]) -> dict[str, str]:
+    """Variables as the process finds them, with `$(NAME)` replaced: there the order counts, elsewhere it does not."""
+    found: dict[str, str] = {}
+    for row in rows:
+        value = row.get("value", "")
+        found[row["name"]] = json.dumps(row["valueFrom"]) if "valueFrom" in row else expand(value, found)
+    return found
+
+
+def _by_name(rows: list[Manifest]) -> list[Manifest]:
+    return sorted(rows, key=lambda row: str(row["name"]))
