@@ -32,9 +32,14 @@ def failure_of(status: RunStatus) -> Failure:
 
 class TestARankThatFails:
     def test_is_named_with_its_error_and_last_lines_and_the_others_are_not_blamed(self, local: Local) -> None:
-        script = """
-            import os, time
+        # A rank that had not started yet would not be in the aftermath; its node would.
+        script = f"""
+            import os, pathlib, time
+            here = pathlib.Path({str(local.directory)!r})
+            (here / f"started-{{os.environ['RANK']}}").touch()
             if os.environ["RANK"] == "3":
+                while len(list(here.glob("started-*"))) < 4:
+                    time.sleep(0.02)
                 print("about to fail")
                 raise ValueError("bad learning rate")
             time.sleep(600)
