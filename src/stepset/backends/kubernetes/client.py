@@ -1,16 +1,19 @@
 """The connection to an API server: which one, as whom, and what it means when it does not answer.
 
-Called by the CLI, which hands the connection to whatever asks the server something. Requests are plain: a path, a
-mapping, a reply; the `kubernetes` package does credentials and TLS.
+Made by the CLI and the backend, and handed to whatever asks the server something. Requests are plain: a path, a
+mapping, a reply; the `kubernetes` package does credentials and TLS. All of it may be used from several threads.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NewType
+from types import TracebackType
+from typing import Any, Literal, NewType
 from urllib.parse import urlencode
 
 from stepset.backends.kubernetes.kubeconfig import Source, find
@@ -22,6 +25,21 @@ REQUEST_TIMEOUT = 60
 """Seconds a server has to answer one request."""
 
 _CONNECT_TIMEOUT = 15
+_CHUNK = 1 << 16
+
+# A peer that is gone without a word (power, firewall, NAT) is noticed within half a minute on connections that only
+# listen. Linux' names; elsewhere the system's own times hold.
+_KEEPALIVE = [
+    (level, getattr(socket, name), value)
+    for level, name, value in (
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 15),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+    )
+    if hasattr(socket, name)
+]
 
 # urllib3 puts the connection before what befell it, in a form that depends on its version.
 _CONNECTION = re.compile(r"^(<[^>]*>|\w+\(.*?\)): ")
@@ -47,6 +65,75 @@ class Reply:
         return 200 <= self.status < 300
 
 
+class UnreachableError(InfrastructureError):
+    """The server did not answer, or answered that it cannot just now; the same request may work later."""
+
+
+class RefusedError(InfrastructureError):
+    """The server will not give a stream that was asked for.
+
+    Args:
+        reply: what it said.
+    """
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        said = " ".join(str(reply.body.get("message", "")).split())[:300]
+        super().__init__(f"the server refused with HTTP {reply.status}: {said}")
+
+
+class Stream:
+    """An answer that comes bit by bit: a watch, a log that is followed.
+
+    Args:
+        response: a urllib3 response whose body has not been read.
+        connection: what words its errors.
+    """
+
+    def __init__(self, response: Any, connection: Connection) -> None:
+        self._response = response
+        self._connection = connection
+        self._chunks: Iterator[bytes] = response.stream(_CHUNK, decode_content=True)
+        self._closed = False
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+        self._response.close()
+
+    def read(self) -> bytes:
+        """The next bytes, as soon as there are some; b"" at the end, or once it is closed.
+
+        Raises:
+            UnreachableError: it was cut, or nothing came for as long as was agreed.
+        """
+        from urllib3.exceptions import HTTPError
+
+        try:
+            return b"" if self._closed else next(self._chunks, b"")
+        except (HTTPError, OSError, ValueError, AttributeError) as error:
+            # Closed by another thread, urllib3 and http.client stumble in several ways over what is not there any more.
+            if self._closed:
+                return b""
+            if isinstance(error, AttributeError):
+                raise
+            raise self._connection.unreachable(error) from error
+
+    def close(self) -> None:
+        """Ends it; whoever waits in `read` in another thread comes back at once."""
+        self._closed = True
+        sock = getattr(getattr(self._response, "connection", None), "sock", None)
+        if sock is not None:
+            with suppress(OSError):  # it is gone already
+                # Not the TLS socket's own shutdown, which takes its state away under the reader.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+Method = Literal["GET", "POST", "PATCH", "DELETE"]
+
+
 class Connection:
     """An API server and who asks it.
 
@@ -67,43 +154,114 @@ class Connection:
         self._api.rest_client.pool_manager.clear()
         self._api.close()
 
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Reply:
+        """Reads an object or a list; raises as `request` does."""
+        return self.request("GET", path, query=query)
+
     def post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Reply:
-        """Sends an object.
+        """Sends an object to a collection; raises as `request` does."""
+        return self.request("POST", path, body=body, query=query)
+
+    def patch(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Reply:
+        """Merges something into an object (RFC 7396); raises as `request` does."""
+        return self.request("PATCH", path, body=body, query=query, content_type="application/merge-patch+json")
+
+    def delete(self, path: str, options: Mapping[str, Any]) -> Reply:
+        """Deletes an object.
 
         Args:
-            path: of the collection.
-            body: the object.
-            query: parameters.
+            path: of the object.
+            options: fields of DeleteOptions: preconditions, propagationPolicy, gracePeriodSeconds.
 
         Raises:
-            InfrastructureError: the server cannot be reached, does not know who asks, or fails.
+            InfrastructureError, BadInputError: as `request` does.
+        """
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+        return self.request("DELETE", path, body=body)
+
+    def request(
+        self,
+        method: Method,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Reply:
+        """Asks the server for something.
+
+        Args:
+            method: of HTTP.
+            path: of the object or collection.
+            body: what is sent.
+            query: parameters.
+            content_type: of the body.
+
+        Raises:
+            UnreachableError: the server cannot be reached, or fails.
+            InfrastructureError: it does not know who asks.
             BadInputError: the credentials cannot be sent.
         """
+        response = self._send(method, path, query, REQUEST_TIMEOUT, body=body, content_type=content_type)
+        return self._reply(response.status, response.data, response.headers.getlist("Warning"))
+
+    def stream(self, path: str, query: Mapping[str, str], read_timeout: float) -> Stream:
+        """Asks for an answer that comes bit by bit.
+
+        Args:
+            path: of a collection to watch, or of a pod's log.
+            query: parameters.
+            read_timeout: seconds without a byte after which it counts as cut.
+
+        Raises:
+            RefusedError: the server says no.
+            UnreachableError, InfrastructureError, BadInputError: as `request` does.
+        """
+        response = self._send("GET", path, query, read_timeout, preload_content=False)
+        if response.status == 200:
+            return Stream(response, self)
+        try:
+            data = response.read()
+        finally:
+            response.close()
+        raise RefusedError(self._reply(response.status, data, []))
+
+    def _send(
+        self,
+        method: Method,
+        path: str,
+        query: Mapping[str, str] | None,
+        read_timeout: float,
+        *,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "",
+        preload_content: bool = True,
+    ) -> Any:
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
         # ApiClient.call_api has other parameters and results in kubernetes 30, 36 and 37; its pool is the same.
         address = f"{self.server}{path}{f'?{urlencode(query)}' if query else ''}"
         try:
-            response = self._api.rest_client.pool_manager.request(
-                "POST",
+            return self._api.rest_client.pool_manager.request(
+                method,
                 address,
-                body=json.dumps(body).encode(),
-                headers=self._headers(),
-                timeout=Timeout(connect=_CONNECT_TIMEOUT, read=REQUEST_TIMEOUT),
+                body=None if body is None else json.dumps(body).encode(),
+                headers={**self._headers(), **({"Content-Type": content_type} if content_type else {})},
+                timeout=Timeout(connect=_CONNECT_TIMEOUT, read=read_timeout),
                 redirect=False,
+                preload_content=preload_content,
             )
         except (HTTPError, OSError) as error:
-            raise self._unreachable(error) from error
+            raise self.unreachable(error) from error
         except ValueError:
             # http.client shows the header, and with it the token; so neither text nor cause is passed on.
             raise BadInputError(
                 f"server {self.server}: the kubeconfig's credentials cannot be sent; look for line breaks in the token"
             ) from None
-        return self._reply(response.status, response.data, response.headers.getlist("Warning"))
 
     def _headers(self) -> dict[str, str]:
-        sent = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "stepset"}
+        sent = {"Accept": "application/json", "User-Agent": "stepset"}
         token = self._api.configuration.auth_settings().get("BearerToken")  # looks after renewal
         return {**sent, token["key"]: token["value"]} if token else sent
 
@@ -126,15 +284,16 @@ class Connection:
             )
         if status == 429 or status >= 500:
             said = " ".join(str(body.get("message", "")).split())[:300]
-            raise InfrastructureError(
+            raise UnreachableError(
                 f"server {self.server}: failed with HTTP {status}{f': {said}' if said else ''}; try again, or ask who"
                 " runs the cluster"
             )
         return Reply(status, body, tuple(map(_warning, warnings)))
 
-    def _unreachable(self, error: object) -> InfrastructureError:
+    def unreachable(self, error: object) -> UnreachableError:
+        """An error of the network, in words."""
         said = " ".join(_CONNECTION.sub("", str(error)).split())[:200]
-        return InfrastructureError(
+        return UnreachableError(
             f"server {self.server}: cannot be reached: {said}; check the network, or the server's address in the"
             " kubeconfig"
         )
@@ -160,7 +319,9 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
     configuration.retries = False
     source: Source = find(kubeconfig, context)
     namespace = source.load(configuration)
-    return Connection(client.ApiClient(configuration), namespace)
+    api = client.ApiClient(configuration)
+    api.rest_client.pool_manager.connection_pool_kw["socket_options"] = _KEEPALIVE
+    return Connection(api, namespace)
 
 
 def _warning(header: str) -> str:
