@@ -1,13 +1,14 @@
-"""Whether a pod's command is itself a rank, or something that starts ranks.
+"""Which pods hold which ranks, and whether a pod's command is itself a rank or something that starts ranks.
 
-Asked by whoever writes the agent's config, because a plan holds both kinds of commands.
+Asked by whoever writes the agent's config or shows a row for each rank, because a plan holds both kinds of commands.
 """
 
 from __future__ import annotations
 
 import posixpath
+from dataclasses import dataclass
 
-from stepset.plan.model import LaunchPlan, PodGroup
+from stepset.plan.model import NODE, LaunchPlan, PodGroup
 
 _LAUNCHERS = ("torchrun", "tune", "deepspeed", "accelerate", "mpirun", "mpiexec", "orterun", "prterun")
 
@@ -24,3 +25,31 @@ def command_is_rank(plan: LaunchPlan, group: PodGroup) -> bool:
     if isinstance(first, str) and posixpath.basename(first).startswith(_LAUNCHERS):
         return False
     return plan.world.procs_per_node == settings.processes
+
+
+@dataclass(frozen=True, slots=True)
+class RankRange:
+    """The ranks of a group's pods: pod k holds `per_pod` of them from `first + k * per_pod` on."""
+
+    first: int
+    per_pod: int
+
+
+def rank_ranges(plan: LaunchPlan) -> dict[str, RankRange]:
+    """Group -> the ranks its pods hold, for groups of which that is known before they start."""
+    procs = plan.world.procs_per_node
+    if procs is None:
+        return {}
+    # A launcher that is a node itself comes after the nodes.
+    first = {NODE: 0}
+    return {
+        group.name: RankRange(first.get(group.name, (plan.world.num_nodes - 1) * procs), procs)
+        for group in plan.groups
+        if _holds_ranks(plan, group)
+    }
+
+
+def _holds_ranks(plan: LaunchPlan, group: PodGroup) -> bool:
+    if not group.in_world or group.agent is None:
+        return False
+    return group.agent.wrap is not None or plan.ssh is not None or command_is_rank(plan, group)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from stepset.plan.ranks import rank_ranges
 from stepset.targets.request import RenderRequest
 
 PREFIX = "stepset.dev/"
@@ -12,6 +14,13 @@ JOB = f"{PREFIX}job"
 GROUP = f"{PREFIX}group"
 OWNER_HASH = f"{PREFIX}owner-hash"
 SPEC_HASH = f"{PREFIX}spec-hash"
+
+# On the workload alone: what any process must know of a run that has only its objects (docs/design/kubernetes.md).
+WORLD_SIZE = f"{PREFIX}world-size"
+RANKS = f"{PREFIX}ranks"
+LOST_NODE_AFTER = f"{PREFIX}lost-node-after"
+SUBMISSION = f"{PREFIX}submission"
+VERDICT = f"{PREFIX}verdict"
 
 TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 """On a Job's template: which part of a TrainJob it is. Trainer's controller and its tooling look for it."""
@@ -43,6 +52,30 @@ def metadata(
         "labels": {**labels(request), **(more_labels or {})},
         "annotations": {**request.job.annotations, **(more_annotations or {}), SPEC_HASH: request.spec_hash},
     }
+
+
+def workload_metadata(
+    request: RenderRequest,
+    *,
+    more_labels: dict[str, str] | None = None,
+    more_annotations: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """`metadata` of the object on top, which is called as the run is.
+
+    Args:
+        request: what is rendered.
+        more_labels, more_annotations: this target's own.
+    """
+    plan, restart = request.plan, request.job.restart
+    ranks = {group: [held.first, held.per_pod] for group, held in rank_ranges(plan).items()}
+    known = {
+        **({WORLD_SIZE: str(plan.world.size)} if plan.world.size is not None else {}),
+        **({RANKS: json.dumps(ranks)} if ranks else {}),
+        **({LOST_NODE_AFTER: str(restart.lost_node_after)} if restart.lost_node == "release" else {}),
+    }
+    return metadata(
+        request, request.run, more_labels=more_labels, more_annotations={**(more_annotations or {}), **known}
+    )
 
 
 def pod_metadata(request: RenderRequest, group: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from stepset.plan.model import NODE
 from stepset.targets import gang
 from stepset.targets.companions import companions
-from stepset.targets.identity import metadata
+from stepset.targets.identity import workload_metadata
 from stepset.targets.jobset import job_spec, pod_templates
 from stepset.targets.names import COMPLETION_INDEX, SINGLE_GROUP_HOSTS, PodNames
 from stepset.targets.pod import PodStyle
@@ -26,7 +26,7 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
     workload = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(request, request.run, more_labels=gang.queue_labels(job)),
+        "metadata": workload_metadata(request, more_labels=gang.queue_labels(job)),
         "spec": {
             **gang.suspended(job),
             **({"ttlSecondsAfterFinished": job.ttl} if job.ttl is not None else {}),

@@ -13,7 +13,7 @@ from stepset.plan.model import NODE, PodGroup
 from stepset.targets import gang
 from stepset.targets.companions import companions
 from stepset.targets.failure import job_policies, jobset_failure_policy
-from stepset.targets.identity import TRAINER_STEP, metadata
+from stepset.targets.identity import TRAINER_STEP, workload_metadata
 from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, PodNames
 from stepset.targets.pod import PodStyle, pod_template
 from stepset.targets.request import RenderRequest
@@ -49,9 +49,8 @@ def pod_templates(request: RenderRequest, style: PodStyle) -> dict[str, dict[str
 
 def jobset_metadata(request: RenderRequest) -> dict[str, Any]:
     """`metadata` of the JobSet."""
-    return metadata(
+    return workload_metadata(
         request,
-        request.run,
         more_labels=gang.queue_labels(request.job),
         more_annotations=topology_annotations(request),
     )

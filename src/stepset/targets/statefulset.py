@@ -14,7 +14,7 @@ from stepset.plan.values import Attempt, Text
 from stepset.targets import gang, shell
 from stepset.targets.companions import companions
 from stepset.targets.env import container_env
-from stepset.targets.identity import RUN, metadata
+from stepset.targets.identity import RUN, workload_metadata
 from stepset.targets.jobset import pod_templates
 from stepset.targets.names import RUN_DIR, SINGLE_GROUP_HOSTS, PodNames
 from stepset.targets.pod import AGENT_COMMAND, CONTAINER, PodStyle
@@ -56,7 +56,7 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
     workload = {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": metadata(request, request.run, more_labels=gang.queue_labels(request.job)),
+        "metadata": workload_metadata(request, more_labels=gang.queue_labels(request.job)),
         "spec": {
             "serviceName": request.subdomain,
             "replicas": request.plan.group(NODE).count,

@@ -13,7 +13,7 @@ from typing import Any
 
 from stepset.targets import gang
 from stepset.targets.companions import companions
-from stepset.targets.identity import TRAINER_STEP, labels, metadata
+from stepset.targets.identity import TRAINER_STEP, labels, metadata, workload_metadata
 from stepset.targets.injection import Injection, injection, trainer_group
 from stepset.targets.jobset import jobset_metadata, jobset_spec, pod_templates
 from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, PodNames
@@ -112,7 +112,7 @@ def _trainjob(request: RenderRequest, said: Mapping[str, Any], added: Injection)
     return {
         "apiVersion": _VERSION,
         "kind": "TrainJob",
-        "metadata": metadata(request, request.run, more_labels=gang.queue_labels(request.job)),
+        "metadata": workload_metadata(request, more_labels=gang.queue_labels(request.job)),
         "spec": {
             **gang.suspended(request.job),
             "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": request.run},

@@ -16,7 +16,7 @@ from typing import Any
 from stepset.plan.model import PodGroup
 from stepset.targets import gang
 from stepset.targets.companions import companions
-from stepset.targets.identity import metadata
+from stepset.targets.identity import workload_metadata
 from stepset.targets.names import VOLCANO_HOSTS, PodNames
 from stepset.targets.pod import PodStyle, pod_template
 from stepset.targets.request import RenderRequest
@@ -35,7 +35,7 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
     workload = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
-        "metadata": metadata(request, request.run),
+        "metadata": workload_metadata(request),
         "spec": _spec(request, templates),
     }
     return [*companions(request, names), workload]

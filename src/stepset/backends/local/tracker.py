@@ -12,7 +12,7 @@ from typing import Any
 
 from stepset.backends.local.layout import PodSpec
 from stepset.plan.model import NODE, LaunchPlan, PodGroup
-from stepset.plan.ranks import command_is_rank
+from stepset.plan.ranks import rank_ranges
 from stepset.watch.lines import merge_progress
 from stepset.watch.state import Failure, Phase, Progress, RankStatus, RunStatus
 
@@ -149,12 +149,10 @@ def _end_state(succeeded: bool, stopped: bool) -> str:
 
 def _rows_of(plan: LaunchPlan, group: PodGroup, spec: PodSpec) -> list[RankStatus]:
     """The rows of a pod: its ranks where they are known, else itself; an MPI launcher has one beside the ranks'."""
-    procs = plan.world.procs_per_node
     own = RankStatus(spec.source, None, spec.name, spec.address)
-    runs_ranks = group.in_world and group.agent is not None
-    known = runs_ranks and (group.agent.wrap is not None or plan.ssh is not None or command_is_rank(plan, group))  # type: ignore[union-attr]  # looked at just before
-    if not known or procs is None:
+    held = rank_ranges(plan).get(group.name)
+    if held is None:
         return [own]
-    node = spec.index if group.name == NODE else plan.world.num_nodes - 1
-    rows = [RankStatus(f"rank {node * procs + k}", node * procs + k, spec.name, spec.address) for k in range(procs)]
+    first = held.first + spec.index * held.per_pod
+    rows = [RankStatus(f"rank {n}", n, spec.name, spec.address) for n in range(first, first + held.per_pod)]
     return rows if group.name == NODE else [*rows, own]

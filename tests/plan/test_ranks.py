@@ -1,0 +1,36 @@
+"""Which pods hold which ranks: what a watcher that has no job file goes by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepset.frameworks import make_plan
+from stepset.plan.ranks import RankRange, rank_ranges
+from stepset.spec import parse_job
+
+
+def ranges(**job: Any) -> dict[str, RankRange]:
+    return rank_ranges(make_plan(parse_job({"name": "job", "num_nodes": 3, "procs_per_node": 2, **job})))
+
+
+@pytest.mark.parametrize("framework", ["torch", "deepspeed", "mlx", {"kind": "torch", "launcher": "none"}])
+def test_a_node_holds_as_many_as_it_has_processes(framework: Any) -> None:
+    assert ranges(framework=framework, script="train.py") == {"node": RankRange(0, 2)}
+
+
+def test_roles_hold_none() -> None:
+    roles = [{"name": "monitor", "command": ["top"]}]
+    assert ranges(framework="torch", script="train.py", roles=roles) == {"node": RankRange(0, 2)}
+
+
+def test_an_mpi_launcher_holds_none_unless_it_is_a_node_and_then_the_last() -> None:
+    mpi = {"kind": "mpi"}
+    assert ranges(framework=mpi, command=["mpirun", "train"]) == {"node": RankRange(0, 2)}
+    as_node = ranges(framework={**mpi, "run_launcher_as_node": True}, command=["mpirun", "train"])
+    assert as_node == {"node": RankRange(0, 2), "launcher": RankRange(4, 2)}
+
+
+def test_nobody_knows_them_where_the_users_own_launcher_starts_them() -> None:
+    assert ranges(framework="torch", command=["torchrun", "train.py"]) == {}
