@@ -41,9 +41,14 @@ def test_the_verdict_names_the_signal(any_pod: Pod) -> None:
 
 
 def test_a_rank_that_dies_of_its_error_late_still_failed_first(pod: Pod) -> None:
-    slow = "echo 'Traceback (most recent call last):'; echo 'ValueError: mine'; sleep 1; exit 1"
-    fast = "sleep 0.4; echo 'Traceback (most recent call last):'; echo 'ConnectionError: peer is gone'; exit 1"
-    ended = pod.run_ranks(f"if [ $RANK = 1 ]; then {slow}; else {fast}; fi", 2)
+    traceback = "echo 'Traceback (most recent call last):'; echo"
+    slow = f"{traceback} 'ValueError: mine'; while [ ! -s pid ] || kill -0 $(cat pid); do sleep 0.02; done; exit 1"
+    fast = f"until [ -e heard ]; do sleep 0.02; done; {traceback} 'ConnectionError: no peer'; echo $$ > pid; exit 1"
+    script = f"if [ $RANK = 1 ]; then {slow}; else {fast}; fi 2> /dev/null"
+    with pod.start_ranks(script, 2, work_dir=str(pod.directory)) as running:
+        running.wait_for_line(b"ValueError: mine")
+        (pod.directory / "heard").touch()
+        ended = running.end()
     assert [e["rank"] for e in ended.events("failed")] == [0, 1]
     assert (ended.verdict["rank"], ended.verdict["error"]) == (1, "ValueError: mine")
 
