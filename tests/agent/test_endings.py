@@ -30,7 +30,9 @@ def test_every_copy_is_reported_at_its_start_and_end(any_pod: Pod) -> None:
 
 
 def test_the_rank_that_fails_first_gives_the_exit_code_and_the_verdict(pod: Pod) -> None:
-    ended = pod.run_ranks('[ "$RANK" = 1 ] && exit 5; sleep 0.7; exit 6', 3)
+    first = '[ "$RANK" = 1 ] && { echo $$ > pid; exit 5; }'
+    others = "while [ ! -s pid ] || kill -0 $(cat pid); do sleep 0.02; done; exit 6"
+    ended = pod.run_ranks(f"{first}; {others} 2> /dev/null", 3, work_dir=str(pod.directory))
     assert ended.exit_code == 5
     assert (ended.verdict["rank"], ended.verdict["exit_code"]) == (1, 5)
 
