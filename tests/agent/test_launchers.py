@@ -78,7 +78,10 @@ def test_the_right_number_of_ranks_is_none(pod: Pod) -> None:
 
 
 def test_ranks_that_hang_after_another_has_failed_are_stopped(pod: Pod) -> None:
-    ended = pod.run_launched("[ $RANK = 1 ] && exit 6; exec sleep 1000", 2, env={"GOES_ON": "1"})
+    # A rank that had not started yet would have no end to be told of.
+    fails = "[ $RANK = 1 ] && { until [ -e up ]; do sleep 0.02; done; exit 6; }"
+    script = f"{fails}; touch up; exec sleep 1000"
+    ended = pod.run_launched(script, 2, env={"GOES_ON": "1"}, work_dir=str(pod.directory))
     assert ended.exit_code == 6
     assert (ended.verdict["rank"], ended.verdict["exit_code"]) == (1, 6)
     assert {e["rank"]: e.get("signal") for e in ended.events("exited")} == {1: None, 0: signal.SIGTERM}
