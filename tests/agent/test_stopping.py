@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from tests.agent.pods import Both, Pod, soon
 
 SAVES = "save() { sleep 0.5; echo saved; exit 0; }; trap save TERM INT; echo ready; while :; do sleep 0.1; done"
 IGNORES = "trap '' TERM INT; echo ready; while :; do sleep 0.1; done"
+GOES_ON = "trap 'echo told' TERM; touch up; echo ready; while :; do sleep 0.1; done"
 DETACHES = "setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 0.1; done' & echo ready; wait"
 
 
@@ -57,10 +57,11 @@ def test_what_a_stop_does_to_the_ranks_is_no_failure_of_theirs(both: Both) -> No
 
 
 def test_a_failure_before_the_stop_stays_the_verdict(pod: Pod) -> None:
-    with pod.start_ranks(f"[ $RANK = 1 ] && exit 5; {IGNORES}", 2) as running:
+    fails = "[ $RANK = 1 ] && { until [ -e up ]; do sleep 0.02; done; exit 5; }"
+    with pod.start_ranks(f"{fails}; {GOES_ON}", 2, work_dir=str(pod.directory)) as running:
         running.wait_for_line(b'"failed"')
         running.signal(signal.SIGTERM)
-        time.sleep(0.2)
+        running.wait_for_line(b"told")  # two signals at once could be taken for one
         running.signal(signal.SIGTERM)
         ended = running.end()
     assert (ended.verdict["rank"], ended.verdict["exit_code"], ended.exit_code) == (1, 5, 5)
@@ -77,10 +78,10 @@ def test_ranks_that_ignore_it_are_killed_after_the_grace(both: Both) -> None:
 
 
 def test_a_second_signal_kills_at_once(both: Both) -> None:
-    with both.start(IGNORES, 1, grace=1000) as running:
+    with both.start(GOES_ON, 1, grace=1000, work_dir=str(both.pod.directory)) as running:
         running.wait_for_line(b"ready")
         running.signal(signal.SIGTERM)
-        time.sleep(0.2)
+        running.wait_for_line(b"told")
         running.signal(signal.SIGTERM)
         running.end()
         assert running.all_gone()
@@ -89,7 +90,7 @@ def test_a_second_signal_kills_at_once(both: Both) -> None:
 def test_a_broken_lifeline_ends_everything_down_to_what_has_detached_itself(both: Both) -> None:
     with both.start(DETACHES, 2, grace=1000, lifeline=True) as running:
         running.wait_for_line(b"ready", 2)
-        assert len(running.alive()) >= 5
+        assert soon(lambda: len(running.alive()) >= 5)
         running.close_lifeline()
         ended = running.end()
         assert ended.exit_code == 128 + signal.SIGTERM
