@@ -13,13 +13,14 @@ RUN = f"{PREFIX}run"
 JOB = f"{PREFIX}job"
 GROUP = f"{PREFIX}group"
 OWNER_HASH = f"{PREFIX}owner-hash"
+SUBMISSION = f"{PREFIX}submission"
+"""A label, so that what was left half done can be asked for."""
 SPEC_HASH = f"{PREFIX}spec-hash"
 
 # On the workload alone: what any process must know of a run that has only its objects (docs/design/kubernetes.md).
 WORLD_SIZE = f"{PREFIX}world-size"
 RANKS = f"{PREFIX}ranks"
 LOST_NODE_AFTER = f"{PREFIX}lost-node-after"
-SUBMISSION = f"{PREFIX}submission"
 VERDICT = f"{PREFIX}verdict"
 
 TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"

@@ -8,7 +8,7 @@ group, as a dry run: the server defaults, validates and admits them as if they w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ from stepset.backends.kubernetes.access import problems as access_problems
 from stepset.backends.kubernetes.client import Connection, Reply
 from stepset.backends.kubernetes.job_words import JobWords
 from stepset.backends.kubernetes.keys import with_keys
-from stepset.backends.kubernetes.rejections import rejections, shortened, unknown_fields
+from stepset.backends.kubernetes.refusals import namespace_missing, no_namespace, refusals
+from stepset.backends.kubernetes.rejections import shortened, unknown_fields
 from stepset.backends.kubernetes.resources import resource_of
 from stepset.backends.kubernetes.trial_pods import trial_pods
 from stepset.errors import BadInputError
@@ -82,13 +83,13 @@ def check_on_server(request: RenderRequest, target: str, connection: Connection)
         )
     for each in (*may, *pods):
         reply = _try(connection, each, namespace)
-        if _no_namespace(reply):
-            found.append(f"namespace: {namespace!r} is not there, or is being deleted; create it, or give --namespace")
+        if no_namespace(reply):
+            found.append(namespace_missing(namespace))
             break
         if _waits_for_runtime(reply, each, objects):
             notes.append(f"TrainJob {request.run} was tried only as far as it can be without its TrainingRuntime")
             continue
-        found += _problems(reply, each, words)
+        found += refusals(reply, each, words)
         notes += [unknown_fields(text, each, words) for text in reply.warnings]
     if found:
         raise BadInputError(*dict.fromkeys(found))
@@ -109,17 +110,6 @@ def _try(connection: Connection, manifest: Mapping[str, Any], namespace: str) ->
     return connection.post(resource.path(namespace), with_keys(manifest), query)
 
 
-def _problems(reply: Reply, manifest: Mapping[str, Any], words: JobWords) -> Iterator[str]:
-    status = reply.body
-    # It comes last: an object that is there already has passed everything else.
-    if reply.accepted or status.get("reason") == "AlreadyExists":
-        return
-    if reply.status == 404:
-        yield resource_of(manifest).absent
-    else:
-        yield from rejections({"code": reply.status, **status}, manifest, words)
-
-
 def _waits_for_runtime(reply: Reply, manifest: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a webhook, which speaks after everything else, only misses the runtime of the same dry run.
 
@@ -129,12 +119,6 @@ def _waits_for_runtime(reply: Reply, manifest: Mapping[str, Any], objects: Seque
         return False
     name = re.escape(manifest["spec"]["runtimeRef"]["name"])
     return re.search(rf"""[Rr]untime\S* ["']{name}["'] not found""", _message(reply)) is not None
-
-
-def _no_namespace(reply: Reply) -> bool:
-    details = reply.body.get("details", {})
-    ending = any(cause.get("reason") == "NamespaceTerminating" for cause in details.get("causes") or ())
-    return ending or (reply.status == 404 and details.get("kind") == "namespaces")
 
 
 def _message(reply: Reply) -> str:

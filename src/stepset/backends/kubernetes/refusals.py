@@ -1,0 +1,55 @@
+"""Replies that are no yes, in the job file's words. Pure; used by the server check and by the submission."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stepset.backends.kubernetes.client import Reply
+from stepset.backends.kubernetes.job_words import JobWords
+from stepset.backends.kubernetes.rejections import rejections
+from stepset.backends.kubernetes.resources import resource_of
+
+
+def refusals(reply: Reply, manifest: Mapping[str, Any], words: JobWords) -> Iterator[str]:
+    """One line for each thing the server has against an object; none where it is there already.
+
+    Args:
+        reply: to its creation.
+        manifest: the object.
+        words: the job's.
+    """
+    # Comes last: an object that is there already has passed everything else.
+    if reply.accepted or already_exists(reply):
+        return
+    if reply.status == 404:
+        yield resource_of(manifest).absent
+    else:
+        yield from rejections({"code": reply.status, **reply.body}, manifest, words)
+
+
+def already_exists(reply: Reply) -> bool:
+    """Whether an object of that name is there."""
+    return reply.status == 409 and reply.body.get("reason") == "AlreadyExists"
+
+
+def no_namespace(reply: Reply) -> bool:
+    """Whether the namespace is not there, or about to go."""
+    details = reply.body.get("details") or {}
+    ending = any(cause.get("reason") == "NamespaceTerminating" for cause in details.get("causes") or ())
+    return ending or (reply.status == 404 and details.get("kind") == "namespaces")
+
+
+def namespace_missing(namespace: str) -> str:
+    """The problem that it is not."""
+    return f"namespace: {namespace!r} is not there, or is being deleted; create it, or give --namespace"
+
+
+def may_not(reply: Reply) -> bool:
+    """Whether it is a refusal by authorization, and not by admission.
+
+    Both are 403. The authorizer names who asks and what for (kubernetes v1.36
+    staging/src/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go, forbiddenMessage).
+    """
+    message = str(reply.body.get("message", ""))
+    return reply.status == 403 and " cannot " in message and ' resource "' in message

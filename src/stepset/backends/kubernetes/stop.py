@@ -1,0 +1,89 @@
+"""Runs and pods ended: suspended, deleted, deleted by force. Always by uid, so that no namesake is ever hit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepset.backends.kubernetes.client import Reply
+from stepset.backends.kubernetes.refusals import may_not
+from stepset.backends.kubernetes.site import PODS, Site
+from stepset.errors import InfrastructureError
+from stepset.targets.gang import QUEUE_LABEL
+from stepset.targets.identity import RUN
+
+Manifest = Mapping[str, Any]
+
+
+def delete(site: Site, workload: Manifest) -> None:
+    """Deletes a run: its workload goes when all of its pods have gone.
+
+    Args:
+        site: where.
+        workload: as it was read; that it is gone already is no error.
+
+    Raises:
+        InfrastructureError: the server cannot be asked, or does not let whoever asks.
+    """
+    options = {"preconditions": {"uid": workload["metadata"]["uid"]}, "propagationPolicy": "Foreground"}
+    _check(site.connection.delete(site.path_of(workload), options), "deleted", workload)
+
+
+def suspend(site: Site, workload: Manifest) -> None:
+    """Takes a run's pods away and keeps its objects.
+
+    A queue's workload is deleted instead, because the queue would start it again; so is one that cannot be suspended.
+
+    Args:
+        site: where.
+        workload: as it was read.
+
+    Raises:
+        InfrastructureError: the server cannot be asked, or does not let whoever asks.
+    """
+    volcano = workload["apiVersion"].startswith("batch.volcano.sh/")
+    if QUEUE_LABEL in (workload["metadata"].get("labels") or {}) or volcano:
+        delete(site, workload)
+        return
+    spec = {"replicas": 0} if workload["kind"] == "StatefulSet" else {"suspend": True}
+    # The uid in a patch is a precondition: on another object of the name it is a conflict.
+    body = {"metadata": {"uid": workload["metadata"]["uid"]}, "spec": spec}
+    _check(site.connection.patch(site.path_of(workload), body), "suspended", workload)
+
+
+def kill_pods(site: Site, run: str) -> None:
+    """Ends a run's pods without grace.
+
+    Args:
+        site: where.
+        run: the run's name.
+    """
+    reply = site.connection.get(site.all(PODS), {"labelSelector": f"{RUN}={run}"})
+    for pod in reply.body.get("items") or ():
+        kill_pod(site, pod["metadata"]["name"], pod["metadata"]["uid"])
+
+
+def kill_pod(site: Site, name: str, uid: str) -> None:
+    """Deletes a pod without waiting for its node to agree, which a lost node never does.
+
+    Args:
+        site: where.
+        name, uid: of the pod.
+
+    Raises:
+        InfrastructureError: the server cannot be asked, or does not let whoever asks.
+    """
+    options = {"preconditions": {"uid": uid}, "gracePeriodSeconds": 0}
+    pod = {"kind": "Pod", "metadata": {"name": name}}
+    _check(site.connection.delete(site.one(PODS, name), options), "deleted", pod)
+
+
+def _check(reply: Reply, what: str, manifest: Manifest) -> None:
+    """404 and 409: the object, or this one of the name, is gone."""
+    if reply.accepted or reply.status in (404, 409):
+        return
+    message = " ".join(str(reply.body.get("message", "")).split())[:300].rstrip(".")
+    remedy = "; see stepset rbac" if may_not(reply) else ""
+    raise InfrastructureError(
+        f"{manifest['kind']} {manifest['metadata']['name']} cannot be {what}: {message or reply.status}{remedy}"
+    )

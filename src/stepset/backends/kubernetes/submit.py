@@ -1,0 +1,237 @@
+"""A run's objects made on a server, or an earlier run's found and taken over.
+
+Called by the backend. The order is that of docs/design/kubernetes.md: whatever moment this process dies at, there is
+one object that the next asker, or `remove_half_submitted`, finds.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from stepset.backends.kubernetes.client import Reply
+from stepset.backends.kubernetes.job_words import JobWords
+from stepset.backends.kubernetes.keys import with_keys
+from stepset.backends.kubernetes.refusals import already_exists, may_not, namespace_missing, no_namespace, refusals
+from stepset.backends.kubernetes.resources import Resource, resource_of
+from stepset.backends.kubernetes.site import RUNTIMES, WORKLOADS, Site
+from stepset.backends.kubernetes.stop import delete
+from stepset.errors import BadInputError, InfrastructureError, StepsetError
+from stepset.targets.identity import OWNER_HASH, RUN, SPEC_HASH, SUBMISSION
+from stepset.targets.render import render
+from stepset.targets.request import RenderRequest
+
+HALF_SUBMITTED_AFTER = 600
+"""Seconds after which a submission that was not completed is taken for abandoned."""
+
+_STARTED = "started"
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A run that is on the server.
+
+    Args:
+        workload: its object on top.
+        adopted: it was there already.
+        warnings: what the server remarked.
+    """
+
+    workload: Manifest
+    adopted: bool
+    warnings: tuple[str, ...] = ()
+
+
+def submit(site: Site, request: RenderRequest, target: str) -> Submitted:
+    """Makes a run, or finds it where the same asker has made the same before.
+
+    Args:
+        site: where.
+        request: the run; `owner` says who asks.
+        target: what it becomes.
+
+    Raises:
+        BadInputError: the job, or the server for the job's sake, says no; or a run of that name is another's. Nothing
+            is left behind then.
+        InfrastructureError: the server cannot be asked, or does not let whoever asks.
+    """
+    *rest, workload = render(request, target)
+    runtimes = [each for each in rest if each["kind"] == "TrainingRuntime"]
+    companions = [each for each in rest if each["kind"] != "TrainingRuntime"]
+    submission = _Submission(site, request)
+    for runtime in runtimes:
+        submission.make_runtime(runtime)
+    made = submission.make_workload(workload, runtimes)
+    try:
+        for each in companions:
+            submission.make_companion(each, made.workload)
+        for runtime in runtimes:
+            site.connection.patch(site.path_of(runtime), _owned({}, made.workload, done=True))
+    except StepsetError:
+        if not made.adopted:
+            delete(site, made.workload)
+        raise
+    submission.complete(made.workload)
+    return made
+
+
+class _Submission:
+    """One run on its way to the server."""
+
+    def __init__(self, site: Site, request: RenderRequest) -> None:
+        self._site, self._request = site, request
+        self._words = JobWords(request.job, request.plan)
+
+    def make_runtime(self, runtime: Manifest) -> None:
+        reply = self._site.create(_marked(runtime))
+        if not already_exists(reply):
+            self._check(reply, runtime)
+
+    def make_workload(self, workload: Manifest, runtimes: Sequence[Manifest]) -> Submitted:
+        reply = self._site.create(_marked(workload))
+        if already_exists(reply):
+            return Submitted(self._adopted(workload), adopted=True)
+        try:
+            self._check(reply, workload)
+        except StepsetError:
+            for runtime in runtimes:
+                _delete_unowned(self._site, runtime)
+            raise
+        return Submitted(reply.body, adopted=False, warnings=reply.warnings)
+
+    def make_companion(self, manifest: Manifest, workload: Manifest) -> None:
+        wanted = {**manifest, "metadata": _owned(manifest["metadata"], workload)["metadata"]}
+        reply = self._site.create(with_keys(wanted))
+        if not already_exists(reply):
+            self._check(reply, manifest)
+            return
+        # Left by this run's interrupted submission, or by an earlier run of the name that is being collected. Taken
+        # over blindly where it may not be read (a Secret): its keys are as good as new ones.
+        path = self._site.path_of(manifest)
+        if manifest["kind"] != "Secret":
+            there = self._site.connection.get(path)
+            if there.accepted and _run_of(there.body) != self._request.run:
+                raise BadInputError(
+                    f"name: {manifest['kind']} {manifest['metadata']['name']} exists and belongs to no run of that"
+                    " name; choose another name for the run"
+                )
+            if there.accepted and _owner_uid(there.body) == workload["metadata"]["uid"]:
+                return
+            if there.accepted:
+                uid = there.body["metadata"]["uid"]
+                self._site.connection.delete(path, {"preconditions": {"uid": uid}})
+            self._check(self._site.create(wanted), manifest)
+            return
+        self._check(self._site.connection.patch(path, _owned({}, workload)), manifest)
+
+    def complete(self, workload: Manifest) -> None:
+        """Says that everything is there."""
+        if SUBMISSION in (workload["metadata"].get("labels") or {}):
+            self._site.connection.patch(self._site.path_of(workload), {"metadata": {"labels": {SUBMISSION: None}}})
+
+    def _adopted(self, workload: Manifest) -> Manifest:
+        """The workload that is there under the name, where it is the asker's own."""
+        run, owner = self._request.run, self._request.owner
+        reply = self._site.connection.get(self._site.path_of(workload))
+        if reply.status == 404:
+            raise InfrastructureError(f"run {run} was there and is gone again; try again")
+        self._check(reply, workload)
+        found = reply.body["metadata"]
+        there = (found.get("labels") or {}).get(OWNER_HASH)
+        if found.get("deletionTimestamp"):
+            raise InfrastructureError(f"run {run} is being deleted; try again when it is gone")
+        if owner is None or there != owner:
+            who = "another asker's" if there else "one that nobody can take over"
+            raise BadInputError(f"name: run {run} exists already and is {who}; choose another name, or delete it")
+        if (found.get("annotations") or {}).get(SPEC_HASH) != self._request.spec_hash:
+            raise BadInputError(
+                f"name: run {run} exists already, of the same asker but with another job; give the run another name, or"
+                f" delete it: kubectl delete {resource_of(workload).plural} {run} -n {self._site.namespace}"
+            )
+        return reply.body
+
+    def _check(self, reply: Reply, manifest: Manifest) -> None:
+        if not reply.accepted:
+            self._refuse(reply, manifest)
+
+    def _refuse(self, reply: Reply, manifest: Manifest) -> NoReturn:
+        if no_namespace(reply):
+            raise BadInputError(namespace_missing(self._site.namespace))
+        if may_not(reply):
+            message = str(reply.body.get("message", "")).rstrip(".")
+            raise InfrastructureError(
+                f"rbac: {message}; have an administrator run: stepset rbac --namespace {self._site.namespace}"
+                " | kubectl apply -f -"
+            )
+        found = list(refusals(reply, manifest, self._words))
+        raise BadInputError(*(found or [f"{manifest['kind']} {manifest['metadata']['name']}: exists already"]))
+
+
+def remove_half_submitted(site: Site, target: str, now: float) -> list[str]:
+    """Removes what interrupted submissions left behind long ago.
+
+    Args:
+        site: where.
+        target: whose workloads are looked at.
+        now: seconds since the epoch.
+
+    Returns:
+        The names of the runs.
+    """
+    looked_at: list[Resource] = [WORKLOADS[target], *([RUNTIMES] if target == "trainjob" else [])]
+    removed = []
+    for resource in looked_at:
+        reply = site.connection.get(site.all(resource), {"labelSelector": f"{SUBMISSION}={_STARTED}"})
+        for each in (reply.body.get("items") or ()) if reply.accepted else ():
+            metadata = each["metadata"]
+            if now - _seconds(metadata["creationTimestamp"]) < HALF_SUBMITTED_AFTER:
+                continue
+            options = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"}
+            site.connection.delete(site.one(resource, metadata["name"]), options)
+            removed.append(str(metadata["name"]))
+    return removed
+
+
+def _delete_unowned(site: Site, manifest: Manifest) -> None:
+    path = site.path_of(manifest)
+    there = site.connection.get(path)
+    if there.accepted and not there.body["metadata"].get("ownerReferences"):
+        site.connection.delete(path, {"preconditions": {"uid": there.body["metadata"]["uid"]}})
+
+
+def _marked(manifest: Manifest) -> dict[str, Any]:
+    """A manifest that says that it is not complete yet."""
+    metadata = manifest["metadata"]
+    labels = {**(metadata.get("labels") or {}), SUBMISSION: _STARTED}
+    return {**manifest, "metadata": {**metadata, "labels": labels}}
+
+
+def _owned(metadata: Manifest, workload: Manifest, *, done: bool = False) -> dict[str, Any]:
+    """`metadata` of an object that goes when the workload goes."""
+    about = workload["metadata"]
+    owner = {
+        "apiVersion": workload["apiVersion"],
+        "kind": workload["kind"],
+        "name": about["name"],
+        "uid": about["uid"],
+        # To block an owner's deletion needs a permission of its own on many clusters (OpenShift).
+        "blockOwnerDeletion": False,
+    }
+    labels = {"labels": {SUBMISSION: None}} if done else {}
+    return {"metadata": {**metadata, **labels, "ownerReferences": [owner]}}
+
+
+def _run_of(manifest: Manifest) -> str:
+    return str((manifest["metadata"].get("labels") or {}).get(RUN, ""))
+
+
+def _owner_uid(manifest: Manifest) -> str:
+    owners = manifest["metadata"].get("ownerReferences") or ()
+    return str(owners[0]["uid"]) if owners else ""
+
+
+def _seconds(timestamp: str) -> float:
+    return datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()

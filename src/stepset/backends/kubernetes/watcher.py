@@ -1,0 +1,138 @@
+"""A collection of objects followed in a thread: the synchronous carrier of `watch.feed.Feed`.
+
+Used by `follow.py`. The reader must be quick: while it works, the watch waits.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from stepset.backends.kubernetes.client import Connection, RefusedError, Stream, UnreachableError
+from stepset.errors import StepsetError
+from stepset.watch.cluster.change import Change
+from stepset.watch.feed import Feed, Object
+
+QUIET = 90.0
+"""Seconds after which a silent watch is taken for dead: a server sends a bookmark about once a minute."""
+
+_GONE = 410
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Objects that concern a run.
+
+    Args:
+        path: where they are.
+        selectors: labelSelector, fieldSelector.
+        wanted: whether one of those concerns the run after all.
+        needed: without them nothing can be said; others are left out where the server has or shows none.
+    """
+
+    path: str
+    selectors: Mapping[str, str] = field(default_factory=dict)
+    wanted: Callable[[Object], bool] = lambda _: True
+    needed: bool = True
+
+
+class Watcher:
+    """Follows one collection until it is stopped.
+
+    Args:
+        connection: the server.
+        collection: what is followed.
+        changed: is given what changed, from the watcher's thread; the first time, when the list is there, even nothing.
+        failed: is told, from the same thread, that it cannot go on.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        collection: Collection,
+        changed: Callable[[list[Change]], None],
+        failed: Callable[[StepsetError], None],
+    ) -> None:
+        self._connection, self._collection = connection, collection
+        self._changed, self._failed = changed, failed
+        self._feed = Feed(collection.wanted)
+        self._stopping = threading.Event()
+        self._stream: Stream | None = None
+        self._thread = threading.Thread(target=self._follow, name=f"watch {collection.path}", daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends; returns at once."""
+        self._stopping.set()
+        self.reconnect()
+
+    def join(self, timeout: float) -> None:
+        """Waits until it has ended."""
+        self._thread.join(timeout)
+
+    def reconnect(self) -> None:
+        """Gives the present connection up: somebody knows better than what it says."""
+        if (stream := self._stream) is not None:
+            stream.close()
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                answered = self._ask()
+            except UnreachableError:
+                answered = False
+            except RefusedError as refused:
+                if refused.reply.status == _GONE:
+                    self._feed.expired()
+                    answered = False
+                else:
+                    self._give_up(refused)
+                    return
+            except StepsetError as error:
+                self._give_up(error)
+                return
+            if not answered:
+                # Many runs that lost one server must not all come back at the same moment.
+                self._stopping.wait(self._feed.failed() * random.uniform(0.7, 1.3))
+
+    def _ask(self) -> bool:
+        """One request; whether something was answered."""
+        ask = self._feed.ask()
+        query = {**self._collection.selectors, **ask.query}
+        if ask.watch:
+            return self._watch(query)
+        reply = self._connection.get(self._collection.path, query)
+        if reply.status == _GONE:  # of a continued list
+            self._feed.expired()
+            return False
+        if not reply.accepted:
+            raise RefusedError(reply)
+        changes = self._feed.listed(reply.body)
+        if self._feed.listed_once and not self._stopping.is_set():
+            self._changed(changes)
+        return True
+
+    def _watch(self, query: Mapping[str, str]) -> bool:
+        answered = False
+        with self._connection.stream(self._collection.path, query, QUIET) as stream:
+            self._stream = stream
+            try:
+                while not self._stopping.is_set() and (chunk := stream.read()):
+                    answered = True
+                    if changes := self._feed.data(chunk):
+                        self._changed(changes)
+            finally:
+                self._stream = None
+        return answered
+
+    def _give_up(self, error: StepsetError) -> None:
+        refused = isinstance(error, RefusedError) and error.reply.status in (403, 404)
+        if refused and not self._collection.needed:
+            self._changed([])
+        else:
+            self._failed(error)

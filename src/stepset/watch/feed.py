@@ -1,0 +1,155 @@
+"""List and watch of one collection of objects as a state machine: what to ask next, and what the answers change.
+
+Pure; carried by a thread for the synchronous client and by a task for the asynchronous one. The rules are those of
+https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes: list, then watch from the
+list's version; bookmarks move the version on; 410 (gone) means to list again, and what is missing then was deleted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stepset.watch.cluster.change import Change
+
+PAGE = 500
+"""Objects a list asks for at once."""
+WATCH_SECONDS = 280
+"""A watch ends after so many seconds, by the server's hand, and is asked for again."""
+FIRST_DELAY, LONGEST_DELAY = 0.25, 20.0
+"""Seconds before a request that failed is sent again: doubled each time, up to the longest."""
+
+_GONE = 410
+_LINE_LIMIT = 16 * 1024 * 1024
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The next request.
+
+    Args:
+        query: its parameters, beside the collection's own selectors.
+        watch: its answer comes line by line, and goes to `Feed.data`; else it is one body, for `Feed.listed`.
+    """
+
+    query: Mapping[str, str]
+    watch: bool
+
+
+class Feed:
+    """The objects of one collection, followed.
+
+    Args:
+        wanted: whether an object concerns the follower; what does not is not kept.
+    """
+
+    def __init__(self, wanted: Callable[[Object], bool] = lambda _: True) -> None:
+        self._wanted = wanted
+        self._version = ""
+        self._continue = ""
+        self._pages: dict[str, Object] = {}
+        self._known: dict[str, Object] = {}
+        self._rest = b""
+        self._failures = 0
+
+    @property
+    def listed_once(self) -> bool:
+        """Whether it is known what is there."""
+        return bool(self._version)
+
+    def ask(self) -> Ask:
+        """What to ask the server next."""
+        self._rest = b""
+        if not self._version:
+            return Ask({"limit": str(PAGE), **({"continue": self._continue} if self._continue else {})}, watch=False)
+        query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
+        return Ask({**query, "timeoutSeconds": str(WATCH_SECONDS)}, watch=True)
+
+    def listed(self, body: Object) -> list[Change]:
+        """A list has been answered.
+
+        Returns:
+            What is new, different or gone since the last; nothing until its last page.
+        """
+        self._failures = 0
+        kind, version = str(body.get("kind", "")).removesuffix("List"), str(body.get("apiVersion", ""))
+        for item in body.get("items") or ():
+            # Items of a list leave out what the list says.
+            each = {"kind": kind, "apiVersion": version, **item}
+            if self._wanted(each):
+                self._pages[_uid(each)] = each
+        about = body.get("metadata") or {}
+        self._continue = str(about.get("continue") or "")
+        if self._continue:
+            return []
+        self._version = str(about.get("resourceVersion", ""))
+        found, before = self._pages, self._known
+        self._pages, self._known = {}, dict(found)
+        changes = [Change("DELETED", gone, witnessed=False) for uid, gone in before.items() if uid not in found]
+        changes += [Change("ADDED", each) for uid, each in found.items() if uid not in before]
+        changes += [
+            Change("MODIFIED", each)
+            for uid, each in found.items()
+            if uid in before and _version(each) != _version(before[uid])
+        ]
+        return changes
+
+    def data(self, chunk: bytes) -> list[Change]:
+        """Some bytes of a watch, which may end anywhere.
+
+        Returns:
+            What they changed. After the server's 410 the next `ask` is a list.
+        """
+        end = chunk.rfind(b"\n") + 1
+        if not end:
+            self._rest += chunk
+            if len(self._rest) > _LINE_LIMIT:  # no server of Kubernetes does this
+                self.expired()
+            return []
+        whole, self._rest = self._rest + chunk[:end], chunk[end:]
+        return [change for line in whole.splitlines() if line and (change := self._line(line)) is not None]
+
+    def expired(self) -> None:
+        """The server has forgotten the version to go on from (410): list anew."""
+        self._version = self._continue = ""
+        self._pages = {}
+
+    def failed(self) -> float:
+        """A request failed, or a watch ended before it said anything.
+
+        Returns:
+            Seconds to wait before the next; multiply by something random where many wait for the same server.
+        """
+        self._failures += 1
+        return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self._failures - 1, 16)))
+
+    def _line(self, line: bytes) -> Change | None:
+        try:
+            event = json.loads(line)
+        except ValueError:  # cut by whatever stands between
+            return None
+        verb, each = event.get("type"), event.get("object") or {}
+        if verb == "ERROR":
+            if each.get("code") == _GONE:
+                self.expired()
+            return None
+        self._failures = 0
+        self._version = _version(each) or self._version
+        if verb not in ("ADDED", "MODIFIED", "DELETED") or not self._wanted(each):
+            return None
+        if verb == "DELETED":
+            self._known.pop(_uid(each), None)
+        else:
+            self._known[_uid(each)] = each
+        return Change(verb, each)
+
+
+def _uid(each: Object) -> str:
+    return str(each.get("metadata", {}).get("uid", ""))
+
+
+def _version(each: Object) -> str:
+    return str(each.get("metadata", {}).get("resourceVersion", ""))
