@@ -135,7 +135,8 @@ def test_ranks_have_the_grace_to_save_when_the_nodes_are_stopped(cluster: Cluste
 
 
 def test_ranks_are_told_once_when_everything_is_stopped(cluster: Cluster) -> None:
-    script = "trap 'echo told' TERM; echo ready; i=0; while [ $i -lt 20 ]; do sleep 0.1; i=$((i+1)); done"
+    # Each goes on for two seconds after it was told, to be told a second time.
+    script = "trap 'echo told; told=1' TERM; echo ready; i=0; while [ $i -lt 20 ]; do sleep 0.1; i=$((i+told)); done"
     with cluster.start(script) as running:
         for node in cluster.nodes:
             node.wait_for_line(b"ready", 2)
