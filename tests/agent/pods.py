@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +15,9 @@ from typing import Any
 
 import stepset
 from tests.agent.launchers import TORCHRUN
+from tests.waiting import LIMIT, until
 
 AGENT = Path(stepset.__file__).with_name("agent.py")
-LIMIT = 30.0
-"""Seconds after which something that should have ended counts as hanging."""
 
 
 @dataclass(frozen=True)
@@ -132,17 +130,7 @@ class Running:
 
     def all_gone(self) -> bool:
         """Whether soon no process of this run is alive."""
-        return soon(lambda: not self.alive())
-
-
-def soon(what: Callable[[], bool]) -> bool:
-    """Whether it becomes true before long."""
-    until = time.monotonic() + LIMIT
-    while time.monotonic() < until:
-        if what():
-            return True
-        time.sleep(0.02)
-    return False
+        return until(lambda: not self.alive())
 
 
 def is_alive(pid: int) -> bool:

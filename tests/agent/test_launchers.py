@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.agent.launchers import MPIRUN, TORCHRUN
-from tests.agent.pods import AGENT, Ended, Pod, is_alive, soon
+from tests.agent.pods import AGENT, Ended, Pod, is_alive
+from tests.waiting import until
 
 
 def test_ranks_are_told_apart_from_their_launcher(any_pod: Pod) -> None:
@@ -185,7 +186,7 @@ def test_hydra_is_shown_a_signal_where_it_would_not_notice_an_exit_code() -> Non
 def test_a_program_left_running_in_the_background_ends_with_its_rank(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     rank({}, "--", "sh", "-c", f"sleep 1000 > /dev/null 2>&1 & echo $! > {file}")
-    assert soon(lambda: not is_alive(int(file.read_text())))
+    assert until(lambda: not is_alive(int(file.read_text())))
 
 
 # -- ranks in other pods, whose words come through mpirun

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepset import agent
-from tests.agent.pods import Both, Ended, Pod, soon
+from tests.agent.pods import Both, Ended, Pod
+from tests.waiting import until
 
 MIB = 1 << 20
 CHUNKS = st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"\n", b"x" * 5000, b"a+] b\n", b"[stepset"])))
@@ -129,7 +130,7 @@ def test_memory_stays_bounded_whatever_a_rank_prints(pod: Pod, launched: bool) -
 
 def test_ranks_wait_for_a_slow_reader_instead_of_filling_memory(pod: Pod) -> None:
     with pod.start_ranks("yes | head -c 8000000") as running:
-        assert soon(lambda: waiting_bytes(running.process.stdout) >= 60_000), "a pipe that nobody reads is soon full"
+        assert until(lambda: waiting_bytes(running.process.stdout) >= 60_000), "a pipe that nobody reads is soon full"
         time.sleep(0.5)
         assert max(map(peak_memory, running.alive())) < 40 * MIB
         assert running.end().out.count(b"[rank 0] y\n") == 4_000_000

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.agent.launchers import MPIRUN
-from tests.agent.pods import AGENT, Pod, Running, soon
+from tests.agent.pods import AGENT, Pod, Running
+from tests.waiting import until
 
 HOST = "127.70.1.2"
 
@@ -81,7 +82,7 @@ def test_a_command_ends_with_the_rsh_that_asked_for_it(node: Running, sockets: P
         assert asked.stdout is not None
         assert asked.stdout.readline() == b"on\n"
         asked.kill()
-    assert soon(lambda: len(node.alive()) == before)
+    assert until(lambda: len(node.alive()) == before)
 
 
 def test_told_to_stop_it_takes_all_commands_along_and_has_done_its_job(node: Running, sockets: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.launchers import TORCHRUN
-from tests.agent.pods import Both, Pod, soon
+from tests.agent.pods import Both, Pod
+from tests.waiting import until
 
 SAVES = "save() { sleep 0.5; echo saved; exit 0; }; trap save TERM INT; echo ready; while :; do sleep 0.1; done"
 IGNORES = "trap '' TERM INT; echo ready; while :; do sleep 0.1; done"
@@ -90,7 +91,7 @@ def test_a_second_signal_kills_at_once(both: Both) -> None:
 def test_a_broken_lifeline_ends_everything_down_to_what_has_detached_itself(both: Both) -> None:
     with both.start(DETACHES, 2, grace=1000, lifeline=True) as running:
         running.wait_for_line(b"ready", 2)
-        assert soon(lambda: len(running.alive()) >= 5)
+        assert until(lambda: len(running.alive()) >= 5)
         running.close_lifeline()
         ended = running.end()
         assert ended.exit_code == 128 + signal.SIGTERM
@@ -188,7 +189,7 @@ def test_what_a_shell_runs_has_time_to_save_although_the_shell_ends_at_once(both
 def test_what_a_finished_command_leaves_behind_has_a_moment_to_end_by_itself(pod: Pod) -> None:
     file = pod.directory / "saved"
     pod.run("/bin/sh", "-c", f"setsid sh -c 'sleep 0.1; echo saved > {file}' > /dev/null 2>&1 & :", processes=1)
-    assert soon(file.exists)
+    assert until(file.exists)
 
 
 def _argument(pid: int, number: int) -> str:

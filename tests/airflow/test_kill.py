@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.airflow.conftest import RunDag, WriteDag
+from tests.waiting import until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.local]
 
@@ -42,15 +41,6 @@ def task(pids: Path, more: str = "") -> str:
     )
 
 
-def wait_until(what: Callable[[], bool], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.1)
-    return True
-
-
 def alive(pids: Path) -> list[str]:
     return [path.name for path in pids.iterdir() if Path("/proc", path.name).exists()]
 
@@ -63,14 +53,14 @@ def test_sigterm_fails_the_task_even_if_its_training_ends_well_and_leaves_no_pro
     path = write_dag(task(pids), ENDS_WELL_WHEN_TOLD_TO_STOP)
     with subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as worker:
         try:
-            assert wait_until(lambda: len(alive(pids)) == 2, STARTS_WITHIN), "the training did not start"
+            assert until(lambda: len(alive(pids)) == 2, STARTS_WITHIN), "the training did not start"
             os.kill(worker.pid, signal.SIGTERM)
             out = worker.communicate(timeout=120)[0].decode()
         finally:
             worker.kill()
     assert "ended as failed" in out
     assert "was stopped because its task was killed" in out
-    assert wait_until(lambda: not alive(pids), 10), f"still there: {alive(pids)}"
+    assert until(lambda: not alive(pids)), f"still there: {alive(pids)}"
 
 
 @pytest.mark.usefixtures("airflow_db", "stepset_home")
@@ -79,10 +69,10 @@ def test_a_worker_that_is_killed_outright_leaves_no_process(write_dag: WriteDag,
     path = write_dag(task(pids), TRAINS_FOR_EVER)
     with subprocess.Popen([sys.executable, path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
         try:
-            assert wait_until(lambda: len(alive(pids)) == 4, STARTS_WITHIN), "the training did not start"
+            assert until(lambda: len(alive(pids)) == 4, STARTS_WITHIN), "the training did not start"
         finally:
             worker.kill()
-    assert wait_until(lambda: not alive(pids), 20), f"still there: {alive(pids)}"
+    assert until(lambda: not alive(pids)), f"still there: {alive(pids)}"
 
 
 def test_execution_timeout_fails_the_task_and_leaves_no_process(
@@ -94,4 +84,4 @@ def test_execution_timeout_fails_the_task_and_leaves_no_process(
     assert run.task_state("train") == "failed"
     assert type(run.error).__name__ == "AirflowTaskTimeout"
     assert list(pids.iterdir()), "the training did not start in time"
-    assert wait_until(lambda: not alive(pids), 10), f"still there: {alive(pids)}"
+    assert until(lambda: not alive(pids)), f"still there: {alive(pids)}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 FLAGS = ("-n", "2", "-p", "2", "--set", "framework.launcher=none")
@@ -76,16 +74,6 @@ def write_scripts(directory: Path) -> None:
         ("train", TRAIN), ("fail", FAIL), ("sleep", SLEEP), ("talk", TALK), ("bytes", BYTES), ("big_result", BIG_RESULT)
     ):  # fmt: skip
         (directory / f"{name}.py").write_text(text)
-
-
-def until(true: Callable[[], bool], seconds: float = 60) -> bool:
-    """Whether something becomes true in time."""
-    end = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def processes_that_mention(path: Path) -> list[str]:

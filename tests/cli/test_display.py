@@ -7,25 +7,15 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
 from stepset.cli import display as module
 from stepset.cli.display import RunDisplay
 from stepset.watch.state import LogLine, Phase, Progress, RunStatus
+from tests.waiting import until
 
 RUNNING = RunStatus("digits-1", "digits", "local", Phase.RUNNING, world_size=2, created=time.time())
-
-
-def until(true: Callable[[], bool], seconds: float = 20) -> bool:
-    """Whether something becomes true in time."""
-    end = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def test_every_line_comes_once_and_in_order_with_its_source_before_it() -> None:

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import STEPSET, Cli
-from tests.cli.scripts import FLAGS, processes_that_mention, until, write_scripts
+from tests.cli.scripts import FLAGS, processes_that_mention, write_scripts
+from tests.waiting import until
 
 pytestmark = pytest.mark.local
 

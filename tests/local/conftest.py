@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -17,6 +16,7 @@ from stepset.backends.local.launch import LocalHandle
 from stepset.sources import read_sources
 from stepset.spec import parse_job
 from stepset.watch.state import LogLine, RunStatus
+from tests.waiting import until
 
 GRACE = 1.0
 
@@ -94,18 +94,13 @@ def living(directory: Path) -> list[str]:
     return found
 
 
-def eventually_none(look: Callable[[], list[str]], seconds: float = 8) -> list[str]:
+def eventually_none(look: Callable[[], list[str]]) -> list[str]:
     """What `look` still finds after waiting for it to find nothing."""
-    until = time.monotonic() + seconds
-    while (found := look()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return found
+    until(lambda: not look())
+    return look()
 
 
-def wait_for(path: Path, seconds: float = 20) -> str:
+def wait_for(path: Path) -> str:
     """The content of a file that a rank is going to write."""
-    until = time.monotonic() + seconds
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < until, f"{path} was not written in {seconds} s"
-        time.sleep(0.01)
+    assert until(lambda: path.exists() and path.read_text() != ""), f"{path} was not written"
     return path.read_text()
