@@ -142,9 +142,10 @@ class RunStatus:
         job: the job's name.
         backend: local or kubernetes.
         phase: where it is.
-        reason: why it is still Pending or Suspended: Queued, Unschedulable, PullingImage, Starting.
+        reason: why it does not run: Queued, Unschedulable, PullingImage, Starting; NodeLost where a node is gone.
         attempt: gang restarts so far.
         world_size: ranks there are to be, where known.
+        trouble: what keeps it from going on, as the failure it would be if it were given up now; None once it is over.
     """
 
     name: str
@@ -162,6 +163,7 @@ class RunStatus:
     result: Any = None
     failure: Failure | None = None
     notes: tuple[str, ...] = ()
+    trouble: Failure | None = None
 
     def with_(self, **changes: Any) -> RunStatus:
         """This status with some fields changed."""
@@ -171,14 +173,14 @@ class RunStatus:
         """Plain data for JSON."""
         data = asdict(self)
         data["phase"] = self.phase.value
-        if self.failure:
-            data["failure"]["kind"] = self.failure.kind.value
+        for name, failure in (("failure", self.failure), ("trouble", self.trouble)):
+            if failure:
+                data[name]["kind"] = failure.kind.value
         return data
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RunStatus:
-        """The status that `to_dict` wrote."""
-        failure = data.get("failure")
+        """The status that `to_dict` wrote, or an earlier version's, which knew fewer fields."""
         progress = data.get("progress")
         return cls(
             **{
@@ -187,15 +189,8 @@ class RunStatus:
                 "ranks": tuple(RankStatus(**row) for row in data.get("ranks", ())),
                 "progress": Progress(**progress) if progress else None,
                 "notes": tuple(data.get("notes", ())),
-                "failure": Failure(
-                    **{
-                        **failure,
-                        "kind": FailureKind(failure["kind"]),
-                        **{key: tuple(failure[key]) for key in ("tail", "events", "aftermath")},
-                    }
-                )
-                if failure
-                else None,
+                "failure": _failure(data.get("failure")),
+                "trouble": _failure(data.get("trouble")),
             }
         )
 
@@ -205,6 +200,13 @@ class RunStatus:
         if self.phase is Phase.SUCCEEDED:
             return ExitCode.SUCCESS
         return self.failure.kind.exit_code if self.failure else ExitCode.INFRASTRUCTURE
+
+
+def _failure(data: dict[str, Any] | None) -> Failure | None:
+    if not data:
+        return None
+    lists = {key: tuple(data[key]) for key in ("tail", "events", "aftermath")}
+    return Failure(**{**data, "kind": FailureKind(data["kind"]), **lists})
 
 
 @dataclass(frozen=True, slots=True)

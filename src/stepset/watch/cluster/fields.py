@@ -1,0 +1,82 @@
+"""Fields of Kubernetes objects, read without trust: what is missing or odd is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+Fields = Mapping[str, Any]
+
+_NOTHING: Fields = {}
+
+
+def part(data: Fields, *path: str) -> Fields:
+    """The mapping at a path; empty where there is none.
+
+    >>> part({"status": {"state": {"phase": "Running"}}}, "status", "state")
+    {'phase': 'Running'}
+    """
+    for name in path:
+        found = data.get(name)
+        if not isinstance(found, Mapping):
+            return _NOTHING
+        data = found
+    return data
+
+
+def rows(data: Fields, name: str) -> Sequence[Fields]:
+    """The mappings of a list."""
+    found = data.get(name)
+    return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else ()
+
+
+def text(data: Fields, name: str) -> str:
+    """A text."""
+    found = data.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def number(data: Fields, name: str, default: int = 0) -> int:
+    """A whole number, also one written as text, as labels hold them."""
+    return to_number(data.get(name), default)
+
+
+def to_number(value: Any, default: int = 0) -> int:
+    """A value as a whole number."""
+    if isinstance(value, bool):
+        return default
+    if isinstance(value, int):
+        return value
+    return int(value) if isinstance(value, str) and value.isdecimal() else default
+
+
+def time_of(data: Fields, name: str) -> float | None:
+    """A time, in seconds since the epoch.
+
+    >>> time_of({"at": "2026-01-01T00:00:00Z"}, "at")
+    1767225600.0
+    """
+    found = data.get(name)
+    if not isinstance(found, str):
+        return None
+    try:
+        return datetime.fromisoformat(found.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
+
+
+def conditions(status: Fields) -> dict[str, Fields]:
+    """Type -> condition."""
+    return {text(row, "type"): row for row in rows(status, "conditions")}
+
+
+def holds(condition: Fields | None) -> bool:
+    """Whether a condition is there and true."""
+    return condition is not None and condition.get("status") == "True"
+
+
+def one_line(words: str, limit: int = 1000) -> str:
+    """Some text as one line, cut where it is endless."""
+    line = " ".join(words.split())
+    return line if len(line) <= limit else f"{line[: limit - 3]}..."

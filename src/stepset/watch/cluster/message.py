@@ -1,0 +1,72 @@
+"""A container's termination message: the agent's verdict, rank 0's result, or the last lines of the log.
+
+Read by pods.py. Without a verdict of the agent's the kubelet puts the end of the container's log there
+(terminationMessagePolicy: FallbackToLogsOnError).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stepset.watch.diagnose import TAIL
+from stepset.watch.lines import Joiner, Splitter, log_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a termination message tells.
+
+    Args:
+        failed: the agent's verdict on a failure (docs/design/agent.md).
+        events: what the agent reported, where the message is the end of a log.
+        tails: source -> its last lines, where the message is the end of a log; "" for lines that name nobody.
+        result: rank 0's result, in a tuple because it may be None.
+    """
+
+    failed: Mapping[str, Any] | None = None
+    events: tuple[Mapping[str, Any], ...] = ()
+    tails: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    result: tuple[Any, ...] = ()
+
+
+SILENT = Said()
+
+
+def said(message: str, exit_code: int, agent: bool) -> Said:
+    """Reads a termination message.
+
+    Args:
+        message: the message.
+        exit_code: of the container.
+        agent: whether the agent ran there; without it nobody writes verdicts or results.
+    """
+    if not message:
+        return SILENT
+    if agent:
+        try:
+            data = json.loads(message)
+        except (ValueError, RecursionError):
+            data = None
+        else:
+            if exit_code == 0:
+                return Said(result=(data,))
+        failed = data.get("stepset") if isinstance(data, dict) else None
+        failed = failed.get("failed") if isinstance(failed, dict) else None
+        if isinstance(failed, dict):
+            return Said(failed=failed)
+    return _end_of_log(message)
+
+
+def _end_of_log(message: str) -> Said:
+    splitter = Splitter("")
+    tails: dict[str, list[str]] = {}
+    events = []
+    data = message.encode("utf-8", "replace")
+    for batch in (splitter.feed(data), splitter.finish()):
+        events += batch.events
+        for line in log_lines(Joiner().join(batch.lines)):
+            tails.setdefault(line.source, []).append(line.text)
+    return Said(events=tuple(events), tails={source: tuple(lines[-TAIL:]) for source, lines in tails.items()})

@@ -1,0 +1,261 @@
+"""The objects of one run, as last seen.
+
+Fed with changes by whoever watches or lists (Feed; the backend; Airflow's triggerer), read by status.py. Each object is
+read once, when it changes; what a state does not need is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
+
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.events import Events, read_event
+from stepset.watch.cluster.fields import Fields, part, text
+from stepset.watch.cluster.pods import Pod, read_pod
+from stepset.watch.cluster.queue import Ticket, read_ticket
+from stepset.watch.cluster.workload import Workload, combined, read_workload
+
+Fate = Literal["", "deleted", "missing"]
+
+_HOLDERS = ("JobSet", "TrainJob")
+"""What makes workloads of its own."""
+
+_ENDS_KEPT = 32
+_ATTEMPTS_KEPT = 50
+
+
+class RunObjects:
+    """What is known of one run.
+
+    Args:
+        name: the run's name, which its workload bears too; without it, the first workload's that is seen.
+        uid: the workload's uid; without it, the first's. Another one of that name is another run.
+
+    Attributes:
+        events: what happened to its objects.
+        fate: whether the workload is gone: `deleted` where that was seen, `missing` where nobody saw it go.
+    """
+
+    def __init__(self, name: str = "", uid: str = "") -> None:
+        self.name = name
+        self.uid = uid
+        self.events = Events()
+        self.fate: Fate = ""
+        self._top: Workload | None = None
+        self._inner: Workload | None = None
+        self._jobs: dict[str, Workload] = {}
+        self._tickets: dict[str, Ticket] = {}
+        self._pods: dict[str, Pod] = {}
+        self._earlier: dict[int, dict[str, Pod]] = {}
+        self._replaced: dict[tuple[str, int], int] = {}
+        self._attempt = 0
+        self._started: float | None = None
+        self._present: list[Pod] | None = None
+
+    # --- taking
+
+    def see(self, change: Change) -> bool:
+        """Takes a change; whether it changed anything that matters.
+
+        Objects of other runs are passed over, as far as they can be told.
+        """
+        data, gone = change.object, change.verb == "DELETED"
+        kind = text(data, "kind")
+        if kind == "Pod":
+            return self._see_pod(read_pod(data, gone))
+        if kind == "Event":
+            return not gone and self._see_event(data)
+        if kind == "Workload":
+            return self._see_ticket(read_ticket(data), gone)
+        workload = read_workload(data)
+        return workload is not None and self._see_workload(workload, change)
+
+    def not_found(self) -> bool:
+        """The server knows no such workload, and nobody saw it go; whether that is news."""
+        if self.fate:
+            return False
+        self.fate = "missing"
+        return True
+
+    def _see_workload(self, seen: Workload, change: Change) -> bool:
+        gone = change.verb == "DELETED"
+        if seen.owner_kind in _HOLDERS:
+            if seen.kind == "JobSet":
+                return self._see_inner(seen, gone)
+            return self._see_job(seen)
+        if self.name and seen.name != self.name:
+            return False
+        if self.uid and seen.uid != self.uid:
+            # Somebody else's, by the same name: ours must be gone.
+            return not gone and self.not_found()
+        self.name, self.uid = seen.name, seen.uid
+        before, fate = self._top, self.fate
+        if gone:
+            self.fate = "deleted" if change.witnessed or seen.deleted is not None else "missing"
+        self._top = seen
+        self._advance(seen.attempt)
+        self._present = None
+        return before != seen or fate != self.fate
+
+    def _see_inner(self, seen: Workload, gone: bool) -> bool:
+        if self._top is not None and seen.owner != self._top.uid:
+            return False
+        before = self._inner
+        # A TrainJob's controller makes a new one where it is deleted.
+        self._inner = None if gone and (self._inner is None or self._inner.uid == seen.uid) else seen
+        self._advance(seen.attempt)
+        self._present = None
+        return before != self._inner
+
+    def _see_job(self, seen: Workload) -> bool:
+        if seen.attempt < self._attempt:
+            return False
+        before = self._jobs.get(seen.name)
+        self._jobs[seen.name] = seen
+        self._advance(seen.attempt)
+        return before != seen
+
+    def _see_ticket(self, seen: Ticket, gone: bool) -> bool:
+        before = self._tickets.get(seen.uid)
+        if gone:
+            self._tickets.pop(seen.uid, None)
+            return before is not None
+        self._tickets[seen.uid] = seen
+        return before != seen
+
+    def _see_event(self, data: Fields) -> bool:
+        event = read_event(data)
+        ours = not self.name or event.name == self.name or event.name.startswith(f"{self.name}-")
+        return (ours or event.about in self._tickets) and self.events.add(event)
+
+    def _see_pod(self, seen: Pod) -> bool:
+        self._advance(seen.attempt)
+        if seen.attempt < self._attempt:
+            return self._keep_earlier(seen)
+        before = self._pods.get(seen.uid)
+        if before == seen:
+            return False
+        if before is None:
+            self._drop_replaced(seen)
+        elif before.end is not None and before.asked is None and seen.asked is not None:
+            # It had ended when it was told to: that it was told says nothing.
+            seen = replace(seen, asked=None)
+        elif before.end is not None and before.asked is None:
+            seen = replace(seen, asked=None)
+        if before == seen:
+            return False
+        self._pods[seen.uid] = seen
+        self._present = None
+        if seen.started is not None:
+            self._started = min(seen.started, self._started or seen.started)
+        return True
+
+    def _drop_replaced(self, seen: Pod) -> None:
+        """Forgets the pod in whose place this one came, unless it is still there to be seen."""
+        slot = (seen.group, seen.index)
+        for old in [pod for pod in self._pods.values() if pod.gone and (pod.group, pod.index) == slot]:
+            if not seen.gone:
+                del self._pods[old.uid]
+                self._replaced[slot] = self._replaced.get(slot, 0) + 1
+
+    def _advance(self, attempt: int) -> None:
+        """Begins a new attempt; of the one before stays what tells why it ended."""
+        if attempt <= self._attempt:
+            return
+        old = sorted(self._pods.values(), key=lambda pod: (pod.end is None or pod.succeeded, pod.asked is not None))
+        self._attempt = attempt
+        self._pods, self._replaced, self._present = {}, {}, None
+        self._jobs = {name: job for name, job in self._jobs.items() if job.attempt >= attempt}
+        for pod in old[:_ENDS_KEPT]:
+            self._keep_earlier(pod)
+        while len(self._earlier) > _ATTEMPTS_KEPT:
+            del self._earlier[min(self._earlier)]
+
+    def _keep_earlier(self, seen: Pod) -> bool:
+        kept = self._earlier.setdefault(seen.attempt, {})
+        before = kept.get(seen.uid)
+        if before == seen or (before is None and len(kept) >= _ENDS_KEPT):
+            return False
+        if before is not None and before.end is not None and before.asked is None:
+            return False
+        kept[seen.uid] = seen
+        return True
+
+    # --- reading
+
+    @property
+    def workload(self) -> Workload | None:
+        """The workload on top, with what the JobSet behind a TrainJob says."""
+        return combined(self._top, self._inner) if self._top is not None else None
+
+    @property
+    def attempt(self) -> int:
+        """Gang restarts so far."""
+        return self._attempt
+
+    @property
+    def started(self) -> float | None:
+        """When the first command of all began."""
+        return self._started
+
+    @property
+    def jobs(self) -> Iterable[Workload]:
+        """Jobs of the present attempt."""
+        return self._jobs.values()
+
+    @property
+    def tickets(self) -> list[Ticket]:
+        """Its places in queues."""
+        uids = {each.uid for each in (self._top, self._inner) if each is not None}
+        return [ticket for ticket in self._tickets.values() if uids.intersection(ticket.owners)]
+
+    @property
+    def pods(self) -> list[Pod]:
+        """The pods of the present attempt, the newest for each place, in the order of groups and places."""
+        if self._present is None:
+            newest: dict[tuple[str, int], Pod] = {}
+            for pod in self._ours():
+                slot = (pod.group, pod.index)
+                other = newest.get(slot)
+                if other is None or (pod.created, not pod.gone, pod.uid) > (other.created, not other.gone, other.uid):
+                    newest[slot] = pod
+            self._present = [newest[slot] for slot in sorted(newest)]
+        return self._present
+
+    def earlier(self, attempt: int) -> list[Pod]:
+        """What is left of an earlier attempt's pods: those that tell why it ended."""
+        return list(self._earlier.get(attempt, {}).values())
+
+    def replaced(self, pod: Pod) -> int:
+        """How many pods were in this one's place before it, in the present attempt."""
+        slot = (pod.group, pod.index)
+        return self._replaced.get(slot, 0) + self._others().get(slot, 0)
+
+    def _others(self) -> dict[tuple[str, int], int]:
+        if len(self._pods) == len(self.pods):
+            return {}
+        counts: dict[tuple[str, int], int] = {}
+        for pod in self._ours():
+            counts[pod.group, pod.index] = counts.get((pod.group, pod.index), -1) + 1
+        return counts
+
+    def _ours(self) -> Iterable[Pod]:
+        """Pods, but none of another workload that had the same name."""
+        top = self._top
+        owner = self._inner if top is not None and top.kind == "TrainJob" else top
+        if owner is None:
+            return self._pods.values()
+        return [pod for pod in self._pods.values() if pod.owner in ("", owner.uid)]
+
+
+def run_of(data: Fields) -> str:
+    """The name of the run an object belongs to, for whoever watches many; empty where only its owner's run knows.
+
+    Events and Kueue's Workloads bear no labels of a run: hand them to the run whose objects they are about.
+    """
+    from stepset.targets.identity import RUN
+
+    labels = part(data, "metadata", "labels")
+    return text(labels, RUN) or text(labels, "jobset.sigs.k8s.io/jobset-name")

@@ -1,0 +1,291 @@
+"""A pod as it matters to a run: read once, when it changes, into a few fields.
+
+Called by RunObjects. What a pod's variables hold is not among the fields, so that no secret can go further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from stepset.plan.model import LAUNCHER, NODE
+from stepset.targets.identity import GROUP
+from stepset.targets.names import AGENT_DIR
+from stepset.targets.pod import CONTAINER
+from stepset.watch.cluster.fields import Fields, conditions, holds, number, one_line, part, rows, text, time_of
+from stepset.watch.cluster.message import SILENT, Said, said
+
+_ATTEMPTS = ("jobset.sigs.k8s.io/restart-attempt", "volcano.sh/job-retry-count")
+_INDEXES = ("batch.kubernetes.io/job-completion-index", "volcano.sh/task-index", "apps.kubernetes.io/pod-index")
+_GROUPS = (GROUP, "jobset.sigs.k8s.io/replicatedjob-name", "volcano.sh/task-spec")
+_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
+_ORDINARY_WAITS = ("", "ContainerCreating", "PodInitializing")
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a container ended.
+
+    Args:
+        container: which.
+        exit_code: its exit code; 128 + n for a signal.
+        reason: the kubelet's word for it: Error, Completed, OOMKilled, StartError ...
+        message: the kubelet's, where the container never ran.
+        at: when, in whole seconds since the epoch: Kubernetes does not say it more exactly.
+        said: what its termination message tells.
+    """
+
+    container: str
+    exit_code: int
+    reason: str
+    message: str
+    at: float | None
+    said: Said = SILENT
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why a container does not run yet."""
+
+    container: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """Why the cluster ends a pod: the condition DisruptionTarget."""
+
+    reason: str
+    message: str
+    at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod. Times are seconds since the epoch.
+
+    Args:
+        uid, name, node: its identity, and where it is.
+        owner: uid of what made it; of a JobSet's pods that of the JobSet.
+        job: name of the Job that holds it.
+        group, index: which of which group.
+        attempt: gang restarts before it.
+        agent: whether the agent runs around its command.
+        created: when it was made.
+        phase: Pending, Running, Succeeded, Failed, Unknown.
+        started: when its command began, last time.
+        running: its command runs.
+        restarts: how often its command was started again, not counting the start after which a StatefulSet's pod only
+            holds its verdict.
+        end: how it ended, for good; of several containers the one that failed.
+        before: how its command ended before it was started again.
+        wait: why a container does not run.
+        unschedulable: the scheduler's words, while no node has room for it.
+        gated: somebody keeps it from the scheduler until later.
+        scheduled: when it was given a node.
+        asked: when somebody asked for its deletion.
+        due: when it should be gone.
+        gone: it is.
+        disruption: why the cluster ends it.
+        reason, message: the kubelet's, where it ended the pod or would not have it.
+        silent: its node has stopped to report.
+    """
+
+    uid: str
+    name: str
+    node: str
+    owner: str
+    job: str
+    group: str
+    index: int
+    attempt: int
+    agent: bool
+    created: float
+    phase: str
+    started: float | None
+    running: bool
+    restarts: int
+    end: End | None
+    before: End | None
+    wait: Wait | None
+    unschedulable: str
+    gated: bool
+    scheduled: float | None
+    asked: float | None
+    due: float | None
+    gone: bool
+    disruption: Disruption | None
+    reason: str
+    message: str
+    silent: bool
+
+    @property
+    def source(self) -> str:
+        """How its own lines are prefixed (docs/design/agent.md)."""
+        if self.group == NODE:
+            return f"node {self.index}"
+        return LAUNCHER if self.group == LAUNCHER else f"{self.group}-{self.index}"
+
+    @property
+    def succeeded(self) -> bool:
+        """It ended, and well."""
+        return self.end is not None and self.end.exit_code == 0 and self.phase != "Failed"
+
+    @property
+    def over(self) -> bool:
+        """Its command will not run any more."""
+        return self.end is not None or self.gone or self.phase in ("Succeeded", "Failed")
+
+
+def read_pod(data: Fields, gone: bool) -> Pod:
+    """Reads a pod.
+
+    Args:
+        data: the object.
+        gone: it was deleted, and this is how it was last seen.
+    """
+    meta, spec, status = part(data, "metadata"), part(data, "spec"), part(data, "status")
+    labels, annotations = part(meta, "labels"), part(meta, "annotations")
+    marks = {**annotations, **labels}
+    controller = next(iter(rows(meta, "ownerReferences")), {})
+    agent = _has_agent(spec)
+    states = _Containers(status, agent, text(spec, "restartPolicy"))
+    told = conditions(status)
+    scheduled, ready = told.get("PodScheduled", {}), told.get("Ready")
+    due = time_of(meta, "deletionTimestamp")
+    return Pod(
+        uid=text(meta, "uid"),
+        name=text(meta, "name"),
+        node=text(spec, "nodeName"),
+        owner=text(labels, _JOBSET_UID) or text(controller, "uid"),
+        job=text(controller, "name") if text(controller, "kind") == "Job" else "",
+        group=next((text(marks, name) for name in _GROUPS if name in marks), NODE),
+        index=_index(marks, text(meta, "name")),
+        attempt=next((number(marks, name) for name in _ATTEMPTS if name in marks), 0),
+        agent=agent,
+        created=time_of(meta, "creationTimestamp") or 0.0,
+        phase=text(status, "phase"),
+        started=states.started,
+        running=states.running and not gone,
+        restarts=states.restarts,
+        end=states.end,
+        before=states.before,
+        wait=states.wait,
+        unschedulable=_unschedulable(scheduled),
+        gated=text(scheduled, "reason") == "SchedulingGated",
+        scheduled=time_of(scheduled, "lastTransitionTime") if holds(scheduled) else None,
+        asked=None if due is None else due - number(meta, "deletionGracePeriodSeconds"),
+        due=due,
+        gone=gone,
+        disruption=_disruption(told.get("DisruptionTarget")),
+        reason=text(status, "reason"),
+        message=one_line(text(status, "message")),
+        # Who takes a silent node's pods out of service says so of the pod, and not of its containers.
+        silent=text(status, "phase") == "Running" and not holds(ready) and holds(told.get("ContainersReady")),
+    )
+
+
+class _Containers:
+    """A pod's containers: what became of the command, and what keeps it from running."""
+
+    def __init__(self, status: Fields, agent: bool, policy: str) -> None:
+        self.restarts = 0
+        self.running = False
+        self.started: float | None = None
+        self.end: End | None = None
+        self.before: End | None = None
+        own = list(rows(status, "containerStatuses"))
+        every = [*rows(status, "initContainerStatuses"), *own]
+        self.wait = next(_waits(every), None)
+        main = next((row for row in own if text(row, "name") == CONTAINER), own[0] if own else None)
+        if main is not None:
+            self._read_main(main, agent, policy)
+        if self.end is None or self.end.exit_code == 0:
+            self._look_for_another(every, main, status)
+
+    def _read_main(self, main: Fields, agent: bool, policy: str) -> None:
+        state, last = part(main, "state"), part(main, "lastState", "terminated")
+        self.restarts = number(main, "restartCount")
+        running, ended = part(state, "running"), part(state, "terminated")
+        self.running = bool(running)
+        self.started = time_of(running or ended or last, "startedAt")
+        if policy != "Always":
+            self.end = _end(main, ended, agent) if ended and (policy != "OnFailure" or not _again(ended)) else None
+            self.before = _end(main, last, agent) if last else None
+            return
+        # A StatefulSet's pod is started again whatever happens; it is Ready when it only holds (docs/targets.md).
+        if running and last and main.get("ready") is True:
+            self.end = _end(main, last, agent)
+            self.started = time_of(last, "startedAt")
+            self.running = False
+            self.restarts = max(0, self.restarts - 1)
+        elif ended or last:
+            self.before = _end(main, ended or last, agent)
+
+    def _look_for_another(self, every: Iterable[Fields], main: Fields | None, status: Fields) -> None:
+        """Another container that failed, and the pod with it."""
+        if text(status, "phase") != "Failed":
+            return
+        for row in every:
+            ended = part(row, "state", "terminated")
+            if row is not main and number(ended, "exitCode"):
+                self.end = _end(row, ended, agent=False)
+                return
+
+
+def _again(ended: Fields) -> bool:
+    return number(ended, "exitCode") != 0
+
+
+def _end(row: Fields, ended: Fields, agent: bool) -> End:
+    code, reason = number(ended, "exitCode"), text(ended, "reason")
+    ran = reason not in ("StartError", "ContainerCannotRun")
+    message = text(ended, "message")
+    return End(
+        container=text(row, "name"),
+        exit_code=code,
+        reason=reason,
+        message="" if ran else one_line(message),
+        at=time_of(ended, "finishedAt"),
+        said=said(message, code, agent) if ran else SILENT,
+    )
+
+
+def _waits(every: Iterable[Fields]) -> Iterator[Wait]:
+    """Containers that wait, those with trouble first."""
+    waiting = [(row, part(row, "state", "waiting")) for row in every]
+    found = [
+        Wait(text(row, "name"), text(why, "reason"), one_line(text(why, "message"))) for row, why in waiting if why
+    ]
+    yield from sorted(found, key=lambda wait: wait.reason in _ORDINARY_WAITS)
+
+
+def _has_agent(spec: Fields) -> bool:
+    for container in rows(spec, "containers"):
+        if text(container, "name") == CONTAINER:
+            command = container.get("command")
+            return isinstance(command, list) and any(f"{AGENT_DIR}/" in word for word in command)
+    return False
+
+
+def _index(marks: Fields, name: str) -> int:
+    for mark in _INDEXES:
+        if mark in marks:
+            return number(marks, mark)
+    last = name.rpartition("-")[2]
+    return int(last) if last.isdecimal() else 0
+
+
+def _unschedulable(scheduled: Fields) -> str:
+    if not scheduled or holds(scheduled) or text(scheduled, "reason") == "SchedulingGated":
+        return ""
+    return one_line(text(scheduled, "message")) or text(scheduled, "reason")
+
+
+def _disruption(condition: Fields | None) -> Disruption | None:
+    if condition is None or not holds(condition):
+        return None
+    return Disruption(
+        text(condition, "reason"), one_line(text(condition, "message")), time_of(condition, "lastTransitionTime")
+    )
