@@ -54,12 +54,13 @@ class TestARankThatFails:
         assert states == {"rank 0": "Stopped", "rank 1": "Stopped", "rank 2": "Stopped", "rank 3": "Failed"}
 
     def test_is_told_from_those_that_only_lost_it(self, local: Local) -> None:
-        # Rank 1 fails; rank 0 notices and is gone long before rank 1, which takes its time to end.
+        # Rank 1 fails; rank 0 notices, and is gone when rank 1 is still about to end.
         script = """
             import os, socket, time
             address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
             if os.environ["RANK"] == "0":
                 peer = socket.create_server(address).accept()[0]
+                peer.send(str(os.getpid()).encode())
                 if not peer.recv(1):
                     raise ConnectionResetError("Connection closed by peer")
             for _ in range(500):
@@ -68,8 +69,10 @@ class TestARankThatFails:
                     break
                 except ConnectionRefusedError:
                     time.sleep(0.02)
+            rank_0 = peer.recv(20).decode()
             peer.close()
-            time.sleep(0.5)
+            while os.path.exists(f"/proc/{rank_0}"):
+                time.sleep(0.01)
             raise KeyError("the real one")
         """
         failure = failure_of(local.run(script, framework=TORCH, num_nodes=2, procs_per_node=1))
