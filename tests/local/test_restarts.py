@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import Any
 
 import pytest
 
 from stepset.watch.state import FailureKind, Phase
 from tests.local.conftest import Local, wait_for
+from tests.waiting import until
 
 pytestmark = pytest.mark.local
 
@@ -116,7 +116,7 @@ class TestAnElasticWorld:
             file.write(f"{os.getpid()}\\n")
         while not os.path.exists("finish"):
             time.sleep(0.02)
-        sys.exit(int(open("finish").read() or 0) if node == "1" else 0)
+        sys.exit(int(open("finish").read()) if node == "1" else 0)
     """
 
     def start(self, local: Local, low: int, **fields: Any) -> Any:
@@ -124,19 +124,22 @@ class TestAnElasticWorld:
         command = {"script": None, "command": ["python3", "train.py"]}
         return local.start(self.NODE, framework=elastic, num_nodes=3, procs_per_node=2, **command, **fields)
 
+    def finish(self, local: Local, code: int) -> None:
+        """Lets every node end, node 1 with an exit code; the file is there with its content or not at all."""
+        local.path("finish.new").write_text(str(code))
+        local.path("finish.new").rename(local.path("finish"))
+
     def pids(self, local: Local, node: int, count: int = 1) -> list[int]:
-        until = time.monotonic() + 20
-        while len(found := wait_for(local.path(f"node-{node}")).split()) < count:
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        return [int(pid) for pid in found]
+        path = local.path(f"node-{node}")
+        assert until(lambda: len(wait_for(path).split()) >= count)
+        return [int(pid) for pid in path.read_text().split()]
 
     def test_gets_a_lost_node_back_by_itself_and_for_free(self, local: Local) -> None:
         handle = self.start(local, 2)
         pids = [self.pids(local, node)[0] for node in range(3)]
         os.kill(pids[1], signal.SIGKILL)
         assert self.pids(local, 1, count=2)[0] == pids[1]
-        local.path("finish").write_text("0")
+        self.finish(local, 0)
         status = handle.wait()
         assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 0)
         for node in (0, 2):
@@ -148,7 +151,7 @@ class TestAnElasticWorld:
         os.kill(pids[0], signal.SIGKILL)
         for node in range(3):
             assert self.pids(local, node, count=2)[0] == pids[node]
-        local.path("finish").write_text("0")
+        self.finish(local, 0)
         status = handle.wait()
         assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 1)
 
@@ -156,7 +159,7 @@ class TestAnElasticWorld:
         handle = self.start(local, 3)
         for node in range(3):
             self.pids(local, node)
-        local.path("finish").write_text("4")
+        self.finish(local, 4)
         status = handle.wait()
         assert status.phase is Phase.FAILED and status.failure is not None
         assert (status.failure.pod, status.failure.exit_code) == ("node-1", 4)
@@ -164,8 +167,7 @@ class TestAnElasticWorld:
     def test_has_succeeded_when_enough_nodes_have(self, local: Local) -> None:
         handle = self.start(local, 2)
         pids = [self.pids(local, node)[0] for node in range(3)]
-        local.path("finish").write_text("600")
-        # Node 1 is lost and comes back too late: the others are done already.
         os.kill(pids[1], signal.SIGSTOP)
+        self.finish(local, 0)
         status = handle.wait()
         assert status.phase is Phase.SUCCEEDED
