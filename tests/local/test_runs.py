@@ -12,8 +12,9 @@ import pytest
 
 from stepset.backends.local import LocalBackend
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
-from stepset.watch.state import FailureKind, LogLine, Phase, Progress
+from stepset.watch.state import FailureKind, LogLine, Phase, Progress, RunStatus
 from tests.local.conftest import Listening, Local, wait_for
+from tests.waiting import LIMIT, until
 
 pytestmark = pytest.mark.local
 
@@ -120,8 +121,9 @@ class TestRoles:
         assert not local.path("started").exists()
 
     def test_beside_the_world_are_stopped_when_it_is_done(self, local: Local) -> None:
-        monitor = {"name": "monitor", "command": ["sh", "-c", "echo watching; exec sleep 600"]}
-        status = local.run("import time; time.sleep(0.3)", roles=[monitor])
+        monitor = {"name": "monitor", "command": ["sh", "-c", "touch watching; exec sleep 600"]}
+        script = "import os, time\nwhile not os.path.exists('watching'):\n    time.sleep(0.02)"
+        status = local.run(script, roles=[monitor])
         assert status.phase is Phase.SUCCEEDED
         assert [(r.source, r.state) for r in status.ranks] == [("rank 0", "Succeeded"), ("monitor-0", "Stopped")]
 
@@ -161,11 +163,19 @@ class TestOutput:
         assert sum(1 for _ in local.backend.logs(status.name)) == 60_000
 
     def test_shows_progress_live_and_not_as_lines(self, local: Local) -> None:
+        class Seeing(Listening):
+            def on_status(self, status: RunStatus) -> None:
+                super().on_status(status)
+                if status.progress and status.progress.step == 1:
+                    local.path("seen").touch()
+
+        local.listener = Seeing()
         script = """
-            import json, time
+            import json, os, time
             for step in (1, 2):
                 print(json.dumps({"stepset": {"step": step, "progress": step / 2, "metrics": {"loss": 1 / step}}}))
-                time.sleep(0.4)
+                while not os.path.exists("seen"):
+                    time.sleep(0.02)
             print("done")
         """
         status = local.run(script)
@@ -185,7 +195,7 @@ class TestOutput:
         reader = threading.Thread(target=lambda: followed.extend(local.backend.logs(handle.name, follow=True)))
         reader.start()
         handle.wait()
-        reader.join(10)
+        reader.join(LIMIT)
         assert followed == [LogLine("rank 0", str(n)) for n in range(5)]
 
 
@@ -257,14 +267,18 @@ class TestARunSeenFromElsewhere:
         assert local.backend.status("job").name == handle.name
 
     def test_can_be_waited_for_up_to_a_time(self, local: Local) -> None:
-        handle = local.start("import time; open('up', 'w').write('1'); time.sleep(1.5)")
-        wait_for(local.path("up"))
+        handle = local.start("import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.02)")
+        assert until(lambda: local.backend.status(handle.name).phase is Phase.RUNNING)
         assert local.backend.wait(handle.name, timeout=0.05).phase is Phase.RUNNING
+        local.path("go").touch()
         assert local.backend.wait(handle.name).phase is Phase.SUCCEEDED
 
     def test_can_be_cancelled(self, local: Local) -> None:
-        handle = local.start("import time; open('up', 'w').write('1'); time.sleep(600)", num_nodes=2)
-        wait_for(local.path("up"))
+        script = "import os, time; open('up-' + os.environ['STEPSET_NODE_RANK'], 'w').write('1'); time.sleep(600)"
+        handle = local.start(script, num_nodes=2)
+        for node in (0, 1):
+            wait_for(local.path(f"up-{node}"))
+        assert until(lambda: local.backend.status("job").phase is Phase.RUNNING)
         assert local.backend.cancel("job").phase is Phase.RUNNING
         status = handle.wait()
         assert status.phase is Phase.FAILED and status.failure is not None
