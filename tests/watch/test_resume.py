@@ -1,0 +1,276 @@
+"""A pod's log that is cut and asked for again: each line once, whatever the cut, in the order it was printed.
+
+`Kubelet` answers as the kubelet does (k8s.io/cri-client v0.36.3 pkg/logs/logs.go): from lines and parts of lines as
+containerd stores them. That the real one does is tested in tests/cluster/test_logs.py.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepset.watch import resume
+from stepset.watch.resume import Resume
+
+START = datetime(2026, 3, 29, 0, 59, 58, tzinfo=timezone.utc)
+UTC = timedelta(0)
+ERROR = b'rpc error: code = NotFound desc = an error occurred when try to find container "2f": not found'
+
+
+@dataclass(frozen=True)
+class Part:
+    """A line, or a part of one, as the runtime stored it.
+
+    Args:
+        at: nanoseconds since START.
+        text: without line end.
+        goes_on: the line does.
+        zone: of the node at that time.
+    """
+
+    at: int
+    text: bytes
+    goes_on: bool = False
+    zone: timedelta = UTC
+
+    @property
+    def stamp(self) -> bytes:
+        moment = (START + timedelta(seconds=self.at // 10**9)).astimezone(timezone(self.zone))
+        offset = moment.strftime("%z")
+        zone = f"{offset[:3]}:{offset[3:]}" if self.zone else "Z"
+        return f"{moment:%Y-%m-%dT%H:%M:%S}.{self.at % 10**9:09}{zone}".encode()
+
+
+class Kubelet:
+    """Has a container's log and answers requests for it."""
+
+    def __init__(self, parts: list[Part]) -> None:
+        self.parts = parts
+
+    def answer(self, since: str | None) -> bytes:
+        start = START if since is None else datetime.fromisoformat(since.replace("Z", "+00:00"))
+        oldest = int((start - START).total_seconds()) * 10**9
+        out, at_line = [], True
+        for part in self.parts:
+            if since is None or part.at >= oldest:
+                out.append((part.stamp + b" " if at_line else b"") + part.text + (b"" if part.goes_on else b"\n"))
+            at_line = not part.goes_on
+        return b"".join(out)
+
+    @property
+    def printed(self) -> bytes:
+        return b"".join(part.text + (b"" if part.goes_on else b"\n") for part in self.parts)
+
+
+def numbered(count: int, step: int = 10**7, zone: timedelta = UTC) -> list[Part]:
+    return [Part(n * step, b"line %d" % n, zone=zone) for n in range(count)]
+
+
+def read(kubelet: Kubelet, cuts: list[int], error: bytes = b"") -> bytes:
+    """The log, asked for again after so many bytes of each answer; then to its end."""
+    reader, out = Resume(), b""
+    for cut in cuts:
+        out += reader.feed(kubelet.answer(reader.since)[:cut] + error)
+        reader.cut()
+    return out + reader.feed(kubelet.answer(reader.since)) + reader.finish()
+
+
+class TestWhole:
+    def test_lines_come_without_their_timestamps(self) -> None:
+        assert read(Kubelet([Part(1, b"a"), Part(2, b""), Part(3, b"  c ")]), []) == b"a\n\n  c \n"
+
+    def test_a_line_may_begin_with_a_timestamp_of_its_own(self) -> None:
+        own = Part(5, b"x").stamp + b" mine"
+        assert read(Kubelet([Part(1, own)]), [10]) == own + b"\n"
+
+    def test_bytes_stay_as_they_are(self) -> None:
+        text = bytes(set(range(256)) - {10})
+        assert read(Kubelet([Part(1, text)]), []) == text + b"\n"
+
+    def test_parts_of_a_line_come_as_one_line(self) -> None:
+        parts = [Part(1, b"one ", True), Part(2, b"two ", True), Part(3, b"three"), Part(4, b"next")]
+        assert read(Kubelet(parts), []) == b"one two three\nnext\n"
+
+    def test_a_last_line_without_a_line_end_gets_one(self) -> None:
+        assert read(Kubelet([Part(1, b"a"), Part(2, b"b", True)]), []) == b"a\nb\n"
+
+    def test_nothing_is_nothing(self) -> None:
+        assert read(Kubelet([]), [0, 0]) == b""
+
+    def test_timestamps_stay_where_they_are_asked_for(self) -> None:
+        kubelet = Kubelet(numbered(50))
+        reader, whole = Resume(stamped=True), kubelet.answer(None)
+        first = reader.feed(whole[:999])
+        reader.cut()
+        assert first + reader.feed(kubelet.answer(reader.since)) + reader.finish() == whole
+
+
+class TestCuts:
+    def test_the_next_request_asks_from_a_second_before_the_last_line(self) -> None:
+        reader = Resume()
+        assert reader.since is None
+        reader.feed(Kubelet([Part(3_999_999_999, b"a")]).answer(None))
+        assert reader.since == "2026-03-29T01:00:00Z"
+
+    def test_it_asks_in_utc_whatever_the_nodes_zone(self) -> None:
+        reader = Resume()
+        reader.feed(Kubelet([Part(3_500_000_000, b"a", zone=timedelta(hours=8))]).answer(None))
+        assert reader.since == "2026-03-29T01:00:00Z"
+
+    @pytest.mark.parametrize("cut", range(130))
+    def test_every_byte_may_be_the_last_of_an_answer(self, cut: int) -> None:
+        kubelet = Kubelet([Part(1, b"a"), Part(1, b"b"), Part(1, b"a", True), Part(2, b"c"), Part(2_500_000_000, b"d")])
+        assert read(kubelet, [cut]) == kubelet.printed
+
+    def test_lines_that_are_alike_and_of_one_moment_are_counted(self) -> None:
+        kubelet = Kubelet([Part(7, b"same")] * 9)
+        assert read(kubelet, [80, 200, 10, 190]) == b"same\n" * 9
+
+    def test_the_end_of_a_line_that_began_before_what_was_asked_for_is_dropped(self) -> None:
+        parts = [Part(1, b"long ", True), Part(5 * 10**9, b"line"), Part(5 * 10**9 + 1, b"next")]
+        kubelet, reader = Kubelet(parts), Resume()
+        out = reader.feed(kubelet.answer(None))
+        assert kubelet.answer(reader.since).startswith(b"line\n")
+        reader.cut()
+        assert out + reader.feed(kubelet.answer(reader.since)) + reader.finish() == kubelet.printed
+
+    def test_lines_of_two_streams_may_be_a_little_out_of_order(self) -> None:
+        second = 10**9
+        parts = [Part(second + 9, b"out"), Part(second - 5, b"err"), Part(second + 3, b"out"), Part(second - 1, b"err")]
+        kubelet = Kubelet(parts)
+        size = len(kubelet.answer(None))
+        for cut in range(size):
+            assert read(kubelet, [cut]) == kubelet.printed
+
+    def test_a_summer_times_beginning_changes_nothing(self) -> None:
+        parts = numbered(4, 10**9) + [Part(p.at + 4 * 10**9, p.text, zone=timedelta(hours=1)) for p in numbered(4)]
+        kubelet = Kubelet(parts)
+        for cut in range(len(kubelet.answer(None))):
+            assert read(kubelet, [cut]) == kubelet.printed
+
+    def test_what_was_rotated_away_is_not_waited_for(self) -> None:
+        old, new = numbered(10), [Part(10**9 + n, b"new %d" % n) for n in range(3)]
+        reader = Resume()
+        out = reader.feed(Kubelet(old).answer(None))
+        reader.cut()
+        assert out + reader.feed(Kubelet(new).answer(reader.since)) + reader.finish() == Kubelet(old + new).printed
+
+    def test_another_start_of_the_container_follows_its_last(self) -> None:
+        first, second = Kubelet(numbered(3)), Kubelet([Part(10**9, b"again")])
+        reader = Resume()
+        out = reader.feed(first.answer(None)[:60])
+        reader.cut()
+        out += reader.feed(first.answer(reader.since)) + reader.finish()
+        assert out + reader.feed(second.answer(reader.since)) + reader.finish() == first.printed + second.printed
+
+
+class TestTheKubeletsErrors:
+    """They come in the log, and are not of the log."""
+
+    @pytest.mark.parametrize("lines", [0, 1, 3])
+    def test_are_no_lines(self, lines: int) -> None:
+        kubelet, reader = Kubelet(numbered(5)), Resume()
+        cut = len(Kubelet(numbered(lines)).answer(None))
+        out = reader.feed(kubelet.answer(None)[:cut] + ERROR)
+        reader.cut()
+        assert reader.complaint == ERROR.decode()
+        out += reader.feed(kubelet.answer(reader.since)) + reader.finish()
+        assert (out, reader.complaint) == (kubelet.printed, "")
+
+    def test_amid_a_line_are_dropped_with_its_beginning(self) -> None:
+        kubelet = Kubelet([Part(1, b"a"), Part(2, b"part ", True), Part(3, b"rest")])
+        assert read(kubelet, [len(kubelet.answer(None)) - 5], ERROR) == kubelet.printed
+
+    def test_may_have_several_lines(self) -> None:
+        kubelet = Kubelet(numbered(5))
+        assert read(kubelet, [len(Kubelet(numbered(2)).answer(None))], b"failed:\n  x\n") == kubelet.printed
+
+
+class TestVeryLongLines:
+    def test_come_piece_by_piece_and_in_bounded_memory(self) -> None:
+        reader, block, size = Resume(), b"x" * 16384, 0
+        tracemalloc.start()
+        reader.feed(Part(1, b"").stamp + b" ")
+        for _ in range(2000):
+            size += len(reader.feed(block))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert size + len(reader.finish()) == 2000 * len(block) + 1
+        assert peak < 8 * resume.LONG
+
+    def test_go_on_after_a_cut_where_they_were(self) -> None:
+        parts = [Part(n, b"%05d" % n * 3000, True) for n in range(60)]
+        kubelet = Kubelet([Part(0, b"before"), *parts, Part(61, b""), Part(62, b"after")])
+        size = len(kubelet.answer(None))
+        assert read(kubelet, [size // 4, size // 2, size // 8, size - 20], ERROR) == kubelet.printed
+
+    def test_are_ended_where_the_rest_was_rotated_away(self) -> None:
+        reader = Resume()
+        out = reader.feed(Part(1, b"x" * 300_000, True).stamp + b" " + b"x" * 300_000)
+        reader.cut()
+        out += reader.feed(Kubelet([Part(5, b"y"), Part(6, b"z")]).answer(None)) + reader.finish()
+        assert out == b"x" * (300_000 - 4096) + b"\ny\nz\n"
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> Kubelet:
+    """Any log: parts, equal times, times out of order, a node whose zone changes."""
+    texts = st.binary(max_size=60).map(lambda text: text.replace(b"\n", b" "))
+    count = draw(st.integers(0, 25))
+    steps = st.sampled_from([0, 0, 1, 999, 300_000_000, 1_000_000_000, 2_500_000_000])
+    zones = draw(st.sampled_from([(UTC, UTC), (timedelta(hours=8),) * 2, (UTC, timedelta(hours=1))]))
+    if draw(st.booleans()):  # in order, some of them equal
+        times, now = [], 0
+        for _ in range(count):
+            now += draw(steps)
+            times.append(now)
+    else:  # all different, and up to a second out of order
+        jitter = st.integers(0, 900_000_000)
+        times = [1000 * (n * 150_000 + draw(jitter) // 1000) + n for n in range(count)]
+    parts = []
+    for n, at in enumerate(times):
+        goes_on = draw(st.booleans()) and n < count - 1
+        zone = zones[0] if n < count // 2 else zones[1]
+        parts.append(Part(at, draw(texts) or (b"p" if goes_on else b""), goes_on, zone))
+    return Kubelet(parts)
+
+
+def chunks(data: bytes, sizes: list[int]) -> Iterator[bytes]:
+    """`data` in chunks of these sizes, over and over."""
+    at = turn = 0
+    while at < len(data):
+        size = sizes[turn % len(sizes)]
+        yield data[at : at + size]
+        at, turn = at + size, turn + 1
+
+
+@given(
+    logs(),
+    st.lists(st.tuples(st.integers(0, 1500), st.booleans()), max_size=8),
+    st.lists(st.integers(1, 200), min_size=1, max_size=5),
+    st.sampled_from([(60, 8), (200, 120), (1 << 17, 1 << 12)]),
+)
+@settings(deadline=None)
+def test_any_log_cut_anywhere_comes_once_and_in_order(
+    kubelet: Kubelet, cuts: list[tuple[int, bool]], sizes: list[int], limits: tuple[int, int]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resume, "LONG", limits[0])
+        patch.setattr(resume, "_HELD", limits[1])
+        reader, out = Resume(), b""
+        for cut, fails in cuts:
+            # What is kept back of a long line must be enough for the error.
+            error = ERROR if fails and limits[1] > len(ERROR) else b""
+            for chunk in chunks(kubelet.answer(reader.since)[:cut] + error, sizes):
+                out += reader.feed(chunk)
+            reader.cut()
+        for chunk in chunks(kubelet.answer(reader.since), sizes):
+            out += reader.feed(chunk)
+        out += reader.finish()
+    assert out == kubelet.printed
