@@ -22,10 +22,16 @@ if rank == 0:
 
 FAIL = """
 import os, time
+from pathlib import Path
 
 rank = int(os.environ["RANK"])
 print(f"rank {rank} begins", flush=True)
+begun = Path(__file__).with_name(os.environ["STEPSET_RUN"])
+begun.mkdir(exist_ok=True)
+(begun / str(rank)).touch()
 if rank == 3:
+    while len(os.listdir(begun)) < int(os.environ["WORLD_SIZE"]):  # those that have not begun yet never would
+        time.sleep(0.02)
     raise ValueError("bad batch")
 time.sleep(600)
 """
