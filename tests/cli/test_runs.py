@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from stepset.backends.local import LocalBackend
+from stepset.cli.report import state_line
 from tests.cli.conftest import STEPSET, Cli
 from tests.cli.scripts import FLAGS, processes_that_mention, write_scripts
 from tests.waiting import until
@@ -44,12 +46,15 @@ def known(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 def running(cli: Cli, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A run of `sleep.py` that goes on."""
     write_scripts(tmp_path)
-    env = {**os.environ, "STEPSET_HOME": str(tmp_path / "home")}
+    home = tmp_path / "home"
+    env = {**os.environ, "STEPSET_HOME": str(home)}
     argv = [STEPSET, "run", "sleep.py", *FLAGS]
     with subprocess.Popen(argv, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            logs = (tmp_path / "home" / "runs").glob
+            logs = (home / "runs").glob
             assert until(lambda: any(path.read_bytes().count(b"ready") == 4 for path in logs("*/log")))
+            # The state is written a little after what the ranks print.
+            assert until(lambda: "Running, 4/4 ranks running" in state_line(LocalBackend(home).status("sleep")))
             yield process
         finally:
             if process.poll() is None:
