@@ -8,8 +8,9 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 
 from tests.cli.conftest import STEPSET, Cli
 from tests.cli.scripts import FLAGS, processes_that_mention, write_scripts
-from tests.waiting import until
+from tests.waiting import LIMIT, until
 
 pytestmark = pytest.mark.local
 
@@ -28,12 +29,24 @@ def scripts(tmp_path: Path) -> None:
     write_scripts(tmp_path)
 
 
+# `stepset` whose ranks have ten minutes between SIGTERM and SIGKILL.
+PATIENT = (
+    sys.executable,
+    "-c",
+    "import sys; from stepset.backends.local import LocalBackend; from stepset.cli import main\n"
+    "LocalBackend.__init__.__defaults__ = (None, 600.0)\n"
+    "sys.exit(main(sys.argv[1:]))",
+)
+
+
 @contextmanager
-def started(directory: Path, *argv: str, **popen: Any) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    directory: Path, *argv: str, stepset: Sequence[str | Path] = (STEPSET,), **popen: Any
+) -> Iterator[subprocess.Popen[bytes]]:
     """`stepset` running in the background; ended at the end of the block, whatever happens in it."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
     env = {**os.environ, "STEPSET_HOME": str(directory / "home"), **streams.pop("env", {})}
-    with subprocess.Popen([STEPSET, *argv], cwd=directory, env=env, **streams) as process:
+    with subprocess.Popen([*stepset, *argv], cwd=directory, env=env, **streams) as process:
         try:
             yield process
         finally:
@@ -153,13 +166,13 @@ def test_the_first_signal_stops_the_ranks_with_grace(tmp_path: Path, number: sig
 
 
 def test_the_second_signal_kills_at_once(tmp_path: Path) -> None:
-    with started(tmp_path, "run", "sleep.py", *FLAGS, "--", "stubborn") as process:
+    with started(tmp_path, "run", "sleep.py", *FLAGS, "--", "stubborn", stepset=PATIENT) as process:
         assert until(lambda: merged_log(tmp_path).count("ready") == 4)
         process.send_signal(signal.SIGINT)
         assert process.stderr
         assert any(b"once more" in line for line in iter(process.stderr.readline, b""))
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=8)  # less than the grace of 10 seconds that ranks otherwise have
+        _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
     assert b"stepset: killing the run" in err
     assert processes_that_mention(tmp_path) == []
