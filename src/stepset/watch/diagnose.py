@@ -30,6 +30,7 @@ class Observation:
         tail: its last lines.
         stopped: it was ended on purpose because something else had failed, or because the run was over.
         out_of_memory: whether the kernel's or kubelet's out-of-memory killer ended it; None where nobody can tell.
+        how: what befell it, in words such as `was evicted`; default: by exit code and signal.
     """
 
     source: str
@@ -44,6 +45,7 @@ class Observation:
     tail: tuple[str, ...] = ()
     stopped: bool = False
     out_of_memory: bool | None = None
+    how: str = ""
 
 
 ADVICE = {
@@ -157,6 +159,7 @@ def _both(old: Observation, new: Observation) -> Observation:
         tail=new.tail or old.tail,
         stopped=old.stopped and new.stopped,
         out_of_memory=old.out_of_memory if old.out_of_memory is not None else new.out_of_memory,
+        how=old.how or new.how,
     )
 
 
@@ -172,7 +175,7 @@ def looks_like_aftermath(o: Observation) -> bool:
     """
     if o.kind is not None or not o.source:
         return False
-    if o.signal in (signals.SIGTERM, signals.SIGINT) or o.exit_code in (128 + signals.SIGTERM, 128 + signals.SIGINT):
+    if _signal_of(o) in (signals.SIGTERM, signals.SIGINT):
         return True
     return bool(re.search(_PEER_GONE, error_of(o), re.IGNORECASE)) and kind_of(o) is not FailureKind.OUT_OF_MEMORY
 
@@ -183,13 +186,20 @@ def kind_of(o: Observation) -> FailureKind:
         return o.kind
     if o.out_of_memory:
         return FailureKind.OUT_OF_MEMORY
-    if o.signal == signals.SIGKILL or o.exit_code == 128 + signals.SIGKILL:
+    if _signal_of(o) == signals.SIGKILL:
         # What it printed before does not explain this. The out-of-memory killer is by far the likeliest to do it,
         # unless the observer knows that it did not.
         return FailureKind.OUT_OF_MEMORY if o.out_of_memory is None else FailureKind.INFRASTRUCTURE
-    if o.signal in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP):
+    if _signal_of(o) in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP):
         return FailureKind.INFRASTRUCTURE
     return _kind_in(error_of(o)) or FailureKind.USER_ERROR
+
+
+def _signal_of(o: Observation) -> int | None:
+    """The signal that ended it, also where a shell or a container runtime tells it as 128 + n."""
+    if o.signal is not None or o.exit_code is None or not 128 < o.exit_code < 128 + signals.NSIG:
+        return o.signal
+    return o.exit_code - 128
 
 
 def _kind_in(text: str) -> FailureKind | None:
@@ -216,17 +226,22 @@ def _message(o: Observation, kind: FailureKind) -> str:
     """What happened, in one sentence."""
     if not o.source:
         return o.error
-    who = o.source + (f" (pod {o.pod})" if o.pod and o.pod != o.source else "")
+    # A loopback address, as nodes on one machine have, tells nobody anything.
+    node = f" on {o.node}" if o.node and not o.node.startswith("127.") else ""
+    who = o.source + (f" (pod {o.pod}{node})" if o.pod and o.pod != o.source else node)
     error = error_of(o).strip()
-    if o.signal is not None:
+    number = _signal_of(o)
+    if o.how:
+        how = o.how
+    elif o.signal is not None:
         how = f"was killed by {signal_name(o.signal)}"
     elif o.exit_code:
-        how = f"exited with code {o.exit_code}"
+        how = f"exited with code {o.exit_code}" + (f" ({signal_name(number)})" if number is not None else "")
     else:
         how = "failed"
     if kind is FailureKind.OUT_OF_MEMORY and not error:
         how += ", out of memory"
-    elif kind is FailureKind.INFRASTRUCTURE and o.signal is not None and not error:
+    elif kind is FailureKind.INFRASTRUCTURE and number is not None and not error:
         how += " from outside the run"
     return f"{who} {how}: {error}" if error else f"{who} {how}."
 

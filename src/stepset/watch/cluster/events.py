@@ -50,8 +50,8 @@ class Event:
 
 def read_event(data: Fields) -> Event:
     """Reads an event of core/v1 or events.k8s.io/v1."""
-    meta, about, series = part(data, "metadata"), part(data, "involvedObject") or part(data, "regarding"), {}
-    series = part(data, "series")
+    meta, series = part(data, "metadata"), part(data, "series")
+    about = part(data, "involvedObject") or part(data, "regarding")
     first = time_of(data, "firstTimestamp") or time_of(data, "eventTime") or time_of(meta, "creationTimestamp") or 0.0
     last = time_of(series, "lastObservedTime") or time_of(data, "lastTimestamp") or first
     return Event(
@@ -84,6 +84,11 @@ class Events:
             for each in oldest:
                 del self._by_uid[each.uid]
         return True
+
+    @property
+    def latest(self) -> float:
+        """When the last of them happened, in seconds since the epoch."""
+        return max((each.last for each in self._by_uid.values()), default=0.0)
 
     def of(self, reasons: Iterable[str]) -> list[Event]:
         """Those with one of these reasons, the latest last."""

@@ -50,9 +50,11 @@ class RunObjects:
         self._pods: dict[str, Pod] = {}
         self._earlier: dict[int, dict[str, Pod]] = {}
         self._replaced: dict[tuple[str, int], int] = {}
+        self._leaving: dict[str, Pod] = {}
         self._attempt = 0
         self._started: float | None = None
         self._present: list[Pod] | None = None
+        self._predecessors: dict[tuple[str, int], int] = {}
 
     # --- taking
 
@@ -131,6 +133,10 @@ class RunObjects:
         return (ours or event.about in self._tickets) and self.events.add(event)
 
     def _see_pod(self, seen: Pod) -> bool:
+        if seen.due is not None and not seen.gone:
+            self._leaving[seen.uid] = seen
+        else:
+            self._leaving.pop(seen.uid, None)
         self._advance(seen.attempt)
         if seen.attempt < self._attempt:
             return self._keep_earlier(seen)
@@ -139,10 +145,8 @@ class RunObjects:
             return False
         if before is None:
             self._drop_replaced(seen)
-        elif before.end is not None and before.asked is None and seen.asked is not None:
-            # It had ended when it was told to: that it was told says nothing.
-            seen = replace(seen, asked=None)
         elif before.end is not None and before.asked is None:
+            # It had ended before it was told to: that it was told says nothing.
             seen = replace(seen, asked=None)
         if before == seen:
             return False
@@ -216,30 +220,33 @@ class RunObjects:
         """The pods of the present attempt, the newest for each place, in the order of groups and places."""
         if self._present is None:
             newest: dict[tuple[str, int], Pod] = {}
+            counts = dict(self._replaced)
             for pod in self._ours():
                 slot = (pod.group, pod.index)
                 other = newest.get(slot)
+                if other is not None:
+                    counts[slot] = counts.get(slot, 0) + 1
                 if other is None or (pod.created, not pod.gone, pod.uid) > (other.created, not other.gone, other.uid):
                     newest[slot] = pod
             self._present = [newest[slot] for slot in sorted(newest)]
+            self._predecessors = counts
         return self._present
+
+    def replaced(self, pod: Pod) -> int:
+        """How many pods were in this one's place before it, in the present attempt."""
+        return self._predecessors.get((pod.group, pod.index), 0) if self.pods else 0
+
+    def every_pod(self) -> list[Pod]:
+        """The pods of the present attempt, those that were replaced among them as far as they are still there."""
+        return list(self._ours())
+
+    def leaving(self) -> list[Pod]:
+        """Pods of all attempts that were told to go and are still there."""
+        return list(self._leaving.values())
 
     def earlier(self, attempt: int) -> list[Pod]:
         """What is left of an earlier attempt's pods: those that tell why it ended."""
         return list(self._earlier.get(attempt, {}).values())
-
-    def replaced(self, pod: Pod) -> int:
-        """How many pods were in this one's place before it, in the present attempt."""
-        slot = (pod.group, pod.index)
-        return self._replaced.get(slot, 0) + self._others().get(slot, 0)
-
-    def _others(self) -> dict[tuple[str, int], int]:
-        if len(self._pods) == len(self.pods):
-            return {}
-        counts: dict[tuple[str, int], int] = {}
-        for pod in self._ours():
-            counts[pod.group, pod.index] = counts.get((pod.group, pod.index), -1) + 1
-        return counts
 
     def _ours(self) -> Iterable[Pod]:
         """Pods, but none of another workload that had the same name."""

@@ -6,7 +6,7 @@ Called by RunObjects. What a pod's variables hold is not among the fields, so th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stepset.plan.model import LAUNCHER, NODE
 from stepset.targets.identity import GROUP
@@ -33,6 +33,7 @@ class End:
         message: the kubelet's, where the container never ran.
         at: when, in whole seconds since the epoch: Kubernetes does not say it more exactly.
         said: what its termination message tells.
+        main: it is the one with the command.
     """
 
     container: str
@@ -41,6 +42,7 @@ class End:
     message: str
     at: float | None
     said: Said = SILENT
+    main: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,7 @@ class _Containers:
         for row in every:
             ended = part(row, "state", "terminated")
             if row is not main and number(ended, "exitCode"):
-                self.end = _end(row, ended, agent=False)
+                self.end = replace(_end(row, ended, agent=False), main=False)
                 return
 
 

@@ -44,7 +44,8 @@ class Workload:
         created: when it was made.
         deleted: when somebody asked for its deletion.
         suspended: nothing is to run.
-        queue: the queue it stands in.
+        queue: the queue it stands in, where that lets it start by ending its suspension.
+        enqueued: its controller keeps it in a queue of its own.
         ended, at: whether and when it ended.
         reason, message: why, in its controller's words.
         restarting: its gang is being started again.
@@ -72,6 +73,7 @@ class Workload:
     deleted: float | None = None
     suspended: bool = False
     queue: str = ""
+    enqueued: bool = False
     ended: Ended = ""
     at: float | None = None
     reason: str = ""
@@ -208,7 +210,7 @@ def _volcano(common: Workload, spec: Fields, status: Fields) -> Workload:
     moving = phase in ("Restarting", "Completing", "Terminating", "Aborting")
     return replace(
         common,
-        queue=text(spec, "queue"),
+        enqueued=phase == "Pending",
         suspended=phase in ("Aborting", "Aborted"),
         ended=ended,
         at=at if ended else None,

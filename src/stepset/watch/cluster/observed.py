@@ -1,0 +1,311 @@
+"""Ends of pods as Observations, for the diagnosis: who failed by itself, and who was only told to end.
+
+Called by status.py. A pod that fails takes its gang with it: the controllers delete the others, which then end, too.
+Kubernetes tells times in whole seconds, agents exactly; where a second holds both cause and effect, the exit codes and
+the words decide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stepset.plan.model import NODE
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.pods import End, Pod
+from stepset.watch.cluster.reports import PodReport, Reports
+from stepset.watch.cluster.workload import Workload
+from stepset.watch.diagnose import Observation, error_of, find_error, looks_like_aftermath
+from stepset.watch.state import FailureKind
+
+_TOLD_CODES = (0, 128 + 1, 128 + 2, 128 + 15)
+_KILLED = 128 + 9
+_AGENT_CODES = {
+    70: FailureKind.RENDEZVOUS,
+    71: FailureKind.RENDEZVOUS,
+    72: FailureKind.REJECTED,
+    73: FailureKind.INFRASTRUCTURE,
+}
+"""docs/design/agent.md, How it ends."""
+
+# Reasons of the condition DisruptionTarget (kubernetes v1.36 pkg/apis/core/types.go and the controllers that set it).
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "was preempted",
+    "EvictionByEvictionAPI": "was evicted",
+    "TerminationByKubelet": "was ended by its node",
+    "DeletionByTaintManager": "was taken off its node",
+    "DeletionByPodGC": "was lost with its node",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """Which pod holds which rank.
+
+    Args:
+        ranges: group -> (first rank, ranks per pod), where known beforehand.
+        by_rank: rank -> pod, for all that is known.
+    """
+
+    ranges: Mapping[str, tuple[int, int]]
+    by_rank: Mapping[int, Pod]
+
+    def ranks_of(self, pod: Pod) -> range:
+        """The ranks a pod is to hold, as far as that is known beforehand."""
+        first, count = self.ranges.get(pod.group, (0, 0))
+        return range(first + pod.index * count, first + (pod.index + 1) * count)
+
+
+def homes(workload: Workload | None, pods: Sequence[Pod], reports: Reports) -> Homes:
+    """Which pod holds which rank: what the agents report comes before what was planned."""
+    found = Homes(workload.ranks if workload else {}, {})
+    by_rank = {rank: pod for pod in pods for rank in found.ranks_of(pod)}
+    for pod in pods:
+        report = reports.of(pod.uid)
+        if report is not None:
+            by_rank.update({rank: pod for rank, said in report.ranks.items() if said.starts})
+    return replace(found, by_rank=by_rank)
+
+
+def observations(
+    pods: Sequence[Pod], objects: RunObjects, reports: Reports, where: Homes, *, present: bool = True
+) -> list[Observation]:
+    """Every end that was no success.
+
+    Args:
+        pods: whose ends.
+        objects: the run's.
+        reports: what their agents said.
+        where: which pod holds which rank.
+        present: they are pods of the present attempt, about which the workload's conditions speak.
+    """
+    own: list[Observation] = []
+    told: list[Pod] = []
+    for pod in pods:
+        if pod.succeeded:
+            continue
+        report = reports.of(pod.uid)
+        if _told_to_end(pod):
+            told.append(pod)
+        else:
+            own += _failures(pod, report, where)
+    first = min((o.at for o in own if not looks_like_aftermath(o)), default=math.inf)
+    ends = [(pod, _stop_of(pod, objects, first, present)) for pod in told]
+    if not any(not stopped for _, stopped in ends) and not own:
+        # Nobody else can be: whoever was told first.
+        earliest = min((pod.asked or 0.0 for pod in told), default=0.0)
+        ends = [(pod, (pod.asked or 0.0) > earliest) for pod in told]
+    return own + [_deleted(pod, stopped, where) for pod, stopped in ends]
+
+
+def _told_to_end(pod: Pod) -> bool:
+    """Whether a pod ended, or is to end, because somebody deleted it, and not because something failed in it."""
+    if pod.asked is None:
+        return pod.gone and pod.end is None and pod.phase != "Failed"
+    if pod.disruption is not None:
+        return False
+    end = pod.end
+    if end is None or end.at is None:
+        return True
+    if end.said.failed is not None:
+        return False  # an agent that is only told to end reports no failure
+    if end.at > math.floor(pod.asked):
+        return True
+    return end.at == math.floor(pod.asked) and end.exit_code in _TOLD_CODES
+
+
+def _stop_of(pod: Pod, objects: RunObjects, first: float, present: bool) -> bool:
+    """Whether a pod was told to end because the run, or its attempt, was over or stopped."""
+    causes = [math.floor(first) if first < math.inf else math.inf]
+    workload = objects.workload
+    if present and workload is not None:
+        stops = [workload.stopped, workload.deleted]
+        stops += [job.stopped for job in objects.jobs if job.name == pod.job or job.ended == "Failed"]
+        causes += [at for at in stops if at is not None]
+        if workload.suspended:
+            return True
+    asked = pod.asked if pod.asked is not None else math.inf
+    return asked >= min(causes) and min(causes) < math.inf
+
+
+def _deleted(pod: Pod, stopped: bool, where: Homes) -> Observation:
+    ranks = where.ranks_of(pod)
+    single = ranks[0] if len(ranks) == 1 and pod.group == NODE else None
+    return Observation(
+        source=pod.source if single is None else f"rank {single}",
+        at=pod.asked or _end_time(pod),
+        rank=single,
+        pod=pod.name,
+        node=pod.node,
+        exit_code=pod.end.exit_code if pod.end is not None else None,
+        error="" if stopped else "somebody deleted its pod",
+        kind=None if stopped else FailureKind.INFRASTRUCTURE,
+        stopped=stopped,
+        how="was stopped" if stopped else "was ended from outside",
+    )
+
+
+def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Observation]:
+    """What failed in a pod that was not told to end."""
+    if pod.disruption is not None and not _before(pod.end, pod.disruption.at):
+        yield _of_pod(
+            pod,
+            at=pod.disruption.at,
+            kind=FailureKind.INFRASTRUCTURE,
+            how=_DISRUPTIONS.get(pod.disruption.reason, "was ended by the cluster"),
+            error=pod.message or pod.disruption.message,
+        )
+        return
+    if pod.reason == "DeadlineExceeded":
+        text = "the run took longer than its deadline."
+        yield Observation("", _end_time(pod), kind=FailureKind.DEADLINE_EXCEEDED, error=text)
+        return
+    end = pod.end
+    if pod.reason and pod.phase == "Failed":
+        yield _of_pod(
+            pod,
+            at=(end.at if end else None) or pod.scheduled or pod.created,
+            kind=FailureKind.INFRASTRUCTURE,
+            how="was evicted" if pod.reason == "Evicted" else "was refused or ended by its node",
+            error=pod.message or pod.reason,
+        )
+        return
+    if report is not None:
+        yield from _reported(pod, report, where)
+    if end is None:
+        if pod.phase == "Failed":
+            yield _of_pod(pod, at=pod.started or pod.created, kind=FailureKind.INFRASTRUCTURE, error=pod.message)
+        return
+    if end.reason in ("StartError", "ContainerCannotRun"):
+        yield _of_pod(pod, at=end.at, kind=FailureKind.REJECTED, how="could not be started", error=end.message)
+    elif end.said.failed is not None:
+        yield _verdict(pod, end, end.said.failed, where)
+    else:
+        yield from _unsaid(pod, end, report, where)
+
+
+def _before(end: End | None, at: float | None) -> bool:
+    """Whether a container had failed before something else happened."""
+    if end is None or end.at is None or at is None or end.exit_code in _TOLD_CODES:
+        return False
+    exact = _number(end.said.failed, "at") if end.said.failed is not None else None
+    return (exact if exact is not None else end.at) < at
+
+
+def _verdict(pod: Pod, end: End, failed: Mapping[str, Any], where: Homes) -> Observation:
+    """The agent's own verdict, from the termination message."""
+    seen = _event(pod, failed, where)
+    tail = failed.get("tail")
+    return _with_memory(
+        replace(seen, tail=tuple(str(line) for line in tail) if isinstance(tail, list) else ()),
+        end,
+    )
+
+
+def _reported(pod: Pod, report: PodReport, where: Homes) -> Iterator[Observation]:
+    """What the agent's lines said of ranks that failed."""
+    for said in report.ranks.values():
+        for event in (said.ended, said.failed):
+            if event is not None and (event is said.failed or event.get("exit_code") != 0):
+                seen = _event(pod, event, where)
+                seen = replace(seen, tail=report.tail(seen.source))
+                yield _with_memory(seen, pod.end) if pod.end is not None else seen
+    if report.failed is not None:
+        yield replace(_event(pod, report.failed, where), tail=report.tail(pod.source))
+
+
+def _unsaid(pod: Pod, end: End, report: PodReport | None, where: Homes) -> Iterator[Observation]:
+    """A pod that failed without an agent's verdict: by its exit code and its last lines."""
+    ranks = where.ranks_of(pod)
+    single = ranks[0] if len(ranks) == 1 and pod.group == NODE else None
+    source = pod.source if single is None else f"rank {single}"
+    for event in end.said.events:
+        failed = event.get("event") == "failed"
+        if failed or (event.get("event") == "exited" and event.get("exit_code") != 0):
+            seen = _event(pod, event, where)
+            yield _with_memory(replace(seen, tail=end.said.tails.get(seen.source, ())), end)
+    tails = end.said.tails
+    tail = tails.get(source) or tails.get(pod.source) or tails.get("") or _guilty(tails)
+    if not tail and report is not None:
+        tail = report.tail(source) or report.tail(pod.source)
+    other = not end.main
+    seen = Observation(
+        source=source,
+        at=_end_time(pod),
+        rank=single,
+        pod=pod.name,
+        node=pod.node,
+        exit_code=end.exit_code,
+        kind=_AGENT_CODES.get(end.exit_code) if pod.agent and not end.said.events else None,
+        tail=tail,
+        how=f"failed, as its container {end.container} exited with code {end.exit_code}" if other else "",
+    )
+    yield _with_memory(seen, end)
+
+
+def _guilty(tails: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Of several sources' last lines, those that hold an error, else those of the last source."""
+    guilty = [tail for tail in tails.values() if find_error(tail)]
+    return (guilty or list(tails.values()) or [()])[-1]
+
+
+def _event(pod: Pod, event: Mapping[str, Any], where: Homes) -> Observation:
+    """An agent's report of an end, in the words of the diagnosis."""
+    rank, kind = event.get("rank"), event.get("kind")
+    code, number = event.get("exit_code"), event.get("signal")
+    is_rank = isinstance(rank, int) and not isinstance(rank, bool)
+    # A launcher's pod reports ranks that live elsewhere.
+    home = where.by_rank.get(rank, pod) if is_rank and isinstance(rank, int) else pod
+    return Observation(
+        source=f"rank {rank}" if is_rank else pod.source,
+        at=_number(event, "at") or _end_time(pod),
+        rank=rank if is_rank else None,
+        pod=home.name,
+        node=home.node,
+        exit_code=code if isinstance(code, int) else None,
+        signal=number if isinstance(number, int) else None,
+        error=str(event.get("error") or ""),
+        kind=FailureKind(kind) if kind in {each.value for each in FailureKind} else None,
+    )
+
+
+def _with_memory(seen: Observation, end: End) -> Observation:
+    """With what the kubelet knows about memory, except for those who only lost a peer to it."""
+    if end.reason == "OOMKilled":
+        return seen if seen.kind is not None or looks_like_aftermath(seen) else replace(seen, out_of_memory=True)
+    killed = seen.exit_code == _KILLED or seen.signal == _KILLED - 128
+    # The kubelet says OOMKilled where the container ran out of memory: this was somebody else.
+    return replace(seen, out_of_memory=False) if killed and seen.kind is None and not error_of(seen) else seen
+
+
+def _of_pod(pod: Pod, *, at: float | None, kind: FailureKind, error: str, how: str = "") -> Observation:
+    return Observation(
+        source=pod.source, at=at or math.inf, pod=pod.name, node=pod.node, kind=kind, error=error, how=how or "failed"
+    )
+
+
+def _end_time(pod: Pod) -> float:
+    """When its container ended; where nobody knows, later than everything that is known."""
+    return pod.end.at if pod.end is not None and pod.end.at is not None else math.inf
+
+
+def _number(data: Mapping[str, Any], name: str) -> float | None:
+    value = data.get(name)
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def tails(pods: Iterable[Pod]) -> dict[str, str]:
+    """Source -> its last line, as far as termination messages tell."""
+    found = {}
+    for pod in pods:
+        if pod.end is None:
+            continue
+        said = pod.end.said
+        found.update({source or pod.source: tail[-1] for source, tail in said.tails.items() if tail})
+        if said.failed is not None:
+            tail, rank = said.failed.get("tail"), said.failed.get("rank")
+            if isinstance(tail, list) and tail:
+                found[pod.source if rank is None else f"rank {rank}"] = str(tail[-1])
+    return found

@@ -1,0 +1,129 @@
+"""One row per rank, and one per pod that is no rank. Called by status.py."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from stepset.plan.model import LAUNCHER, NODE
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.observed import Homes, tails
+from stepset.watch.cluster.pods import Pod
+from stepset.watch.cluster.reports import PodReport, RankReport, Reports
+from stepset.watch.state import Failure, RankStatus
+
+PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded", "Failed", "Stopped"
+
+
+def rows_of(
+    pods: Sequence[Pod], objects: RunObjects, reports: Reports, where: Homes, stopped: frozenset[str]
+) -> list[RankStatus]:
+    """Rows of the present attempt's pods, ranks first.
+
+    Args:
+        pods: the pods.
+        objects: the run's.
+        reports: what their agents said.
+        where: which pod holds which rank.
+        stopped: names of pods that were told to end because another failed, or the run was over.
+    """
+    last_lines = tails(pods)
+    rows: list[RankStatus] = []
+    for pod in pods:
+        report = reports.of(pod.uid)
+        restarts = objects.attempt + objects.replaced(pod) + pod.restarts
+        state = _state(pod, pod.name in stopped)
+        ranks: Sequence[int] = where.ranks_of(pod)
+        if report is not None and report.ranks:
+            elsewhere = {rank for rank in ranks if where.by_rank.get(rank, pod) is not pod}
+            here = {rank for rank, said in report.ranks.items() if where.by_rank.get(rank) is pod}
+            ranks = sorted((set(ranks) | here) - elsewhere)
+        elif pod.group == NODE and not ranks:
+            ranks = _named(pod)
+        for rank in ranks:
+            rows.append(_rank_row(rank, pod, report, state, restarts, last_lines))
+        if not ranks or pod.group == LAUNCHER:
+            code = None if pod.end is None else pod.end.exit_code
+            line = (report.last_line(pod.source) if report else "") or last_lines.get(pod.source, "")
+            rows.append(RankStatus(pod.source, None, pod.name, pod.node, state, restarts, code, None, line))
+    rows.sort(key=lambda row: (row.rank is None, row.rank or 0))
+    return rows
+
+
+def at_the_end(rows: Sequence[RankStatus], failure: Failure | None) -> list[RankStatus]:
+    """The rows of a run that is over: what still waits or runs ends with it; aftermath is told from the cause."""
+    if failure is None:
+        # Whoever only served the ranks, or stood beside them, was stopped when these were done.
+        done = {PENDING: STOPPED, RUNNING: STOPPED}
+        return [
+            replace(row, state=SUCCEEDED if row.rank is not None and row.state == RUNNING else done[row.state])
+            if row.state in done
+            else row
+            for row in rows
+        ]
+    aftermath = set(failure.aftermath)
+    return [replace(row, state=STOPPED) if _was_stopped(row, aftermath) else row for row in rows]
+
+
+def _was_stopped(row: RankStatus, aftermath: set[str]) -> bool:
+    if row.state in (PENDING, RUNNING):
+        return True
+    told = row.signal in (signal.SIGTERM, signal.SIGKILL) or row.exit_code in (None, 128 + signal.SIGTERM)
+    return row.state == FAILED and row.source in aftermath and told
+
+
+def _state(pod: Pod, stopped: bool) -> str:
+    if pod.succeeded:
+        return SUCCEEDED
+    if pod.over:
+        return STOPPED if stopped else FAILED
+    return RUNNING if pod.running else PENDING
+
+
+def _named(pod: Pod) -> list[int]:
+    """The rank that a pod's verdict names, where nothing else tells of ranks."""
+    failed = pod.end.said.failed if pod.end is not None else None
+    rank = failed.get("rank") if failed is not None else None
+    return [rank] if isinstance(rank, int) and not isinstance(rank, bool) else []
+
+
+def _rank_row(
+    rank: int, pod: Pod, report: PodReport | None, state: str, restarts: int, last_lines: Mapping[str, str]
+) -> RankStatus:
+    source = f"rank {rank}"
+    said = report.ranks.get(rank) if report is not None else None
+    line = report.last_line(source) if report is not None else ""
+    code, number = _how_it_ended(rank, pod, said)
+    if said is not None:
+        restarts += max(0, said.starts - 1)
+    if code == 0:
+        state = SUCCEEDED
+    elif (code is not None or number is not None) and state in (PENDING, RUNNING):
+        state = FAILED
+    elif state == FAILED and code is None and number is None:
+        state = STOPPED  # by its pod's agent, because a neighbour failed
+    elif state == RUNNING and report is not None and report.missing:
+        state = PENDING
+    return RankStatus(
+        source, rank, pod.name, pod.node, state, restarts, code, number, line or last_lines.get(source, "")
+    )
+
+
+def _how_it_ended(rank: int, pod: Pod, said: RankReport | None) -> tuple[int | None, int | None]:
+    """Exit code and signal of a rank, from whoever knows best."""
+    for event in (said.ended, said.failed) if said is not None else ():
+        if event is not None:
+            code, number = event.get("exit_code"), event.get("signal")
+            return (code if isinstance(code, int) else None, number if isinstance(number, int) else None)
+    if pod.end is None:
+        return None, None
+    failed = pod.end.said.failed
+    if failed is None or failed.get("rank") is None:
+        return pod.end.exit_code, None
+    if failed.get("rank") != rank:
+        return None, None
+    code, number = failed.get("exit_code"), failed.get("signal")
+    if isinstance(number, int):
+        return None, number
+    return (code if isinstance(code, int) else pod.end.exit_code), None

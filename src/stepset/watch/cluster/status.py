@@ -1,0 +1,282 @@
+"""From a run's objects and its agents' reports to its RunStatus: the one place where a run's state is decided.
+
+Called whenever something changed, by the backend's follower and by Airflow's triggerer, and by whoever only looks.
+Pure: the caller says what time it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from stepset.spec.quantity import format_duration
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.observed import Homes, homes, observations
+from stepset.watch.cluster.pods import Pod
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.rows import at_the_end, rows_of
+from stepset.watch.cluster.trouble import NODE_LOST, QUEUED, STARTING, Trouble, trouble_of
+from stepset.watch.cluster.workload import Workload
+from stepset.watch.diagnose import ADVICE, Observation, diagnose
+from stepset.watch.state import Failure, FailureKind, Phase, RankStatus, RunStatus
+
+_EVENTS_BEFORE, _EVENTS_AFTER = 120.0, 2.0
+"""Seconds around a failure in which events are told."""
+
+_AGAIN_TOLD = 3
+"""Pods whose single restarts are told."""
+
+_FAILED_WITH = re.compile(r"for pod \S+?/(\S+) failed with exit code (\d+)")
+_DISRUPTED = re.compile(r"[Pp]od \S+?/(\S+) has condition DisruptionTarget")
+
+
+def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
+    """Where a run is.
+
+    Args:
+        objects: what is known of its objects.
+        reports: what its agents said.
+        now: seconds since the epoch.
+    """
+    workload = objects.workload
+    if workload is None:
+        return _nothing_known(objects)
+    if (known := _verdict(workload)) is not None:
+        return known
+    pods = objects.pods
+    where = homes(workload, pods, reports)
+    ended, at = _end(objects, workload, pods)
+    base = RunStatus(
+        name=workload.run,
+        job=workload.job or workload.run,
+        backend="kubernetes",
+        attempt=objects.attempt,
+        world_size=workload.world_size,
+        created=workload.created,
+        started=objects.started,
+        progress=reports.progress,
+    )
+    notes = _restarts(objects, reports)
+    if ended is Phase.SUCCEEDED:
+        rows = at_the_end(_rows(objects, reports, pods, where, ()), None)
+        return base.with_(
+            phase=ended,
+            finished=at,
+            ranks=tuple(rows),
+            result=_result(workload, pods, reports),
+            notes=tuple(notes),
+        )
+    seen = observations(pods, objects, reports, where)
+    rows = _rows(objects, reports, pods, where, seen)
+    if ended is not None:
+        failure = _failure(objects, workload, reports, where, seen, ended, at)
+        rows = at_the_end(rows, failure)
+        return base.with_(phase=ended, finished=at, ranks=tuple(rows), failure=failure, notes=tuple(notes))
+    trouble = trouble_of(objects, workload, pods, now)
+    phase, reason = _phase(objects, workload, pods, trouble)
+    return base.with_(
+        phase=phase,
+        reason=reason,
+        ranks=tuple(rows),
+        notes=(*notes, *_waiting(pods, reports)),
+        trouble=trouble.failure if trouble is not None and trouble.serious else None,
+    )
+
+
+def all_ended(objects: RunObjects) -> bool:
+    """Whether every pod that is known has ended, so that nothing more is to be learnt from them.
+
+    A run's end and the ends of its pods come on different ways; who needs the whole truth waits for this, a little.
+    """
+    return all(pod.over for pod in objects.pods)
+
+
+def _nothing_known(objects: RunObjects) -> RunStatus:
+    base = RunStatus(objects.name, objects.name, "kubernetes", reason=STARTING)
+    if not objects.fate:
+        return base
+    failure = _of_kind(FailureKind.LOST, f"nobody knows of a run {objects.name}, or of how it ended.")
+    return base.with_(phase=Phase.LOST, reason="", failure=failure)
+
+
+def _verdict(workload: Workload) -> RunStatus | None:
+    """What was written down by whoever saw the run end."""
+    if workload.verdict is None:
+        return None
+    try:
+        status = RunStatus.from_dict(dict(workload.verdict))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return status if status.phase.final else None
+
+
+def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> tuple[Phase | None, float | None]:
+    """Whether and when the run ended."""
+    if workload.ended:
+        return (Phase.SUCCEEDED if workload.ended == "Succeeded" else Phase.FAILED), workload.at
+    if workload.kind == "StatefulSet" and pods and not workload.suspended:
+        found = _end_of_pods(workload, pods)
+        if found[0] is not None:
+            return found
+    if objects.fate == "deleted" or workload.deleted is not None:
+        return Phase.FAILED, workload.deleted or _last_seen(pods)
+    if objects.fate == "missing":
+        return Phase.LOST, _last_seen(pods)
+    return None, None
+
+
+def _end_of_pods(workload: Workload, pods: Sequence[Pod]) -> tuple[Phase | None, float | None]:
+    """A StatefulSet never ends: its pods say by holding that they have (docs/targets.md)."""
+    ends = [pod.end for pod in pods if pod.end is not None]
+    failed = [end.at or 0.0 for end in ends if end.exit_code != 0]
+    if failed:
+        return Phase.FAILED, min(failed)
+    if len(ends) >= workload.needed:
+        return Phase.SUCCEEDED, max(end.at or 0.0 for end in ends)
+    return None, None
+
+
+def _last_seen(pods: Sequence[Pod]) -> float | None:
+    times = [at for pod in pods for at in (pod.asked, pod.end.at if pod.end else None, pod.started) if at is not None]
+    return max(times, default=None)
+
+
+def _rows(
+    objects: RunObjects, reports: Reports, pods: Sequence[Pod], where: Homes, seen: Sequence[Observation]
+) -> list[RankStatus]:
+    return rows_of(pods, objects, reports, where, frozenset(o.pod for o in seen if o.stopped))
+
+
+def _failure(
+    objects: RunObjects,
+    workload: Workload,
+    reports: Reports,
+    where: Homes,
+    seen: Sequence[Observation],
+    ended: Phase,
+    at: float | None,
+) -> Failure:
+    """Why the run failed."""
+    if not workload.ended and (objects.fate or workload.deleted is not None) and workload.kind != "StatefulSet":
+        return _gone(objects, workload, ended)
+    every = [*_of_the_run(workload, objects, at), *seen]
+    restarts = objects.attempt
+    failure = diagnose(every, restarts=restarts)
+    if failure is None:
+        failure = diagnose(observations(objects.every_pod(), objects, reports, where), restarts=restarts)
+    if failure is None and not workload.ended:
+        return _gone(objects, workload, ended)
+    if failure is None and objects.attempt:
+        failure = _of_attempt(objects, reports, objects.attempt - 1, restarts)
+    if failure is None:
+        failure = _by_words(objects, workload, restarts)
+    until = at if at is not None else objects.events.latest
+    return replace(failure, events=objects.events.told(until - _EVENTS_BEFORE, until + _EVENTS_AFTER))
+
+
+def _of_the_run(workload: Workload, objects: RunObjects, at: float | None) -> list[Observation]:
+    """A verdict on the run as a whole."""
+    reasons = [workload.reason, *(job.reason for job in objects.jobs if job.ended == "Failed")]
+    if "DeadlineExceeded" not in reasons:
+        return []
+    limit = f" of {format_duration(workload.deadline)}" if workload.deadline is not None else ""
+    text = f"the run took longer than its deadline{limit}."
+    return [Observation("", at or 0.0, kind=FailureKind.DEADLINE_EXCEEDED, error=text)]
+
+
+def _gone(objects: RunObjects, workload: Workload, ended: Phase) -> Failure:
+    if ended is Phase.LOST:
+        text = f"the {workload.kind} of the run is gone, and nobody saw how the run ended."
+        return _of_kind(FailureKind.LOST, text, objects.attempt)
+    return _of_kind(FailureKind.CANCELLED, f"the run was cancelled: its {workload.kind} was deleted.", objects.attempt)
+
+
+def _of_attempt(objects: RunObjects, reports: Reports, attempt: int, restarts: int) -> Failure | None:
+    """Why an earlier attempt ended, by what is left of its pods."""
+    pods = objects.earlier(attempt)
+    if not pods:
+        return None
+    where = homes(objects.workload, pods, reports)
+    return diagnose(observations(pods, objects, reports, where, present=False), restarts=restarts)
+
+
+def _by_words(objects: RunObjects, workload: Workload, restarts: int) -> Failure:
+    """What controllers say, where no pod is left to be asked."""
+    words = [job.message for job in objects.jobs if job.ended == "Failed" and job.message] + [workload.message]
+    text = next((each for each in words if each), workload.reason or "nobody says why")
+    pod, code = "", None
+    kind = FailureKind.USER_ERROR if workload.ended else FailureKind.INFRASTRUCTURE
+    if found := _FAILED_WITH.search(text):
+        pod, code = found.group(1), int(found.group(2))
+        kind = FailureKind.OUT_OF_MEMORY if code == 137 else kind
+    elif found := _DISRUPTED.search(text):
+        pod, kind = found.group(1), FailureKind.INFRASTRUCTURE
+    message = f"{workload.kind} {workload.name} failed, and its pods are gone: {text}"
+    return Failure(kind=kind, message=message, advice=ADVICE[kind], pod=pod, exit_code=code, restarts=restarts)
+
+
+def _of_kind(kind: FailureKind, text: str, restarts: int = 0) -> Failure:
+    return Failure(kind=kind, message=text, advice=ADVICE[kind], restarts=restarts)
+
+
+def _result(workload: Workload, pods: Sequence[Pod], reports: Reports) -> Any:
+    """Rank 0's result: its pod's termination message, else what its agent printed."""
+    world = [pod for pod in pods if pod.group == workload.success]
+    for pod in world:
+        if pod.succeeded and pod.end is not None and pod.end.said.result:
+            return pod.end.said.result[0]
+    for pod in world:
+        report = reports.of(pod.uid)
+        if report is not None and report.result:
+            return report.result[0]
+    return None
+
+
+def _restarts(objects: RunObjects, reports: Reports) -> list[str]:
+    """Why each attempt before this one ended, as far as that is known."""
+    notes = []
+    for attempt in range(objects.attempt):
+        failure = _of_attempt(objects, reports, attempt, attempt)
+        if failure is not None:
+            notes.append(f"restart {attempt + 1}: {failure.message}")
+    again = [_as_it_was(pod) for pod in objects.pods if pod.before is not None and pod.end is None]
+    if again:
+        where = homes(objects.workload, again, reports)
+        for pod in again[:_AGAIN_TOLD]:
+            failure = diagnose(observations([pod], objects, reports, where, present=False))
+            if failure is not None:
+                notes.append(f"started again: {failure.message}")
+    return notes
+
+
+def _as_it_was(pod: Pod) -> Pod:
+    """A pod whose command was started again, as it was before."""
+    return replace(pod, end=pod.before, running=False, asked=None, disruption=None, reason="")
+
+
+def _waiting(pods: Sequence[Pod], reports: Reports) -> list[str]:
+    """Whom the agents wait for."""
+    for pod in pods:
+        report = reports.of(pod.uid)
+        if report is not None and report.missing and not pod.over:
+            more = f" and {len(report.missing) - 3} more" if len(report.missing) > 3 else ""
+            return [f"{pod.source} waits for {', '.join(report.missing[:3])}{more}"]
+    return []
+
+
+def _phase(objects: RunObjects, workload: Workload, pods: Sequence[Pod], trouble: Trouble | None) -> tuple[Phase, str]:
+    """Phase and reason of a run that is not over."""
+    if workload.suspended:
+        return (Phase.PENDING, QUEUED) if workload.queue or objects.tickets else (Phase.SUSPENDED, "")
+    reason = trouble.reason if trouble is not None else QUEUED if workload.enqueued and not pods else ""
+    world = [pod for pod in pods if pod.group == workload.success]
+    alive = [pod for pod in world if pod.running or pod.over]
+    lost = reason == NODE_LOST
+    if world and len(alive) >= min(workload.needed, len(world)) and len(world) >= workload.needed:
+        return Phase.RUNNING, reason if lost else ""
+    restarted = (
+        workload.restarting or objects.attempt > 0 or any(objects.replaced(pod) or pod.restarts for pod in world)
+    )
+    return (Phase.RESTARTING if restarted else Phase.PENDING), reason or STARTING

@@ -1,0 +1,265 @@
+"""What keeps a run from going on: no room, no image, no Secret, a quota, a webhook, a lost node.
+
+Called by status.py for runs that are not over, and by whoever releases the pods of lost nodes. Trouble is no failure:
+quotas are freed and nodes come. Whoever waits has patience, and gives up when that is at an end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from stepset.watch.cluster.events import Event
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.pods import Pod, Wait
+from stepset.watch.cluster.workload import Workload
+from stepset.watch.diagnose import ADVICE
+from stepset.watch.state import Failure, FailureKind
+
+OVERDUE = 10.0
+"""Seconds after which a pod that should be gone counts as lost with its node: a kubelet that lives takes less."""
+UNQUEUED = 60.0
+"""Seconds a suspended run may be without a place in the queue it names."""
+
+QUEUED, UNSCHEDULABLE, PULLING, STARTING, NODE_LOST = "Queued", "Unschedulable", "PullingImage", "Starting", "NodeLost"
+
+_IMAGE = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "SignatureValidationFailed",
+)
+_CONFIG = ("CreateContainerConfigError",)
+_REFUSED = (
+    "FailedCreate",
+    "JobCreationFailed",
+    "TrainJobResourcesCreationFailed",
+    "HeadlessServiceCreationFailed",
+    "PVCCreationFailed",
+)
+_MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
+_SANDBOX = ("FailedCreatePodSandBox", "FailedCreatePodContainer")
+_QUOTA = re.compile(r"exceeded quota|quota")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What keeps a run from going on.
+
+    Args:
+        reason: Queued, Unschedulable, PullingImage, Starting or NodeLost.
+        failure: what the run's failure would be if it were given up now.
+        serious: it is more than the time things take.
+    """
+
+    reason: str
+    failure: Failure
+    serious: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LostPod:
+    """A pod that should be gone and is not, because its node does not answer.
+
+    Args:
+        name, uid, node: the pod.
+        since: when it should have been gone, in seconds since the epoch.
+        due: it is to be released: the job says so, and the time it gives the node is over.
+    """
+
+    name: str
+    uid: str
+    node: str
+    since: float
+    due: bool
+
+
+def lost_pods(objects: RunObjects, now: float) -> list[LostPod]:
+    """Pods whose deletion is overdue, of all attempts: a new one waits until the old pods are gone.
+
+    Neither Job nor JobSet say so: they wait.
+
+    Args:
+        objects: the run's.
+        now: seconds since the epoch.
+    """
+    workload = objects.workload
+    after = workload.lost_after if workload is not None else None
+    return [
+        LostPod(pod.name, pod.uid, pod.node, pod.due, after is not None and now >= pod.due + after)
+        for pod in objects.leaving()
+        if pod.due is not None and now > pod.due + OVERDUE
+    ]
+
+
+def trouble_of(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> Trouble | None:
+    """The worst that keeps a run from going on, if anything does.
+
+    Args:
+        objects: the run's.
+        workload: what stands on top of it.
+        pods: of the present attempt.
+        now: seconds since the epoch.
+    """
+    if workload.suspended:
+        return _queue(objects, workload, now)
+    return next(_troubles(objects, workload, pods, now), None)
+
+
+def _troubles(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> Iterator[Trouble]:
+    """The worst first."""
+    yield from _nodes(objects, pods, now)
+    waiting = [pod for pod in pods if not pod.over and not pod.running]
+    yield from _waits(waiting)
+    yield from _not_made(objects, workload, pods)
+    yield from _mounts(objects, waiting)
+    yield from _no_room(objects, waiting)
+    gated = [pod for pod in waiting if pod.gated]
+    if gated:
+        words = next((ticket.message for ticket in objects.tickets if ticket.message), "")
+        text = f"{_names(gated)} {_waits_word(gated)} to be let start" + (f": {words}" if words else ".")
+        yield _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, gated[0])
+    yield from _pulling(objects, waiting)
+
+
+def _nodes(objects: RunObjects, pods: Sequence[Pod], now: float) -> Iterator[Trouble]:
+    lost = lost_pods(objects, now)
+    if lost:
+        first = min(lost, key=lambda pod: (pod.since, pod.name))
+        text = (
+            f"node {first.node} is lost: pod {first.name} should have been gone {now - first.since:.0f} s ago, and"
+            " nothing goes on until it is; delete it by force, or give the node the taint"
+            " node.kubernetes.io/out-of-service"
+        )
+        yield Trouble(NODE_LOST, _failure(FailureKind.INFRASTRUCTURE, text, pod=first.name, node=first.node))
+    silent = [pod for pod in pods if pod.silent and not pod.over]
+    if silent:
+        text = f"node {silent[0].node} does not answer; {_names(silent)} may be lost."
+        yield _trouble(NODE_LOST, FailureKind.INFRASTRUCTURE, text, silent[0])
+
+
+def _waits(waiting: Sequence[Pod]) -> Iterator[Trouble]:
+    """What the kubelet says of containers that do not start."""
+    for reasons, kind, words, reason in (
+        (_IMAGE, FailureKind.IMAGE_PULL, "has no image", PULLING),
+        (_CONFIG, FailureKind.REJECTED, "cannot be started", STARTING),
+    ):
+        found = [(pod, pod.wait) for pod in waiting if pod.wait is not None and pod.wait.reason in reasons]
+        if found:
+            yield _wait_trouble(
+                [pod for pod, _ in found], _most_telling([wait for _, wait in found]), kind, words, reason
+            )
+    other = [(pod, pod.wait) for pod in waiting if pod.wait is not None and pod.wait.reason in _OTHER_WAITS]
+    if other:
+        pods = [pod for pod, _ in other]
+        yield _wait_trouble(pods, other[0][1], FailureKind.INFRASTRUCTURE, "cannot be started", STARTING)
+
+
+_OTHER_WAITS = ("CreateContainerError", "RunContainerError", "PostStartHookError")
+
+
+def _most_telling(waits: Sequence[Wait]) -> Wait:
+    """The kubelet's own words at the first try say more than its words while it waits for the next."""
+    return max(waits, key=lambda wait: (not wait.reason.endswith("BackOff"), len(wait.message)))
+
+
+def _wait_trouble(pods: Sequence[Pod], wait: Wait, kind: FailureKind, words: str, reason: str) -> Trouble:
+    text = (
+        f"{_names(pods)} {words}: {wait.reason}: {wait.message}" if wait.message else f"{_names(pods)}: {wait.reason}"
+    )
+    return _trouble(reason, kind, text, pods[0])
+
+
+def _not_made(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> Iterator[Trouble]:
+    """Pods, Jobs or JobSets that somebody refuses: said by events alone."""
+    if len(pods) >= sum(workload.groups.values()) > 0:
+        return
+    made = max((pod.created for pod in pods), default=0.0)
+    refused = [event for event in objects.events.of(_REFUSED) if event.last > made and event.warning]
+    if not refused:
+        return
+    event = refused[-1]
+    quota = bool(_QUOTA.search(event.message))
+    text = f"{_what(event)} cannot make what it needs: {event.message}"
+    kind = FailureKind.UNSCHEDULABLE if quota else FailureKind.REJECTED
+    yield Trouble(UNSCHEDULABLE if quota else STARTING, _failure(kind, text))
+
+
+def _mounts(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
+    by_uid = {pod.uid: pod for pod in waiting if pod.scheduled is not None}
+    if not by_uid:
+        return
+    for reasons, kind in ((_MOUNT, FailureKind.REJECTED), (_SANDBOX, FailureKind.INFRASTRUCTURE)):
+        found = [event for event in objects.events.of(reasons) if event.about in by_uid]
+        if found:
+            pod = by_uid[found[-1].about]
+            affected = [by_uid[uid] for uid in dict.fromkeys(event.about for event in found)]
+            text = f"{_names([pod, *(each for each in affected if each is not pod)])} cannot be started: "
+            yield _trouble(STARTING, kind, text + found[-1].message, pod)
+
+
+def _no_room(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
+    without = [pod for pod in waiting if pod.unschedulable]
+    if without:
+        text = f"{_names(without)} {_have(without)} no room: {without[0].unschedulable}"
+        yield _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text, without[0])
+
+
+def _pulling(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
+    """An image that is on its way is no trouble, but says why the run does not start."""
+    by_uid = {pod.uid: pod for pod in waiting}
+    last: dict[str, Event] = {}
+    for event in objects.events.of(("Pulling", "Pulled")):
+        last[event.about] = event
+    pulling = [by_uid[uid] for uid, event in last.items() if uid in by_uid and event.reason == "Pulling"]
+    if pulling:
+        message = last[pulling[0].uid].message
+        yield replace(
+            _trouble(PULLING, FailureKind.IMAGE_PULL, f"{_names(pulling)}: {message}", pulling[0]), serious=False
+        )
+
+
+def _queue(objects: RunObjects, workload: Workload, now: float) -> Trouble | None:
+    """Where a suspended run stands in a queue."""
+    for ticket in objects.tickets:
+        if not ticket.admitted:
+            words = ticket.message or ticket.evicted or "waits for its turn"
+            text = f"the run waits in queue {ticket.queue or workload.queue}: {words}"
+            return Trouble(QUEUED, _failure(FailureKind.UNSCHEDULABLE, text))
+    if workload.queue and not objects.tickets and now - workload.created > UNQUEUED:
+        text = (
+            f"the run is suspended and has no place in queue {workload.queue}: see whether the queue exists, and"
+            f" whether Kueue handles {workload.kind}s here."
+        )
+        return Trouble(QUEUED, _failure(FailureKind.UNSCHEDULABLE, text))
+    return None
+
+
+def _trouble(reason: str, kind: FailureKind, text: str, pod: Pod) -> Trouble:
+    return Trouble(reason, _failure(kind, text, pod=pod.name, node=pod.node))
+
+
+def _failure(kind: FailureKind, text: str, pod: str = "", node: str = "") -> Failure:
+    return Failure(kind=kind, message=text, advice=ADVICE[kind], pod=pod, node=node)
+
+
+def _names(pods: Sequence[Pod]) -> str:
+    """Some pods in words: the first by name, the others by number."""
+    first = f"pod {pods[0].name}" + (f" on {pods[0].node}" if pods[0].node else "")
+    return first + (f" and {len(pods) - 1} more" if len(pods) > 1 else "")
+
+
+def _have(pods: Sequence[Pod]) -> str:
+    return "have" if len(pods) > 1 else "has"
+
+
+def _waits_word(pods: Sequence[Pod]) -> str:
+    return "wait" if len(pods) > 1 else "waits"
+
+
+def _what(event: Event) -> str:
+    return f"{event.kind} {event.name}"
