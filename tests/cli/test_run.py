@@ -60,6 +60,14 @@ def merged_log(directory: Path) -> str:
     return logs[0].read_text(errors="replace") if logs else ""
 
 
+def wait_until_ready(process: subprocess.Popen[bytes], directory: Path) -> None:
+    """Until all four ranks of `sleep.py` have said that they are ready."""
+    until(lambda: merged_log(directory).count("ready") == 4 or process.poll() is not None)
+    if merged_log(directory).count("ready") != 4:
+        process.kill()
+        raise AssertionError(f"the ranks did not start: {process.communicate()}; log: {merged_log(directory)!r}")
+
+
 def test_a_run_that_succeeds(cli: Cli) -> None:
     said = cli("run", "train.py", *FLAGS, "--", "--epochs", "3", "--", "x")
     assert said.code == 0
@@ -154,7 +162,7 @@ def test_whatever_a_rank_prints_is_one_line_each(program: Cli) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
 def test_the_first_signal_stops_the_ranks_with_grace(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path, "run", "sleep.py", *FLAGS) as process:
-        assert until(lambda: merged_log(tmp_path).count("ready") == 4)
+        wait_until_ready(process, tmp_path)
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -167,7 +175,7 @@ def test_the_first_signal_stops_the_ranks_with_grace(tmp_path: Path, number: sig
 
 def test_the_second_signal_kills_at_once(tmp_path: Path) -> None:
     with started(tmp_path, "run", "sleep.py", *FLAGS, "--", "stubborn", stepset=PATIENT) as process:
-        assert until(lambda: merged_log(tmp_path).count("ready") == 4)
+        wait_until_ready(process, tmp_path)
         process.send_signal(signal.SIGINT)
         assert process.stderr
         assert any(b"once more" in line for line in iter(process.stderr.readline, b""))
