@@ -34,7 +34,7 @@ STARTS_WITHIN = 240
 
 def task(pids: Path, more: str = "") -> str:
     """A training on two nodes whose processes leave their ids in `pids`."""
-    pids.mkdir()
+    pids.mkdir(exist_ok=True)
     return (
         'DistributedTrainOperator(task_id="train", backend="local", num_nodes=2, script="train.py",'
         f' framework={{"kind": "torch", "launcher": "none"}}, args=[{str(pids)!r}], {more})'
@@ -79,9 +79,12 @@ def test_execution_timeout_fails_the_task_and_leaves_no_process(
     write_dag: WriteDag, run_dag: RunDag, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
-    timeout = "execution_timeout=datetime.timedelta(seconds=5)"
-    run = run_dag(write_dag(task(pids, timeout), TRAINS_FOR_EVER, imports="import datetime"))
-    assert run.task_state("train") == "failed"
-    assert type(run.error).__name__ == "AirflowTaskTimeout"
-    assert list(pids.iterdir()), "the training did not start in time"
-    assert until(lambda: not alive(pids)), f"still there: {alive(pids)}"
+    for seconds in (5, 30, 120):
+        timeout = f"execution_timeout=datetime.timedelta(seconds={seconds})"
+        run = run_dag(write_dag(task(pids, timeout), TRAINS_FOR_EVER, imports="import datetime"))
+        assert run.task_state("train") == "failed"
+        assert type(run.error).__name__ == "AirflowTaskTimeout"
+        assert until(lambda: not alive(pids)), f"still there: {alive(pids)}"
+        if len(list(pids.iterdir())) == 4:
+            return
+    pytest.fail("the training did not start in two minutes")
