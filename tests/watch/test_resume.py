@@ -178,8 +178,8 @@ class TestTheKubeletsErrors:
         kubelet, reader = Kubelet(numbered(5)), Resume()
         cut = len(Kubelet(numbered(lines)).answer(None))
         out = reader.feed(kubelet.answer(None)[:cut] + ERROR)
-        reader.cut()
         assert reader.complaint == ERROR.decode()
+        reader.cut()
         out += reader.feed(kubelet.answer(reader.since)) + reader.finish()
         assert (out, reader.complaint) == (kubelet.printed, "")
 

@@ -44,14 +44,10 @@ class Resume:
 
     Args:
         stamped: leave each line's timestamp before it.
-
-    Attributes:
-        complaint: what the kubelet wrote in place of the last answer's rest, or "".
     """
 
     def __init__(self, *, stamped: bool = False) -> None:
         self._stamped = stamped
-        self.complaint = ""
         # What was handed on: the last line's timestamp, how many lines have it, and the latest timestamp of all.
         self._last = b""
         self._equal = 0
@@ -72,7 +68,13 @@ class Resume:
     @property
     def since(self) -> str | None:
         """`sinceTime` for the next request; None: ask for all."""
-        return (_second(self._last) - _MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ") if self._last else None
+        return (second_of(self._last) - _MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ") if self._last else None
+
+    @property
+    def complaint(self) -> str:
+        """What the kubelet wrote in place of the rest of the answer, once that is over; "" if it did not."""
+        foreign = not self._amid and not _STAMP.match(self._rest)
+        return self._rest.decode("utf-8", "replace").strip() if foreign else ""
 
     def feed(self, data: bytes) -> bytes:
         """What `data`, the next bytes of an answer, adds to the log: whole lines, but for very long ones."""
@@ -99,8 +101,6 @@ class Resume:
 
     def cut(self) -> None:
         """The answer is over, complete or not; what is fed next begins another."""
-        foreign = not self._amid and not _STAMP.match(self._rest)
-        self.complaint = self._rest.decode("utf-8", "replace").strip() if foreign else ""
         self._rest, self._amid = b"", False
         self._seeking, self._seen = bool(self._last), 0
 
@@ -234,8 +234,8 @@ class _Place(Enum):
     NEW = 3
 
 
-def _second(stamp: bytes) -> datetime:
-    """The second a timestamp is in."""
+def second_of(stamp: bytes) -> datetime:
+    """The second a timestamp of the kubelet's is in, in UTC."""
     zone = stamp[_ZONE:].replace(b"Z", b"+00:00")
     return datetime.fromisoformat((stamp[:_SECOND] + zone).decode()).astimezone(timezone.utc)
 
@@ -244,4 +244,4 @@ def _later(a: bytes, b: bytes) -> bool:
     """Whether the timestamp `a` is after `b`."""
     if a[_ZONE:] == b[_ZONE:]:
         return a > b
-    return (_second(a), a[_SECOND:_ZONE]) > (_second(b), b[_SECOND:_ZONE])
+    return (second_of(a), a[_SECOND:_ZONE]) > (second_of(b), b[_SECOND:_ZONE])

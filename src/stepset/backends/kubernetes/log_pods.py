@@ -1,0 +1,95 @@
+"""A pod as it matters to whoever reads its log: whether there is one, whose lines it holds, whether more will come.
+
+Read from the pod's object by RunLogs and by the merged log. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stepset.targets.pod import CONTAINER
+from stepset.watch.cluster.fields import Fields, number, part, rows, text
+from stepset.watch.cluster.pods import read_pod
+
+Ranks = Mapping[str, tuple[int, int]]
+"""Group -> the first rank its pods hold, and how many each of them does."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPod:
+    """One pod.
+
+    Args:
+        uid, name: its identity.
+        container: whose log it is.
+        group, index: which of which group.
+        attempt: gang restarts before it.
+        source: whose the lines are that have no head.
+        agent: whether the agent runs in it; without, no line has a head.
+        begun: its command was started, so that there is a log.
+        restarts: how often it was started again.
+        over: it will not be started again, and has ended.
+        gone: the pod was deleted.
+    """
+
+    uid: str
+    name: str
+    container: str
+    group: str
+    index: int
+    attempt: int
+    source: str
+    agent: bool
+    begun: bool
+    restarts: int
+    over: bool
+    gone: bool
+
+
+def log_pod(data: Fields, gone: bool = False) -> LogPod:
+    """Reads a pod.
+
+    Args:
+        data: the object.
+        gone: it was deleted, and this is how it was last seen.
+    """
+    pod, spec, status = read_pod(data, gone), part(data, "spec"), part(data, "status")
+    containers = rows(spec, "containers")
+    wanted = next((row for row in containers if text(row, "name") == CONTAINER), containers[0] if containers else {})
+    name = text(wanted, "name")
+    told = next((row for row in rows(status, "containerStatuses") if text(row, "name") == name), {})
+    ended = part(told, "state", "terminated")
+    for_good = text(spec, "restartPolicy") == "Never" and "restartPolicy" not in wanted
+    return LogPod(
+        uid=pod.uid,
+        name=pod.name,
+        container=name,
+        group=pod.group,
+        index=pod.index,
+        attempt=pod.attempt,
+        source=pod.source,
+        agent=pod.agent,
+        begun=bool(part(told, "state", "running") or ended or part(told, "lastState", "terminated")),
+        restarts=number(told, "restartCount"),
+        over=gone or pod.phase in ("Succeeded", "Failed") or bool(ended and for_good),
+        gone=gone,
+    )
+
+
+def may_hold(pod: LogPod, sources: frozenset[str] | None, ranks: Ranks) -> bool:
+    """Whether lines of one of `sources` may be in a pod's log.
+
+    Args:
+        pod: whose log.
+        sources: such as `rank 3`, `node 0`, `launcher`, `prepare-0`; None: all.
+        ranks: as the workload says; empty where nobody knew beforehand.
+    """
+    if sources is None or pod.source in sources:
+        return True
+    wanted = [int(number) for kind, _, number in (s.partition(" ") for s in sources) if kind == "rank" and number]
+    if not wanted or not ranks:
+        return bool(wanted)
+    first, each = ranks.get(pod.group, (0, 0))
+    first += pod.index * each
+    return any(first <= rank < first + each for rank in wanted)

@@ -1,0 +1,125 @@
+"""The logs of a run's pods followed as they come, each in a thread.
+
+Used by whoever follows a run (follow.py) or its logs alone (log_reading.py), and told of the pods by them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from stepset.backends.kubernetes.client import Connection
+from stepset.backends.kubernetes.log_pods import Ranks, log_pod, may_hold
+from stepset.backends.kubernetes.pod_log import QUIET, PodLog
+from stepset.watch.lines import Batch
+
+_LOOK = 0.1
+"""Seconds between two looks at readers that are to finish."""
+
+Manifest = Mapping[str, Any]
+Sink = Callable[[str, Batch], None]
+
+
+class RunLogs:
+    """Follows the logs of a run's pods, each in a thread.
+
+    Args:
+        connection: the server.
+        namespace: where the pods are.
+        sink: is given a pod's uid and what it printed, from the readers' threads; a slow one slows them down.
+        sources: only pods that may hold lines of these are read; None: all; empty: none.
+        ranks: which pods hold which ranks, as the workload says.
+        quiet: seconds without a byte after which a log is asked for again.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        namespace: str,
+        sink: Sink,
+        *,
+        sources: frozenset[str] | None = None,
+        ranks: Ranks | None = None,
+        quiet: float = QUIET,
+    ) -> None:
+        self._connection, self._namespace, self._sink = connection, namespace, sink
+        self._sources, self._ranks, self._quiet = sources, ranks or {}, quiet
+        self._readers: dict[str, PodLog] = {}
+        self._ended: set[str] = set()
+        self._finishing = False
+        self._problems: list[str] = []
+        self._lock = threading.Lock()
+
+    def pod(self, data: Manifest, gone: bool = False) -> None:
+        """A pod was seen; its log is read from when there is one.
+
+        Args:
+            data: the object.
+            gone: it was deleted.
+        """
+        pod = log_pod(data, gone)
+        with self._lock:
+            self._let_go()
+            reader = self._readers.get(pod.uid)
+            if reader is not None:
+                reader.see(pod)
+            elif pod.begun and not self._finishing and pod.uid not in self._ended:
+                if may_hold(pod, self._sources, self._ranks):
+                    sink = partial(self._sink, pod.uid)
+                    reader = self._readers[pod.uid] = PodLog(self._connection, self._namespace, pod, sink, self._quiet)
+                    reader.start()
+                else:
+                    self._ended.add(pod.uid)
+
+    def finish(self, timeout: float) -> bool:
+        """Blocks until what was printed up to now is handed on; nothing after that is. Then call `close`.
+
+        Args:
+            timeout: seconds.
+
+        Returns:
+            Whether all of it was.
+        """
+        with self._lock:
+            self._finishing = True
+            for reader in self._readers.values():
+                reader.finish()
+        until = time.monotonic() + timeout
+        while (left := self._alive()) and time.monotonic() < until:
+            left[0].join(_LOOK)
+            for reader in left:
+                reader.hurry()
+        return not left and not self.problems
+
+    def close(self) -> None:
+        """Ends all readers; returns at once."""
+        with self._lock:
+            self._finishing = True
+            for reader in self._readers.values():
+                reader.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether some reader has not ended."""
+        return bool(self._alive())
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why some logs could not be read to their end, each in one line."""
+        with self._lock:
+            return tuple(self._problems)
+
+    def _alive(self) -> list[PodLog]:
+        with self._lock:
+            self._let_go()
+            return list(self._readers.values())
+
+    def _let_go(self) -> None:
+        for uid in [uid for uid, reader in self._readers.items() if not reader.alive]:
+            problem = self._readers.pop(uid).problem
+            self._ended.add(uid)
+            if problem is not None:
+                self._problems.append(str(problem))

@@ -1,0 +1,62 @@
+"""The lines of a pod without an agent: all of them are its own, whatever they look like.
+
+Does for such pods what `stepset.watch.lines.Splitter` does for agents.
+"""
+
+from __future__ import annotations
+
+from stepset.watch.lines import PART_LIMIT, Batch, Head, parse_progress
+
+
+class PlainSplitter:
+    """Splits what a pod prints, in chunks that may end anywhere.
+
+    Args:
+        source: whose the lines are.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._whole, self._part = Head(source, False), Head(source, True)
+        self._prefix = b"[%s] " % source.encode()
+        self._prefix_part = b"[%s+] " % source.encode()
+        self._rest = b""
+        self._amid = False
+
+    def feed(self, data: bytes) -> Batch:
+        """What `data` completes."""
+        data = self._rest + data if self._rest else data
+        end = data.rfind(b"\n") + 1
+        batch = self._split(data[:end]) if end else Batch()
+        self._rest = data[end:]
+        if len(self._rest) > PART_LIMIT:
+            part, self._rest = self._rest, b""
+            batch.lines.append((self._part, part))
+            batch.shown += self._prefix_part + part + b"\n"
+            batch.raw.setdefault(self._part.source, []).append(part)
+            batch.parts = self._amid = True
+        return batch
+
+    def finish(self) -> Batch:
+        """What is left at the end of the log: a last line without line end."""
+        return self.feed(b"\n") if self._rest or self._amid else Batch()
+
+    def _split(self, whole: bytes) -> Batch:
+        batch = Batch()
+        rows = whole.split(b"\n")
+        rows.pop()
+        batch.raw[self._whole.source] = [whole]
+        if b'"stepset"' in whole:
+            kept = []
+            for row in rows:
+                if row[:1] == b"{" and not self._amid and (said := parse_progress(row)):
+                    batch.progress.append(said)
+                else:
+                    kept.append(row)
+                self._amid = False
+            rows = kept
+        self._amid = False
+        head = self._whole
+        batch.lines = [(head, row) for row in rows]
+        if rows:
+            batch.shown = self._prefix + (b"\n" + self._prefix).join(rows) + b"\n"
+        return batch
