@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stepset.backends import backend_of
-from stepset.backends.base import RunListener, RunRequest
+from stepset.backends.base import ClusterOptions, RunListener, RunRequest
 from stepset.errors import ExitCode, StepsetError
 from stepset.frameworks import make_plan
 from stepset.plan.explain import ExplainRow, explain_plan
@@ -41,15 +41,17 @@ def run(
     name: str | None = None,
     base_dir: Path | None = None,
     listener: RunListener | None = None,
+    cluster: ClusterOptions | None = None,
 ) -> RunStatus:
     """Runs a job to its end.
 
     Args:
         job: a TrainingJob, a mapping, or the path of a job file.
-        backend: where it runs; default: as processes on this machine.
+        backend: where it runs: `local`, as processes on this machine, or `kubernetes`.
         name: the run's name; default: derived from the job's.
         base_dir: what the job's paths are relative to; default: the job file's directory, else the current one.
         listener: is told of every line and every change.
+        cluster: which cluster, for `kubernetes`; default: that of the kubeconfig's current context.
 
     Returns:
         The final status; `status.result` is what rank 0 wrote to STEPSET_RESULT_FILE.
@@ -57,12 +59,13 @@ def run(
     Raises:
         BadInputError: the job cannot be run as asked.
         TrainingFailedError: it ran and failed.
+        InfrastructureError: the cluster cannot be asked.
     """
     loaded = load_job(job)
     if base_dir is None and isinstance(job, (str, Path)):
         base_dir = Path(job).resolve().parent
     request = RunRequest(loaded, read_sources(loaded, base_dir), name=name)
-    handle = backend_of(backend).start(request, listener)
+    handle = backend_of(backend, cluster).start(request, listener)
     try:
         status = handle.wait()
     except BaseException:

@@ -226,7 +226,7 @@ def test_the_programs_arguments_without_the_dashes(cli: Cli) -> None:
     [
         (["run", "train.py", "-n", "0"], "num_nodes: 0 is too small; give 1 or more"),
         (["run", "train.py", "--nodes", "two"], "num_nodes: 'two' is not a whole number; give one such as 2"),
-        (["run", "train.py", "--backend", "moon"], "backend: 'moon' is not known; use local"),
+        (["run", "train.py", "--backend", "moon"], "backend: 'moon' is not known; use one of local, kubernetes"),
         (["run", "train.py", "-o", "xml"], "--output: 'xml' is not known; use text or json"),
         (["status", "nope"], None),
         (["logs", "nope"], None),

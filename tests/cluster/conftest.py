@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.cluster.runs import Runs, runs_in
 from tests.cluster.testbed import handle
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import Choice, TestbedError
@@ -38,3 +40,10 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     """A namespace of the test's own."""
     with cluster.namespace() as name:
         yield name
+
+
+@pytest.fixture
+def runs(cluster: Cluster, namespace: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Runs]:
+    """Runs of an account that may do what `stepset rbac` gives; parametrize it indirectly for another target."""
+    with runs_in(cluster, namespace, tmp_path, getattr(request, "param", "jobset")) as found:
+        yield found

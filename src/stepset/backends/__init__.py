@@ -7,20 +7,27 @@ from typing import TYPE_CHECKING
 from stepset.errors import BadInputError
 
 if TYPE_CHECKING:
-    from stepset.backends.base import Backend
+    from stepset.backends.base import Backend, ClusterOptions
+
+BACKENDS = ("local", "kubernetes")
 
 
-def backend_of(name: str) -> Backend:
-    """The backend of that name; nothing of it is imported before.
+def backend_of(name: str, cluster: ClusterOptions | None = None) -> Backend:
+    """The backend of that name; nothing of it is imported before, and no server is asked anything yet.
 
     Args:
-        name: `local`.
+        name: `local` or `kubernetes`.
+        cluster: which cluster; for `kubernetes` only.
 
     Raises:
-        BadInputError: there is none of that name.
+        BadInputError: there is none of that name, or no cluster is named.
     """
     if name == "local":
         from stepset.backends.local import LocalBackend
 
         return LocalBackend()
-    raise BadInputError(f"backend: {name!r} is not known; use local")
+    if name == "kubernetes":
+        from stepset.backends.kubernetes import kubernetes_backend
+
+        return kubernetes_backend(cluster)
+    raise BadInputError(f"backend: {name!r} is not known; use one of {', '.join(BACKENDS)}")

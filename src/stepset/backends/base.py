@@ -22,12 +22,38 @@ class RunRequest:
         sources: its script or code, read.
         name: the run's name; default: derived from the job's.
         attempt: gang restarts before this run, when it continues an earlier one.
+        owner: a hash of who asks, by which the same asker finds its run again; default: nobody who asks twice.
     """
 
     job: TrainingJob
     sources: Sources
     name: str | None = None
     attempt: int = 0
+    owner: str | None = None
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Which cluster, where on it, and how long to be patient.
+
+    Args:
+        kubeconfig: a file; default: what KUBECONFIG names, else ~/.kube/config, else the pod's service account.
+        context: of the kubeconfig; default: its current one.
+        namespace: where runs are; default: the context's.
+        target: what runs become: jobset, trainjob, statefulset, job or volcano; default: a JobSet, and runs of every
+            kind are found.
+        sources: whose lines are wanted, such as `rank 0`; default: everybody's.
+        admission_timeout: seconds a run may wait in a queue; default: for ever.
+        startup_timeout: seconds from there until all of it runs, and again after each restart; None: for ever.
+    """
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespace: str | None = None
+    target: str | None = None
+    sources: frozenset[str] | None = None
+    admission_timeout: float | None = None
+    startup_timeout: float | None = 600.0
 
 
 class RunListener(Protocol):
@@ -61,6 +87,9 @@ class Backend(Protocol):
     """
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> RunHandle: ...
+
+    def submit(self, request: RunRequest) -> RunStatus:
+        """Makes a run that nobody here follows; BadInputError where runs end with whoever started them."""
 
     def status(self, name: str) -> RunStatus: ...
 

@@ -1,4 +1,4 @@
-"""Output for programs: JSON and YAML. Used by every command with `--output`."""
+"""What goes in and out as text: JSON and YAML for `--output`, lengths of time from flags."""
 
 from __future__ import annotations
 
@@ -37,3 +37,17 @@ def as_yaml(data: Any) -> str:
 
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
     return text
+
+
+def seconds_of(flag: str, text: str) -> float:
+    """A length of time of the command line, such as 90s or 10m, in seconds.
+
+    Raises:
+        BadInputError: it is none; the flag is named.
+    """
+    from stepset.spec.quantity import parse_duration
+
+    try:
+        return float(parse_duration(text))
+    except ValueError as error:
+        raise BadInputError(f"{flag}: {error}") from error

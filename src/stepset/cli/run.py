@@ -12,20 +12,41 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepset.cli.job_args import JobArgs, takes_job
+from stepset.cli.where import Where, takes_where
 from stepset.errors import InfrastructureError
 
 if TYPE_CHECKING:
-    from stepset.backends.base import RunHandle
+    from stepset.backends.base import Backend, RunHandle
     from stepset.cli.display import RunDisplay
     from stepset.watch.state import RunStatus
 
-BackendName = Annotated[str, typer.Option(metavar="NAME", help="Where it runs: local (processes on this machine).")]
-
 
 @takes_job
+@takes_where
 def run(
     args: JobArgs,
-    backend: BackendName = "local",
+    *,
+    where: Where,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--target", metavar="KIND", help="On a cluster: jobset (default), trainjob, statefulset, job or volcano."
+        ),
+    ] = None,
+    ranks: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="On a cluster: read and show only these logs, such as 0 or 0-3 or launcher."),
+    ] = None,
+    admission_timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="On a cluster: give up when a queue takes longer, such as 2h.")
+    ] = None,
+    startup_timeout: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="On a cluster: give up when not all of it runs after this; default: 10m."),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="On a cluster: print the run's name and come back at once.")
+    ] = False,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FORMAT", help="text; or json: the final status on stdout.")
     ] = "text",
@@ -38,13 +59,31 @@ def run(
       stepset run job.yaml --nodes 4 --set network.port=29501
       stepset run -m my_package.train -e LR=0.1 --max-restarts 2
       stepset run --framework mpi --nodes 2 --command -- ./solver input.dat
+      stepset run job.yaml --backend kubernetes --namespace ml
 
     Flags go over the job file's fields of the same names; what stands after -- are the program's arguments. The lines
     of the ranks go to stdout, everything else to stderr. Ctrl-C stops the run, a second one kills it at once.
     """
-    from stepset.cli.formats import check_format
+    from stepset.cli.formats import check_format, seconds_of
+    from stepset.cli.log_lines import sources_of
 
     check_format(output, "text", "json")
+    flags = {
+        "--target": kind,
+        "--ranks": ranks,
+        "--admission-timeout": admission_timeout,
+        "--startup-timeout": startup_timeout,
+        "--detach": detach,
+    }
+    patience = {
+        name: seconds_of(f"--{name.replace('_', '-')}", text)
+        for name, text in (("admission_timeout", admission_timeout), ("startup_timeout", startup_timeout))
+        if text is not None
+    }
+    sources = None if ranks is None else sources_of(ranks)
+    backend = where.opened(flags=flags, target=kind, sources=sources, **patience)
+    if detach:
+        return _submit(args, backend)
     status = _run(args, backend, lines_to_stderr=output == "json")
     if output == "json":
         from stepset.cli.formats import as_json
@@ -54,9 +93,23 @@ def run(
     return int(status.exit_code)
 
 
-def _run(args: JobArgs, backend: str, lines_to_stderr: bool) -> RunStatus:
+def _submit(args: JobArgs, backend: Backend) -> int:
+    """Makes the run and comes back."""
+    from stepset.backends.base import RunRequest
+    from stepset.cli.job_input import read_job
+    from stepset.cli.terminal import say, write_out
+    from stepset.sources import read_sources
+
+    given = read_job(args)
+    made = backend.submit(RunRequest(given.job, read_sources(given.job, given.base_dir)))
+    write_out(f"{made.name}\n")
+    for note in made.notes:
+        say(f"stepset: note: {note}")
+    return 0
+
+
+def _run(args: JobArgs, backend: Backend, lines_to_stderr: bool) -> RunStatus:
     """Runs the job to its end and says how it ended."""
-    from stepset.backends import backend_of
     from stepset.backends.base import RunRequest
     from stepset.cli.display import RunDisplay
     from stepset.cli.job_input import read_job
@@ -79,7 +132,7 @@ def _run(args: JobArgs, backend: str, lines_to_stderr: bool) -> RunStatus:
     )
     stop.display = display
     with display, _signals(stop):
-        handle = backend_of(backend).start(request, display)
+        handle = backend.start(request, display)
         stop.of(handle)
         try:
             status = handle.wait()

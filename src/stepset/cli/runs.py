@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepset.cli.completion import run_names
+from stepset.cli.where import Where, takes_where
 from stepset.errors import ExitCode
 
 if TYPE_CHECKING:
-    from stepset.backends.base import Backend
     from stepset.watch.state import RunStatus
 
 RunName = Annotated[
@@ -23,11 +23,11 @@ RunName = Annotated[
         show_default=False,
     ),
 ]
-BackendName = Annotated[str, typer.Option("--backend", metavar="NAME", help="Where the run is: local.")]
 Output = Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="text or json.")]
 
 
-def status(name: RunName, backend: BackendName = "local", output: Output = "text") -> int:
+@takes_where
+def status(name: RunName, output: Output = "text", *, where: Where) -> int:
     """Show where a run is, with a row for each rank.
 
     \b
@@ -39,7 +39,7 @@ def status(name: RunName, backend: BackendName = "local", output: Output = "text
     from stepset.cli.terminal import write_out
 
     check_format(output, "text", "json")
-    found = _backend(backend).status(name)
+    found = where.opened().status(name)
     if output == "json":
         write_out(as_json(found.to_dict()))
         return 0
@@ -49,7 +49,8 @@ def status(name: RunName, backend: BackendName = "local", output: Output = "text
     return 0
 
 
-def list_(backend: BackendName = "local", output: Output = "text") -> int:
+@takes_where
+def list_(output: Output = "text", *, where: Where) -> int:
     """List the known runs, the newest first.
 
     \b
@@ -61,7 +62,7 @@ def list_(backend: BackendName = "local", output: Output = "text") -> int:
     from stepset.cli.terminal import write_out
 
     check_format(output, "text", "json")
-    found = sorted(_backend(backend).list(), key=lambda run: run.created, reverse=True)
+    found = sorted(where.opened().list(), key=lambda run: run.created, reverse=True)
     if output == "json":
         write_out(as_json([run.to_dict() for run in found]))
         return 0
@@ -71,6 +72,7 @@ def list_(backend: BackendName = "local", output: Output = "text") -> int:
     return 0
 
 
+@takes_where
 def logs(
     name: RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run is over.")] = False,
@@ -79,7 +81,8 @@ def logs(
         typer.Option(metavar="LIST", help="Only these, such as 0,2 or 0-3 or launcher; default: all."),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Without the [rank 0] before each line.")] = False,
-    backend: BackendName = "local",
+    *,
+    where: Where,
 ) -> int:
     """Print what the ranks printed.
 
@@ -92,19 +95,21 @@ def logs(
     from stepset.cli.log_lines import check_sources, print_logs, sources_of
 
     wanted = None if ranks is None else sources_of(ranks)
-    asked = _backend(backend)
+    asked = where.opened()
     if wanted is not None:
         check_sources(wanted, asked.status(name))
     print_logs(asked, name, follow=follow, sources=wanted, raw=raw)
     return 0
 
 
+@takes_where
 def wait(
     name: RunName,
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="Give up after this long (exit code 4), such as 90s or 10m.")
     ] = None,
-    backend: BackendName = "local",
+    *,
+    where: Where,
 ) -> int:
     """Wait until a run is over; exits as `stepset run` would have.
 
@@ -112,15 +117,19 @@ def wait(
     Example:
       stepset wait digits --timeout 10m
     """
-    found = _backend(backend).wait(name, _seconds(timeout))
+    from stepset.cli.formats import seconds_of
+
+    found = where.opened().wait(name, None if timeout is None else seconds_of("--timeout", timeout))
     _say(found)
     return int(found.exit_code if found.phase.final else ExitCode.TIMED_OUT)
 
 
+@takes_where
 def cancel(
     name: RunName,
     now: Annotated[bool, typer.Option("--now", help="Kill the ranks instead of giving them time to end.")] = False,
-    backend: BackendName = "local",
+    *,
+    where: Where,
 ) -> int:
     """Stop a run, and wait until it is over.
 
@@ -131,7 +140,7 @@ def cancel(
     """
     from stepset.cli.terminal import say
 
-    asked = _backend(backend)
+    asked = where.opened()
     before = asked.cancel(name)  # of a lost run too: something of it may still be running
     if before.phase.final:
         say(f"stepset: {before.name} is already over: {before.phase.value}")
@@ -142,7 +151,8 @@ def cancel(
     return 0
 
 
-def diagnose(name: RunName, backend: BackendName = "local") -> int:
+@takes_where
+def diagnose(name: RunName, *, where: Where) -> int:
     """Say why a run failed, and what to do.
 
     \b
@@ -151,15 +161,9 @@ def diagnose(name: RunName, backend: BackendName = "local") -> int:
 
     Names who failed first, how, and its last lines. Exits as the run did; with 0 while it goes on.
     """
-    found = _backend(backend).status(name)
+    found = where.opened().status(name)
     _say(found)
     return int(found.exit_code) if found.phase.final else 0
-
-
-def _backend(name: str) -> Backend:
-    from stepset.backends import backend_of
-
-    return backend_of(name)
 
 
 def _say(found: RunStatus) -> None:
@@ -167,16 +171,3 @@ def _say(found: RunStatus) -> None:
     from stepset.cli.terminal import say, wants_colour
 
     say(outcome(found, wants_colour(sys.stderr)))
-
-
-def _seconds(timeout: str | None) -> float | None:
-    """A duration of the command line in seconds."""
-    if timeout is None:
-        return None
-    from stepset.errors import BadInputError
-    from stepset.spec.quantity import parse_duration
-
-    try:
-        return float(parse_duration(timeout))
-    except ValueError as error:
-        raise BadInputError(f"--timeout: {error}") from error

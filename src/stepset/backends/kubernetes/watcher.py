@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -44,7 +45,7 @@ class Watcher:
     Args:
         connection: the server.
         collection: what is followed.
-        changed: is given what changed, from the watcher's thread; the first time, when the list is there, even nothing.
+        changed: is given what changed, from the watcher's thread; the first time all there is, even if that is nothing.
         failed: is told, from the same thread, that it cannot go on.
     """
 
@@ -60,6 +61,7 @@ class Watcher:
         self._feed = Feed(collection.wanted)
         self._stopping = threading.Event()
         self._stream: Stream | None = None
+        self._silent_since: float | None = None
         self._thread = threading.Thread(target=self._follow, name=f"watch {collection.path}", daemon=True)
 
     def start(self) -> None:
@@ -71,9 +73,15 @@ class Watcher:
         self._stopping.set()
         self.reconnect()
 
-    def join(self, timeout: float) -> None:
-        """Waits until it has ended."""
-        self._thread.join(timeout)
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._thread.is_alive()
+
+    def silent_for(self) -> float:
+        """Seconds for which the server has not answered; 0 while it does."""
+        since = self._silent_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def reconnect(self) -> None:
         """Gives the present connection up: somebody knows better than what it says."""
@@ -96,7 +104,10 @@ class Watcher:
             except StepsetError as error:
                 self._give_up(error)
                 return
-            if not answered:
+            if answered:
+                self._silent_since = None
+            else:
+                self._silent_since = self._silent_since or time.monotonic()
                 # Many runs that lost one server must not all come back at the same moment.
                 self._stopping.wait(self._feed.failed() * random.uniform(0.7, 1.3))
 
@@ -124,6 +135,7 @@ class Watcher:
             try:
                 while not self._stopping.is_set() and (chunk := stream.read()):
                     answered = True
+                    self._silent_since = None
                     if changes := self._feed.data(chunk):
                         self._changed(changes)
             finally:

@@ -16,6 +16,7 @@ from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.logs import copy_lines, read_lines
 from stepset.backends.local.store import Store, home_directory
+from stepset.errors import BadInputError
 from stepset.watch.state import LogLine, Phase, RunStatus
 
 if TYPE_CHECKING:
@@ -51,6 +52,13 @@ class LocalBackend:
         from stepset.backends.local.launch import start_run
 
         return start_run(self._store, self._grace, request, listener)
+
+    def submit(self, request: RunRequest) -> RunStatus:
+        """Raises BadInputError: a local run ends with the process that started it."""
+        raise BadInputError(
+            f"backend: local runs end with the process that started them; start {request.job.name} and wait for it, or"
+            " use kubernetes"
+        )
 
     def status(self, name: str) -> RunStatus:
         """The state of a run.

@@ -1,0 +1,48 @@
+"""A run's end as an annotation: read back as it was written, and never too large for an object."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stepset.backends.kubernetes.verdict import LIMIT, verdict_of, verdict_text
+from stepset.targets.identity import VERDICT
+from stepset.watch.state import Failure, FailureKind, Phase, RankStatus, RunStatus
+
+
+def run(ranks: int, line: str = "") -> RunStatus:
+    rows = tuple(
+        RankStatus(f"rank {n}", n, f"run-node-0-{n}", state="Failed" if n == ranks - 1 else "Succeeded", last_line=line)
+        for n in range(ranks)
+    )
+    failure = Failure(FailureKind.USER_ERROR, "rank 0 failed", "mend it", tail=(line,) * 20, aftermath=("rank 1",))
+    return RunStatus("run", "job", "kubernetes", Phase.FAILED, ranks=rows, failure=failure)
+
+
+def workload(text: str) -> dict[str, object]:
+    return {"metadata": {"annotations": {VERDICT: text}}}
+
+
+def test_is_read_back_as_it_was_written() -> None:
+    status = run(4, "last words")
+    assert verdict_of(workload(verdict_text(status))) == status
+
+
+def test_of_a_large_world_keeps_who_failed_and_says_what_it_leaves_out() -> None:
+    text = verdict_text(run(8000, "x" * 10_000))
+    assert len(text.encode()) <= LIMIT
+    read = verdict_of(workload(text))
+    assert read is not None and read.ranks[-1].rank == 7999
+    assert read.notes == ("7936 of 8000 ranks are not shown",)
+
+
+def test_long_lines_are_cut() -> None:
+    read = verdict_of(workload(verdict_text(run(2, "x" * 10_000))))
+    assert read is not None and read.failure is not None
+    assert {len(line) for line in read.failure.tail} == {500}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", json.dumps({"name": 1, "phase": "Odd"}), "null"])
+def test_what_cannot_be_read_is_none(text: str) -> None:
+    assert verdict_of(workload(text)) is None

@@ -1,0 +1,174 @@
+"""Records what a real cluster says while runs succeed, fail and wait: the streams that the tests beside it replay.
+
+    python -m tests.watch.cluster.record [SCENARIO...]     # all of scenarios.py, or those named
+
+Needs the cluster of docs/testing/cluster.md. Each scenario runs in a namespace of its own while every kind of object
+that matters is watched; what comes is written to recorded/SCENARIO.json in the order in which it came. Streams are
+trimmed to what a status could read, and hold nothing of the machine they were recorded on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client, config
+
+from tests.cluster.testbed import handle
+from tests.cluster.testbed.handle import Cluster
+
+RECORDED = Path(__file__).parent / "recorded"
+
+Object = dict[str, Any]
+
+_WATCHED = (
+    "/api/v1/namespaces/{}/pods",
+    "/api/v1/namespaces/{}/events",
+    "/apis/batch/v1/namespaces/{}/jobs",
+    "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
+    "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainjobs",
+    "/apis/apps/v1/namespaces/{}/statefulsets",
+    "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads",
+)
+_QUIET = 1.5
+"""Seconds without news after which a scenario is over."""
+
+
+class Recorder:
+    """Watches a namespace and writes down what comes."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        settings = client.Configuration()
+        config.load_kube_config(cluster.kubeconfig, client_configuration=settings)
+        self._cluster = cluster
+        self._namespace = namespace
+        self._host = settings.host
+        self._client = client.ApiClient(settings)
+        self._lock = threading.Lock()
+        self._changes: list[tuple[str, Object]] = []
+        self._last: dict[str, Object] = {}
+        self._latest = time.monotonic()
+        self._streams: list[Any] = []
+        for path in _WATCHED:
+            threading.Thread(target=self._watch, args=(path.format(namespace),), daemon=True).start()
+        time.sleep(0.5)
+
+    def _watch(self, path: str) -> None:
+        pool = self._client.rest_client.pool_manager
+        url = f"{self._host}{path}?watch=1&timeoutSeconds=900"
+        stream = pool.request("GET", url, preload_content=False, timeout=900)
+        self._streams.append(stream)
+        rest = b""
+        try:
+            while chunk := stream.read1(1 << 16):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in filter(None, lines):
+                    self._take(json.loads(line))
+        except Exception:  # noqa: BLE001  # the stream was closed under it: the scenario is over
+            return
+
+    def _take(self, said: Object) -> None:
+        verb, full = said["type"], said["object"]
+        if verb not in ("ADDED", "MODIFIED", "DELETED"):
+            return
+        each = self._portable(trimmed(full))
+        with self._lock:
+            uid = full["metadata"]["uid"]
+            if verb != "DELETED" and self._last.get(uid) == each:
+                return
+            self._last[uid] = each
+            self._changes.append((verb, each))
+            self._latest = time.monotonic()
+
+    def _portable(self, each: Object) -> Object:
+        text = json.dumps(each).replace(self._namespace, "ns")
+        text = re.sub(r'(/[^/" \\\\]+)+/bin/python3?(\.\d+)?', "/usr/bin/python3", text)
+        text = re.sub(r'(/[^/" \\\\]+)+/lib/python3(\.\d+)?/', "/usr/lib/python3/", text)
+        found: Object = json.loads(text)
+        return found
+
+    def settle(self, seconds: float = _QUIET) -> None:
+        """Waits until nothing more comes."""
+        while time.monotonic() - self._latest < seconds:
+            time.sleep(0.1)
+
+    def write(self, name: str) -> None:
+        """Writes the stream down, and ends the watches."""
+        for stream in self._streams:
+            stream.close()
+        with self._lock:
+            lines = ",\n".join(json.dumps([verb, each], separators=(",", ":")) for verb, each in self._changes)
+        machine = re.search(r"/(work|root|home|opt)/", lines)
+        assert machine is None, f"{name} tells of this machine: {lines[machine.start() - 80 : machine.start() + 80]}"
+        (RECORDED / f"{name}.json").write_text(f"[\n{lines}\n]\n")
+
+
+def trimmed(each: Object) -> Object:
+    """An object without what no status could read."""
+    each = json.loads(json.dumps(each))
+    meta = each["metadata"]
+    for name in ("managedFields", "selfLink", "generateName", "resourceVersion", "generation"):
+        meta.pop(name, None)
+    kind = each["kind"]
+    if kind == "Pod":
+        each["spec"] = _pod_spec(each["spec"])
+        status = each.get("status", {})
+        for name in ("hostIP", "hostIPs", "podIP", "podIPs", "qosClass", "resources", "observedGeneration"):
+            status.pop(name, None)
+        for row in (*status.get("containerStatuses", ()), *status.get("initContainerStatuses", ())):
+            for name in ("imageID", "containerID", "volumeMounts", "allocatedResources", "resources", "user", "image"):
+                row.pop(name, None)
+            for state in (*row.get("state", {}).values(), *row.get("lastState", {}).values()):
+                state.pop("containerID", None)
+    elif kind in ("Job", "StatefulSet"):
+        each["spec"]["template"] = {"spec": _pod_spec(each["spec"]["template"]["spec"])}
+        each["spec"].pop("volumeClaimTemplates", None)
+    elif kind == "JobSet":
+        for row in each["spec"]["replicatedJobs"]:
+            spec = row["template"]["spec"]
+            spec["template"] = {"spec": _pod_spec(spec["template"]["spec"])}
+    elif kind == "TrainJob":
+        for name in ("command", "args", "env"):
+            each["spec"].get("trainer", {}).pop(name, None)
+    elif kind == "Workload":
+        each["spec"].pop("podSets", None)
+        each.get("status", {}).pop("admission", None)
+    return each
+
+
+def _pod_spec(spec: Object) -> Object:
+    kept = {name: spec[name] for name in ("nodeName", "restartPolicy", "activeDeadlineSeconds") if name in spec}
+    containers = [
+        {"name": row["name"], **({"command": [word[:60] for word in row["command"][:6]]} if "command" in row else {})}
+        for row in spec["containers"]
+    ]
+    return {**kept, "containers": containers}
+
+
+def main(names: list[str]) -> None:
+    from tests.watch.cluster.scenarios import SCENARIOS, Stage
+
+    cluster = handle.find()
+    RECORDED.mkdir(exist_ok=True)
+    for name in names or list(SCENARIOS):
+        begun = time.monotonic()
+        with cluster.namespace("record") as namespace:
+            recorder = Recorder(cluster, namespace)
+            stage = Stage(cluster, namespace)
+            try:
+                SCENARIOS[name](stage)
+                recorder.settle()
+            finally:
+                stage.close()
+            recorder.write(name)
+        size = (RECORDED / f"{name}.json").stat().st_size
+        print(f"{name}: {time.monotonic() - begun:.0f} s, {size // 1024} KiB", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
