@@ -1,47 +1,33 @@
-"""One run followed to its end: what its collections and its pods' logs say, brought together and told.
+"""One run followed to its end: a listener is told, and what has to be done about the run is done.
 
-Used by the backend's `start` and `wait`. Watchers and log readers have threads of their own and put what they hear into
-one bounded queue; whoever calls `follow` takes it out, so that all that is known of the run is touched by one thread,
-and a listener that is slow slows the readers down instead of filling memory.
+Used by the backend's `start` and `wait`. All that is heard comes through hearing.py; here is decided what follows: lost
+nodes' pods released, a run that stands still given up, a verdict written down.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from queue import Empty, Queue
 from typing import Any
 
 from stepset.backends.base import RunListener
 from stepset.backends.kubernetes.client import UnreachableError
-from stepset.backends.kubernetes.run_logs import RunLogs
-from stepset.backends.kubernetes.scope import of_run
+from stepset.backends.kubernetes.hearing import Hearing, Printed
 from stepset.backends.kubernetes.site import Site
 from stepset.backends.kubernetes.stop import delete, kill_pod, kill_pods, suspend
 from stepset.backends.kubernetes.verdict import verdict_of, write_verdict
-from stepset.backends.kubernetes.watcher import Watcher
 from stepset.errors import StepsetError
-from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.reports import Reports
-from stepset.watch.cluster.status import status_of
 from stepset.watch.cluster.trouble import lost_pods
-from stepset.watch.cluster.workload import read_workload
 from stepset.watch.diagnose import ADVICE
-from stepset.watch.lines import Batch, Joiner, log_lines
+from stepset.watch.lines import Joiner, log_lines
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
 TICK = 0.2
 """Seconds after which a follower looks up although nothing has come."""
-LOG_PATIENCE = 15.0
-"""Seconds that the last lines may take after a run is over."""
 UNREACHABLE_AFTER = 10.0
 """Seconds without an answer after which it is said that the server gives none."""
 
-_WAITING = 256
 Manifest = Mapping[str, Any]
 
 
@@ -69,22 +55,6 @@ class _Waited:
         if for_what != self.for_what:
             self.for_what, self.since = for_what, time.monotonic()
         return time.monotonic() - self.since
-
-
-@dataclass(frozen=True, slots=True)
-class _Changed:
-    """What a watcher heard."""
-
-    watcher: int
-    changes: list[Change]
-
-
-@dataclass(frozen=True, slots=True)
-class _Printed:
-    """What a pod printed."""
-
-    pod: str
-    batch: Batch
 
 
 class RunFollower:
@@ -115,22 +85,13 @@ class RunFollower:
         self._run = str(workload["metadata"]["name"])
         self._listener, self._sources = listener, sources
         self._patience, self._keeper, self._notes = patience or Patience(None, None), keeper, notes
-        self._objects, self._reports = RunObjects(), Reports()
-        self._inbox: Queue[_Changed | _Printed | StepsetError] = Queue(_WAITING)
+        self._hearing = Hearing(site, workload, sources)
         self._joiners: dict[str, Joiner] = {}
-        known = read_workload(workload)
-        ranks = known.ranks if known else None
-        self._logs = RunLogs(site.connection, site.namespace, self._hear, sources=sources, ranks=ranks)
-        self._watchers = [
-            Watcher(site.connection, collection, partial(self._changed, number), self._inbox.put)
-            for number, collection in enumerate(of_run(site, workload))
-        ]
-        self._listed: set[int] = set()
         self._waited = _Waited()
         self._released: set[str] = set()
         self._asked = self._answered = 0
         self._stop_by: Callable[[Site, Manifest], None] = delete
-        self._left = False
+        self._left = self._gave_up = False
         self.status = RunStatus(self._run, self._run, "kubernetes", notes=notes)
 
     def cancel(self, by: Callable[[Site, Manifest], None] = delete) -> None:
@@ -162,76 +123,32 @@ class RunFollower:
             self._tell(known)
             return known
         until = None if timeout is None else time.monotonic() + timeout
-        for watcher in self._watchers:
-            watcher.start()
-        try:
+        with self._hearing:
             while not (self.status.phase.final or self._left or (until is not None and time.monotonic() >= until)):
-                self._take(TICK)
+                self._show(self._hearing.take(TICK))
                 self._obey()
                 self._look()
             if self.status.phase.final:
                 self._finish()
-            return self.status
-        finally:
-            self._end_threads()
+        return self.status
 
-    def _hear(self, pod: str, batch: Batch) -> None:
-        self._inbox.put(_Printed(pod, batch))
-
-    def _changed(self, watcher: int, changes: list[Change]) -> None:
-        self._inbox.put(_Changed(watcher, changes))
-
-    def _take(self, wait: float) -> bool:
-        """What has come in, after waiting for the first of it; whether there was any."""
-        try:
-            news = self._inbox.get(timeout=wait)
-        except Empty:
-            return False
-        for _ in range(_WAITING):
-            self._understand(news)
-            try:
-                news = self._inbox.get_nowait()
-            except Empty:
-                break
-        else:
-            self._understand(news)
-        return True
-
-    def _understand(self, news: _Changed | _Printed | StepsetError) -> None:
-        if isinstance(news, StepsetError):
-            raise news
-        if isinstance(news, _Printed):
-            self._printed(news)
-            return
-        changes = news.changes
-        if news.watcher not in self._listed:
-            self._listed.add(news.watcher)
-            uid = self._workload["metadata"]["uid"]
-            if news.watcher == 0 and all(change.object["metadata"]["uid"] != uid for change in changes):
-                changes = [Change("DELETED", self._workload, witnessed=False)]
-        for change in changes:
-            self._objects.see(change)
-            if change.object.get("kind") == "Pod":
-                self._logs.pod(change.object, gone=change.verb == "DELETED")
-
-    def _printed(self, news: _Printed) -> None:
-        batch = news.batch
-        self._reports.see(news.pod, batch)
-        if self._listener is None:
-            return
-        joiner = self._joiners.setdefault(news.pod, Joiner())
-        rows = joiner.join(batch.lines) if batch.parts or joiner.waiting else _whole(batch)
-        for line in log_lines(rows):
-            if self._sources is None or line.source in self._sources:
-                self._listener.on_line(line)
+    def _show(self, printed: Iterable[Printed]) -> None:
+        """Hands on the lines that are wanted."""
+        for each in printed:
+            if self._listener is None:
+                continue
+            batch, joiner = each.batch, self._joiners.setdefault(each.pod, Joiner())
+            for line in log_lines(joiner.join(batch.lines)):
+                if self._sources is None or line.source in self._sources:
+                    self._listener.on_line(line)
 
     def _look(self) -> None:
         """Where the run is now, told where that is new; and what is to be done about it."""
         now = time.time()
-        if len(self._listed) < len(self._watchers):
+        if not self._hearing.complete:
             self._tell(self.status.with_(notes=(*self._notes, *self._silence())))
             return
-        status = status_of(self._objects, self._reports, now)
+        status = self._hearing.status(now)
         if self._keeper and not status.phase.final:
             self._release(now)
             status = self._given_up(status, now)
@@ -245,7 +162,7 @@ class RunFollower:
 
     def _silence(self) -> tuple[str, ...]:
         """Said while the server gives no answer."""
-        if any(watcher.silent_for() > UNREACHABLE_AFTER for watcher in self._watchers):
+        if self._hearing.silent_for() > UNREACHABLE_AFTER:
             server = self._site.connection.server
             return (f"server {server} does not answer; the run goes on without us, and is looked for again",)
         return ()
@@ -268,7 +185,7 @@ class RunFollower:
 
     def _release(self, now: float) -> None:
         """Deletes the pods of lost nodes where the job says so, once each."""
-        for pod in lost_pods(self._objects, now):
+        for pod in lost_pods(self._hearing.objects, now):
             if pod.due and pod.uid not in self._released:
                 try:
                     kill_pod(self._site, pod.name, pod.uid)
@@ -284,43 +201,24 @@ class RunFollower:
         what = "Queued" if queued else f"start {status.attempt}" if stuck else ""
         if self._waited.seconds(what) < (allowed if stuck and allowed is not None else float("inf")):
             return status
+        self._gave_up = True
         spent = f"gave up after {allowed:.0f} s {'in the queue' if queued else 'without all of it running'}"
         return status.with_(phase=Phase.FAILED, failure=_failure(status, spent), finished=now, trouble=None)
 
     def _finish(self) -> None:
         """The run is over: its last lines, its verdict, and whatever still holds resources."""
-        given_up = self.status.failure is not None and not status_of(self._objects, self._reports, 0.0).phase.final
-        reader = threading.Thread(target=self._logs.finish, args=(LOG_PATIENCE,), daemon=True)
-        reader.start()
-        while reader.is_alive() or not self._inbox.empty():
-            self._take(0.02)
-        if not given_up:
-            status = status_of(self._objects, self._reports, time.time())
-            if status.phase.final:
-                self._tell(status.with_(notes=(*self._notes, *status.notes)))
+        self._show(self._hearing.rest())
+        status = self.status if self._gave_up else self._hearing.status(time.time())
+        if status.phase.final:
+            notes = (*self._notes, *status.notes, *self._hearing.problems)
+            self._tell(status.with_(notes=tuple(dict.fromkeys(notes))))
         if not self._keeper:
             return
         try:
-            if write_verdict(self._site, self._workload, self.status) and given_up:
+            if write_verdict(self._site, self._workload, self.status) and self._gave_up:
                 suspend(self._site, self._workload)
         except StepsetError as error:
             self._tell(self.status.with_(notes=(*self.status.notes, f"its end could not be written down: {error}")))
-
-    def _end_threads(self) -> None:
-        for watcher in self._watchers:
-            watcher.stop()
-        self._logs.close()
-        # Whoever waits for room in the queue must be able to end.
-        until = time.monotonic() + 5
-        while any(watcher.alive for watcher in self._watchers) and time.monotonic() < until:
-            try:
-                self._inbox.get(timeout=0.02)
-            except Empty:
-                continue
-
-
-def _whole(batch: Batch) -> Iterator[tuple[str, bytes]]:
-    return ((head.source, text) for head, text in batch.lines)
 
 
 def _failure(status: RunStatus, spent: str) -> Failure:

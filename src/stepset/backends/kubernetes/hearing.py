@@ -1,0 +1,177 @@
+"""All that is heard of one run: its collections followed, its pods' logs read, brought into one thread.
+
+Used by whoever follows a run (follow.py) or its logs alone (log_follow.py). Watchers and log readers have threads of
+their own and put what they hear into one bounded queue; whoever calls `take` empties it. So all that is known of the
+run is touched by one thread, and one that is slow slows the readers down instead of filling memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, Queue
+from typing import Any
+
+from stepset.backends.kubernetes.run_logs import RunLogs
+from stepset.backends.kubernetes.scope import of_run
+from stepset.backends.kubernetes.site import Site
+from stepset.backends.kubernetes.watcher import Watcher
+from stepset.errors import StepsetError
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.status import status_of
+from stepset.watch.cluster.workload import read_workload
+from stepset.watch.lines import Batch
+from stepset.watch.state import RunStatus
+
+LOG_PATIENCE = 15.0
+"""Seconds that the last lines may take after a run is over."""
+
+_WAITING = 256
+_ENDING = 5.0
+_BREATH = 0.02
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """What a watcher heard."""
+
+    watcher: int
+    changes: list[Change]
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a pod printed.
+
+    Args:
+        pod: its uid.
+        batch: the lines.
+    """
+
+    pod: str
+    batch: Batch
+
+
+class Hearing:
+    """Hears all there is of one run, from `with` to its end.
+
+    Args:
+        site: where it is.
+        workload: its object on top, as it was made or read.
+        sources: only pods that may hold lines of these are read; None: all; empty: none.
+    """
+
+    def __init__(self, site: Site, workload: Manifest, sources: frozenset[str] | None = None) -> None:
+        self._workload = workload
+        self._objects = RunObjects(uid=str(workload["metadata"]["uid"]))
+        self._reports = Reports()
+        self._inbox: Queue[_Changed | Printed | StepsetError] = Queue(_WAITING)
+        self._listed: set[int] = set()
+        known = read_workload(workload)
+        ranks = known.ranks if known else None
+        self._logs = RunLogs(site.connection, site.namespace, self._printed, sources=sources, ranks=ranks)
+        self._watchers = [
+            Watcher(site.connection, collection, partial(self._changed, number), self._inbox.put)
+            for number, collection in enumerate(of_run(site, workload))
+        ]
+
+    def __enter__(self) -> Hearing:
+        for watcher in self._watchers:
+            watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for watcher in self._watchers:
+            watcher.stop()
+        self._logs.close()
+        # Whoever waits for room in the queue must be able to end.
+        until = time.monotonic() + _ENDING
+        while (self._logs.alive or any(watcher.alive for watcher in self._watchers)) and time.monotonic() < until:
+            self._next(_BREATH)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything has been listed once; before that nothing can be said of the run."""
+        return len(self._listed) == len(self._watchers)
+
+    @property
+    def objects(self) -> RunObjects:
+        """The run's objects as last seen."""
+        return self._objects
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why some logs could not be read to their end, each in one line."""
+        return self._logs.problems
+
+    def silent_for(self) -> float:
+        """Seconds for which the server has not answered; 0 while it does."""
+        return max(watcher.silent_for() for watcher in self._watchers)
+
+    def status(self, now: float) -> RunStatus:
+        """Where the run is, by what was taken in.
+
+        Args:
+            now: seconds since the epoch.
+        """
+        return status_of(self._objects, self._reports, now)
+
+    def take(self, wait: float) -> Iterator[Printed]:
+        """Takes in what has come, after waiting for the first of it; gives what pods printed.
+
+        Args:
+            wait: seconds.
+
+        Raises:
+            InfrastructureError: a collection cannot be followed any more.
+        """
+        for count in range(_WAITING):
+            news = self._next(0 if count else wait)
+            if news is None:
+                return
+            if isinstance(news, StepsetError):
+                raise news
+            if isinstance(news, Printed):
+                self._reports.see(news.pod, news.batch)
+                yield news
+            else:
+                self._see(news)
+
+    def rest(self) -> Iterator[Printed]:
+        """The last lines of a run that is over, for which there is a limit of patience."""
+        reader = threading.Thread(target=self._logs.finish, args=(LOG_PATIENCE,), daemon=True)
+        reader.start()
+        while reader.is_alive() or not self._inbox.empty():
+            yield from self.take(_BREATH)
+
+    def _see(self, news: _Changed) -> None:
+        changes = news.changes
+        if news.watcher not in self._listed:
+            self._listed.add(news.watcher)
+            uid = self._workload["metadata"]["uid"]
+            if news.watcher == 0 and all(change.object["metadata"]["uid"] != uid for change in changes):
+                # Deleted between its reading and its following.
+                changes = [Change("DELETED", self._workload, witnessed=False)]
+        for change in changes:
+            self._objects.see(change)
+            if change.object.get("kind") == "Pod":
+                self._logs.pod(change.object, gone=change.verb == "DELETED")
+
+    def _next(self, wait: float) -> _Changed | Printed | StepsetError | None:
+        try:
+            return self._inbox.get(timeout=wait) if wait else self._inbox.get_nowait()
+        except Empty:
+            return None
+
+    def _printed(self, pod: str, batch: Batch) -> None:
+        self._inbox.put(Printed(pod, batch))
+
+    def _changed(self, watcher: int, changes: list[Change]) -> None:
+        self._inbox.put(_Changed(watcher, changes))
