@@ -227,6 +227,22 @@ def test_the_programs_arguments_without_the_dashes(cli: Cli) -> None:
         (["run", "train.py", "-n", "0"], "num_nodes: 0 is too small; give 1 or more"),
         (["run", "train.py", "--nodes", "two"], "num_nodes: 'two' is not a whole number; give one such as 2"),
         (["run", "train.py", "--backend", "moon"], "backend: 'moon' is not known; use one of local, kubernetes"),
+        (
+            ["status", "x", "--namespace", "ml"],
+            "--namespace: only says something with --backend kubernetes; add that, or leave it out",
+        ),
+        (
+            ["run", "train.py", "--detach"],
+            "--detach: only says something with --backend kubernetes; add that, or leave it out",
+        ),
+        (
+            ["run", "train.py", "--backend", "kubernetes", "--startup-timeout", "soon"],
+            "--startup-timeout: 'soon' is not a duration; write it like 90s, 30m, 12h or 1d",
+        ),
+        (
+            ["list", "--backend", "kubernetes", "--kubeconfig", "nowhere"],
+            "kubeconfig nowhere: no such file; check the path",
+        ),
         (["run", "train.py", "-o", "xml"], "--output: 'xml' is not known; use text or json"),
         (["status", "nope"], None),
         (["logs", "nope"], None),
