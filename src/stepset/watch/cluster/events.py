@@ -18,8 +18,30 @@ SHOWN = 6
 _KEPT = 400
 # What says why, although it is no warning.
 _TELLING = frozenset({"Preempted", "TaintManagerEviction", "NodeNotReady", "Evicted"})
-# What every end of a run brings along, or what only says that something is tried again.
-_NOISE = frozenset({"BackOff", "Unhealthy", "FailedToRetrieveImagePullSecret"})
+# What every failure brings along, and what only says that something is tried again.
+_NOISE = frozenset(
+    {
+        "BackOff",
+        "BackoffLimitExceeded",
+        "FailJobSetFailurePolicyAction",
+        "FailedJobs",
+        "FailedToRetrieveImagePullSecret",
+        "PodFailurePolicy",
+        "ReachedMaxRestarts",
+        "RestartJobSetAndIgnoreMaxRestartsFailurePolicyAction",
+        "RestartJobSetFailurePolicyAction",
+        "Restarting",
+        "Unhealthy",
+    }
+)
+REFUSED = (
+    "FailedCreate",
+    "JobCreationFailed",
+    "TrainJobResourcesCreationFailed",
+    "HeadlessServiceCreationFailed",
+    "PVCCreationFailed",
+)
+"""Somebody would not have an object that a controller wanted to make."""
 _NAMES = re.compile(r"\b[0-9a-f]{8}-[0-9a-f-]{27,}\b|\b[0-9a-f]{40,64}\b")
 
 
@@ -96,16 +118,18 @@ class Events:
         found = [each for each in self._by_uid.values() if each.reason in wanted]
         return sorted(found, key=lambda each: each.last)
 
-    def told(self, since: float, until: float | None = None) -> tuple[str, ...]:
+    def told(self, since: float, until: float, made: float = 0.0) -> tuple[str, ...]:
         """The latest that matter, one line each, the same told once, the newest last.
 
         Args:
             since, until: when they happened, in seconds since the epoch.
+            made: when the last pod was made: whatever was refused before was made after all.
         """
         groups: dict[tuple[str, str], list[Event]] = {}
         for each in self._by_uid.values():
             matters = (each.warning or each.reason in _TELLING) and each.reason not in _NOISE
-            if matters and each.last >= since and (until is None or each.first <= until):
+            outdated = each.reason in REFUSED and each.last < made + 1.0
+            if matters and not outdated and each.last >= since and each.first <= until:
                 groups.setdefault((each.reason, _NAMES.sub("", each.message)), []).append(each)
         latest = sorted(groups.values(), key=lambda group: max(each.last for each in group))[-SHOWN:]
         return tuple(_line(group) for group in latest)

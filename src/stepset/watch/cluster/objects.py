@@ -49,6 +49,7 @@ class RunObjects:
         self._tickets: dict[str, Ticket] = {}
         self._pods: dict[str, Pod] = {}
         self._earlier: dict[int, dict[str, Pod]] = {}
+        self._gone: dict[tuple[str, int], str] = {}
         self._replaced: dict[tuple[str, int], int] = {}
         self._leaving: dict[str, Pod] = {}
         self._attempt = 0
@@ -143,14 +144,21 @@ class RunObjects:
         before = self._pods.get(seen.uid)
         if before == seen:
             return False
-        if before is None:
+        if before is None and not seen.gone:
             self._drop_replaced(seen)
+        elif before is None:
+            pass
         elif before.end is not None and before.asked is None:
             # It had ended before it was told to: that it was told says nothing.
             seen = replace(seen, asked=None)
+        elif before.asked is not None and seen.asked is not None:
+            # The kubelet moves the time when it is done with the pod.
+            seen = replace(seen, asked=min(before.asked, seen.asked))
         if before == seen:
             return False
         self._pods[seen.uid] = seen
+        if seen.gone:
+            self._gone[seen.group, seen.index] = seen.uid
         self._present = None
         if seen.started is not None:
             self._started = min(seen.started, self._started or seen.started)
@@ -159,10 +167,9 @@ class RunObjects:
     def _drop_replaced(self, seen: Pod) -> None:
         """Forgets the pod in whose place this one came, unless it is still there to be seen."""
         slot = (seen.group, seen.index)
-        for old in [pod for pod in self._pods.values() if pod.gone and (pod.group, pod.index) == slot]:
-            if not seen.gone:
-                del self._pods[old.uid]
-                self._replaced[slot] = self._replaced.get(slot, 0) + 1
+        gone = self._gone.pop(slot, None)
+        if gone is not None and self._pods.pop(gone, None) is not None:
+            self._replaced[slot] = self._replaced.get(slot, 0) + 1
 
     def _advance(self, attempt: int) -> None:
         """Begins a new attempt; of the one before stays what tells why it ended."""
@@ -170,7 +177,7 @@ class RunObjects:
             return
         old = sorted(self._pods.values(), key=lambda pod: (pod.end is None or pod.succeeded, pod.asked is not None))
         self._attempt = attempt
-        self._pods, self._replaced, self._present = {}, {}, None
+        self._pods, self._gone, self._replaced, self._present = {}, {}, {}, None
         self._jobs = {name: job for name, job in self._jobs.items() if job.attempt >= attempt}
         for pod in old[:_ENDS_KEPT]:
             self._keep_earlier(pod)

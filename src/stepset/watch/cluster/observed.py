@@ -40,6 +40,9 @@ _DISRUPTIONS = {
 }
 
 
+_KINDS = {kind.value: kind for kind in FailureKind}
+
+
 @dataclass(frozen=True, slots=True)
 class Homes:
     """Which pod holds which rank.
@@ -111,9 +114,8 @@ def _told_to_end(pod: Pod) -> bool:
         return True
     if end.said.failed is not None:
         return False  # an agent that is only told to end reports no failure
-    if end.at > math.floor(pod.asked):
-        return True
-    return end.at == math.floor(pod.asked) and end.exit_code in _TOLD_CODES
+    # When a pod has ended, the time of its deletion is set anew: its exit code still says that it was told.
+    return end.at > pod.asked or end.exit_code in _TOLD_CODES
 
 
 def _stop_of(pod: Pod, objects: RunObjects, first: float, present: bool) -> bool:
@@ -267,7 +269,7 @@ def _event(pod: Pod, event: Mapping[str, Any], where: Homes) -> Observation:
         exit_code=code if isinstance(code, int) else None,
         signal=number if isinstance(number, int) else None,
         error=str(event.get("error") or ""),
-        kind=FailureKind(kind) if kind in {each.value for each in FailureKind} else None,
+        kind=_KINDS.get(kind) if isinstance(kind, str) else None,
     )
 
 

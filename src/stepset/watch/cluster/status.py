@@ -17,7 +17,7 @@ from stepset.watch.cluster.observed import Homes, homes, observations
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.rows import at_the_end, rows_of
-from stepset.watch.cluster.trouble import NODE_LOST, QUEUED, STARTING, Trouble, trouble_of
+from stepset.watch.cluster.trouble import NODE_LOST, QUEUED, STARTING, Trouble, last_made, trouble_of
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import ADVICE, Observation, diagnose
 from stepset.watch.state import Failure, FailureKind, Phase, RankStatus, RunStatus
@@ -172,8 +172,9 @@ def _failure(
         failure = _of_attempt(objects, reports, objects.attempt - 1, restarts)
     if failure is None:
         failure = _by_words(objects, workload, restarts)
+    made = last_made(objects.pods)
     until = at if at is not None else objects.events.latest
-    return replace(failure, events=objects.events.told(until - _EVENTS_BEFORE, until + _EVENTS_AFTER))
+    return replace(failure, events=objects.events.told(until - _EVENTS_BEFORE, until + _EVENTS_AFTER, made))
 
 
 def _of_the_run(workload: Workload, objects: RunObjects, at: float | None) -> list[Observation]:

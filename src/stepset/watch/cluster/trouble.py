@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from stepset.watch.cluster.events import Event
+from stepset.watch.cluster.events import REFUSED, Event
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod, Wait
 from stepset.watch.cluster.workload import Workload
@@ -34,13 +34,6 @@ _IMAGE = (
     "SignatureValidationFailed",
 )
 _CONFIG = ("CreateContainerConfigError",)
-_REFUSED = (
-    "FailedCreate",
-    "JobCreationFailed",
-    "TrainJobResourcesCreationFailed",
-    "HeadlessServiceCreationFailed",
-    "PVCCreationFailed",
-)
 _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _SANDBOX = ("FailedCreatePodSandBox", "FailedCreatePodContainer")
 _QUOTA = re.compile(r"exceeded quota|quota")
@@ -178,8 +171,14 @@ def _not_made(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> I
     """Pods, Jobs or JobSets that somebody refuses: said by events alone."""
     if len(pods) >= sum(workload.groups.values()) > 0:
         return
-    made = max((pod.created for pod in pods), default=0.0)
-    refused = [event for event in objects.events.of(_REFUSED) if event.last > made and event.warning]
+    made = last_made(pods)
+    jobs = max((job.created for job in objects.jobs), default=0.0)
+    refused = [
+        event
+        for event in objects.events.of(REFUSED)
+        # Objects tell when they were made in whole seconds.
+        if event.last > 1.0 + (made if event.kind != workload.kind or workload.kind == "StatefulSet" else jobs)
+    ]
     if not refused:
         return
     event = refused[-1]
@@ -187,6 +186,11 @@ def _not_made(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> I
     text = f"{_what(event)} cannot make what it needs: {event.message}"
     kind = FailureKind.UNSCHEDULABLE if quota else FailureKind.REJECTED
     yield Trouble(UNSCHEDULABLE if quota else STARTING, _failure(kind, text))
+
+
+def last_made(pods: Sequence[Pod]) -> float:
+    """When the last pod was made."""
+    return max((pod.created for pod in pods), default=0.0)
 
 
 def _mounts(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
