@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, NewType
 from urllib.parse import urlencode
 
+from stepset.backends.kubernetes.body import pieces
 from stepset.backends.kubernetes.kubeconfig import Source, find
 from stepset.errors import BadInputError, InfrastructureError
 
@@ -25,7 +26,6 @@ REQUEST_TIMEOUT = 60
 """Seconds a server has to answer one request."""
 
 _CONNECT_TIMEOUT = 15
-_CHUNK = 1 << 16
 
 # A peer that is gone without a word (power, firewall, NAT) is noticed within half a minute on connections that only
 # listen. Linux' names; elsewhere the system's own times hold.
@@ -93,7 +93,7 @@ class Stream:
     def __init__(self, response: Any, connection: Connection) -> None:
         self._response = response
         self._connection = connection
-        self._chunks: Iterator[bytes] = response.stream(_CHUNK, decode_content=True)
+        self._pieces = pieces(response)
         self._closed = False
 
     def __enter__(self) -> Stream:
@@ -112,7 +112,7 @@ class Stream:
         from urllib3.exceptions import HTTPError
 
         try:
-            return b"" if self._closed else next(self._chunks, b"")
+            return b"" if self._closed else next(self._pieces, b"")
         except (HTTPError, OSError, ValueError, AttributeError) as error:
             # Closed by another thread, urllib3 and http.client stumble in several ways over what is not there any more.
             if self._closed:

@@ -1,0 +1,99 @@
+"""Follows the logs of a namespace's pods in a program of its own, whose memory can be measured.
+
+    python -m tests.cluster.log_reader KUBECONFIG NAMESPACE PODS [--quiet SECONDS] [--slow SECONDS]
+
+Ends when so many pods have ended, and prints JSON: for each source how many bytes and lines it printed, the first of
+its lines `n ...` that was not one more than the line before, and what that cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+from stepset.backends.kubernetes.client import UnreachableError, connect
+from stepset.backends.kubernetes.run_logs import RunLogs
+from stepset.watch.lines import Batch
+
+
+class Heard:
+    """What was printed, checked and forgotten."""
+
+    def __init__(self, slow: float) -> None:
+        self._slow, self._lock = slow, threading.Lock()
+        self.lines: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.wrong: dict[str, str] = {}
+        self.events: Counter[str] = Counter()
+
+    def __call__(self, pod: str, batch: Batch) -> None:
+        with self._lock:
+            for head, text in batch.lines:
+                source, expected = head.source, self.lines[head.source]
+                if not batch.parts and text.partition(b" ")[0] != b"%d" % expected:
+                    self.wrong.setdefault(source, f"{text[:40]!r} instead of {expected}")
+                self.lines[source] += not head.goes_on
+            for source, pieces in batch.raw.items():
+                self.bytes[source] += sum(map(len, pieces))
+            for event in batch.events:
+                self.events[event["event"]] += 1
+        time.sleep(self._slow)
+
+
+def main() -> None:
+    """Reads until the end and prints what it saw."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kubeconfig")
+    parser.add_argument("namespace")
+    parser.add_argument("pods", type=int)
+    parser.add_argument("--quiet", type=float, default=120.0)
+    parser.add_argument("--slow", type=float, default=0.0)
+    given = parser.parse_args()
+    heard = Heard(given.slow)
+    with connect(given.kubeconfig) as connection:
+        logs = RunLogs(connection, given.namespace, heard, quiet=given.quiet)
+        ended: set[str] = set()
+        basis = _peak()
+        while len(ended) < given.pods:
+            time.sleep(0.3)
+            try:
+                pods: list[dict[str, Any]] = list(
+                    connection.get(f"/api/v1/namespaces/{given.namespace}/pods").body["items"]
+                )
+            except UnreachableError:
+                continue
+            for pod in pods:
+                logs.pod(pod)
+                if pod["status"]["phase"] in ("Succeeded", "Failed"):
+                    ended.add(pod["metadata"]["uid"])
+        ended_at = time.monotonic()
+        whole = logs.finish(120)
+        logs.close()
+    json.dump(
+        {
+            "whole": whole,
+            "problems": logs.problems,
+            "lines": heard.lines,
+            "bytes": heard.bytes,
+            "wrong": heard.wrong,
+            "events": heard.events,
+            "last_lines_after": time.monotonic() - ended_at,
+            "memory_mb": _peak() - basis,
+            "cpu": time.process_time(),
+        },
+        sys.stdout,
+    )
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    main()
