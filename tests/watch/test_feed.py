@@ -76,6 +76,13 @@ class TestTheWatch:
         changes = feed.listed(listing(30, pod("stays", 1), pod("changes", 20), pod("comes", 21)))
         assert told(changes) == [("DELETED", "goes", False), ("ADDED", "comes", True), ("MODIFIED", "changes", True)]
 
+    def test_after_words_that_are_no_servers_everything_is_listed_anew(self) -> None:
+        feed = Feed()
+        feed.listed(listing(7))
+        body = line("ADDED", pod("a", 8)) + b"<html>Bad gateway</html>\n" + line("ADDED", pod("c", 10))
+        assert told(feed.data(body)) == [("ADDED", "a", True)]
+        assert not feed.ask().watch
+
     def test_a_server_that_never_ends_a_line_does_not_fill_memory(self) -> None:
         feed = Feed()
         feed.listed(listing(7))
@@ -91,6 +98,19 @@ class TestPatience:
         assert delays == sorted(delays) and delays[0] < 1 and delays[-1] == LONGEST_DELAY
         feed.listed(listing(7))
         assert feed.failed() == delays[0]
+
+    def test_an_answer_is_what_can_be_built_on_and_not_an_error_or_the_half_of_one(self) -> None:
+        feed = Feed()
+        feed.ask()
+        feed.listed(listing(7))
+        assert feed.answered
+        feed.ask()
+        assert not feed.answered
+        feed.data(line("ERROR", {"kind": "Status", "code": 500, "message": "etcdserver: leader changed"}))
+        feed.data(line("ADDED", pod("a", 8))[:20])
+        assert not feed.answered and feed.ask().watch
+        feed.data(line("BOOKMARK", pod("", 20)))
+        assert feed.answered
 
 
 steps = st.lists(

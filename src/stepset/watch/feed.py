@@ -54,6 +54,12 @@ class Feed:
         self._known: dict[str, Object] = {}
         self._rest = b""
         self._failures = 0
+        self._answered = False
+
+    @property
+    def answered(self) -> bool:
+        """Whether the request of the last `ask` has brought anything to go on from."""
+        return self._answered
 
     @property
     def listed_once(self) -> bool:
@@ -63,6 +69,7 @@ class Feed:
     def ask(self) -> Ask:
         """What to ask the server next."""
         self._rest = b""
+        self._answered = False
         if not self._version:
             return Ask({"limit": str(PAGE), **({"continue": self._continue} if self._continue else {})}, watch=False)
         query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
@@ -74,7 +81,7 @@ class Feed:
         Returns:
             What is new, different or gone since the last; nothing until its last page.
         """
-        self._failures = 0
+        self._failures, self._answered = 0, True
         kind, version = str(body.get("kind", "")).removesuffix("List"), str(body.get("apiVersion", ""))
         for item in body.get("items") or ():
             # Items of a list leave out what the list says.
@@ -110,7 +117,13 @@ class Feed:
                 self.expired()
             return []
         whole, self._rest = self._rest + chunk[:end], chunk[end:]
-        return [change for line in whole.splitlines() if line and (change := self._line(line)) is not None]
+        changes: list[Change] = []
+        for line in whole.splitlines():
+            if not self._version:  # what comes after an error does not follow on what is known
+                break
+            if line and (change := self._line(line)) is not None:
+                changes.append(change)
+        return changes
 
     def expired(self) -> None:
         """The server has forgotten the version to go on from (410): list anew."""
@@ -118,7 +131,7 @@ class Feed:
         self._pages = {}
 
     def failed(self) -> float:
-        """A request failed, or a watch ended before it said anything.
+        """A request failed, or a watch ended before it said anything but an error.
 
         Returns:
             Seconds to wait before the next; multiply by something random where many wait for the same server.
@@ -129,14 +142,15 @@ class Feed:
     def _line(self, line: bytes) -> Change | None:
         try:
             event = json.loads(line)
-        except ValueError:  # cut by whatever stands between
+        except ValueError:  # not the server's: what it said instead, nobody knows
+            self.expired()
             return None
         verb, each = event.get("type"), event.get("object") or {}
         if verb == "ERROR":
             if each.get("code") == _GONE:
                 self.expired()
             return None
-        self._failures = 0
+        self._failures, self._answered = 0, True
         self._version = _version(each) or self._version
         if verb not in ("ADDED", "MODIFIED", "DELETED") or not self._wanted(each):
             return None

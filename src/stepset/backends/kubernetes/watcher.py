@@ -19,6 +19,10 @@ from stepset.watch.feed import Feed, Object
 QUIET = 90.0
 """Seconds after which a silent watch is taken for dead: a server sends a bookmark about once a minute."""
 
+STARTING = 60.0
+"""Seconds for which a server may refuse what it has given before: one that starts does not know all accounts and roles
+at once."""
+
 _GONE = 410
 
 
@@ -62,6 +66,8 @@ class Watcher:
         self._stopping = threading.Event()
         self._stream: Stream | None = None
         self._silent_since: float | None = None
+        self._refused_since: float | None = None
+        self._known_here = self._opened = False
         self._thread = threading.Thread(target=self._follow, name=f"watch {collection.path}", daemon=True)
 
     def start(self) -> None:
@@ -90,33 +96,42 @@ class Watcher:
 
     def _follow(self) -> None:
         while not self._stopping.is_set():
+            began = time.monotonic()
             try:
                 answered = self._ask()
             except UnreachableError:
-                answered = False
-            except RefusedError as refused:
-                if refused.reply.status == _GONE:
-                    self._feed.expired()
-                    answered = False
-                else:
-                    self._give_up(refused)
-                    return
+                answered, self._refused_since = False, None
             except StepsetError as error:
-                self._give_up(error)
-                return
+                if not self._may_pass(error):
+                    self._give_up(error)
+                    return
+                answered = False
             if answered:
-                self._silent_since = None
+                self._silent_since = self._refused_since = None
             else:
-                self._silent_since = self._silent_since or time.monotonic()
+                # A watch that was open has reset it; what fails now was silent since it was asked.
+                self._silent_since = self._silent_since or (time.monotonic() if self._opened else began)
                 # Many runs that lost one server must not all come back at the same moment.
                 self._stopping.wait(self._feed.failed() * random.uniform(0.7, 1.3))
+
+    def _may_pass(self, error: StepsetError) -> bool:
+        """Whether a refusal may be over soon: a server that starts does not know everybody at once."""
+        if isinstance(error, RefusedError) and error.reply.status == _GONE:
+            self._feed.expired()
+            return True
+        if not self._known_here:
+            return False
+        self._refused_since = self._refused_since or time.monotonic()
+        return time.monotonic() - self._refused_since < STARTING
 
     def _ask(self) -> bool:
         """One request; whether something was answered."""
         ask = self._feed.ask()
+        self._opened = False
         query = {**self._collection.selectors, **ask.query}
         if ask.watch:
-            return self._watch(query)
+            self._watch(query)
+            return self._feed.answered
         reply = self._connection.get(self._collection.path, query)
         if reply.status == _GONE:  # of a continued list
             self._feed.expired()
@@ -125,22 +140,20 @@ class Watcher:
             raise RefusedError(reply)
         changes = self._feed.listed(reply.body)
         if self._feed.listed_once and not self._stopping.is_set():
+            self._known_here = True
             self._changed(changes)
         return True
 
-    def _watch(self, query: Mapping[str, str]) -> bool:
-        answered = False
+    def _watch(self, query: Mapping[str, str]) -> None:
         with self._connection.stream(self._collection.path, query, QUIET) as stream:
             self._stream = stream
+            self._opened, self._silent_since = True, None
             try:
-                while not self._stopping.is_set() and (chunk := stream.read()):
-                    answered = True
-                    self._silent_since = None
+                while not self._stopping.is_set() and self._feed.listed_once and (chunk := stream.read()):
                     if changes := self._feed.data(chunk):
                         self._changed(changes)
             finally:
                 self._stream = None
-        return answered
 
     def _give_up(self, error: StepsetError) -> None:
         refused = isinstance(error, RefusedError) and error.reply.status in (403, 404)
