@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.testbed import components, handle, layout, manifests, pod
+from tests.cluster.testbed import borrow, build, components, handle, layout, manifests, pod
 from tests.cluster.testbed.layout import Choice, TestbedError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -34,6 +34,28 @@ class TestChoice:
 
     def test_without_kueue_its_module_is_not_needed(self) -> None:
         assert "kueue" not in Choice.from_environment({"STEPSET_KUEUE": "0"}).components
+
+
+class TestTheSuitesCluster:
+    """What `make test` does where it is not told that a cluster is required."""
+
+    @pytest.mark.parametrize("required", [False, True])
+    def test_no_second_one_is_brought_up_beside_one_that_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, required: bool
+    ) -> None:
+        monkeypatch.setenv("KUBECONFIG", "somebody-elses")
+        monkeypatch.delenv("STEPSET_TEST_IMAGE", raising=False)
+        with pytest.raises(handle.NoClusterError, match="STEPSET_TEST_IMAGE is not"), borrow.borrowed(required):
+            raise AssertionError("there is a cluster")
+
+    def test_what_is_not_built_yet_is_known_without_building_it(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        names = Choice().components
+        assert build.missing(names) == list(names)
+        build.component_directory("etcd").mkdir(parents=True)
+        assert set(names) - set(build.missing(names)) == {"etcd"}
 
 
 class TestManifests:

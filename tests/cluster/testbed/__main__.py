@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from . import build, faults, lifecycle, scale
@@ -17,13 +18,16 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("down", help="take it down and remove every trace but the binary cache")
     commands.add_parser("status", help="list its processes; exit code 1 when one has stopped or none was started")
     commands.add_parser("env", help='print what the shell needs: eval "$(... env)"')
-    commands.add_parser("build", help="only build the binaries")
+    building = commands.add_parser("build", help="only build the binaries")
+    building.add_argument("--idle", action="store_true", help="with whatever time the machine has left over")
     kwok = commands.add_parser("kwok", help="have fake nodes that kwok runs pods on, for scale; --nodes 0 removes them")
     kwok.add_argument("--nodes", type=int, default=10)
     fault = commands.add_parser("fault", help="break a node or mend it")
     fault.add_argument("kind", choices=sorted(faults.FAULTS))
     fault.add_argument("node", help="node-a, node-b, ...")
     options = parser.parse_args(arguments)
+    # Told to end, it cleans up as after any error.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         return _run(options)
     except TestbedError as error:
@@ -50,6 +54,8 @@ def _run(options: argparse.Namespace) -> int:
         print(f"export KUBECONFIG={KUBECONFIG}")
         print(f"export PATH={build.binary(f'kubernetes-{choice.kubernetes}', 'kubectl').parent}:$PATH")
     elif options.command == "build":
+        if options.idle:
+            build.yield_to_others()
         build.ensure(Choice.from_environment().components)
     elif options.command == "kwok":
         choice = lifecycle.require_running()

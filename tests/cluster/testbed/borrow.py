@@ -1,6 +1,6 @@
 """A cluster for as long as something runs: the one that is there, or one that is brought up and taken down again.
 
-Called by `tools/test.py`, the whole suite.
+Called by `tools/suite.py`, the whole suite.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from . import build, handle, lifecycle
 from .layout import Choice
@@ -27,18 +27,23 @@ def borrowed(required: bool) -> Iterator[None]:
         required: bring one up even where its binaries must be built first, which takes half an hour.
 
     Raises:
-        NoClusterError: there is none; the message says how to get one. Never where it is required.
-        TestbedError: it is required, or could be there, and cannot be brought up.
+        NoClusterError: there is none; the message says how to get one.
+        TestbedError: there is one and it cannot be used, or it cannot be brought up.
     """
-    if _is_there():
+    if handle.named():
+        handle.find()
+        yield
+        return
+    running = lifecycle.running()
+    if running is not None and lifecycle.is_whole(running):
         yield
         return
     choice = Choice.from_environment()
     if not required:
         _refuse_what_takes_long(choice)
+    seconds = lifecycle.up(choice)
     try:
-        seconds = lifecycle.up(choice)
-        print(f"a cluster for the tests: Kubernetes {choice.kubernetes}, JobSet {choice.jobset}, {seconds:.0f} s")
+        print(f"a cluster for the tests: Kubernetes {choice.kubernetes}, JobSet {choice.jobset}, up in {seconds:.0f} s")
         yield
     finally:
         # Whoever is impatient now would leave a cluster behind.
@@ -50,20 +55,11 @@ def borrowed(required: bool) -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _is_there() -> bool:
-    with suppress(handle.NoClusterError):
-        cluster = handle.find()
-        return cluster.choice is None or lifecycle.is_whole(cluster.choice)
-    return False
-
-
 def _refuse_what_takes_long(choice: Choice) -> None:
-    if os.environ.get("KUBECONFIG") and os.environ["KUBECONFIG"] != str(handle.KUBECONFIG):
-        handle.find()  # says what is missing
     if os.geteuid() != 0:
         raise handle.NoClusterError("no Kubernetes cluster: run `make cluster` as root, or set KUBECONFIG")
     if missing := build.missing(choice.components):
         raise handle.NoClusterError(
-            f"no Kubernetes cluster, and its binaries are not built yet ({', '.join(missing)}): run `make cluster`,"
-            " or set STEPSET_CLUSTER=required"
+            f"no Kubernetes cluster, and {', '.join(missing)} not built yet: run `make cluster`, or set"
+            " STEPSET_CLUSTER=required"
         )

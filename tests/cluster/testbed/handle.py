@@ -127,9 +127,8 @@ def find() -> Cluster:
         NoClusterError: there is neither.
         TestbedError: there is one, but it cannot be used.
     """
-    named = os.environ.get("KUBECONFIG", "")
-    if named and named != str(KUBECONFIG):
-        return _named(named)
+    if kubeconfig := named():
+        return _named(kubeconfig)
     choice = lifecycle.running()
     if choice is None:
         raise NoClusterError("no Kubernetes cluster: run `make cluster` as root, or set KUBECONFIG")
@@ -137,6 +136,12 @@ def find() -> Cluster:
         raise TestbedError(f"the cluster is root's ({KUBECONFIG}); run its tests as root")
     program = binary(f"kubernetes-{choice.kubernetes}", "kubectl")
     return Cluster(str(KUBECONFIG), str(program), HOST_IMAGE, sys.executable, choice)
+
+
+def named() -> str:
+    """The kubeconfig of a cluster of somebody else's that KUBECONFIG names; empty when it names none."""
+    kubeconfig = os.environ.get("KUBECONFIG", "")
+    return "" if kubeconfig == str(KUBECONFIG) else kubeconfig
 
 
 def _named(kubeconfig: str) -> Cluster:

@@ -21,6 +21,7 @@ PKI = STATE / "pki"
 CONFIG = STATE / "config"
 KUBECONFIG = STATE / "admin.kubeconfig"
 CHOICE_FILE = STATE / "choice.json"
+STARTED_FILE = STATE / "started"
 LOCK = Path("/run/lock") / f"{NAME}.lock"
 
 GO_MODULES = Path(__file__).resolve().parent.parent / "go"

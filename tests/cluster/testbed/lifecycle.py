@@ -16,14 +16,25 @@ from dataclasses import asdict
 from pathlib import Path
 
 from . import build, cgroups, controllers, controlplane, image, network, node, packages, pki, process
-from .layout import CHOICE_FILE, CONFIG, HOST_LINK, KUBECONFIG, LOCK, PIDS, STATE, Choice, TestbedError
+from .layout import (
+    CHOICE_FILE,
+    CONFIG,
+    HOST_LINK,
+    KUBECONFIG,
+    LOCK,
+    PIDS,
+    STARTED_FILE,
+    STATE,
+    Choice,
+    TestbedError,
+)
 
 
 def up(choice: Choice) -> float:
     """Bring the cluster up, building what the cache lacks.
 
     Args:
-        choice: versions and number of nodes; a running cluster of the same choice is left as it is.
+        choice: versions and number of nodes; a running cluster of the same choice is left as it is if it is whole.
 
     Returns:
         Seconds it took, without the building.
@@ -34,7 +45,7 @@ def up(choice: Choice) -> float:
     packages.require_root()
     packages.ensure()
     with _locked():
-        if running() == choice and controlplane.is_ready():
+        if running() == choice and is_whole(choice):
             return 0.0
         build.ensure(choice.components)
         _remove_everything()
@@ -81,9 +92,25 @@ def require_running() -> Choice:
     return choice
 
 
+def is_whole(choice: Choice) -> bool:
+    """Whether everything that `up` started still runs and every node is Ready; one that comes back is waited for.
+
+    Args:
+        choice: the running cluster's.
+    """
+    if not STARTED_FILE.exists() or any(process.pid_of(name) is None for name in STARTED_FILE.read_text().split()):
+        return False
+    try:
+        nodes = [f"node/{worker.name}" for worker in choice.worker_nodes]
+        controlplane.kubectl(choice, "wait", "--for=condition=Ready", "--timeout=30s", *nodes)
+    except TestbedError:
+        return False
+    return controlplane.is_ready()
+
+
 def status() -> dict[str, str]:
     """State of every process that was started, by name: its id, or what it said last before it died."""
-    names = sorted(path.name for path in PIDS.iterdir()) if PIDS.is_dir() else []
+    names = _processes()
     state = {}
     for name in names:
         pid = process.pid_of(name)
@@ -122,7 +149,12 @@ def _start(choice: Choice) -> None:
     controlplane.kubectl(choice, "wait", "--for=create", "--timeout=180s", *names)
     controlplane.kubectl(choice, "wait", "--for=condition=Ready", "--timeout=180s", *names)
     controlplane.kubectl(choice, "wait", "--for=create", "--timeout=180s", "serviceaccount/default", "-n", "default")
+    STARTED_FILE.write_text("\n".join(_processes()))
     CHOICE_FILE.write_text(json.dumps(asdict(choice)))
+
+
+def _processes() -> list[str]:
+    return sorted(path.name for path in PIDS.iterdir()) if PIDS.is_dir() else []
 
 
 def _remove_everything() -> None:

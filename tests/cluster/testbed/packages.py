@@ -69,7 +69,10 @@ def _apt(*arguments: str) -> None:
         policy.chmod(0o755)
     try:
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        done = subprocess.run(["apt-get", *arguments], env=environment, capture_output=True, text=True)
+        # Mirrors may be slow or out of order for a moment, and others may be installing something.
+        patience = ("Acquire::Retries=5", "Acquire::http::Timeout=60", "DPkg::Lock::Timeout=300")
+        words = ["apt-get", *(word for option in patience for word in ("-o", option)), *arguments]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
     finally:
         if ours:
             policy.unlink()
