@@ -1,0 +1,76 @@
+"""Several runs on the cluster at once, each looked at by a test of its own.
+
+Most of a run's time on a cluster is waiting, and runs do not wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepset.watch.state import Failure, RunStatus
+from tests.cluster.runs import Listening, Runs, runs_in
+from tests.cluster.testbed.handle import Cluster
+
+if TYPE_CHECKING:
+    from stepset.backends.kubernetes.backend import KubernetesHandle
+
+TORCH: dict[str, Any] = {"kind": "torch", "launcher": "none"}
+"""Ranks that are told of each other and need no framework."""
+PAIR: dict[str, Any] = {"framework": TORCH, "num_nodes": 2, "procs_per_node": 1}
+"""Two pods with a rank each."""
+RANK = (
+    "import json, os, signal, sys, time\nrank, attempt = int(os.environ['RANK']), int(os.environ['STEPSET_ATTEMPT'])\n"
+)
+"""Begins a rank's program."""
+RESULT = "open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps({}))\n"
+"""Leaves a result; to be formatted."""
+SLEEP = "time.sleep(600)\n"
+
+
+class Many:
+    """Runs that were started together, in one namespace."""
+
+    def __init__(self, runs: Runs, jobs: Mapping[str, Mapping[str, Any]]) -> None:
+        self.runs = runs
+        self._started: dict[str, tuple[KubernetesHandle, Listening]] = {}
+        for name, fields in jobs.items():
+            rest = dict(fields)
+            if code := rest.pop("code", None):
+                rest["command"] = [runs.cluster.python, "-c", code]
+            self._started[name] = runs.start(rest.pop("text", None), run=name, **rest)
+
+    def handle(self, name: str) -> KubernetesHandle:
+        """Of one of them."""
+        return self._started[name][0]
+
+    def heard(self, name: str) -> Listening:
+        """What its listener was told."""
+        return self._started[name][1]
+
+    def end(self, name: str) -> RunStatus:
+        """Its final status; waits for it."""
+        return self._started[name][0].wait()
+
+    def failure(self, name: str) -> Failure:
+        """Why it failed; waits for that."""
+        failure = self.end(name).failure
+        assert failure is not None, self.end(name)
+        return failure
+
+
+@contextmanager
+def many(cluster: Cluster, directory: Path, jobs: Mapping[str, Mapping[str, Any]], **where: str) -> Iterator[Many]:
+    """Starts them in a namespace of their own.
+
+    Args:
+        cluster: where.
+        directory: for the account's kubeconfig.
+        jobs: name -> fields of the job; `text` is the ranks' script, `code` one that needs the tests' own packages, and
+            `options` those of the backend.
+        where: target, gang.
+    """
+    with cluster.namespace() as namespace, runs_in(cluster, namespace, directory, **where) as runs:
+        yield Many(runs, jobs)

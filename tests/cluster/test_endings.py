@@ -1,0 +1,222 @@
+"""How runs end on a cluster, made to happen in their pods: what a user is told, and what is left."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stepset.targets.identity import VERDICT
+from stepset.watch.diagnose import ADVICE
+from stepset.watch.state import FailureKind, Phase, RunStatus
+from tests.cluster.many import PAIR, RANK, RESULT, SLEEP, Many, many
+from tests.cluster.testbed.handle import Cluster
+
+pytestmark = pytest.mark.cluster
+
+SECOND = RANK + "if rank == 1:\n    {}\n" + SLEEP
+"""The second of two ranks does something; the first would go on for ever."""
+LAST_WORDS = "print('what it says last'); {}"
+APART = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "topologyKey": "kubernetes.io/hostname",
+                    "labelSelector": {"matchLabels": {"stepset.dev/run": "peer-never-there"}},
+                }
+            ]
+        }
+    }
+}
+"""One pod a node."""
+
+JOBS: dict[str, dict[str, Any]] = {
+    "rendezvous": {
+        **PAIR,
+        "code": RANK
+        + "if rank == 1: time.sleep(600)\n"
+        + "import datetime, torch.distributed as dist\n"
+        + "dist.init_process_group('gloo', timeout=datetime.timedelta(seconds=2))\n",
+    },
+    "memory": {**PAIR, "text": SECOND.format("x = bytearray(1 << 30)"), "resources_per_node": {"memory": "128Mi"}},
+    "success": {
+        **PAIR,
+        "text": RANK + "print('trained', rank)\nif rank == 0: " + RESULT.format("{'loss': 0.5, 'by': rank}"),
+    },
+    "code-1": {**PAIR, "text": SECOND.format(LAST_WORDS.format("sys.exit(1)"))},
+    "code-137": {**PAIR, "text": SECOND.format("sys.exit(137)")},
+    "traceback": {**PAIR, "text": SECOND.format("raise ValueError('batch 7 is empty')")},
+    "segfault": {**PAIR, "text": SECOND.format("os.kill(os.getpid(), signal.SIGSEGV)")},
+    "no-agent": {"agent": False, "text": "print('read the data')\nraise ValueError('batch 7 is empty')"},
+    "no-command": {"command": ["no-such-program"]},
+    "peer-never-there": {
+        "framework": PAIR["framework"],
+        "num_nodes": 3,
+        "procs_per_node": 1,
+        "text": "print('never said')",
+        "network": {"peer_timeout": "3s"},
+        "pod_template": APART,
+    },
+    "deadline": {
+        **PAIR,
+        "text": RANK + SLEEP,
+        "deadline": "10s",
+        # Python as a pod's first process hears no SIGTERM before it has said so.
+        "pod_template": {"terminationGracePeriodSeconds": 5},
+    },
+    "removed-at-once": {
+        **PAIR,
+        "text": RANK + "print('last words of', rank)\nif rank == 0: " + RESULT.format("'kept'"),
+        "ttl": "1s",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def ends(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Many]:
+    """The runs of the table, started together."""
+    with many(cluster, tmp_path_factory.mktemp("runs"), JOBS) as found:
+        yield found
+
+
+def states(status: RunStatus) -> dict[str, str]:
+    return {row.source: row.state for row in status.ranks}
+
+
+class TestSuccess:
+    def test_the_result_is_rank_0s_and_every_line_comes_once(self, ends: Many) -> None:
+        status = ends.end("success")
+        assert (status.phase, status.result, int(status.exit_code)) == (Phase.SUCCEEDED, {"loss": 0.5, "by": 0}, 0)
+        assert states(status) == {"rank 0": "Succeeded", "rank 1": "Succeeded"}
+        assert {row.node for row in status.ranks} == {"node-a", "node-b"} or ends.runs.cluster.choice is None
+        heard = ends.heard("success")
+        assert [heard.texts("rank 0"), heard.texts("rank 1")] == [["trained 0"], ["trained 1"]]
+
+    def test_it_was_seen_to_start_to_run_and_to_succeed(self, ends: Many) -> None:
+        ends.end("success")
+        phases = [phase.partition(" ")[0] for phase in ends.heard("success").phases()]
+        assert sorted(set(phases), key=phases.index) == ["Pending", "Running", "Succeeded"]
+
+    def test_its_objects_stay_with_the_verdict_and_nothing_of_it_runs(self, ends: Many) -> None:
+        status = ends.end("success")
+        jobset = ends.runs.get("jobset/success")
+        assert RunStatus.from_dict(json.loads(jobset["metadata"]["annotations"][VERDICT])) == status
+        owned = ends.runs.get("configmaps", "-l", "stepset.dev/run=success")["items"]
+        assert owned
+        uids = {owner["uid"] for each in owned for owner in each["metadata"]["ownerReferences"]}
+        assert uids == {jobset["metadata"]["uid"]}
+        assert not running(ends, "success")
+
+    def test_another_process_is_told_the_same(self, ends: Many) -> None:
+        status = ends.end("success")
+        backend = ends.runs.backend()
+        assert (backend.status("success"), backend.wait("success", 60)) == (status, status)
+
+
+def running(ends: Many, run: str) -> list[str]:
+    pods = ends.runs.get("pods", "-l", f"stepset.dev/run={run}")["items"]
+    return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in ("Pending", "Running")]
+
+
+# Run -> kind, how the rank ended, and what its error is.
+FAILED_RANKS: dict[str, tuple[FailureKind, int | None, int | None, str]] = {
+    "code-1": (FailureKind.USER_ERROR, 1, None, ""),
+    "code-137": (FailureKind.INFRASTRUCTURE, 137, None, ""),
+    "traceback": (FailureKind.USER_ERROR, 1, None, "ValueError: batch 7 is empty"),
+    "segfault": (FailureKind.USER_ERROR, None, signal.SIGSEGV, ""),
+    "memory": (FailureKind.OUT_OF_MEMORY, None, signal.SIGKILL, ""),
+}
+
+
+class TestARankFails:
+    @pytest.mark.parametrize("run", FAILED_RANKS)
+    def test_it_is_named_with_its_pod_and_how_it_ended_and_the_other_is_not_blamed(self, ends: Many, run: str) -> None:
+        status = ends.end(run)
+        kind, code, number, error = FAILED_RANKS[run]
+        failure = ends.failure(run)
+        assert (failure.kind, failure.rank, failure.exit_code, failure.signal) == (kind, 1, code, number)
+        assert (failure.error, failure.advice) == (error, ADVICE[kind])
+        first = next(row for row in status.ranks if row.rank == 1)
+        assert (failure.pod, failure.node) == (first.pod, first.node)
+        assert failure.pod.startswith(f"{run}-node-0-1")
+        assert states(status) == {"rank 0": "Stopped", "rank 1": "Failed"}
+        assert failure.aftermath == ("rank 0",)
+        assert not running(ends, run)
+
+    @pytest.mark.parametrize(
+        ("run", "message"),
+        [
+            ("code-1", "exited with code 1."),
+            ("code-137", "exited with code 137 (SIGKILL), from outside the run."),
+            ("traceback", "exited with code 1: ValueError: batch 7 is empty"),
+            ("segfault", "was killed by SIGSEGV."),
+            ("memory", "was killed by SIGKILL, out of memory."),
+        ],
+    )
+    def test_the_message_is_one_sentence_that_says_who_where_and_how(self, ends: Many, run: str, message: str) -> None:
+        failure = ends.failure(run)
+        assert failure.message == f"rank 1 (pod {failure.pod} on {failure.node}) {message}"
+
+    def test_its_last_lines_are_shown(self, ends: Many) -> None:
+        assert ends.failure("code-1").tail == ("what it says last",)
+        assert ends.failure("traceback").tail[0] == "Traceback (most recent call last):"
+        assert ends.failure("traceback").tail[-1] == "ValueError: batch 7 is empty"
+
+    def test_without_an_agent_the_pod_is_named_with_its_traceback(self, ends: Many) -> None:
+        failure = ends.failure("no-agent")
+        assert (failure.kind, failure.exit_code, failure.error) == (
+            FailureKind.USER_ERROR,
+            1,
+            "ValueError: batch 7 is empty",
+        )
+        assert failure.pod.startswith("no-agent-node-0-0")
+        assert sorted(ends.heard("no-agent").texts("node 0"))[-1] == "read the data"
+
+    def test_a_program_that_the_image_lacks_is_a_mistake_in_the_job(self, ends: Many) -> None:
+        failure = ends.failure("no-command")
+        assert failure.kind is FailureKind.REJECTED
+        assert 'exec: "no-such-program": executable file not found' in failure.message
+        assert int(ends.end("no-command").exit_code) == 2
+
+
+class TestRanksThatDoNotMeet:
+    def test_a_rendezvous_that_never_completes_names_the_rank_that_waited(self, ends: Many) -> None:
+        failure = ends.failure("rendezvous")
+        assert (failure.kind, failure.rank, failure.exit_code) == (FailureKind.RENDEZVOUS, 0, 1)
+        assert "Timed out after" in failure.error
+        assert "clients joined" in failure.error
+        assert int(ends.end("rendezvous").exit_code) == 3
+
+    def test_a_peer_that_never_gets_a_name_is_named(self, ends: Many) -> None:
+        if ends.runs.cluster.choice is None:
+            pytest.skip("needs a cluster of two nodes")
+        failure = ends.failure("peer-never-there")
+        assert (failure.kind, failure.exit_code) == (FailureKind.RENDEZVOUS, 70)
+        assert "peer-never-there-node-0-" in failure.error
+        assert "did not resolve within 3 s" in failure.error
+        assert not running(ends, "peer-never-there")
+        assert ends.heard("peer-never-there").lines == []
+
+
+class TestTime:
+    def test_a_deadline_ends_the_run_and_blames_nobody(self, ends: Many) -> None:
+        status = ends.end("deadline")
+        failure = ends.failure("deadline")
+        assert (failure.kind, failure.rank, int(status.exit_code)) == (FailureKind.DEADLINE_EXCEEDED, None, 4)
+        assert failure.message == "the run took longer than its deadline of 10s."
+        assert not running(ends, "deadline")
+
+    def test_of_a_run_that_is_removed_at_once_result_and_last_lines_are_kept(self, ends: Many) -> None:
+        status = ends.end("removed-at-once")
+        assert (status.phase, status.result) == (Phase.SUCCEEDED, "kept")
+        heard = ends.heard("removed-at-once")
+        assert [heard.texts(f"rank {rank}") for rank in (0, 1)] == [["last words of 0"], ["last words of 1"]]
+        ends.runs.cluster.wait("the end of its objects", lambda: not left_of(ends, "removed-at-once"))
+
+
+def left_of(ends: Many, run: str) -> list[str]:
+    return [name for name in ends.runs.left() if f"/{run}" in name]
