@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +14,19 @@ from typing import Any
 
 import pytest
 
+from stepset.backends.kubernetes.client import connect
+from stepset.backends.kubernetes.log_pods import LogPod, log_pod
+from stepset.backends.kubernetes.log_reading import copy_lines, read_lines
+from stepset.backends.kubernetes.pod_log import PodLog
+from stepset.backends.kubernetes.site import Site
+from stepset.watch.lines import Batch
+from stepset.watch.state import LogLine
 from tests.cluster.proxy import Proxy, proxy_to
 from tests.cluster.testbed.handle import Cluster
 
 pytestmark = pytest.mark.cluster
 
+RUN = "run"
 RANKS, LINES = 16, 20_000
 SECONDS = 10
 """For which a rank prints. Connections that are cut before they have brought what is printed in two seconds bring
@@ -28,71 +38,270 @@ for first in range(0, {lines}, 250):
     sys.stdout.flush()
     time.sleep({pause})
 """
+ENDLESS = """
+import os, time
+block = b"x" * 1000000
+for _ in range({megabytes}):
+    left = memoryview(block)
+    while left:
+        left = left[os.write(1, left):]
+"""
 
 
-class Site:
+class Namespace:
     """A namespace, and a bad network before its API server."""
 
-    def __init__(self, cluster: Cluster, namespace: str, proxy: Proxy, kubeconfig: str) -> None:
-        self.cluster, self.namespace, self.proxy, self.kubeconfig = cluster, namespace, proxy, kubeconfig
+    def __init__(self, cluster: Cluster, name: str, proxy: Proxy, kubeconfig: str) -> None:
+        self.cluster, self.name, self.proxy, self.kubeconfig = cluster, name, proxy, kubeconfig
 
-    def pod(self, name: str, code: str, agent: bool = False, **spec: Any) -> None:
-        """Makes a pod that runs some Python."""
-        # What makes readers take it for a pod with the agent is where its command lies.
+    def pod(
+        self, name: str, code: str, *, index: int = 0, group: str = "node", agent: bool = False, **more: Any
+    ) -> None:
+        """Makes a pod of the run that runs some Python.
+
+        Args:
+            name: the pod's.
+            code: what it runs.
+            index, group: which of which group it is.
+            agent: readers are to take it for one with the agent; what tells them is where its command lies.
+            more: fields of its spec; `attempt` of the gang.
+        """
         words = [self.cluster.python, "-c", code, *(["/stepset/agent/agent.py"] if agent else [])]
+        labels = {"stepset.dev/run": RUN, "stepset.dev/group": group, "apps.kubernetes.io/pod-index": str(index)}
+        labels["jobset.sigs.k8s.io/restart-attempt"] = str(more.pop("attempt", 0))
         manifest = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "labels": {"stepset.dev/group": "node"}},
-            "spec": {**self.cluster.pod_spec(words), **spec},
+            "metadata": {"name": name, "labels": labels},
+            "spec": {**self.cluster.pod_spec(words), **more},
         }
-        self.cluster.apply(manifest, self.namespace)
+        self.cluster.apply(manifest, self.name)
+
+    def restarting_pod(self, name: str, then: str) -> None:
+        """Makes a pod whose command fails at first, and does something when it is started again."""
+        code = f"""
+import os, sys, time
+again = os.path.exists("/keep/was")
+print("started", again, flush=True)
+if not again:
+    open("/keep/was", "w").close()
+    sys.exit(1)
+{then}
+"""
+        spec = self.cluster.pod_spec([self.cluster.python, "-c", code])
+        spec["containers"][0].setdefault("volumeMounts", []).append({"name": "keep", "mountPath": "/keep"})
+        spec.setdefault("volumes", []).append({"name": "keep", "emptyDir": {}})
+        self.pod(name, "", **{**spec, "restartPolicy": "OnFailure"})
+
+    def get(self, pod: str) -> dict[str, Any]:
+        return self.cluster.get(f"pod/{pod}", self.name)
+
+    def wait_ended(self, *pods: str) -> None:
+        def ended() -> bool:
+            return all(self.get(pod)["status"]["phase"] in ("Succeeded", "Failed") for pod in pods)
+
+        self.cluster.wait(f"the end of {', '.join(pods)}", ended)
 
     @contextmanager
     def reader(self, pods: int, *options: str) -> Iterator[subprocess.Popen[str]]:
         """tests.cluster.log_reader behind the bad network."""
-        words = [sys.executable, "-m", "tests.cluster.log_reader", self.kubeconfig, self.namespace, str(pods), *options]
+        words = [sys.executable, "-m", "tests.cluster.log_reader", self.kubeconfig, self.name, str(pods), *options]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
                 yield process
             finally:
                 process.kill()
 
-    def wait_for_readers(self, count: int) -> None:
-        self.cluster.wait("connections", lambda: self.proxy.connections >= count)
+    @contextmanager
+    def site(self) -> Iterator[Site]:
+        """The backend's site behind the bad network."""
+        with connect(self.kubeconfig) as connection:
+            yield Site(connection, self.name)
+
+    def lines(self, sources: frozenset[str] | None = None, ranks: str = "{}") -> list[LogLine]:
+        with self.site() as site:
+            return list(read_lines(site, workload(ranks), sources=sources))
+
+
+def workload(ranks: str = "{}") -> dict[str, Any]:
+    """What readers of the pods alone need of a run's object on top."""
+    metadata = {"name": RUN, "uid": "0", "annotations": {"stepset.dev/ranks": ranks}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
 
 
 def heard(process: subprocess.Popen[str]) -> dict[str, Any]:
     """What a reader saw, once it has ended."""
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=400)
     assert (process.returncode, err) == (0, "")
     seen: dict[str, Any] = json.loads(out)
     return seen
-
-
-@pytest.fixture
-def site(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Site]:
-    with proxy_to(cluster.kubeconfig, tmp_path) as (proxy, kubeconfig):
-        yield Site(cluster, namespace, proxy, kubeconfig)
 
 
 def numbered(rank: int, lines: int = LINES) -> str:
     return NUMBERED.format(lines=lines, rank=rank, padding="x" * 80, pause=SECONDS * 250 / LINES)
 
 
+@pytest.fixture
+def place(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Namespace]:
+    with proxy_to(cluster.kubeconfig, tmp_path) as (proxy, kubeconfig):
+        yield Namespace(cluster, namespace, proxy, kubeconfig)
+
+
+class Pieces:
+    """A sink that keeps the bytes of all sources."""
+
+    def __init__(self) -> None:
+        self.bytes = b""
+        self.sources: set[str] = set()
+
+    def __call__(self, batch: Batch) -> None:
+        for source, pieces in batch.raw.items():
+            self.sources.add(source)
+            self.bytes += b"".join(pieces)
+
+
 class TestFollowing:
     def test_every_line_of_16_ranks_comes_once_over_connections_that_are_cut(
-        self, site: Site, capsys: pytest.CaptureFixture[str]
+        self, place: Namespace, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        site.proxy.cut_at_random(mean=2.0, seed=1)
-        with site.reader(RANKS) as reader:
+        place.proxy.cut_at_random(mean=2.0, seed=1)
+        with place.reader(RANKS) as reader:
             for rank in range(RANKS):
-                site.pod(f"rank-{rank}", numbered(rank), agent=True)
+                place.pod(f"rank-{rank}", numbered(rank), index=rank, agent=True)
             seen = heard(reader)
-        assert seen["wrong"] == {}
+        assert (seen["wrong"], seen["problems"]) == ({}, [])
         assert seen["lines"] == {f"rank {rank}": LINES for rank in range(RANKS)}
         assert seen["whole"]
-        assert site.proxy.cuts > RANKS
+        assert place.proxy.cuts > RANKS
         with capsys.disabled():
-            print(f"\n{site.proxy.cuts} cuts; {seen['memory_mb']:.0f} MB more memory; {seen['cpu']:.1f} s of CPU")
+            print(f"\n{place.proxy.cuts} cuts; {seen['memory_mb']:.0f} MB more memory; {seen['cpu']:.1f} s of CPU")
         assert seen["memory_mb"] < 100
+
+    def test_a_connection_that_died_without_a_word_is_noticed_while_a_pod_prints(self, place: Namespace) -> None:
+        with place.reader(1, "--quiet", "2") as reader:
+            place.pod("rank-0", numbered(0, 10_000).replace("0.125", "0.25"), agent=True)
+            time.sleep(4)
+            place.proxy.freeze()
+            seen = heard(reader)
+        assert (seen["wrong"], seen["lines"], seen["whole"]) == ({}, {"rank 0": 10_000}, True)
+
+    def test_and_at_a_pods_end(self, place: Namespace) -> None:
+        with place.reader(1) as reader:
+            place.pod("rank-0", numbered(0), agent=True)
+            place.cluster.wait("its log being read", lambda: place.get("rank-0")["status"]["phase"] == "Running")
+            time.sleep(3)
+            place.proxy.freeze()
+            seen = heard(reader)
+        assert (seen["wrong"], seen["lines"], seen["whole"]) == ({}, {"rank 0": LINES}, True)
+
+    def test_a_log_that_is_not_there_yet_is_waited_for(self, place: Namespace) -> None:
+        settings = {"name": "settings", "configMap": {"name": "settings"}}
+        spec = place.cluster.pod_spec([place.cluster.python, "-c", ""])
+        early = LogPod("u", "later", "node", "node", 0, 0, "node 0", False, True, 0, False, False)
+        sink = Pieces()
+        with connect(place.kubeconfig) as connection:
+            log = PodLog(connection, place.name, early, sink)
+            log.start()
+            time.sleep(1)  # 404: no such pod
+            place.pod("later", "print('at last')", volumes=[*spec["volumes"], settings])
+            time.sleep(3)  # 400: its volumes are waited for
+            place.cluster.kubectl("create", "configmap", "settings", "-n", place.name)
+            place.wait_ended("later")
+            log.see(log_pod(place.get("later")))
+            log.join(30)
+        assert not log.alive
+        assert (sink.bytes, sink.sources, log.problem) == (b"at last\n", {"node 0"}, None)
+
+    def test_200_mb_without_a_line_end_come_in_bounded_memory(
+        self, place: Namespace, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with place.reader(1) as reader:
+            place.pod("endless", ENDLESS.format(megabytes=200))
+            seen = heard(reader)
+        with capsys.disabled():
+            print(f"\n{seen['memory_mb']:.0f} MB more memory for 200 MB; {seen['cpu']:.1f} s of CPU")
+        assert seen["bytes"] == {"node 0": 200_000_001}
+        assert seen["lines"] == {"node 0": 1}
+        assert seen["memory_mb"] < 60
+
+    def test_a_slow_sink_slows_the_reader_and_fills_no_memory(self, place: Namespace) -> None:
+        with place.reader(2, "--slow", "0.05") as reader:
+            for rank in range(2):
+                place.pod(f"rank-{rank}", numbered(rank, 50_000).replace("sleep(", "sleep(0 * "), agent=True)
+            seen = heard(reader)
+        assert (seen["wrong"], seen["lines"]) == ({}, {"rank 0": 50_000, "rank 1": 50_000})
+        assert seen["memory_mb"] < 40
+
+
+class TestReading:
+    """`stepset logs` without --follow."""
+
+    def test_lines_of_all_pods_come_in_the_order_of_their_times(self, place: Namespace) -> None:
+        for rank in range(3):
+            place.pod(f"rank-{rank}", numbered(rank, 5000), index=rank, agent=True)
+        place.wait_ended("rank-0", "rank-1", "rank-2")
+        place.proxy.cut_at_random(mean=1.0, seed=2)
+        found = place.lines()
+        stamped = [
+            line.split(" ", 1)
+            for rank in range(3)
+            for line in place.cluster.kubectl("logs", f"rank-{rank}", "-n", place.name, "--timestamps").splitlines()
+        ]
+        expected = [text for _, text in sorted(stamped, key=lambda pair: pair[0])]
+        assert [f"[{line.source}] {line.text}" for line in found] == expected
+
+    def test_pods_of_earlier_attempts_come_first(self, place: Namespace) -> None:
+        place.pod("second", "print('[rank 0] again')", agent=True, attempt=1)
+        place.wait_ended("second")
+        place.pod("first", "print('[rank 0] once')", agent=True, attempt=0)
+        place.wait_ended("first")
+        assert place.lines() == [LogLine("rank 0", "once"), LogLine("rank 0", "again")]
+
+    def test_a_container_that_was_started_again_is_read_from_its_start_before(self, place: Namespace) -> None:
+        place.restarting_pod("again", "time.sleep(60)")
+        place.cluster.wait("its second start", lambda: LogLine("node 0", "started True") in place.lines())
+        assert place.lines() == [LogLine("node 0", "started False"), LogLine("node 0", "started True")]
+
+    def test_what_the_kubelet_has_removed_is_left_out(self, place: Namespace) -> None:
+        place.restarting_pod("again", "print('end')")
+        place.wait_ended("again")
+        assert place.lines()[-2:] == [LogLine("node 0", "started True"), LogLine("node 0", "end")]
+
+    def test_only_pods_that_may_hold_a_source_are_read(self, place: Namespace) -> None:
+        for index in range(3):
+            place.pod(f"node-{index}", f"print('[rank {index}] x'); print('own')", index=index, agent=True)
+        place.pod("prepare-0", "print('y')", group="prepare")
+        place.wait_ended("node-0", "node-1", "node-2", "prepare-0")
+        ranks = '{"node": [0, 1]}'
+        before = place.proxy.connections
+        assert place.lines(frozenset({"rank 2"}), ranks) == [LogLine("rank 2", "x")]
+        assert place.lines(frozenset({"node 1", "prepare-0"}), ranks) == [
+            LogLine("node 1", "own"),
+            LogLine("prepare-0", "y"),
+        ]
+        assert place.lines(frozenset({"rank 1"})) == [LogLine("rank 1", "x")]
+        assert before == 0
+
+    def test_bytes_are_copied_as_they_are_and_events_and_progress_left_out(self, place: Namespace) -> None:
+        text = b"".join(
+            [
+                b'[stepset] {"event": "started", "rank": 0, "local_rank": 0, "pid": 1}\n',
+                b"[rank 0] a\xff\r\xfe\x00\n",
+                b'[rank 0] {"stepset": {"step": 1}}\n',
+                b'[rank 0] {"a": 1}\n',
+                b"[rank 0+] first \n[rank 0] second\n",
+                b"no head\n[rank 0] ",
+            ]
+        )
+        place.pod("node-0", f"import os; os.write(1, {text!r})", agent=True)
+        place.wait_ended("node-0")
+        out = io.BytesIO()
+        with place.site() as site:
+            copy_lines(site, workload(), out)
+        assert out.getvalue() == (
+            b'[rank 0] a\xff\r\xfe\x00\n[rank 0] {"a": 1}\n[rank 0] first second\n[node 0] no head\n[rank 0] \n'
+        )
+
+    def test_a_container_without_a_log_yet_has_no_lines(self, place: Namespace) -> None:
+        place.pod("waits", "print('x')", nodeSelector={"no": "such-node"})
+        assert place.lines() == []

@@ -14,6 +14,7 @@ pkg/kubelet/server/server.go and pkg/registry/core/pod/strategy.go; k8s.io/apise
   without a line end. And an answer that the kubelet broke off ends like a complete one, because the API server does
   not pass that on: an end is the log's end only if it was asked for after the container's.
 - Rotated files are not read: what is gone before it is read is lost, and nobody says so.
+- containerd drops a carriage return before a line end; all other bytes are as they were printed.
 """
 
 from __future__ import annotations

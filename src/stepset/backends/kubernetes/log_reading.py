@@ -117,7 +117,8 @@ def _stamped(site: Site, pod: LogPod, lost: list[InfrastructureError]) -> Iterat
                         if text := resume.feed(block):
                             tries = 0
                             yield text
-                if resume.complaint:
+                # Of the starts before, the kubelet keeps one, until the next has ended.
+                if resume.complaint and not previous:
                     error = InfrastructureError(f"pod {pod.name}: its log cannot be read: {resume.complaint[:300]}")
             except UnreachableError as unreachable:
                 error = unreachable

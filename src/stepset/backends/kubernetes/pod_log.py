@@ -41,8 +41,6 @@ _ENDED_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
 NOT_YET = (204, 400)
 """No node has the pod yet; the kubelet does not know it, or its container, or has not started that."""
-_NO_PREVIOUS = "previous terminated container"
-"""k8s.io/kubernetes v1.36.3 pkg/kubelet/kubelet_pods.go, validateContainerLogStatus."""
 _LAST_TRIES = 5
 """Requests for the rest of a log that may be answered with an error before it is taken for lost."""
 
@@ -244,7 +242,8 @@ class PodLog:
         if self._broken_off:
             return False
         if complaint := self._resume.complaint:
-            return not follow and self._lost(pod, complaint)
+            # Of the starts before, the kubelet keeps one, until the next has ended.
+            return previous or (not follow and self._lost(pod, complaint))
         return True
 
     def _pump(self, stream: Stream) -> None:
@@ -266,11 +265,7 @@ class PodLog:
         status, said = refused.reply.status, str(refused.reply.body.get("message", ""))
         if status not in (*NOT_YET, 404):
             raise not_shown(refused.reply, self._namespace) from refused
-        if previous and _NO_PREVIOUS in said:
-            return True
-        if status == 404 and pod.gone:
-            return True
-        return final and self._lost(pod, said)
+        return previous or (status == 404 and pod.gone) or (final and self._lost(pod, said))
 
     def _lost(self, pod: LogPod, said: str) -> bool:
         """The rest of a log is asked for and an error comes; whether to take it for lost."""
