@@ -242,7 +242,7 @@ def _message(o: Observation, kind: FailureKind) -> str:
     if kind is FailureKind.OUT_OF_MEMORY and not error:
         how += ", out of memory"
     elif kind is FailureKind.INFRASTRUCTURE and number is not None and not error:
-        how += " from outside the run"
+        how += " from outside the run" if o.signal is not None else ", from outside the run"
     return f"{who} {how}: {error}" if error else f"{who} {how}."
 
 

@@ -3,8 +3,9 @@
     python -m tests.watch.cluster.record [SCENARIO...]     # all of scenarios.py, or those named
 
 Needs the cluster of docs/testing/cluster.md. Each scenario runs in a namespace of its own while every kind of object
-that matters is watched; what comes is written to recorded/SCENARIO.json in the order in which it came. Streams are
-trimmed to what a status could read, and hold nothing of the machine they were recorded on.
+that matters is watched; what comes is written to recorded/SCENARIO.json in the order in which it came, of each object
+only the parts that changed (streams.py puts them together again). Streams are trimmed to what a status could read, and
+hold nothing of the machine they were recorded on.
 """
 
 from __future__ import annotations
@@ -53,24 +54,20 @@ class Recorder:
         self._changes: list[tuple[str, Object]] = []
         self._last: dict[str, Object] = {}
         self._latest = time.monotonic()
-        self._streams: list[Any] = []
+        self._over = False
         for path in _WATCHED:
             threading.Thread(target=self._watch, args=(path.format(namespace),), daemon=True).start()
         time.sleep(0.5)
 
     def _watch(self, path: str) -> None:
         pool = self._client.rest_client.pool_manager
-        url = f"{self._host}{path}?watch=1&timeoutSeconds=900"
-        stream = pool.request("GET", url, preload_content=False, timeout=900)
-        self._streams.append(stream)
+        url = f"{self._host}{path}?watch=1&timeoutSeconds=300"
+        stream = pool.request("GET", url, preload_content=False, timeout=310)
         rest = b""
-        try:
-            while chunk := stream.read1(1 << 16):
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in filter(None, lines):
-                    self._take(json.loads(line))
-        except Exception:  # noqa: BLE001  # the stream was closed under it: the scenario is over
-            return
+        while chunk := stream.read1(1 << 16):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in filter(None, lines):
+                self._take(json.loads(line))
 
     def _take(self, said: Object) -> None:
         verb, full = said["type"], said["object"]
@@ -78,11 +75,14 @@ class Recorder:
             return
         each = self._portable(trimmed(full))
         with self._lock:
+            if self._over:
+                return
             uid = full["metadata"]["uid"]
             if verb != "DELETED" and self._last.get(uid) == each:
                 return
+            news = {name: part for name, part in each.items() if self._last.get(uid, {}).get(name) != part}
             self._last[uid] = each
-            self._changes.append((verb, each))
+            self._changes.append((verb, {"uid": uid, **news}))
             self._latest = time.monotonic()
 
     def _portable(self, each: Object) -> Object:
@@ -98,10 +98,9 @@ class Recorder:
             time.sleep(0.1)
 
     def write(self, name: str) -> None:
-        """Writes the stream down, and ends the watches."""
-        for stream in self._streams:
-            stream.close()
+        """Writes the stream down; what comes later, as the namespace goes, is none of it."""
         with self._lock:
+            self._over = True
             lines = ",\n".join(json.dumps([verb, each], separators=(",", ":")) for verb, each in self._changes)
         machine = re.search(r"/(work|root|home|opt)/", lines)
         assert machine is None, f"{name} tells of this machine: {lines[machine.start() - 80 : machine.start() + 80]}"
@@ -111,40 +110,60 @@ class Recorder:
 def trimmed(each: Object) -> Object:
     """An object without what no status could read."""
     each = json.loads(json.dumps(each))
-    meta = each["metadata"]
-    for name in ("managedFields", "selfLink", "generateName", "resourceVersion", "generation"):
-        meta.pop(name, None)
-    kind = each["kind"]
+    each["metadata"] = _metadata(each["metadata"])
+    kind, spec, status = each["kind"], each.get("spec", {}), each.get("status", {})
     if kind == "Pod":
-        each["spec"] = _pod_spec(each["spec"])
-        status = each.get("status", {})
-        for name in ("hostIP", "hostIPs", "podIP", "podIPs", "qosClass", "resources", "observedGeneration"):
-            status.pop(name, None)
+        each["spec"] = _pod_spec(spec)
+        kept = ("phase", "reason", "message", "conditions", "startTime", "containerStatuses", "initContainerStatuses")
+        each["status"] = status = {name: status[name] for name in kept if name in status}
         for row in (*status.get("containerStatuses", ()), *status.get("initContainerStatuses", ())):
-            for name in ("imageID", "containerID", "volumeMounts", "allocatedResources", "resources", "user", "image"):
-                row.pop(name, None)
+            for name in set(row) - {"name", "state", "lastState", "ready", "restartCount"}:
+                del row[name]
             for state in (*row.get("state", {}).values(), *row.get("lastState", {}).values()):
                 state.pop("containerID", None)
     elif kind in ("Job", "StatefulSet"):
-        each["spec"]["template"] = {"spec": _pod_spec(each["spec"]["template"]["spec"])}
-        each["spec"].pop("volumeClaimTemplates", None)
+        for name in ("template", "selector", "volumeClaimTemplates", "manualSelector", "updateStrategy"):
+            spec.pop(name, None)
+        status.pop("uncountedTerminatedPods", None)
     elif kind == "JobSet":
-        for row in each["spec"]["replicatedJobs"]:
-            spec = row["template"]["spec"]
-            spec["template"] = {"spec": _pod_spec(spec["template"]["spec"])}
+        for row in spec["replicatedJobs"]:
+            row["template"] = {"spec": {k: v for k, v in row["template"]["spec"].items() if k != "template"}}
     elif kind == "TrainJob":
-        for name in ("command", "args", "env"):
-            each["spec"].get("trainer", {}).pop(name, None)
+        spec["trainer"] = {"numNodes": spec["trainer"]["numNodes"]}
     elif kind == "Workload":
-        each["spec"].pop("podSets", None)
-        each.get("status", {}).pop("admission", None)
+        spec.pop("podSets", None)
+        status.pop("admission", None)
+    elif kind == "Event":
+        each.pop("source", None)
+        each["involvedObject"] = {name: each["involvedObject"].get(name) for name in ("kind", "name", "uid")}
+    for row in status.get("conditions", ()):
+        for name in ("lastProbeTime", "observedGeneration"):
+            row.pop(name, None)
     return each
+
+
+_MARKS = re.compile(r"stepset\.dev/|.*/(restart-attempt|replicatedjob-name|jobset-(uid|name)|job-completion-index)$")
+_MORE_MARKS = re.compile(r".*/(pod-index|queue-name|job-restart-attempt)$")
+
+
+def _metadata(meta: Object) -> Object:
+    kept = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+    found = {name: meta[name] for name in kept if name in meta}
+    for kind in ("labels", "annotations"):
+        marks = {k: v for k, v in meta.get(kind, {}).items() if _MARKS.match(k) or _MORE_MARKS.match(k)}
+        if marks:
+            found[kind] = marks
+    owners = meta.get("ownerReferences", ())
+    if owners:
+        rows = [{name: row[name] for name in ("kind", "name", "uid", "controller") if name in row} for row in owners]
+        found["ownerReferences"] = rows
+    return found
 
 
 def _pod_spec(spec: Object) -> Object:
     kept = {name: spec[name] for name in ("nodeName", "restartPolicy", "activeDeadlineSeconds") if name in spec}
     containers = [
-        {"name": row["name"], **({"command": [word[:60] for word in row["command"][:6]]} if "command" in row else {})}
+        {"name": row["name"], **({"command": [word[:40] for word in row["command"][:4]]} if "command" in row else {})}
         for row in spec["containers"]
     ]
     return {**kept, "containers": containers}
@@ -163,9 +182,9 @@ def main(names: list[str]) -> None:
             try:
                 SCENARIOS[name](stage)
                 recorder.settle()
+                recorder.write(name)
             finally:
                 stage.close()
-            recorder.write(name)
         size = (RECORDED / f"{name}.json").stat().st_size
         print(f"{name}: {time.monotonic() - begun:.0f} s, {size // 1024} KiB", flush=True)
 

@@ -18,6 +18,8 @@ from tests.targets.making import Manifest, rendered
 RESULT = "import json, os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps({}))\n"
 RANK = "import os, sys, time; rank = int(os.environ['RANK']); attempt = os.environ['STEPSET_ATTEMPT']\n"
 TORCH: Manifest = {"kind": "torch", "launcher": "none"}
+_QUICK = {"terminationGracePeriodSeconds": 2}
+"""For commands that do not end when they are told to."""
 SLOT = "stepset.test/slot"
 """A resource that only counts, so that nobody else's pods are in the way."""
 
@@ -160,21 +162,21 @@ def jobset_is_killed(stage: Stage) -> None:
 def jobset_exits_with_137(stage: Stage) -> None:
     """Without the agent, so that nobody but the kubelet says why."""
     code = "import os, time\nif os.environ['RANK'] == '1': os._exit(137)\ntime.sleep(600)"
-    stage.start(function=code, agent=False)
+    stage.start(function=code, agent=False, pod_template=_QUICK)
     stage.over()
 
 
 @scenario
 def jobset_without_the_agent_fails(stage: Stage) -> None:
     code = "import os, time\nif os.environ['RANK'] == '1': raise KeyError('lr')\ntime.sleep(600)"
-    stage.start(function=code, agent=False)
+    stage.start(function=code, agent=False, pod_template=_QUICK)
     stage.over()
 
 
 @scenario
 def jobset_without_the_agent_crashes(stage: Stage) -> None:
     code = "import ctypes, os, time\nif os.environ['RANK'] == '1': ctypes.string_at(0)\ntime.sleep(600)"
-    stage.start(function=code, agent=False)
+    stage.start(function=code, agent=False, pod_template=_QUICK)
     stage.over()
 
 

@@ -23,13 +23,9 @@ _NOISE = frozenset(
     {
         "BackOff",
         "BackoffLimitExceeded",
-        "FailJobSetFailurePolicyAction",
         "FailedJobs",
         "FailedToRetrieveImagePullSecret",
-        "PodFailurePolicy",
         "ReachedMaxRestarts",
-        "RestartJobSetAndIgnoreMaxRestartsFailurePolicyAction",
-        "RestartJobSetFailurePolicyAction",
         "Restarting",
         "Unhealthy",
     }
@@ -127,7 +123,8 @@ class Events:
         """
         groups: dict[tuple[str, str], list[Event]] = {}
         for each in self._by_uid.values():
-            matters = (each.warning or each.reason in _TELLING) and each.reason not in _NOISE
+            noise = each.reason in _NOISE or "FailurePolicy" in each.reason
+            matters = (each.warning or each.reason in _TELLING) and not noise
             outdated = each.reason in REFUSED and each.last < made + 1.0
             if matters and not outdated and each.last >= since and each.first <= until:
                 groups.setdefault((each.reason, _NAMES.sub("", each.message)), []).append(each)

@@ -52,7 +52,7 @@ def to_number(value: Any, default: int = 0) -> int:
 
 
 def time_of(data: Fields, name: str) -> float | None:
-    """A time, in seconds since the epoch.
+    """A time, in seconds since the epoch; the epoch itself, which runtimes tell of what never began, is none.
 
     >>> time_of({"at": "2026-01-01T00:00:00Z"}, "at")
     1767225600.0
@@ -61,7 +61,7 @@ def time_of(data: Fields, name: str) -> float | None:
     if not isinstance(found, str):
         return None
     try:
-        return datetime.fromisoformat(found.replace("Z", "+00:00")).timestamp()
+        return datetime.fromisoformat(found.replace("Z", "+00:00")).timestamp() or None
     except ValueError:
         return None
 

@@ -98,6 +98,8 @@ class RunObjects:
         if gone:
             self.fate = "deleted" if change.witnessed or seen.deleted is not None else "missing"
         self._top = seen
+        if before is not None and before.suspended and not seen.suspended:
+            self._forget_stopped()
         self._advance(seen.attempt)
         self._present = None
         return before != seen or fate != self.fate
@@ -144,10 +146,10 @@ class RunObjects:
         before = self._pods.get(seen.uid)
         if before == seen:
             return False
-        if before is None and not seen.gone:
+        if before is None:
+            if seen.gone:
+                return False  # one of a past that was closed already
             self._drop_replaced(seen)
-        elif before is None:
-            pass
         elif before.end is not None and before.asked is None:
             # It had ended before it was told to: that it was told says nothing.
             seen = replace(seen, asked=None)
@@ -163,6 +165,14 @@ class RunObjects:
         if seen.started is not None:
             self._started = min(seen.started, self._started or seen.started)
         return True
+
+    def _forget_stopped(self) -> None:
+        """The run goes on after it was suspended: pods that were stopped for that have no more to say."""
+        for pod in [pod for pod in self._pods.values() if pod.gone or pod.asked is not None]:
+            del self._pods[pod.uid]
+            slot = (pod.group, pod.index)
+            self._replaced[slot] = self._replaced.get(slot, 0) + 1
+        self._gone = {}
 
     def _drop_replaced(self, seen: Pod) -> None:
         """Forgets the pod in whose place this one came, unless it is still there to be seen."""

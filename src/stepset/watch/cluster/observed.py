@@ -73,7 +73,13 @@ def homes(workload: Workload | None, pods: Sequence[Pod], reports: Reports) -> H
 
 
 def observations(
-    pods: Sequence[Pod], objects: RunObjects, reports: Reports, where: Homes, *, present: bool = True
+    pods: Sequence[Pod],
+    objects: RunObjects,
+    reports: Reports,
+    where: Homes,
+    *,
+    present: bool = True,
+    blame_told: bool = False,
 ) -> list[Observation]:
     """Every end that was no success.
 
@@ -83,6 +89,7 @@ def observations(
         reports: what their agents said.
         where: which pod holds which rank.
         present: they are pods of the present attempt, about which the workload's conditions speak.
+        blame_told: nobody else is known to have failed: whoever was told to end first is taken for the cause.
     """
     own: list[Observation] = []
     told: list[Pod] = []
@@ -96,8 +103,7 @@ def observations(
             own += _failures(pod, report, where)
     first = min((o.at for o in own if not looks_like_aftermath(o)), default=math.inf)
     ends = [(pod, _stop_of(pod, objects, first, present)) for pod in told]
-    if not any(not stopped for _, stopped in ends) and not own:
-        # Nobody else can be: whoever was told first.
+    if blame_told:
         earliest = min((pod.asked or 0.0 for pod in told), default=0.0)
         ends = [(pod, (pod.asked or 0.0) > earliest) for pod in told]
     return own + [_deleted(pod, stopped, where) for pod, stopped in ends]
@@ -133,10 +139,9 @@ def _stop_of(pod: Pod, objects: RunObjects, first: float, present: bool) -> bool
 
 
 def _deleted(pod: Pod, stopped: bool, where: Homes) -> Observation:
-    ranks = where.ranks_of(pod)
-    single = ranks[0] if len(ranks) == 1 and pod.group == NODE else None
+    source, single = _who(pod, where)
     return Observation(
-        source=pod.source if single is None else f"rank {single}",
+        source=source,
         at=pod.asked or _end_time(pod),
         rank=single,
         pod=pod.name,
@@ -154,6 +159,7 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
     if pod.disruption is not None and not _before(pod.end, pod.disruption.at):
         yield _of_pod(
             pod,
+            where,
             at=pod.disruption.at,
             kind=FailureKind.INFRASTRUCTURE,
             how=_DISRUPTIONS.get(pod.disruption.reason, "was ended by the cluster"),
@@ -168,6 +174,7 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
     if pod.reason and pod.phase == "Failed":
         yield _of_pod(
             pod,
+            where,
             at=(end.at if end else None) or pod.scheduled or pod.created,
             kind=FailureKind.INFRASTRUCTURE,
             how="was evicted" if pod.reason == "Evicted" else "was refused or ended by its node",
@@ -178,10 +185,10 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
         yield from _reported(pod, report, where)
     if end is None:
         if pod.phase == "Failed":
-            yield _of_pod(pod, at=pod.started or pod.created, kind=FailureKind.INFRASTRUCTURE, error=pod.message)
+            yield _of_pod(pod, where, at=pod.started or pod.created, kind=FailureKind.INFRASTRUCTURE, error=pod.message)
         return
     if end.reason in ("StartError", "ContainerCannotRun"):
-        yield _of_pod(pod, at=end.at, kind=FailureKind.REJECTED, how="could not be started", error=end.message)
+        yield _of_pod(pod, where, at=end.at, kind=FailureKind.REJECTED, how="could not be started", error=end.message)
     elif end.said.failed is not None:
         yield _verdict(pod, end, end.said.failed, where)
     else:
@@ -220,9 +227,7 @@ def _reported(pod: Pod, report: PodReport, where: Homes) -> Iterator[Observation
 
 def _unsaid(pod: Pod, end: End, report: PodReport | None, where: Homes) -> Iterator[Observation]:
     """A pod that failed without an agent's verdict: by its exit code and its last lines."""
-    ranks = where.ranks_of(pod)
-    single = ranks[0] if len(ranks) == 1 and pod.group == NODE else None
-    source = pod.source if single is None else f"rank {single}"
+    source, single = _who(pod, where)
     for event in end.said.events:
         failed = event.get("event") == "failed"
         if failed or (event.get("event") == "exited" and event.get("exit_code") != 0):
@@ -282,10 +287,28 @@ def _with_memory(seen: Observation, end: End) -> Observation:
     return replace(seen, out_of_memory=False) if killed and seen.kind is None and not error_of(seen) else seen
 
 
-def _of_pod(pod: Pod, *, at: float | None, kind: FailureKind, error: str, how: str = "") -> Observation:
+def _of_pod(
+    pod: Pod, where: Homes, *, at: float | None, kind: FailureKind, error: str, how: str = "failed"
+) -> Observation:
+    """Something that befell a pod as a whole."""
+    source, rank = _who(pod, where)
     return Observation(
-        source=pod.source, at=at or math.inf, pod=pod.name, node=pod.node, kind=kind, error=error, how=how or "failed"
+        source=source,
+        at=at or math.inf,
+        rank=rank,
+        pod=pod.name,
+        node=pod.node,
+        kind=kind,
+        error=error,
+        how=how,
     )
+
+
+def _who(pod: Pod, where: Homes) -> tuple[str, int | None]:
+    """Whose failure a pod's is: its rank's, where it holds a single one, else its own."""
+    ranks = where.ranks_of(pod)
+    single = ranks[0] if len(ranks) == 1 and pod.group == NODE else None
+    return (pod.source if single is None else f"rank {single}"), single
 
 
 def _end_time(pod: Pod) -> float:

@@ -86,6 +86,7 @@ class Pod:
         unschedulable: the scheduler's words, while no node has room for it.
         gated: somebody keeps it from the scheduler until later.
         scheduled: when it was given a node.
+        housed: since when its volumes and its network are there, and only images and containers are wanting.
         asked: when somebody asked for its deletion.
         due: when it should be gone.
         gone: it is.
@@ -114,6 +115,7 @@ class Pod:
     unschedulable: str
     gated: bool
     scheduled: float | None
+    housed: float | None
     asked: float | None
     due: float | None
     gone: bool
@@ -176,7 +178,8 @@ def read_pod(data: Fields, gone: bool) -> Pod:
         wait=states.wait,
         unschedulable=_unschedulable(scheduled),
         gated=text(scheduled, "reason") == "SchedulingGated",
-        scheduled=time_of(scheduled, "lastTransitionTime") if holds(scheduled) else None,
+        scheduled=_since(scheduled),
+        housed=_since(told.get("PodReadyToStartContainers")),
         asked=None if due is None else due - number(meta, "deletionGracePeriodSeconds"),
         due=due,
         gone=gone,
@@ -248,7 +251,8 @@ def _end(row: Fields, ended: Fields, agent: bool) -> End:
         container=text(row, "name"),
         exit_code=code,
         reason=reason,
-        message="" if ran else one_line(message),
+        # Each layer between kubelet and kernel puts its own words before those that count.
+        message="" if ran else one_line(message).rpartition("unable to start container process: ")[2],
         at=time_of(ended, "finishedAt"),
         said=said(message, code, agent) if ran else SILENT,
     )
@@ -285,9 +289,12 @@ def _unschedulable(scheduled: Fields) -> str:
     return one_line(text(scheduled, "message")) or text(scheduled, "reason")
 
 
+def _since(condition: Fields | None) -> float | None:
+    """Since when a condition holds, if it does."""
+    return time_of(condition, "lastTransitionTime") if condition is not None and holds(condition) else None
+
+
 def _disruption(condition: Fields | None) -> Disruption | None:
     if condition is None or not holds(condition):
         return None
-    return Disruption(
-        text(condition, "reason"), one_line(text(condition, "message")), time_of(condition, "lastTransitionTime")
-    )
+    return Disruption(text(condition, "reason"), one_line(text(condition, "message")), _since(condition))

@@ -47,7 +47,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         return known
     pods = objects.pods
     where = homes(workload, pods, reports)
-    ended, at = _end(objects, workload, pods)
+    ended, at = _end(objects, workload, pods, now)
     base = RunStatus(
         name=workload.run,
         job=workload.job or workload.run,
@@ -107,12 +107,12 @@ def _verdict(workload: Workload) -> RunStatus | None:
         return None
     try:
         status = RunStatus.from_dict(dict(workload.verdict))
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):  # another version's, or somebody's own
         return None
     return status if status.phase.final else None
 
 
-def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> tuple[Phase | None, float | None]:
+def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> tuple[Phase | None, float | None]:
     """Whether and when the run ended."""
     if workload.ended:
         return (Phase.SUCCEEDED if workload.ended == "Succeeded" else Phase.FAILED), workload.at
@@ -121,9 +121,11 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> tuple[
         if found[0] is not None:
             return found
     if objects.fate == "deleted" or workload.deleted is not None:
-        return Phase.FAILED, workload.deleted or _last_seen(pods)
+        # The pods follow, as soon as the cluster comes to it.
+        asked = min((pod.asked for pod in pods if pod.asked is not None), default=now)
+        return Phase.FAILED, workload.deleted or asked
     if objects.fate == "missing":
-        return Phase.LOST, _last_seen(pods)
+        return Phase.LOST, _last_seen(pods) or now
     return None, None
 
 
@@ -165,7 +167,7 @@ def _failure(
     restarts = objects.attempt
     failure = diagnose(every, restarts=restarts)
     if failure is None:
-        failure = diagnose(observations(objects.every_pod(), objects, reports, where), restarts=restarts)
+        failure = _of_pods(objects.every_pod(), objects, reports, restarts, present=True)
     if failure is None and not workload.ended:
         return _gone(objects, workload, ended)
     if failure is None and objects.attempt:
@@ -174,7 +176,8 @@ def _failure(
         failure = _by_words(objects, workload, restarts)
     made = last_made(objects.pods)
     until = at if at is not None else objects.events.latest
-    return replace(failure, events=objects.events.told(until - _EVENTS_BEFORE, until + _EVENTS_AFTER, made))
+    told = objects.events.told(until - _EVENTS_BEFORE, until + _EVENTS_AFTER, made)
+    return replace(failure, events=tuple(line for line in told if not (failure.error and failure.error in line)))
 
 
 def _of_the_run(workload: Workload, objects: RunObjects, at: float | None) -> list[Observation]:
@@ -199,8 +202,20 @@ def _of_attempt(objects: RunObjects, reports: Reports, attempt: int, restarts: i
     pods = objects.earlier(attempt)
     if not pods:
         return None
+    return _of_pods(pods, objects, reports, restarts, present=False)
+
+
+def _of_pods(
+    pods: Sequence[Pod], objects: RunObjects, reports: Reports, restarts: int, *, present: bool
+) -> Failure | None:
+    """What the ends of some pods come to; where none failed by itself, whoever was told to end first is the cause."""
     where = homes(objects.workload, pods, reports)
-    return diagnose(observations(pods, objects, reports, where, present=False), restarts=restarts)
+    for blame_told in (False, True):
+        seen = observations(pods, objects, reports, where, present=present, blame_told=blame_told)
+        failure = diagnose(seen, restarts=restarts)
+        if failure is not None:
+            return failure
+    return None
 
 
 def _by_words(objects: RunObjects, workload: Workload, restarts: int) -> Failure:
@@ -243,13 +258,8 @@ def _restarts(objects: RunObjects, reports: Reports) -> list[str]:
         if failure is not None:
             notes.append(f"restart {attempt + 1}: {failure.message}")
     again = [_as_it_was(pod) for pod in objects.pods if pod.before is not None and pod.end is None]
-    if again:
-        where = homes(objects.workload, again, reports)
-        for pod in again[:_AGAIN_TOLD]:
-            failure = diagnose(observations([pod], objects, reports, where, present=False))
-            if failure is not None:
-                notes.append(f"started again: {failure.message}")
-    return notes
+    failures = [_of_pods([pod], objects, reports, 0, present=False) for pod in again[:_AGAIN_TOLD]]
+    return notes + [f"started again: {failure.message}" for failure in failures if failure is not None]
 
 
 def _as_it_was(pod: Pod) -> Pod:

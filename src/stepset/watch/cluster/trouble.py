@@ -6,7 +6,6 @@ quotas are freed and nodes come. Whoever waits has patience, and gives up when t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +18,8 @@ from stepset.watch.state import Failure, FailureKind
 
 OVERDUE = 10.0
 """Seconds after which a pod that should be gone counts as lost with its node: a kubelet that lives takes less."""
+PULLING_AFTER = 3.0
+"""Seconds after which a container that lacks nothing else counts as waiting for its image."""
 UNQUEUED = 60.0
 """Seconds a suspended run may be without a place in the queue it names."""
 
@@ -36,7 +37,6 @@ _IMAGE = (
 _CONFIG = ("CreateContainerConfigError",)
 _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _SANDBOX = ("FailedCreatePodSandBox", "FailedCreatePodContainer")
-_QUOTA = re.compile(r"exceeded quota|quota")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _troubles(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now:
         words = next((ticket.message for ticket in objects.tickets if ticket.message), "")
         text = f"{_names(gated)} {_waits_word(gated)} to be let start" + (f": {words}" if words else ".")
         yield _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, gated[0])
-    yield from _pulling(objects, waiting)
+    yield from _pulling(waiting, now)
 
 
 def _nodes(objects: RunObjects, pods: Sequence[Pod], now: float) -> Iterator[Trouble]:
@@ -138,7 +138,7 @@ def _nodes(objects: RunObjects, pods: Sequence[Pod], now: float) -> Iterator[Tro
 def _waits(waiting: Sequence[Pod]) -> Iterator[Trouble]:
     """What the kubelet says of containers that do not start."""
     for reasons, kind, words, reason in (
-        (_IMAGE, FailureKind.IMAGE_PULL, "has no image", PULLING),
+        (_IMAGE, FailureKind.IMAGE_PULL, "cannot have the image", PULLING),
         (_CONFIG, FailureKind.REJECTED, "cannot be started", STARTING),
     ):
         found = [(pod, pod.wait) for pod in waiting if pod.wait is not None and pod.wait.reason in reasons]
@@ -171,21 +171,25 @@ def _not_made(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> I
     """Pods, Jobs or JobSets that somebody refuses: said by events alone."""
     if len(pods) >= sum(workload.groups.values()) > 0:
         return
-    made = last_made(pods)
-    jobs = max((job.created for job in objects.jobs), default=0.0)
-    refused = [
-        event
-        for event in objects.events.of(REFUSED)
-        # Objects tell when they were made in whole seconds.
-        if event.last > 1.0 + (made if event.kind != workload.kind or workload.kind == "StatefulSet" else jobs)
-    ]
-    if not refused:
-        return
-    event = refused[-1]
-    quota = bool(_QUOTA.search(event.message))
-    text = f"{_what(event)} cannot make what it needs: {event.message}"
-    kind = FailureKind.UNSCHEDULABLE if quota else FailureKind.REJECTED
-    yield Trouble(UNSCHEDULABLE if quota else STARTING, _failure(kind, text))
+    refused = [event for event in objects.events.of(REFUSED) if not _made_after_all(event, objects, pods)]
+    if refused:
+        event = refused[-1]
+        quota = "quota" in event.message
+        text = f"{event.kind} {event.name} cannot make what it needs: {event.message}"
+        kind = FailureKind.UNSCHEDULABLE if quota else FailureKind.REJECTED
+        yield Trouble(UNSCHEDULABLE if quota else STARTING, _failure(kind, text))
+
+
+def _made_after_all(event: Event, objects: RunObjects, pods: Sequence[Pod]) -> bool:
+    """Whether what was refused once is there now. Objects tell when they were made in whole seconds."""
+    jobs = {job.name: job for job in objects.jobs}
+    if event.kind == "Job" and event.name in jobs:
+        own = [pod for pod in pods if pod.job == event.name]
+        return len(own) >= sum(jobs[event.name].groups.values()) or last_made(own) > event.last
+    if event.kind in ("JobSet", "TrainJob"):
+        jobs_made = max((job.created for job in jobs.values()), default=0.0)
+        return max(jobs_made, last_made(pods)) > event.last - 1.0
+    return last_made(pods) > event.last
 
 
 def last_made(pods: Sequence[Pod]) -> float:
@@ -209,22 +213,19 @@ def _mounts(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
 def _no_room(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
     without = [pod for pod in waiting if pod.unschedulable]
     if without:
-        text = f"{_names(without)} {_have(without)} no room: {without[0].unschedulable}"
+        text = f"no room for {_names(without)}: {without[0].unschedulable}"
         yield _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text, without[0])
 
 
-def _pulling(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
-    """An image that is on its way is no trouble, but says why the run does not start."""
-    by_uid = {pod.uid: pod for pod in waiting}
-    last: dict[str, Event] = {}
-    for event in objects.events.of(("Pulling", "Pulled")):
-        last[event.about] = event
-    pulling = [by_uid[uid] for uid, event in last.items() if uid in by_uid and event.reason == "Pulling"]
+def _pulling(waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:
+    """An image that is on its way is no trouble, but says why the run does not start.
+
+    The kubelet tells it by an event that is no warning, so by what is left: all else a container needs is there.
+    """
+    pulling = [pod for pod in waiting if pod.wait is not None and now - (pod.housed or now) > PULLING_AFTER]
     if pulling:
-        message = last[pulling[0].uid].message
-        yield replace(
-            _trouble(PULLING, FailureKind.IMAGE_PULL, f"{_names(pulling)}: {message}", pulling[0]), serious=False
-        )
+        text = f"{_names(pulling)} {_waits_word(pulling)} for the image."
+        yield replace(_trouble(PULLING, FailureKind.IMAGE_PULL, text, pulling[0]), serious=False)
 
 
 def _queue(objects: RunObjects, workload: Workload, now: float) -> Trouble | None:
@@ -255,10 +256,6 @@ def _names(pods: Sequence[Pod]) -> str:
     """Some pods in words: the first by name, the others by number."""
     first = f"pod {pods[0].name}" + (f" on {pods[0].node}" if pods[0].node else "")
     return first + (f" and {len(pods) - 1} more" if len(pods) > 1 else "")
-
-
-def _have(pods: Sequence[Pod]) -> str:
-    return "have" if len(pods) > 1 else "has"
 
 
 def _waits_word(pods: Sequence[Pod]) -> str:
