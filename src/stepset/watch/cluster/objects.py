@@ -53,7 +53,7 @@ class RunObjects:
         self._replaced: dict[tuple[str, int], int] = {}
         self._leaving: dict[str, Pod] = {}
         self._attempt = 0
-        self._started: float | None = None
+        self._started: dict[str, float] = {}
         self._present: list[Pod] | None = None
         self._predecessors: dict[tuple[str, int], int] = {}
 
@@ -163,7 +163,7 @@ class RunObjects:
             self._gone[seen.group, seen.index] = seen.uid
         self._present = None
         if seen.started is not None:
-            self._started = min(seen.started, self._started or seen.started)
+            self._started[seen.group] = min(seen.started, self._started.get(seen.group, seen.started))
         return True
 
     def _forget_stopped(self) -> None:
@@ -216,10 +216,9 @@ class RunObjects:
         """Gang restarts so far."""
         return self._attempt
 
-    @property
-    def started(self) -> float | None:
-        """When the first command of all began."""
-        return self._started
+    def started(self, group: str) -> float | None:
+        """When the first command of a group began, in whatever attempt."""
+        return self._started.get(group)
 
     @property
     def jobs(self) -> Iterable[Workload]:
@@ -235,23 +234,34 @@ class RunObjects:
     @property
     def pods(self) -> list[Pod]:
         """The pods of the present attempt, the newest for each place, in the order of groups and places."""
-        if self._present is None:
-            newest: dict[tuple[str, int], Pod] = {}
-            counts = dict(self._replaced)
-            for pod in self._ours():
-                slot = (pod.group, pod.index)
-                other = newest.get(slot)
-                if other is not None:
-                    counts[slot] = counts.get(slot, 0) + 1
-                if other is None or (pod.created, not pod.gone, pod.uid) > (other.created, not other.gone, other.uid):
-                    newest[slot] = pod
-            self._present = [newest[slot] for slot in sorted(newest)]
-            self._predecessors = counts
+        return self._settle()
+
+    def _settle(self) -> list[Pod]:
+        """Which pods are in which places, and after how many others."""
+        if self._present is not None:
+            return self._present
+        newest: dict[tuple[str, int], Pod] = {}
+        counts = dict(self._replaced)
+        for pod in self._ours():
+            slot = (pod.group, pod.index)
+            other = newest.get(slot)
+            if other is not None:
+                counts[slot] = counts.get(slot, 0) + 1
+            if other is None or (pod.created, not pod.gone, pod.uid) > (other.created, not other.gone, other.uid):
+                newest[slot] = pod
+        self._present = [newest[slot] for slot in sorted(newest)]
+        self._predecessors = counts
         return self._present
 
     def replaced(self, pod: Pod) -> int:
         """How many pods were in this one's place before it, in the present attempt."""
-        return self._predecessors.get((pod.group, pod.index), 0) if self.pods else 0
+        self._settle()
+        return self._predecessors.get((pod.group, pod.index), 0)
+
+    def replacements(self, group: str) -> int:
+        """How many pods of a group were replaced, in the present attempt."""
+        self._settle()
+        return sum(count for (name, _), count in self._predecessors.items() if name == group)
 
     def every_pod(self) -> list[Pod]:
         """The pods of the present attempt, those that were replaced among them as far as they are still there."""

@@ -177,7 +177,7 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
             where,
             at=(end.at if end else None) or pod.scheduled or pod.created,
             kind=FailureKind.INFRASTRUCTURE,
-            how="was evicted" if pod.reason == "Evicted" else "was refused or ended by its node",
+            how=_by_node(pod),
             error=pod.message or pod.reason,
         )
         return
@@ -193,6 +193,12 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
         yield _verdict(pod, end, end.said.failed, where)
     else:
         yield from _unsaid(pod, end, report, where)
+
+
+def _by_node(pod: Pod) -> str:
+    if pod.reason == "Evicted":
+        return "was evicted"
+    return "was refused by its node" if pod.started is None else "was ended by its node"
 
 
 def _before(end: End | None, at: float | None) -> bool:

@@ -101,7 +101,7 @@ def _rank_row(
         state = SUCCEEDED
     elif (code is not None or number is not None) and state in (PENDING, RUNNING):
         state = FAILED
-    elif state == FAILED and code is None and number is None:
+    elif state == FAILED and code is None and number is None and pod.end is not None:
         state = STOPPED  # by its pod's agent, because a neighbour failed
     elif state == RUNNING and report is not None and report.missing:
         state = PENDING

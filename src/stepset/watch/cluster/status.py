@@ -55,7 +55,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         attempt=objects.attempt,
         world_size=workload.world_size,
         created=workload.created,
-        started=objects.started,
+        started=objects.started(workload.success),
         progress=reports.progress,
     )
     notes = _restarts(objects, reports)
@@ -283,11 +283,8 @@ def _phase(objects: RunObjects, workload: Workload, pods: Sequence[Pod], trouble
         return (Phase.PENDING, QUEUED) if workload.queue or objects.tickets else (Phase.SUSPENDED, "")
     reason = trouble.reason if trouble is not None else QUEUED if workload.enqueued and not pods else ""
     world = [pod for pod in pods if pod.group == workload.success]
-    alive = [pod for pod in world if pod.running or pod.over]
-    lost = reason == NODE_LOST
-    if world and len(alive) >= min(workload.needed, len(world)) and len(world) >= workload.needed:
-        return Phase.RUNNING, reason if lost else ""
-    restarted = (
-        workload.restarting or objects.attempt > 0 or any(objects.replaced(pod) or pod.restarts for pod in world)
-    )
-    return (Phase.RESTARTING if restarted else Phase.PENDING), reason or STARTING
+    begun = [pod for pod in world if pod.running or pod.started is not None]
+    if len(begun) >= workload.needed and not all(pod.gone for pod in world):
+        return Phase.RUNNING, reason if reason == NODE_LOST else ""
+    again = workload.restarting or objects.attempt > 0 or objects.replacements(workload.success) > 0
+    return (Phase.RESTARTING if again or any(pod.restarts for pod in world) else Phase.PENDING), reason or STARTING
