@@ -1190,6 +1190,7 @@ class Config:
         self.in_world: bool = self._take("in_world", bool, True)
         self.peers: list[dict[str, Any]] = self._take("peers", list, [])
         self.peer_timeout: float = self._take("peer_timeout", (int, float), 600)
+        self.attempt: int = self._take("attempt", int, 0)
         self.processes: int = self._take("processes", int, 0)
         self.process_env: dict[str, str] = self._take("process_env", dict, {})
         self.procs_per_node: int = self._take("procs_per_node", int, self.processes or 1)
@@ -1491,6 +1492,9 @@ class Agent:
         config, own = self._config, dict(env)
         own.pop("STEPSET_LIFELINE", None)
         own.pop("STEPSET_AGENT_DIR", None)  # that of a run around this one
+        if config.attempt:
+            counted = own.get("STEPSET_ATTEMPT", "")
+            own["STEPSET_ATTEMPT"] = str(config.attempt + (int(counted) if counted.isdigit() else 0))
         if config.in_world:
             rank_env(own, config.dir)
         if config.serve:

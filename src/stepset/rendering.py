@@ -20,6 +20,7 @@ def make_request(
     run: str | None = None,
     namespace: str | None = None,
     owner: str | None = None,
+    attempt: int = 0,
 ) -> RenderRequest:
     """Everything a target looks at, for one run of a job.
 
@@ -29,11 +30,12 @@ def make_request(
         run: the run's name; default: the job's.
         namespace: written into the objects where given.
         owner: a hash of who asks.
+        attempt: gang restarts before this run, when it continues an earlier one.
 
     Raises:
         BadInputError: the job asks for something its framework cannot do.
     """
-    return RenderRequest(job, make_plan(job), sources, agent_text(), run or job.name, namespace, owner)
+    return RenderRequest(job, make_plan(job), sources, agent_text(), run or job.name, namespace, owner, attempt)
 
 
 def agent_text() -> str:

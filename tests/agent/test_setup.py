@@ -54,6 +54,17 @@ def test_a_restarted_run_resumes_from_its_checkpoints(
     assert ended.lines("rank 0") == [str(checkpoints).encode() if resumes else b"nothing"]
 
 
+@pytest.mark.parametrize("run", ["run_ranks", "run_launched"])
+@pytest.mark.parametrize(("own", "counted"), [(None, "2"), ("0", "2"), ("3", "5")])
+def test_a_run_that_continues_an_earlier_one_counts_its_restarts_too_and_resumes(
+    pod: Pod, run: str, own: str | None, counted: str
+) -> None:
+    (pod.directory / "checkpoint").touch()
+    env = {"STEPSET_CHECKPOINT_DIR": str(pod.directory), **({"STEPSET_ATTEMPT": own} if own is not None else {})}
+    ended = getattr(pod, run)("echo $STEPSET_ATTEMPT $STEPSET_RESUME_FROM", env=env, attempt=2)
+    assert ended.lines("rank 0") == [f"{counted} {pod.directory}".encode()]
+
+
 def test_a_rank_that_its_launcher_has_restarted_resumes_too(pod: Pod) -> None:
     (pod.directory / "checkpoint").touch()
     env = {"STEPSET_ATTEMPT": "0", "STEPSET_CHECKPOINT_DIR": str(pod.directory), "TORCHELASTIC_RESTART_COUNT": "1"}

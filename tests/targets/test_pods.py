@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from stepset.targets.configs import config_map, content_size
+from stepset.targets.render import render
 from tests.targets.making import IMAGE, agent_config, container, env, of_kind, pod, rendered, request, workload
 
 ALL = ("jobset", "trainjob", "statefulset", "job", "volcano")
@@ -117,6 +119,11 @@ class TestAgent:
         objects = rendered(command=["/opt/train"], agent=False, args=["x"])
         assert (container(objects)["command"], container(objects)["args"]) == (["/opt/train"], ["x"])
         assert [each["kind"] for each in objects] == ["JobSet"]
+
+    @pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+    def test_a_run_that_continues_an_earlier_one_is_counted_on_from_there(self, target: str) -> None:
+        assert "attempt" not in agent_config(render(request(), target))
+        assert agent_config(render(replace(request(), attempt=2), target))["attempt"] == 2
 
     def test_a_rank_that_the_agent_starts_is_told_from_a_launcher(self) -> None:
         assert agent_config(rendered(framework="jax"))["processes"] == 1
@@ -236,7 +243,6 @@ class TestIdentity:
         assert all("namespace" not in each["metadata"] for each in rendered())
 
     def test_the_spec_hash_changes_with_the_job_and_its_code_only(self) -> None:
-        from dataclasses import replace
 
         one = request()
         assert one.spec_hash == request(run="other", owner="x", namespace="y").spec_hash

@@ -50,6 +50,8 @@ def agent_config(request: RenderRequest, group: PodGroup, names: PodNames, grace
             for name in settings.wait_for
         ],
     }
+    if request.attempt:
+        config["attempt"] = request.attempt
     if command_is_rank(plan, group):
         config["processes"] = settings.processes
     if per_process := process_env(group.env, names):

@@ -33,6 +33,7 @@ class RenderRequest:
         run: the run's name: that of the JobSet, StatefulSet, ... and the start of every other name.
         namespace: written into the objects where given; else whoever applies them chooses it.
         owner: a hash of who asks (DAG, run, task; pipeline run, node), by which the same asker finds its run again.
+        attempt: gang restarts before this run, when it continues an earlier one.
     """
 
     job: TrainingJob
@@ -42,6 +43,7 @@ class RenderRequest:
     run: str
     namespace: str | None = None
     owner: str | None = None
+    attempt: int = 0
 
     @property
     def subdomain(self) -> str:

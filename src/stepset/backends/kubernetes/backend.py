@@ -10,9 +10,10 @@ from typing import BinaryIO
 
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.kubernetes.client import Connection
-from stepset.backends.kubernetes.find import find, read_all, read_run
+from stepset.backends.kubernetes.find import find, read_all, read_objects, read_run
 from stepset.backends.kubernetes.follow import Patience, RunFollower
 from stepset.backends.kubernetes.log_reading import copy_lines, read_lines
+from stepset.backends.kubernetes.scope import of_run
 from stepset.backends.kubernetes.site import WORKLOADS, Site
 from stepset.backends.kubernetes.stop import delete, kill_pods
 from stepset.backends.kubernetes.submit import remove_half_submitted, submit
@@ -96,7 +97,9 @@ class KubernetesBackend:
             raise BadInputError(f"name: {error}") from error
         remove_half_submitted(self._site, self._target, time.time())
         where = self._site.namespace
-        return make_request(request.job, request.sources, run=name, namespace=where, owner=request.owner)
+        return make_request(
+            request.job, request.sources, run=name, namespace=where, owner=request.owner, attempt=request.attempt
+        )
 
     def status(self, name: str) -> RunStatus:
         """The state of a run.
@@ -168,7 +171,7 @@ class KubernetesBackend:
         if verdict_of(workload) is not None or (status.phase.final and not _leaving(workload)):
             return status
         if run in self._cancelled:
-            kill_pods(self._site, run)
+            kill_pods(self._site, read_objects(self._site, of_run(self._site, workload)))
         else:
             delete(self._site, workload)
         self._cancelled[run] = status
