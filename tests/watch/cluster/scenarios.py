@@ -473,8 +473,7 @@ def evicted_by_its_node(stage: Stage) -> None:
     code = RANK + "if rank == 1: open('/stepset/code/big', 'wb').write(b'x' * (80 << 20))\ntime.sleep(600)"
     limits = {"ephemeral-storage": "20Mi"}
     stage.start(function=code, resources_per_node={"requests": limits, "limits": limits})
-    stage.event("Evicted")
-    stage.wait("the restart", lambda: int(stage.get("jobset/run")["status"].get("restarts", 0)) >= 1)
+    stage.over()
 
 
 @scenario

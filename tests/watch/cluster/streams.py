@@ -1,23 +1,91 @@
-"""The recorded streams, read back."""
+"""The recorded streams, read back and replayed."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.status import status_of
+from stepset.watch.state import Failure, RunStatus
 
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = sorted(path.stem for path in RECORDED.glob("*.json"))
 
+Object = dict[str, Any]
 
-def stream(name: str) -> list[Change]:
+
+@cache
+def stream(name: str) -> tuple[Change, ...]:
     """The changes of a scenario, in the order in which they came."""
-    whole: dict[str, dict[str, Any]] = {}
+    whole: dict[str, Object] = {}
     changes = []
     for verb, news in json.loads((RECORDED / f"{name}.json").read_text()):
         uid = news["uid"]
         whole[uid] = {**whole.get(uid, {}), **{key: part for key, part in news.items() if key != "uid"}}
         changes.append(Change(verb, whole[uid]))
-    return changes
+    return tuple(changes)
+
+
+def seen(changes: Iterable[Change]) -> RunObjects:
+    """What is known of the run after some changes."""
+    objects = RunObjects("run")
+    for change in changes:
+        objects.see(change)
+    return objects
+
+
+def statuses(changes: Iterable[Change], now: float = 0.0) -> Iterator[RunStatus]:
+    """The status after each change."""
+    objects, reports = RunObjects("run"), Reports()
+    for change in changes:
+        objects.see(change)
+        yield status_of(objects, reports, now)
+
+
+def final(name: str) -> RunStatus:
+    """The status when everything was said."""
+    return status_of(seen(stream(name)), Reports(), 0.0)
+
+
+def failure(name: str) -> Failure:
+    """Why the run of a scenario failed."""
+    found = final(name).failure
+    assert found is not None, name
+    return found
+
+
+def troubles(name: str, now: float = 0.0) -> list[Failure]:
+    """What kept the run of a scenario from going on, in the order in which it was told."""
+    found: list[Failure] = []
+    for status in statuses(stream(name), now):
+        if status.trouble is not None and (not found or found[-1] != status.trouble):
+            found.append(status.trouble)
+    return found
+
+
+def phases(name: str) -> list[str]:
+    """The phases of a scenario's run with their reasons, each change once."""
+    found: list[str] = []
+    for status in statuses(stream(name)):
+        phase = status.phase.value + (f" ({status.reason})" if status.reason else "")
+        if not found or found[-1] != phase:
+            found.append(phase)
+    return found
+
+
+def left(name: str) -> list[Change]:
+    """What a list would show after a scenario, the workload first: what whoever comes later can know."""
+    objects: dict[str, Object] = {}
+    for change in stream(name):
+        uid = change.object["metadata"]["uid"]
+        objects[uid] = dict(change.object)
+        if change.verb == "DELETED":
+            del objects[uid]
+    order = ("TrainJob", "JobSet", "StatefulSet", "Job", "Workload", "Pod", "Event")
+    return [Change("ADDED", each) for each in sorted(objects.values(), key=lambda each: order.index(each["kind"]))]

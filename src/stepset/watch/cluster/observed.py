@@ -176,7 +176,8 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
             pod,
             where,
             at=(end.at if end else None) or pod.scheduled or pod.created,
-            kind=FailureKind.INFRASTRUCTURE,
+            # Without the condition DisruptionTarget it is no shortage of the node's: the pod went beyond its limits.
+            kind=FailureKind.USER_ERROR if pod.reason == "Evicted" else FailureKind.INFRASTRUCTURE,
             how=_by_node(pod),
             error=pod.message or pod.reason,
         )

@@ -19,7 +19,7 @@ from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.rows import at_the_end, rows_of
 from stepset.watch.cluster.trouble import NODE_LOST, QUEUED, STARTING, Trouble, last_made, trouble_of
 from stepset.watch.cluster.workload import Workload
-from stepset.watch.diagnose import ADVICE, Observation, diagnose
+from stepset.watch.diagnose import ADVICE, Observation, diagnose, kind_of
 from stepset.watch.state import Failure, FailureKind, Phase, RankStatus, RunStatus
 
 _EVENTS_BEFORE, _EVENTS_AFTER = 120.0, 2.0
@@ -223,12 +223,13 @@ def _by_words(objects: RunObjects, workload: Workload, restarts: int) -> Failure
     words = [job.message for job in objects.jobs if job.ended == "Failed" and job.message] + [workload.message]
     text = next((each for each in words if each), workload.reason or "nobody says why")
     pod, code = "", None
-    kind = FailureKind.USER_ERROR if workload.ended else FailureKind.INFRASTRUCTURE
+    # Pods that fail by themselves stay: these were taken away.
+    kind = FailureKind.INFRASTRUCTURE
     if found := _FAILED_WITH.search(text):
         pod, code = found.group(1), int(found.group(2))
-        kind = FailureKind.OUT_OF_MEMORY if code == 137 else kind
+        kind = kind_of(Observation(pod, 0.0, pod=pod, exit_code=code))
     elif found := _DISRUPTED.search(text):
-        pod, kind = found.group(1), FailureKind.INFRASTRUCTURE
+        pod = found.group(1)
     message = f"{workload.kind} {workload.name} failed, and its pods are gone: {text}"
     return Failure(kind=kind, message=message, advice=ADVICE[kind], pod=pod, exit_code=code, restarts=restarts)
 
