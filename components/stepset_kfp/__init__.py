@@ -1,0 +1,24 @@
+"""Kubeflow Pipelines components of stepset; docs/kfp.md tells how to use them.
+
+Names are looked up when they are asked for: a step's body imports this package and must not wait for kfp (2 s).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepset_kfp.factory import distributed_train as distributed_train
+
+_WHERE = {
+    "distributed_train": "stepset_kfp.factory",
+}
+
+__all__ = ["distributed_train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)

@@ -1,0 +1,203 @@
+"""`distributed_train` as pipelines call it: what is known at compile time is checked, files are packed.
+
+The component that it creates a task of is training/distributed_train/component.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from typing_extensions import Unpack
+
+from stepset.errors import BadInputError
+from stepset.spec.base import nearest
+from stepset.spec.job import TrainingJob
+from stepset.spec.load import parse_job, read_job_file
+from stepset_kfp.job_inputs import JOB_FIELDS, LIST_FIELDS, MAPPING_FIELDS, TEXT_FIELDS, WHOLE, as_text, job_mapping
+from stepset_kfp.packing import pack, pack_file
+from stepset_kfp.place import AUTO, backend_name
+
+if TYPE_CHECKING:
+    from kfp.dsl import PipelineTask
+
+_OPTIONS = (
+    "queue_name",
+    "shm",
+    "backend",
+    "target",
+    "namespace",
+    "log_ranks",
+    "on_interrupt",
+    "admission_timeout",
+    "startup_timeout",
+)
+
+
+class Inputs(TypedDict, total=False):
+    """What `distributed_train` takes; docs/job-file.md tells the fields, the component's docstring the rest.
+
+    Every one of them may also be an output of another task, or a pipeline's parameter.
+    """
+
+    job: Any
+    name: Any
+    framework: Any
+    num_nodes: Any
+    procs_per_node: Any
+    image: Any
+    script: Any
+    module: Any
+    command: Any
+    function: Any
+    args: Any
+    code: Any
+    env: Any
+    resources_per_node: Any
+    shm: Any
+    storage: Any
+    checkpoint_dir: Any
+    roles: Any
+    restart: Any
+    deadline: Any
+    ttl: Any
+    scheduling: Any
+    queue_name: Any
+    network: Any
+    service_account: Any
+    labels: Any
+    annotations: Any
+    pod_template: Any
+    agent: Any
+    backend: Any
+    target: Any
+    namespace: Any
+    log_ranks: Any
+    on_interrupt: Any
+    admission_timeout: Any
+    startup_timeout: Any
+
+
+def distributed_train(
+    *, base_dir: str | Path | None = None, caching: bool = False, **inputs: Unpack[Inputs]
+) -> PipelineTask:
+    """A task that runs a distributed training and waits for it.
+
+    `script` and `code` are read when the pipeline is compiled and travel in it.
+
+    Args:
+        base_dir: what paths are relative to; default: the directory of the file that calls this.
+        caching: whether KFP may take an earlier run's outputs. Off: the cache's key knows nothing of resources,
+            variables, secrets, or of what is behind an image's tag.
+        inputs: the component's inputs. `job` may be a job file's path, a mapping or a TrainingJob.
+
+    Returns:
+        The task; its outputs are model, metrics, report, result and run.
+
+    Raises:
+        BadInputError: an unknown input, a file that cannot be read or is too large, or a job that cannot be one.
+    """
+    from stepset_kfp.training.distributed_train.component import distributed_train as component
+
+    given: dict[str, Any] = dict(inputs)
+    if unknown := set(given) - {"job", *JOB_FIELDS, *_OPTIONS}:
+        name = sorted(unknown)[0]
+        raise BadInputError(f"{name}: no such input; {nearest(name, ('job', *JOB_FIELDS, *_OPTIONS))}")
+    base = Path(base_dir) if base_dir is not None else Path(sys._getframe(1).f_code.co_filename).parent
+    arguments = prepare(given, base.resolve())
+    task = component(**arguments)
+    task.set_caching_options(caching)
+    return task
+
+
+def prepare(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """The component's arguments.
+
+    Args:
+        given: what the pipeline gives; None: not given.
+        base: directory that paths are relative to.
+
+    Raises:
+        BadInputError: as `distributed_train`.
+    """
+    inputs = {name: value for name, value in given.items() if value is not None}
+    base = _take_job(inputs, base)
+    constant = not any(map(_comes_later, inputs.values()))
+    texts = {name: as_text(value) for name, value in inputs.items() if name in TEXT_FIELDS and not _comes_later(value)}
+    arguments = {**inputs, **texts}
+    for name in ("args", "command"):
+        if isinstance(arguments.get(name), (list, tuple)):
+            arguments[name] = [item if _comes_later(item) else str(item) for item in arguments[name]]
+    for name in (*LIST_FIELDS, *MAPPING_FIELDS):
+        if name in arguments:
+            arguments[name] = _marked(arguments[name], inside=False)
+    if isinstance(arguments.get("log_ranks"), (int, list, tuple)):
+        ranks = arguments["log_ranks"]
+        arguments["log_ranks"] = str(ranks) if isinstance(ranks, int) else ",".join(map(str, ranks))
+    if constant:
+        _check(arguments)
+    return {**arguments, **_packed(arguments, base)}
+
+
+def _take_job(inputs: dict[str, Any], base: Path) -> Path:
+    """Puts a job file's mapping into `inputs`; the directory that its paths are relative to."""
+    job = inputs.get("job")
+    if isinstance(job, TrainingJob):
+        inputs["job"] = job.to_dict()
+    elif isinstance(job, (str, Path)):
+        path = base / job
+        inputs["job"] = dict(read_job_file(path))
+        return path.parent
+    return base
+
+
+def _check(arguments: Mapping[str, Any]) -> None:
+    """Refuses what could not become a job, before anything runs."""
+    parse_job(job_mapping(arguments))
+    backend_name(arguments.get("backend", AUTO), {})
+
+
+def _packed(arguments: Mapping[str, Any], base: Path) -> dict[str, str]:
+    """The script or the code directory, where the pipeline's file has one; a script in the image is a `command`."""
+    job = arguments.get("job") if isinstance(arguments.get("job"), Mapping) else {}
+    code = arguments.get("code") or (job or {}).get("code")
+    script = arguments.get("script") or (job or {}).get("script")
+    if isinstance(code, str) and not _comes_later(code):
+        from stepset.sources import read_sources
+
+        with_script = {"script": script} if isinstance(script, str) else {"command": ["true"]}
+        read = read_sources(parse_job({"name": "code", **with_script, "code": code}), base)
+        # The step unpacks it under the same name.
+        return {"packed": pack(read.archive or b"", "code"), "code": Path(code).name or "code"}
+    if isinstance(script, str) and not _comes_later(script):
+        path = base / script
+        if not path.is_file():
+            raise BadInputError(
+                f"script: no such file: {path}; paths are relative to the pipeline's file; for one that is in the image"
+                " use command"
+            )
+        return {"packed": pack_file(path, "script"), "script": path.name}
+    return {}
+
+
+def _marked(value: Any, *, inside: bool = True) -> Any:
+    """`value` with parameters that are whole numbers told from others, where they stand inside lists and mappings.
+
+    KFP writes what such a parameter holds as text there, and a 2 as "2.0".
+    """
+    from kfp.dsl.pipeline_channel import PipelineParameterChannel
+
+    if isinstance(value, PipelineParameterChannel):
+        return {WHOLE: value} if inside and value.channel_type == "Integer" else value
+    if isinstance(value, Mapping):
+        return {key: _marked(item) for key, item in value.items()}
+    return [_marked(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _comes_later(value: Any) -> bool:
+    """Whether it holds an output of a task or a parameter of the pipeline, whose value is not known yet."""
+    from kfp.dsl.pipeline_channel import PipelineChannel, extract_pipeline_channels_from_any
+
+    return isinstance(value, PipelineChannel) or bool(extract_pipeline_channels_from_any(value))

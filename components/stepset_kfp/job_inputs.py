@@ -1,0 +1,108 @@
+"""A component's inputs become a job. Pure but for the unpacking of files; called by step.py.
+
+KFP's inputs have one type each and no "not given": empty text, lists and mappings mean that here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from stepset.errors import BadInputError
+
+TEXT_FIELDS = (
+    "name",
+    "framework",
+    "procs_per_node",
+    "image",
+    "script",
+    "module",
+    "function",
+    "code",
+    "checkpoint_dir",
+    "deadline",
+    "ttl",
+    "service_account",
+    "agent",
+)
+"""The job file's fields that are text here."""
+LIST_FIELDS = ("command", "args", "storage", "roles")
+MAPPING_FIELDS = (
+    "env",
+    "resources_per_node",
+    "restart",
+    "scheduling",
+    "network",
+    "labels",
+    "annotations",
+    "pod_template",
+)
+JOB_FIELDS = (*TEXT_FIELDS, "num_nodes", *LIST_FIELDS, *MAPPING_FIELDS)
+
+WHOLE = "$whole"
+"""The key under which the factory puts a parameter of the pipeline that is a whole number."""
+
+_EITHER_FORM = ("framework", "procs_per_node", "deadline", "ttl", "agent")
+"""Fields of more than one form in a job file, read as YAML from their text."""
+
+
+def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a job file would say.
+
+    Args:
+        inputs: name -> value of the job's fields, `job`, `queue_name` and `shm`; other names are left alone.
+
+    Raises:
+        BadInputError: a field of two forms is neither.
+
+    >>> job_mapping({"job": {"num_nodes": 2.0}, "framework": "{kind: torch, launcher: none}", "args": [1.0, "x"]})
+    {'num_nodes': 2, 'framework': {'kind': 'torch', 'launcher': 'none'}, 'args': [1, 'x']}
+    """
+    job: dict[str, Any] = dict(whole(inputs.get("job") or {}))
+    for field in JOB_FIELDS:
+        value = inputs.get(field)
+        if value in (None, "", [], {}) or (field == "num_nodes" and not value):
+            continue
+        job[field] = _read(field, value) if field in _EITHER_FORM else whole(value)
+    if queue_name := inputs.get("queue_name"):
+        job["scheduling"] = {**(job.get("scheduling") or {}), "queue_name": queue_name}
+    if shm := inputs.get("shm"):
+        job["resources_per_node"] = {"shm": shm, **(job.get("resources_per_node") or {})}
+    return job
+
+
+def whole(value: Any) -> Any:
+    """`value` with every float that is a whole number made one, and what the factory marked as such.
+
+    KFP hands lists and mappings over as protobuf's Struct, which knows only doubles (kubeflow/pipelines#11004).
+
+    Raises:
+        BadInputError: something is marked that is no number.
+    """
+    if isinstance(value, Mapping) and set(value) == {WHOLE}:
+        try:
+            return int(float(value[WHOLE]))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadInputError(f"{value[WHOLE]!r} is not a whole number; give one such as 2") from error
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {key: whole(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [whole(item) for item in value]
+    return value
+
+
+def as_text(value: Any) -> Any:
+    """What the factory writes for a field that is text here: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _read(field: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise BadInputError(f"{field}: {text!r} is not readable; give a word, a number or a JSON mapping") from error

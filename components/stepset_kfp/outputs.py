@@ -1,0 +1,116 @@
+"""What a step leaves: model, metrics, result. Called by step.py once a run has succeeded.
+
+KFP stores a step's outputs only when it ends well (kubeflow/pipelines#12425).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from stepset.errors import InfrastructureError
+from stepset.spec.job import TrainingJob
+from stepset.watch.state import RunStatus
+
+MODEL_KEYS = ("model", "checkpoint")
+"""Under which key of rank 0's result its model is looked for, the first first."""
+
+_URI = re.compile(r"^[a-z][a-z0-9+.-]*://")
+
+
+class Artifact(Protocol):
+    """kfp.dsl.Artifact, as far as it is written to."""
+
+    uri: str
+    metadata: dict[str, Any]
+
+    @property
+    def path(self) -> str: ...
+
+
+class MetricsArtifact(Protocol):
+    """kfp.dsl.Metrics, as far as it is written to."""
+
+    def log_metric(self, metric: str, value: float) -> None: ...
+
+
+def write_model(model: Artifact, status: RunStatus, job: TrainingJob) -> str:
+    """Fills the model in.
+
+    Args:
+        model: the output.
+        status: of a run that succeeded.
+        job: what ran.
+
+    Returns:
+        What was done, for the log.
+
+    Raises:
+        InfrastructureError: the model cannot be copied.
+    """
+    model.metadata.update(
+        {"run": status.name, "framework": job.framework.kind, "world_size": status.world_size or 0, "job": job.name}
+    )
+    named = _named_model(status.result)
+    if named and _URI.match(named):
+        model.uri = named
+        return f"model: {named}"
+    path = Path(model.path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if named and Path(named).exists():
+        try:
+            if Path(named).is_dir():
+                shutil.copytree(named, path, dirs_exist_ok=True)
+            else:
+                shutil.copyfile(named, path)
+        except OSError as error:
+            raise InfrastructureError(
+                f"model: {named} cannot be copied to {path}: {error.strerror or error}"
+            ) from error
+        model.metadata["source"] = named
+        return f"model: a copy of {named}"
+    where = named or job.checkpoint_dir
+    note = {"run": status.name, "model": named, "checkpoint_dir": job.checkpoint_dir, "storage": _storage(job)}
+    path.write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+    if where is None:
+        return "model: the training named none; write {'model': path or URI} to STEPSET_RESULT_FILE in rank 0"
+    model.metadata["source"] = where
+    return f"model: {where} is not mounted in this step; the artifact says where it is"
+
+
+def write_metrics(metrics: MetricsArtifact, status: RunStatus) -> None:
+    """Every number of the result, and of the training's last progress line what the result does not have."""
+    found: dict[str, Any] = dict(status.progress.metrics) if status.progress else {}
+    if isinstance(status.result, Mapping):
+        found |= status.result
+    for name, value in found.items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            metrics.log_metric(str(name), float(value))
+
+
+def result_text(status: RunStatus) -> str:
+    """The result as the JSON mapping that a KFP parameter is; anything but a mapping under the key `value`."""
+    result = status.result
+    if result is None:
+        result = {}
+    return json.dumps(result if isinstance(result, Mapping) else {"value": result})
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes an output parameter."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def _named_model(result: Any) -> str | None:
+    if not isinstance(result, Mapping):
+        return None
+    return next((result[key] for key in MODEL_KEYS if isinstance(result.get(key), str) and result[key]), None)
+
+
+def _storage(job: TrainingJob) -> list[dict[str, Any]]:
+    return [{"path": str(each.path), "claim": each.claim, "sub_path": each.sub_path} for each in job.storage]

@@ -1,0 +1,83 @@
+"""A script or a code directory as text that travels in a pipeline, and back.
+
+Called by the factory when a pipeline is compiled, and by the step before it reads its job.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import tarfile
+from pathlib import Path
+
+from stepset.errors import BadInputError
+
+LIMIT = 96 * 1024
+"""Characters of packed code. A step gets all its inputs as one argument, which Linux limits to 128 KiB
+(MAX_ARG_STRLEN, include/uapi/linux/binfmts.h)."""
+
+
+def pack(archive: bytes, what: str) -> str:
+    """A tar.gz as text.
+
+    Args:
+        archive: its bytes.
+        what: the field it comes from, for errors.
+
+    Raises:
+        BadInputError: it is too large.
+    """
+    text = base64.b64encode(archive).decode()
+    if len(text) > LIMIT:
+        raise BadInputError(
+            f"{what}: {len(text)} bytes when packed; at most {LIMIT} travel in a pipeline; put the code into the image"
+            " and use module or command, or give the path of a mounted volume"
+        )
+    return text
+
+
+def pack_file(path: Path, what: str) -> str:
+    """One file as text, the same for the same content.
+
+    Raises:
+        BadInputError: it is too large.
+    """
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo(path.name)
+        info.size = path.stat().st_size
+        info.mode = 0o644
+        with path.open("rb") as file:
+            tar.addfile(info, file)
+    return pack(_without_time(plain.getvalue()), what)
+
+
+def unpack(text: str, directory: Path) -> None:
+    """Writes what `pack` packed.
+
+    Args:
+        text: what it returned.
+        directory: where to; it exists.
+
+    Raises:
+        BadInputError: it is something else.
+    """
+    try:
+        with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text, validate=True)), mode="r:gz") as tar:
+            # Python 3.10 and 3.11 have the filter since 3.10.12 and 3.11.4; what was packed here are plain files.
+            for member in tar.getmembers():
+                if not member.isfile() or Path(member.name).is_absolute() or ".." in Path(member.name).parts:
+                    raise BadInputError(f"packed: {member.name!r} is no plain file below the code; pack it again")
+                path = directory / member.name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                source = tar.extractfile(member)
+                path.write_bytes(source.read() if source else b"")
+                path.chmod(member.mode & 0o777)
+    except (binascii.Error, tarfile.TarError, EOFError, OSError) as error:
+        raise BadInputError(f"packed: cannot be unpacked: {error}; compile the pipeline again") from error
+
+
+def _without_time(gzipped: bytes) -> bytes:
+    """A gzip stream without the time in its header (RFC 1952 2.3.1: bytes 4 to 7)."""
+    return gzipped[:4] + b"\0\0\0\0" + gzipped[8:]

@@ -1,0 +1,167 @@
+"""One training from a component's inputs to its outputs. Called by the component's body, in the step.
+
+Bad input, a failed training and a cluster that says no end the step with their message and a code other than 0; never
+with a traceback, which would hide them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from stepset.errors import BadInputError, StepsetError
+from stepset.watch.state import Phase, RunStatus
+from stepset_kfp.job_inputs import job_mapping
+from stepset_kfp.outputs import result_text, write_metrics, write_model, write_text
+from stepset_kfp.packing import unpack
+from stepset_kfp.parent import end_with_starter
+from stepset_kfp.place import backend_name
+from stepset_kfp.report import report_html
+from stepset_kfp.step_log import StepLog, say, sources_to_log
+from stepset_kfp.task_config import with_task_config
+
+if TYPE_CHECKING:
+    from stepset.backends.base import RunRequest
+    from stepset.spec.job import TrainingJob
+
+INTERRUPTED = 143
+ON_INTERRUPT = ("suspend", "delete", "leave")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a step is to do.
+
+    Args:
+        job: the training.
+        base_dir: what its paths are relative to.
+        backend: local or kubernetes.
+        notes: what could not be taken over from the task.
+    """
+
+    job: TrainingJob
+    base_dir: Path
+    backend: str
+    notes: tuple[str, ...] = ()
+
+
+def train(given: Mapping[str, Any]) -> None:
+    """Runs a training and fills in the step's outputs.
+
+    Args:
+        given: the component's inputs and outputs by name.
+
+    Raises:
+        SystemExit: it cannot be run, or failed; the log says why.
+    """
+    with tempfile.TemporaryDirectory(prefix="stepset-") as unpacked:
+        try:
+            asked = read(given, Path(unpacked))
+            log = StepLog(_ranks(given["log_ranks"]))
+            say(*(f"stepset: {note}" for note in asked.notes))
+            status = _run(asked, given, log)
+        except StepsetError as error:
+            fail(str(error), int(error.exit_code))
+    write_text(given["run"], status.name)
+    write_text(given["report"].path, report_html(status, log.history))
+    if status.phase is not Phase.SUCCEEDED:
+        fail(_why(status), int(status.exit_code))
+    try:
+        say(f"stepset: {write_model(given['model'], status, asked.job)}")
+    except StepsetError as error:
+        fail(str(error), int(error.exit_code))
+    write_metrics(given["metrics"], status)
+    write_text(given["result"], result_text(status))
+
+
+def read(given: Mapping[str, Any], unpacked: Path) -> Asked:
+    """The inputs, understood.
+
+    Args:
+        given: the component's inputs by name.
+        unpacked: an empty directory for the files that came along.
+
+    Raises:
+        BadInputError: they cannot be.
+    """
+    from stepset.spec.load import parse_job
+
+    if given["on_interrupt"] not in ON_INTERRUPT:
+        raise BadInputError(
+            f"on_interrupt: {given['on_interrupt']!r} is not known; use one of {', '.join(ON_INTERRUPT)}"
+        )
+    backend = backend_name(given["backend"], os.environ)
+    mapping, notes = with_task_config(job_mapping(given), given.get("task_config"))
+    base_dir = Path.cwd()
+    if given.get("packed"):
+        code = unpacked / str(mapping.get("code") or ".")
+        code.mkdir(parents=True, exist_ok=True)
+        unpack(given["packed"], code)
+        base_dir = unpacked
+    return Asked(parse_job(mapping), base_dir, backend, notes)
+
+
+def fail(why: str, code: int = 1) -> NoReturn:
+    """Ends the step with a message."""
+    say(*(f"stepset: {line}" for line in why.splitlines()))
+    sys.exit(code)
+
+
+def _run(asked: Asked, given: Mapping[str, Any], log: StepLog) -> RunStatus:
+    from stepset.backends.base import RunRequest
+    from stepset.sources import read_sources
+
+    request = RunRequest(asked.job, read_sources(asked.job, asked.base_dir))
+    if asked.backend == "kubernetes":
+        from stepset_kfp.cluster_run import run_on_cluster
+
+        return run_on_cluster(request, given, log)
+    end_with_starter()
+    return _run_here(request, log)
+
+
+def _run_here(request: RunRequest, log: StepLog) -> RunStatus:
+    """Runs as processes; told to end, the ranks get their grace first."""
+    import signal
+
+    from stepset.backends import backend_of
+
+    told: list[int] = []
+    handle = backend_of("local").start(request, log)
+
+    def stop(number: int, _: object) -> None:
+        told.append(number)
+        handle.cancel()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        status = handle.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if told:
+        fail(f"run {status.name} was stopped because its step was told to end (signal {told[0]})", 128 + told[0])
+    return status
+
+
+def _ranks(log_ranks: str) -> frozenset[int] | None:
+    try:
+        return sources_to_log(log_ranks)
+    except ValueError as error:
+        raise BadInputError(str(error)) from error
+
+
+def _why(status: RunStatus) -> str:
+    """What the log says of a run that failed."""
+    failure = status.failure
+    if failure is None:
+        return f"run {status.name} was lost: nobody watched it to its end"
+    lines = [f"run {status.name} failed: {failure.kind.value}: {failure.message}", failure.advice]
+    lines += [f"event: {event}" for event in failure.events]
+    lines += [f"  {line}" for line in failure.tail]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Components of the category `training`, one folder each, as in kubeflow/pipelines-components."""

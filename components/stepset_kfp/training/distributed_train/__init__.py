@@ -1,0 +1,1 @@
+"""One distributed training as one step."""

@@ -1,0 +1,31 @@
+"""Tests of the Kubeflow Pipelines components, in KFP's environment (`make setup-kfp`); elsewhere none is collected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+if find_spec("kfp") is None:
+    collect_ignore_glob = ["*"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.kfp)
+            # KFP's own: protobuf's and Python's deprecations, and its advice on things that are as they are to be.
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning:kfp"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning:kfp"))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A STEPSET_HOME of the test's own."""
+    path = tmp_path / "stepset"
+    monkeypatch.setenv("STEPSET_HOME", str(path))
+    yield path

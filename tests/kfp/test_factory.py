@@ -1,0 +1,66 @@
+"""`distributed_train(...)` in a pipeline: what is wrong is said when the pipeline is compiled."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from kfp import compiler, dsl
+
+from stepset.errors import BadInputError
+from stepset_kfp import distributed_train
+
+
+def compiled(tmp_path: Path, **inputs: object) -> dict:
+    """The task of a pipeline of one, as it is compiled."""
+
+    @dsl.pipeline(name="test-factory")
+    def pipeline(epochs: int = 3, where: str = "/data"):
+        channels = {"EPOCHS": epochs, "WHERE": where}
+        given = {name: channels.get(value, value) for name, value in inputs.items()}
+        distributed_train(base_dir=tmp_path, **given)
+
+    compiler.Compiler().compile(pipeline, str(tmp_path / "pipeline.yaml"))
+    return yaml.safe_load((tmp_path / "pipeline.yaml").read_text())["root"]["dag"]["tasks"]["distributed-train"]
+
+
+def test_caching_is_off_unless_asked_for(tmp_path: Path) -> None:
+    assert not compiled(tmp_path, module="train")["cachingOptions"].get("enableCache")
+    assert compiled(tmp_path, module="train", caching=True)["cachingOptions"]["enableCache"]
+
+
+def test_a_script_travels_in_the_pipeline(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    inputs = compiled(tmp_path, script="train.py")["inputs"]["parameters"]
+    assert inputs["script"]["runtimeValue"]["constant"] == "train.py"
+    assert len(inputs["packed"]["runtimeValue"]["constant"]) > 50
+
+
+def test_a_job_file_is_taken_over_with_its_files(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/job.yaml").write_text("framework: {kind: torch, launcher: none}\nscript: train.py\n")
+    (tmp_path / "jobs/train.py").write_text("print(1)\n")
+    inputs = compiled(tmp_path, job="jobs/job.yaml", num_nodes=2)["inputs"]["parameters"]
+    assert inputs["job"]["runtimeValue"]["constant"]["framework"] == {"kind": "torch", "launcher": "none"}
+    assert "packed" in inputs
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({"module": "train", "num_node": 2}, "num_node: no such input; did you mean 'num_nodes'"),
+        ({"module": "train", "framework": "pytroch"}, "did you mean 'torch'"),
+        ({"module": "train", "script": "train.py"}, "script and module are given"),
+        ({"script": "nowhere.py"}, "no such file"),
+        ({"module": "train", "num_nodes": -1}, "num_nodes"),
+        ({"module": "train", "backend": "cloud"}, "auto, local, kubernetes"),
+    ],
+)
+def test_what_can_be_told_wrong_is_told_when_the_pipeline_is_compiled(tmp_path: Path, inputs: dict, said: str) -> None:
+    with pytest.raises(BadInputError, match=said):
+        compiled(tmp_path, **inputs)
+
+
+def test_what_only_a_run_knows_is_left_to_it(tmp_path: Path) -> None:
+    inputs = compiled(tmp_path, module="train", num_nodes="EPOCHS", checkpoint_dir="WHERE")["inputs"]["parameters"]
+    assert inputs["num_nodes"] == {"componentInputParameter": "epochs"}
+    assert inputs["checkpoint_dir"] == {"componentInputParameter": "where"}

@@ -1,0 +1,125 @@
+"""From a component's inputs, and from a task's settings, to a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kfp.dsl import TaskConfig
+
+from stepset.errors import BadInputError
+from stepset.spec.job import TrainingJob
+from stepset.spec.load import parse_job
+from stepset_kfp.job_inputs import JOB_FIELDS, job_mapping, whole
+from stepset_kfp.packing import LIMIT, pack, pack_file, unpack
+from stepset_kfp.task_config import with_task_config
+from stepset_kfp.training.distributed_train.component import distributed_train as component
+
+
+def test_every_field_of_the_job_file_is_an_input_and_known_here() -> None:
+    assert set(JOB_FIELDS) == set(TrainingJob.model_fields)
+    assert set(JOB_FIELDS) <= set(component.component_spec.inputs or {})
+
+
+def test_empty_inputs_mean_not_given() -> None:
+    given = {"name": "", "num_nodes": 0, "args": [], "env": {}, "module": "train"}
+    assert job_mapping(given) == {"module": "train"}
+
+
+def test_inputs_replace_the_fields_of_the_job() -> None:
+    given = {"job": {"num_nodes": 4.0, "module": "train", "restart": {"max_restarts": 2.0}}, "num_nodes": 2}
+    assert job_mapping(given) == {"num_nodes": 2, "module": "train", "restart": {"max_restarts": 2}}
+
+
+def test_fields_of_two_forms_are_read_from_text() -> None:
+    given = {"framework": '{"kind": "mpi", "implementation": "intel"}', "procs_per_node": "2", "module": "train"}
+    job = parse_job(job_mapping(given))
+    assert (job.framework.kind, job.procs_per_node) == ("mpi", 2)
+
+
+def test_short_inputs_join_the_mappings_they_stand_for() -> None:
+    given = {"queue_name": "team-a", "scheduling": {"gang": "kueue"}, "shm": "1Gi", "resources_per_node": {"cpu": 2.0}}
+    job = job_mapping(given)
+    assert job["scheduling"] == {"gang": "kueue", "queue_name": "team-a"}
+    assert job["resources_per_node"] == {"shm": "1Gi", "cpu": 2}
+
+
+def test_marked_numbers_become_whole_wherever_they_stand() -> None:
+    assert whole({"a": [{"$whole": "3.0"}, 1.5], "b": {"c": {"$whole": 2.0}}}) == {"a": [3, 1.5], "b": {"c": 2}}
+    with pytest.raises(BadInputError, match="not a whole number"):
+        whole({"$whole": "many"})
+
+
+def test_code_travels_as_text_the_same_for_the_same_files(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    text = pack_file(tmp_path / "train.py", "script")
+    (tmp_path / "train.py").touch()
+    assert pack_file(tmp_path / "train.py", "script") == text, "a compiled pipeline does not change by itself"
+    (tmp_path / "to").mkdir()
+    unpack(text, tmp_path / "to")
+    assert (tmp_path / "to/train.py").read_text() == "print(1)\n"
+
+
+def test_code_that_is_too_large_is_refused_with_the_way_out() -> None:
+    with pytest.raises(BadInputError, match="put the code into the image"):
+        pack(bytes(LIMIT), "code")
+
+
+def test_what_is_no_packed_code_is_refused(tmp_path: Path) -> None:
+    for text in ("no base64!", "aGVsbG8="):
+        with pytest.raises(BadInputError, match="cannot be unpacked"):
+            unpack(text, tmp_path)
+
+
+def task(**fields: object) -> TaskConfig:
+    return TaskConfig(**fields)
+
+
+JOB = {"module": "train"}
+
+
+def test_a_task_without_settings_changes_nothing() -> None:
+    assert with_task_config(JOB, None) == (JOB, ())
+    assert with_task_config(JOB, task()) == (JOB, ())
+
+
+def test_resources_of_the_task_are_those_of_every_training_pod() -> None:
+    resources = {"limits": {"cpu": "2", "nvidia.com/gpu": "8"}, "requests": {"cpu": "1"}}
+    job, _ = with_task_config({**JOB, "resources_per_node": {"shm": "8Gi"}}, task(resources=resources))
+    read = parse_job(job).resources_per_node
+    assert read.requests == {"cpu": "1", "nvidia.com/gpu": "8"} and read.shm == "8Gi"
+    own, _ = with_task_config({**JOB, "resources_per_node": {"cpu": 4}}, task(resources=resources))
+    assert own["resources_per_node"] == {"cpu": 4}, "what the inputs say comes first"
+
+
+def test_variables_of_the_task_reach_the_ranks_except_fields_of_another_pod() -> None:
+    env = [
+        {"name": "LR", "value": "0.1"},
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}},
+        {"name": "MODE", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "mode"}}},
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    ]
+    job, notes = with_task_config({**JOB, "env": {"LR": "0.2"}}, task(env=env))
+    assert job["env"] == {"LR": "0.2", "TOKEN": {"secret": "hub", "key": "token"}}
+    assert job["pod_template"]["spec"]["containers"] == [{"name": "node", "env": [env[2]]}]
+    assert len(notes) == 1 and "env IP" in notes[0]
+    parse_job(job)
+
+
+def test_nodes_and_volumes_of_the_task_are_those_of_the_training_pods() -> None:
+    settings = task(
+        node_selector={"zone": "a", "gpu": "h100"},
+        tolerations=[{"key": "gpu", "operator": "Exists"}],
+        affinity={"nodeAffinity": {}},
+        volumes=[{"name": "workspace", "persistentVolumeClaim": {"claimName": "run-workspace"}}],
+        volume_mounts=[{"name": "workspace", "mountPath": "/kfp-workspace"}],
+    )
+    own = {**JOB, "scheduling": {"node_selector": {"zone": "b"}, "tolerations": [{"key": "own"}]}}
+    job, _ = with_task_config(own, settings)
+    read = parse_job(job).scheduling
+    assert read.node_selector == {"zone": "b", "gpu": "h100"}
+    assert [each["key"] for each in read.tolerations] == ["gpu", "own"]
+    assert read.affinity == {"nodeAffinity": {}}
+    spec = job["pod_template"]["spec"]
+    assert spec["volumes"][0]["persistentVolumeClaim"] == {"claimName": "run-workspace"}
+    assert spec["containers"][0]["volumeMounts"][0]["mountPath"] == "/kfp-workspace"

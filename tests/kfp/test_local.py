@@ -1,0 +1,132 @@
+"""`distributed_train` under KFP's local runner: real processes, real DDP, no cluster and no Docker."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from kfp import dsl
+
+from stepset_kfp import distributed_train
+from stepset_kfp.training.distributed_train.component import distributed_train as component
+from tests.kfp.pipelines import DDP, one_step, run_pipeline
+from tests.waiting import until
+
+pytestmark = pytest.mark.local
+
+
+def test_a_step_trains_on_two_nodes_and_leaves_its_outputs(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "train.py").write_text(DDP)
+    saved = str(tmp_path / "model.pt")
+
+    @dsl.pipeline(name="test-outputs")
+    def pipeline(saved: str, epochs: int, rate: float) -> None:
+        distributed_train(
+            base_dir=tmp_path,
+            framework="torch",
+            num_nodes=2,
+            procs_per_node=2,
+            script="train.py",
+            args=[saved, "--epochs", epochs, "--rate", rate, 7],
+            log_ranks="0,3",
+        )
+
+    ran = run_pipeline(pipeline, tmp_path / "out", saved=saved, epochs=2, rate=0.5)
+    assert ran.error is None
+    task = "distributed-train"
+    result = json.loads(ran.output(task, "result").read_text())
+    assert result["sum"] == 4.0, "every rank of four took part"
+    assert ran.output(task, "model").read_bytes() == Path(saved).read_bytes()
+    words = ["--epochs", "2", "--rate", "0.5", "7"]
+    assert f"[rank 3] argv {[saved, *words]}" in ran.log, "a whole number stays one"
+    assert "[rank 1]" not in ran.log, "log_ranks says which"
+    assert ran.output(task, "run").read_text().startswith("train-")
+    told = json.loads(ran.output(task, "executor_output.json").read_text())["artifacts"]
+    metrics = told["metrics"]["artifacts"][0]["metadata"]
+    assert metrics == {"sum": 4.0, "loss": pytest.approx(1 / 3)}
+    assert told["model"]["artifacts"][0]["metadata"]["world_size"] == 4
+    page = ran.output(task, "report").read_text()
+    assert "<polyline" in page and "rank 3" in page and "Succeeded" in page
+
+
+def test_a_failing_rank_fails_the_step_and_is_named(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os\nif os.environ['RANK'] == '1':\n    raise ValueError('the <b>label</b> is wrong')\n"
+        "import time\ntime.sleep(600)\n"
+    )
+    ran = run_pipeline(
+        one_step(lambda: distributed_train(base_dir=tmp_path, num_nodes=1, procs_per_node=2, script="train.py")),
+        tmp_path / "out",
+    )
+    assert ran.error is not None
+    assert "rank 1" in ran.log and "ValueError: the <b>label</b> is wrong" in ran.log
+    said = ran.log.split("stepset: run train-", 1)[1]
+    assert "in train\n" not in said, "a failed training is no failure of the step's own code"
+    page = ran.output("distributed-train", "report").read_text()
+    assert "the &lt;b&gt;label&lt;/b&gt; is wrong" in page, "what a training prints is text in the report"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({"framework": "pytroch", "script": "train.py"}, "did you mean 'torch'?"),
+        ({"script": "train.py", "module": "train"}, "script and module are given"),
+        ({"script": "nowhere.py"}, "no such file"),
+        ({"module": "this", "on_interrupt": "pause"}, "use one of suspend, delete, leave"),
+        ({"module": "this", "backend": "cloud"}, "use one of auto, local, kubernetes"),
+        ({"module": "this", "log_ranks": "first"}, "use all, failed, or ranks"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_bad_input_ends_the_step_with_one_clear_line(
+    tmp_path: Path, home: Path, inputs: dict[str, str], said: str
+) -> None:
+    ran = run_pipeline(one_step(lambda: component(**inputs)), tmp_path / "out")
+    assert ran.error is not None
+    assert said in ran.log
+    assert "Traceback" not in ran.log
+    assert not list(home.glob("runs/*")), "nothing was begun"
+
+
+def test_a_step_and_its_ranks_end_when_the_pipelines_program_is_killed(tmp_path: Path, home: Path) -> None:
+    marks = tmp_path / "pids"
+    marks.mkdir()
+    (tmp_path / "train.py").write_text(
+        f"import os, pathlib, time\npathlib.Path({str(marks)!r}, str(os.getpid())).touch()\ntime.sleep(600)\n"
+    )
+    program = tmp_path / "pipeline.py"
+    program.write_text(
+        dedent(
+            f"""
+            from kfp import dsl, local
+            from stepset_kfp import distributed_train
+            local.init(local.SubprocessRunner(use_venv=False), pipeline_root={str(tmp_path / "out")!r})
+
+            @dsl.pipeline(name="killed")
+            def pipeline():
+                distributed_train(num_nodes=2, procs_per_node=1, script="train.py")
+
+            pipeline()
+            """
+        )
+    )
+    driver = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        assert until(lambda: len(list(marks.iterdir())) == 2), "both ranks began"
+        ranks = [int(mark.name) for mark in marks.iterdir()]
+    finally:
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+    assert until(lambda: not any(map(_alive, ranks))), "nothing trains on behind a pipeline that is gone"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

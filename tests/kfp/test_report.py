@@ -1,0 +1,137 @@
+"""The report: one page that needs nothing else, and in which nothing that was printed is more than text."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+from stepset.watch.state import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus
+from stepset_kfp.charts import line_chart
+from stepset_kfp.report import report_html
+from stepset_kfp.step_log import History, Point, StepLog
+
+STATUS = RunStatus(
+    "digits-1",
+    "digits",
+    "kubernetes",
+    Phase.FAILED,
+    world_size=2,
+    ranks=(
+        RankStatus("rank 0", 0, "digits-1-node-0-0", "node-a", "Stopped", last_line="<script>alert(1)</script>"),
+        RankStatus("rank 1", 1, "digits-1-node-0-1", "node-b", "Failed", exit_code=1),
+    ),
+    failure=Failure(
+        FailureKind.USER_ERROR,
+        "rank 1 failed: ValueError: bad",
+        "Mend the code.",
+        rank=1,
+        pod="digits-1-node-0-1",
+        node="node-b",
+        exit_code=1,
+        tail=("Traceback", "ValueError: bad"),
+        events=("Warning BackOff",),
+        aftermath=("rank 0",),
+    ),
+)
+
+
+def history() -> History:
+    found = History(phases=[(0.0, "Pending (Starting)"), (3.0, "Running")])
+    for step in range(1, 5):
+        found.add(Point(float(step), Progress(step, step / 4, {"accuracy": 0.2 * step, "loss": 1 / step})))
+    return found
+
+
+class Page(HTMLParser):
+    """What a page would load or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [str(value) for name, value in attrs if name in ("src", "href", "action", "data")]
+        self.links += [name for name, _ in attrs if name.startswith("on")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(text: str) -> Page:
+    page = Page()
+    page.feed(text)
+    return page
+
+
+def test_the_page_loads_nothing_and_runs_nothing() -> None:
+    text = report_html(STATUS, history())
+    page = read(text)
+    assert page.links == [] and not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert not re.search(r"url\(|@import", text)
+    assert "<script>alert(1)</script>" in page.text, "what a rank printed is shown as it is"
+
+
+def test_the_page_can_be_read_in_the_dark() -> None:
+    text = report_html(STATUS, history())
+    assert "color-scheme: light dark" in text
+    dark = re.search(r"prefers-color-scheme: dark\) \{ :root \{(.*?)\}", text, re.S)
+    named = set(re.findall(r"var\((--\w+)\)", text))
+    assert dark and named == set(re.findall(r"(--\w+):", dark[1])), "every colour has one for the dark"
+
+
+def test_it_shows_ranks_phases_curves_and_who_failed_first() -> None:
+    page = read(report_html(STATUS, history()))
+    for words in (
+        "rank 1",
+        "node-b",
+        "Pending (Starting)",
+        "3.0 s",
+        "Mend the code.",
+        "Warning BackOff",
+        "first to fail",
+    ):
+        assert words in page.text, words
+    assert page.tags.count("svg") == 2
+    assert page.text.index("loss") < page.text.index("accuracy"), "the loss comes first"
+
+
+def test_a_curve_of_one_point_or_of_no_numbers_is_none() -> None:
+    assert line_chart([(1, 2)], "loss") == ""
+    assert line_chart([(1, float("nan")), (2, 1.0)], "loss") == ""
+    assert "nan" not in line_chart([(1, 1.0), (2, float("inf")), (3, 2.0)], "loss")
+    assert "<polyline" in line_chart([(1, 5.0), (2, 5.0)], "a flat one")
+
+
+def test_a_long_training_stays_a_short_page() -> None:
+    long = History()
+    for step in range(20_000):
+        long.add(Point(float(step), Progress(step, None, {"loss": 1.0 / (step + 1)})))
+    assert len(long.points) <= History.LIMIT
+    assert long.points[-1].progress.step == 19_999
+    assert len(report_html(STATUS, long)) < 200_000
+
+
+def test_the_log_shows_wanted_ranks_phases_and_trouble_once(capsys) -> None:
+    log = StepLog(frozenset({0}))
+    log.on_line(LogLine("rank 0", "mine"))
+    log.on_line(LogLine("rank 1", "not mine"))
+    log.on_line(LogLine("launcher", "of all"))
+    trouble = Failure(FailureKind.UNSCHEDULABLE, "no node has 8 GPUs.", "Ask for fewer.")
+    for _ in range(2):
+        log.on_status(STATUS.with_(phase=Phase.PENDING, reason="Unschedulable", failure=None, trouble=trouble))
+    assert capsys.readouterr().out.splitlines() == [
+        "[rank 0] mine",
+        "[launcher] of all",
+        "stepset: run digits-1: Pending (Unschedulable), 2 ranks",
+        "stepset: no node has 8 GPUs. Ask for fewer.",
+    ]
+
+
+def test_the_result_is_shown() -> None:
+    status = STATUS.with_(phase=Phase.SUCCEEDED, failure=None, result={"accuracy": 0.97})
+    page = read(report_html(status, History()))
+    assert json.dumps({"accuracy": 0.97}, indent=2) in page.text
