@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepset.backends.kubernetes.log_merge import LogRows, merged
 from stepset.backends.kubernetes.log_pods import LogPod
+from stepset.backends.kubernetes.log_rows import rows_of
+from stepset.backends.kubernetes.log_spool import in_groups
 from stepset.watch.lines import PART_LIMIT
 
 
@@ -26,9 +27,11 @@ def log(*lines: tuple[int, bytes], zone: str = "Z") -> list[bytes]:
     return [stamp(at, zone) + text + b"\n" for at, text in lines]
 
 
-def shown(*logs: list[bytes], agent: bool = True, sources: frozenset[str] | None = None) -> list[bytes]:
-    pods = [LogRows(pod(index, agent), chunks, sources) for index, chunks in enumerate(logs)]
-    return [row for rows in merged(pods) for row in rows]
+def shown(
+    *logs: list[bytes], agent: bool = True, sources: frozenset[str] | None = None, at_once: int = 100
+) -> list[bytes]:
+    rows = [rows_of(pod(index, agent), chunks, sources) for index, chunks in enumerate(logs)]
+    return [row for _, some in in_groups(rows, at_once) for row in some]
 
 
 class TestOrder:
@@ -96,8 +99,11 @@ class TestLines:
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=30), max_size=6),
     st.lists(st.integers(1, 300), min_size=1, max_size=4),
+    st.integers(2, 7),
 )
-def test_any_logs_are_merged_as_a_stable_sort_would(logs: list[list[tuple[int, bool]]], sizes: list[int]) -> None:
+def test_any_logs_are_merged_as_a_stable_sort_would(
+    logs: list[list[tuple[int, bool]]], sizes: list[int], at_once: int
+) -> None:
     rows = [
         [(at, b"[rank %d] %d %s" % (rank, n, b"{" * odd)) for n, (at, odd) in enumerate(sorted(each))]
         for rank, each in enumerate(logs)
@@ -109,7 +115,7 @@ def test_any_logs_are_merged_as_a_stable_sort_would(logs: list[list[tuple[int, b
             yield data[at : at + sizes[turn % len(sizes)]]
             at, turn = at + sizes[turn % len(sizes)], turn + 1
 
-    found = shown(*[list(chunks(b"".join(log(*each)))) for each in rows])
+    found = shown(*[list(chunks(b"".join(log(*each)))) for each in rows], at_once=at_once)
     times = {text: at for each in rows for at, text in each}
     assert sorted(found) == sorted(times)
     assert [times[row] for row in found] == sorted(times.values())

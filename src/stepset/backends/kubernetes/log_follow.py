@@ -39,7 +39,7 @@ def followed(site: Site, workload: Manifest, sources: frozenset[str] | None) -> 
             now = time.monotonic()
             if hearing.complete and now - looked > _LOOK:
                 looked = now
-                if hearing.status(time.time()).phase.final:
+                if hearing.status(time.time()).phase.final and not hearing.leaving(time.time()):
                     break
         for each in hearing.rest():
             yield each.pod, each.batch

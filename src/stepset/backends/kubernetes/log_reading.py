@@ -13,8 +13,9 @@ from typing import Any, BinaryIO
 
 from stepset.backends.kubernetes.client import RefusedError, Stream, UnreachableError
 from stepset.backends.kubernetes.log_follow import followed
-from stepset.backends.kubernetes.log_merge import LogRows, merged
 from stepset.backends.kubernetes.log_pods import LogPod, log_pod, may_hold
+from stepset.backends.kubernetes.log_rows import rows_of
+from stepset.backends.kubernetes.log_spool import in_groups
 from stepset.backends.kubernetes.pod_log import LAST_QUIET, NOT_YET, log_path, log_query, not_shown
 from stepset.backends.kubernetes.site import PODS, Site
 from stepset.backends.kubernetes.verdict import verdict_of
@@ -27,6 +28,8 @@ from stepset.watch.state import LogLine
 
 _TRIES = 5
 _BLOCK = 1 << 16
+_AT_ONCE = 100
+"""Pods whose logs are read at the same time; each takes a connection."""
 
 Manifest = Mapping[str, Any]
 
@@ -98,7 +101,9 @@ def _merged(site: Site, workload: Manifest, sources: frozenset[str] | None) -> I
     pods.sort(key=lambda pod: (pod.attempt, pod.group, pod.index))
     lost: list[InfrastructureError] = []
     for _, attempt in groupby(pods, key=lambda pod: pod.attempt):
-        yield from merged([LogRows(pod, _stamped(site, pod, lost), sources) for pod in attempt])
+        logs = [rows_of(pod, _stamped(site, pod, lost), sources) for pod in attempt]
+        for _, rows in in_groups(logs, _AT_ONCE):
+            yield rows
     if lost:
         raise lost[0]
 
