@@ -28,6 +28,7 @@ TICK = 0.2
 UNREACHABLE_AFTER = 10.0
 """Seconds without an answer after which it is said that the server gives none."""
 
+_LEAVING = "it is being deleted; its pods are given time to end"
 Manifest = Mapping[str, Any]
 
 
@@ -149,9 +150,13 @@ class RunFollower:
             self._tell(self.status.with_(notes=(*self._notes, *self._silence())))
             return
         status = self._hearing.status(now)
+        if status.phase.final and self._hearing.leaving(now):
+            # Its ranks may be saving what they have; it is over when they are.
+            status = self.status.with_(notes=(*status.notes, _LEAVING), progress=status.progress)
+        elif self._keeper and not status.phase.final:
+            status = self._given_up(status, now)
         if self._keeper and not status.phase.final:
             self._release(now)
-            status = self._given_up(status, now)
         self._tell(status.with_(notes=(*self._notes, *status.notes, *self._silence())))
 
     def _tell(self, status: RunStatus) -> None:
@@ -174,7 +179,7 @@ class RunFollower:
                 if self._answered == 0:
                     self._stop_by(self._site, self._workload)
                 else:
-                    kill_pods(self._site, self._run)
+                    kill_pods(self._site, self._hearing.objects)
             except UnreachableError:
                 if self._asked > 1:
                     raise
@@ -203,7 +208,8 @@ class RunFollower:
             return status
         self._gave_up = True
         spent = f"gave up after {allowed:.0f} s {'in the queue' if queued else 'without all of it running'}"
-        return status.with_(phase=Phase.FAILED, failure=_failure(status, spent), finished=now, trouble=None)
+        failure = _failure(status, spent)
+        return status.with_(phase=Phase.FAILED, reason="", failure=failure, finished=now, trouble=None)
 
     def _finish(self) -> None:
         """The run is over: its last lines, its verdict, and whatever still holds resources."""

@@ -24,6 +24,7 @@ from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
+from stepset.watch.cluster.trouble import OVERDUE
 from stepset.watch.cluster.workload import read_workload
 from stepset.watch.lines import Batch
 from stepset.watch.state import RunStatus
@@ -72,6 +73,7 @@ class Hearing:
         self._workload = workload
         self._objects = RunObjects(uid=str(workload["metadata"]["uid"]))
         self._reports = Reports()
+        self._gone_since: float | None = None
         self._inbox: Queue[_Changed | Printed | StepsetError] = Queue(_WAITING)
         self._listed: set[int] = set()
         known = read_workload(workload)
@@ -122,6 +124,26 @@ class Hearing:
             now: seconds since the epoch.
         """
         return status_of(self._objects, self._reports, now)
+
+    def leaving(self, now: float) -> bool:
+        """Whether the run was deleted and its pods still have the time that they are given, in which they may print.
+
+        Args:
+            now: seconds since the epoch.
+        """
+        workload, fate = self._objects.workload, self._objects.fate
+        if workload is None or workload.ended or fate == "missing":
+            return False
+        if not fate:
+            return workload.deleted is not None
+        self._gone_since = self._gone_since or now
+        # Deleted in the background it goes before its pods, which are told a moment later; orphans never are.
+        ends = [
+            pod.due + OVERDUE if pod.due else self._gone_since + LOG_PATIENCE
+            for pod in self._objects.pods
+            if not pod.over
+        ]
+        return any(now < end for end in ends)
 
     def take(self, wait: float) -> Iterator[Printed]:
         """Takes in what has come, after waiting for the first of it; gives what pods printed.

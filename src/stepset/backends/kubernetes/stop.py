@@ -10,7 +10,7 @@ from stepset.backends.kubernetes.refusals import may_not
 from stepset.backends.kubernetes.site import PODS, Site
 from stepset.errors import InfrastructureError
 from stepset.targets.gang import QUEUE_LABEL
-from stepset.targets.identity import RUN
+from stepset.watch.cluster.objects import RunObjects
 
 Manifest = Mapping[str, Any]
 
@@ -51,16 +51,22 @@ def suspend(site: Site, workload: Manifest) -> None:
     _check(site.connection.patch(site.path_of(workload), body), "suspended", workload)
 
 
-def kill_pods(site: Site, run: str) -> None:
+def kill_pods(site: Site, objects: RunObjects) -> None:
     """Ends a run's pods without grace.
 
     Args:
         site: where.
-        run: the run's name.
+        objects: the run's, as last seen: a namesake's pods are not among them.
+
+    Raises:
+        InfrastructureError: the server cannot be asked, or does not let whoever asks.
     """
-    reply = site.connection.get(site.all(PODS), {"labelSelector": f"{RUN}={run}"})
-    for pod in reply.body.get("items") or ():
-        kill_pod(site, pod["metadata"]["name"], pod["metadata"]["uid"])
+    own = objects.every_pod()
+    owners = {objects.uid, *(pod.owner for pod in own)}
+    earlier = [pod for pod in objects.leaving() if pod.owner in owners]
+    for pod in {pod.uid: pod for pod in (*own, *earlier)}.values():
+        if not pod.gone:
+            kill_pod(site, pod.name, pod.uid)
 
 
 def kill_pod(site: Site, name: str, uid: str) -> None:
