@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
+from stepset.targets.identity import RUN
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.events import Events, read_event
 from stepset.watch.cluster.fields import Fields, part, text
@@ -67,7 +68,7 @@ class RunObjects:
         data, gone = change.object, change.verb == "DELETED"
         kind = text(data, "kind")
         if kind == "Pod":
-            return self._see_pod(read_pod(data, gone))
+            return self.name in ("", run_of(data)) and self._see_pod(read_pod(data, gone))
         if kind == "Event":
             return not gone and self._see_event(data)
         if kind == "Workload":
@@ -281,7 +282,7 @@ class RunObjects:
         owner = self._inner if top is not None and top.kind == "TrainJob" else top
         if owner is None:
             return self._pods.values()
-        return [pod for pod in self._pods.values() if pod.owner in ("", owner.uid)]
+        return [pod for pod in self._pods.values() if pod.owner == owner.uid]
 
 
 def run_of(data: Fields) -> str:
@@ -289,7 +290,5 @@ def run_of(data: Fields) -> str:
 
     Events and Kueue's Workloads bear no labels of a run: hand them to the run whose objects they are about.
     """
-    from stepset.targets.identity import RUN
-
     labels = part(data, "metadata", "labels")
     return text(labels, RUN) or text(labels, "jobset.sigs.k8s.io/jobset-name")

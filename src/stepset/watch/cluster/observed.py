@@ -20,6 +20,9 @@ from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation, error_of, find_error, looks_like_aftermath
 from stepset.watch.state import FailureKind
 
+OVERTIME = "DeadlineExceeded"
+"""Reason of a pod, a Job or a TrainJob that took too long: a verdict on the run as a whole."""
+
 _TOLD_CODES = (0, 128 + 1, 128 + 2, 128 + 15)
 _KILLED = 128 + 9
 _AGENT_CODES = {
@@ -166,9 +169,10 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
             error=pod.message or pod.disruption.message,
         )
         return
-    if pod.reason == "DeadlineExceeded":
-        text = "the run took longer than its deadline."
-        yield Observation("", _end_time(pod), kind=FailureKind.DEADLINE_EXCEEDED, error=text)
+    if pod.reason == OVERTIME:
+        yield replace(
+            _of_pod(pod, where, at=_end_time(pod), kind=FailureKind.DEADLINE_EXCEEDED, error=""), stopped=True
+        )
         return
     end = pod.end
     if pod.reason and pod.phase == "Failed":

@@ -13,7 +13,7 @@ from typing import Any
 
 from stepset.spec.quantity import format_duration
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.observed import Homes, homes, observations
+from stepset.watch.cluster.observed import OVERTIME, Homes, homes, observations
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.rows import at_the_end, rows_of
@@ -80,7 +80,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         phase=phase,
         reason=reason,
         ranks=tuple(rows),
-        notes=(*notes, *_waiting(pods, reports)),
+        notes=(*notes, *_stopping(workload, pods, seen), *_waiting(pods, reports)),
         trouble=trouble.failure if trouble is not None and trouble.serious else None,
     )
 
@@ -183,7 +183,7 @@ def _failure(
 def _of_the_run(workload: Workload, objects: RunObjects, at: float | None) -> list[Observation]:
     """A verdict on the run as a whole."""
     reasons = [workload.reason, *(job.reason for job in objects.jobs if job.ended == "Failed")]
-    if "DeadlineExceeded" not in reasons:
+    if OVERTIME not in [*reasons, *(pod.reason for pod in objects.pods)]:
         return []
     limit = f" of {format_duration(workload.deadline)}" if workload.deadline is not None else ""
     text = f"the run took longer than its deadline{limit}."
@@ -268,6 +268,14 @@ def _as_it_was(pod: Pod) -> Pod:
     return replace(pod, end=pod.before, running=False, asked=None, disruption=None, reason="")
 
 
+def _stopping(workload: Workload, pods: Sequence[Pod], seen: Sequence[Observation]) -> list[str]:
+    """What failed already, while the rest of the gang is still being stopped: pods have a minute to end."""
+    if workload.elastic or workload.kind == "StatefulSet" or all(pod.over for pod in pods):
+        return []
+    failure = diagnose(seen)
+    return [f"{failure.message.rstrip('.')}; the other pods are being stopped"] if failure is not None else []
+
+
 def _waiting(pods: Sequence[Pod], reports: Reports) -> list[str]:
     """Whom the agents wait for."""
     for pod in pods:
@@ -285,7 +293,9 @@ def _phase(objects: RunObjects, workload: Workload, pods: Sequence[Pod], trouble
     reason = trouble.reason if trouble is not None else QUEUED if workload.enqueued and not pods else ""
     world = [pod for pod in pods if pod.group == workload.success]
     begun = [pod for pod in world if pod.running or pod.started is not None]
-    if len(begun) >= workload.needed and not all(pod.gone for pod in world):
+    left = [pod for pod in world if not pod.gone]
+    if len(begun) >= workload.needed and left:
         return Phase.RUNNING, reason if reason == NODE_LOST else ""
     again = workload.restarting or objects.attempt > 0 or objects.replacements(workload.success) > 0
-    return (Phase.RESTARTING if again or any(pod.restarts for pod in world) else Phase.PENDING), reason or STARTING
+    again = again or any(pod.restarts for pod in world) or (bool(world) and not left)
+    return (Phase.RESTARTING if again else Phase.PENDING), reason or STARTING

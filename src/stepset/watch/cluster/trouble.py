@@ -232,7 +232,9 @@ def _queue(objects: RunObjects, workload: Workload, now: float) -> Trouble | Non
     """Where a suspended run stands in a queue."""
     for ticket in objects.tickets:
         if not ticket.admitted:
-            words = ticket.message or ticket.evicted or "waits for its turn"
+            words = ticket.message or "waits for its turn"
+            if ticket.evicted:
+                words = f"{words} (it was sent back: {ticket.evicted})"
             text = f"the run waits in queue {ticket.queue or workload.queue}: {words}"
             return Trouble(QUEUED, _failure(FailureKind.UNSCHEDULABLE, text))
     if workload.queue and not objects.tickets and now - workload.created > UNQUEUED:

@@ -222,6 +222,7 @@ def _volcano(common: Workload, spec: Fields, status: Fields) -> Workload:
         groups=groups,
         success=success,
         needed=groups.get(success, 1),
+        deadline=next(filter(None, (_seconds(part(row, "template", "spec")) for row in tasks)), None),
     )
 
 

@@ -1,0 +1,152 @@
+"""Why a run failed, and who failed first: from its objects alone, as a real cluster left them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from stepset.watch.state import FailureKind, Phase
+from tests.watch.cluster.streams import failure, final
+
+Kind = FailureKind
+
+# scenario -> kind, who, what the message says after naming pod and node
+ENDS: dict[str, tuple[FailureKind, str, str]] = {
+    "jobset_fails": (Kind.USER_ERROR, "rank 1", "exited with code 1: ValueError: bad learning rate"),
+    "jobset_runs_out_of_memory": (Kind.OUT_OF_MEMORY, "rank 1", "was killed by SIGKILL, out of memory."),
+    "jobset_is_killed": (Kind.INFRASTRUCTURE, "rank 1", "was killed by SIGKILL from outside the run."),
+    "jobset_exits_with_137": (Kind.INFRASTRUCTURE, "node 1", "exited with code 137 (SIGKILL), from outside the run."),
+    "jobset_without_the_agent_fails": (Kind.USER_ERROR, "node 1", "exited with code 1: KeyError: 'lr'"),
+    "jobset_without_the_agent_crashes": (Kind.USER_ERROR, "node 1", "exited with code 139 (SIGSEGV)."),
+    "jobset_uses_up_its_restarts": (Kind.USER_ERROR, "rank 1", "exited with code 1: ValueError: attempt 1"),
+    "jobset_loses_a_pod_to_somebody": (
+        Kind.INFRASTRUCTURE,
+        "rank 1",
+        "was ended from outside: somebody deleted its pod",
+    ),
+    "jobset_leaves_too_large_a_result": (
+        Kind.REJECTED,
+        "rank 0",
+        "exited with code 72: the result is 5002 bytes, the limit is 4096; save it to storage and return its URI",
+    ),
+    "jobset_fails_before_its_nodes": (Kind.USER_ERROR, "prepare-0", "exited with code 1: OSError: no such data"),
+    "jobset_has_a_failing_sidecar": (
+        Kind.USER_ERROR,
+        "rank 1",
+        "failed, as its container exporter exited with code 5.",
+    ),
+    "jobset_fails_before_its_containers": (
+        Kind.USER_ERROR,
+        "rank 0",
+        "failed, as its container fetch exited with code 4.",
+    ),
+    "command_missing": (
+        Kind.REJECTED,
+        "node 0",
+        'could not be started: exec: "trainer-of-nowhere": executable file not found in $PATH: unknown',
+    ),
+    "command_missing_under_the_agent": (
+        Kind.USER_ERROR,
+        "rank 0",
+        "exited with code 127: stepset: cannot start trainer-of-nowhere: not found on PATH",
+    ),
+    "refused_by_its_node": (
+        Kind.INFRASTRUCTURE,
+        "rank 0",
+        "was refused by its node: Pod was rejected: Node didn't have enough resource: cpu, requested: 500000, used: 0,"
+        " capacity: 2000",
+    ),
+    "evicted_by_its_node": (
+        Kind.USER_ERROR,
+        "rank 1",
+        "was evicted: Pod ephemeral local storage usage exceeds the total limit of containers 20Mi.",
+    ),
+    "trainjob_fails": (Kind.USER_ERROR, "rank 0", "exited with code 1: ValueError: bad"),
+    "job_fails": (Kind.USER_ERROR, "rank 1", "exited with code 3."),
+    "statefulset_fails": (Kind.USER_ERROR, "rank 1", "exited with code 1: ValueError: bad"),
+    "elastic_nodes_fail_too_often": (Kind.USER_ERROR, "node 1", "exited with code 6."),
+    "mpi_rank_fails": (Kind.USER_ERROR, "rank 1", "exited with code 1: ValueError: bad on 1"),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+class TestTheFirstToFail:
+    def test_is_named_with_pod_node_and_reason(self, name: str) -> None:
+        kind, who, what = ENDS[name]
+        found = failure(name)
+        assert (found.kind, found.message) == (kind, f"{who} (pod {found.pod} on {found.node}) {what}")
+        assert found.rank == (int(who.split()[1]) if who.startswith("rank") else None)
+
+    def test_has_the_only_row_that_failed_by_itself(self, name: str) -> None:
+        status, found = final(name), failure(name)
+        assert status.phase is Phase.FAILED
+        failed = {row.pod for row in status.ranks if row.state == "Failed"}
+        assert found.pod in failed
+        for row in status.ranks:
+            assert row.state in ("Failed", "Stopped", "Succeeded"), row
+
+    def test_has_its_advice(self, name: str) -> None:
+        assert re.fullmatch(r"[A-Z].*\.", failure(name).advice)
+
+
+class TestTheAftermath:
+    def test_is_a_rank_that_was_told_to_end(self) -> None:
+        found, status = failure("jobset_fails"), final("jobset_fails")
+        assert found.aftermath == ("rank 0",)
+        assert [(row.source, row.state, row.exit_code) for row in status.ranks] == [
+            ("rank 0", "Stopped", 143),
+            ("rank 1", "Failed", 1),
+        ]
+
+    def test_is_a_rank_that_ended_because_its_peer_was_gone(self) -> None:
+        found = failure("jobset_fails_in_the_aftermath")
+        assert (found.rank, found.signal, found.aftermath) == (1, 11, ("rank 0",))
+
+    def test_is_no_failure_of_a_pod_that_was_killed_for_not_ending(self) -> None:
+        """Without the agent a Python that is process 1 does not hear SIGTERM, and is killed after its grace."""
+        found = failure("jobset_without_the_agent_fails")
+        assert found.aftermath == ("node 0",)
+        stopped = final("jobset_without_the_agent_fails").ranks[0]
+        assert (stopped.state, stopped.exit_code) == ("Stopped", 137)
+
+
+class TestLastLines:
+    def test_are_the_agents_where_it_ran(self) -> None:
+        found = failure("jobset_fails")
+        assert found.error == found.tail[-1] == "ValueError: bad learning rate"
+        assert found.tail[0].startswith("Traceback")
+
+    def test_are_those_of_the_log_where_nobody_else_kept_them(self) -> None:
+        found = failure("jobset_without_the_agent_fails")
+        assert found.tail[0].startswith("Traceback") and found.tail[-1] == "KeyError: 'lr'"
+
+    def test_are_in_the_rows_too(self) -> None:
+        assert final("jobset_fails").ranks[1].last_line == "ValueError: bad learning rate"
+
+
+class TestTheRunAsAWhole:
+    @pytest.mark.parametrize("name", ["jobset_takes_too_long", "job_takes_too_long"])
+    def test_took_too_long_and_nobody_is_to_blame(self, name: str) -> None:
+        found = failure(name)
+        assert (found.kind, found.rank, found.pod) == (Kind.DEADLINE_EXCEEDED, None, "")
+        assert found.message == "the run took longer than its deadline of 4s."
+        assert {row.state for row in final(name).ranks} == {"Stopped"}
+
+    @pytest.mark.parametrize("name", ["jobset_is_deleted", "jobset_is_deleted_in_the_foreground"])
+    def test_was_cancelled_where_somebody_deleted_it(self, name: str) -> None:
+        found = failure(name)
+        assert (found.kind, found.message) == (Kind.CANCELLED, "the run was cancelled: its JobSet was deleted.")
+        assert {row.state for row in final(name).ranks} == {"Stopped"}
+
+
+class TestEvents:
+    def test_that_say_why_are_told(self) -> None:
+        assert failure("jobset_takes_too_long").events == (
+            "DeadlineExceeded, job run-node-0: Job was active longer than specified deadline",
+        )
+
+    def test_that_repeat_the_failure_or_its_consequences_are_not(self) -> None:
+        for name in ("jobset_fails", "jobset_uses_up_its_restarts", "command_missing", "refused_by_its_node"):
+            for line in failure(name).events:
+                assert "backoff limit" not in line and "failure policy" not in line and "max" not in line, name

@@ -1,0 +1,173 @@
+"""Why a run does not run yet, and what keeps it from going on: reasons and troubles, in the cluster's own words."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.status import status_of
+from stepset.watch.state import FailureKind, Phase
+from tests.watch.cluster.streams import final, phases, seen, stream, troubles
+
+Kind = FailureKind
+
+# scenario -> reason, kind, how the message begins, what it holds
+LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
+    "no_room": ("Unschedulable", Kind.UNSCHEDULABLE, "no room for pod run-node-0-0-", "2 node(s) didn't match Pod's"),
+    "claim_missing": (
+        "Unschedulable",
+        Kind.UNSCHEDULABLE,
+        "no room for pod run-node-0-0-",
+        'persistentvolumeclaim "nowhere" not found',
+    ),
+    "no_image": ("PullingImage", Kind.IMAGE_PULL, "pod run-node-0-", "failed to resolve reference"),
+    "image_never_pulled": (
+        "PullingImage",
+        Kind.IMAGE_PULL,
+        "pod run-node-0-",
+        'ErrImageNeverPull: Container image "registry.invalid/train:1" is not present with pull policy of Never',
+    ),
+    "image_misspelt": ("PullingImage", Kind.IMAGE_PULL, "pod run-node-0-", "repository name (Train) must be lowercase"),
+    "pods_refused_by_policy": (
+        "Starting",
+        Kind.REJECTED,
+        "Job run-node-0 cannot make what it needs: ",
+        'violates PodSecurity "restricted:latest"',
+    ),
+    "pods_refused_by_a_rule_of_the_clusters": (
+        "Starting",
+        Kind.REJECTED,
+        "Job run-node-0 cannot make what it needs: ",
+        "denied request: every pod names its team",
+    ),
+    "service_account_missing": (
+        "Starting",
+        Kind.REJECTED,
+        "Job run-node-0 cannot make what it needs: ",
+        'serviceaccount "nobody" not found',
+    ),
+    "statefulset_exceeds_a_quota": (
+        "Unschedulable",
+        Kind.UNSCHEDULABLE,
+        "StatefulSet run cannot make what it needs: ",
+        "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1",
+    ),
+    "volume_missing": ("Starting", Kind.REJECTED, "pod run-node-0-", 'configmap "nowhere" not found'),
+    "trainjob_cannot_make_its_jobset": (
+        "Starting",
+        Kind.REJECTED,
+        "TrainJob run cannot make what it needs: ",
+        "every JobSet names its team",
+    ),
+    "queue_missing": ("Queued", Kind.UNSCHEDULABLE, "the run waits in queue nowhere: ", "LocalQueue nowhere"),
+}
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_a_run_that_cannot_start_is_pending_and_says_what_its_failure_would_be(name: str) -> None:
+    reason, kind, begin, inside = LASTING[name]
+    status = final(name)
+    assert (status.phase, status.reason, status.failure) == (Phase.PENDING, reason, None)
+    assert status.trouble is not None
+    assert (status.trouble.kind, status.trouble.message.count("\n")) == (kind, 0)
+    assert status.trouble.message.startswith(begin) and inside in status.trouble.message
+
+
+class TestTroubleIsOver:
+    def test_when_a_quota_is_freed(self) -> None:
+        words = [trouble.message for trouble in troubles("quota_exceeded_for_a_while")]
+        assert words and all("exceeded quota: few" in each for each in words)
+        assert phases("quota_exceeded_for_a_while") == [
+            "Pending (Starting)",
+            "Pending (Unschedulable)",
+            "Pending (Starting)",
+            "Running",
+            "Succeeded",
+        ]
+
+    def test_when_a_secret_comes(self) -> None:
+        words = [trouble.message for trouble in troubles("secret_missing_for_a_while")]
+        assert words and all('secret "hub" not found' in each for each in words)
+        assert final("secret_missing_for_a_while").phase is Phase.SUCCEEDED
+
+    def test_when_what_a_webhook_refused_once_is_made_after_all(self) -> None:
+        """A webhook that looks a JobSet up before its cache has it refuses a Job that is made a moment later."""
+        jobset = next(c for c in stream("jobset_fails") if c.object["kind"] == "JobSet")
+        job = next(c for c in stream("jobset_fails") if c.object["kind"] == "Job")
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"uid": "1", "name": "run.1", "creationTimestamp": job.object["metadata"]["creationTimestamp"]},
+            "involvedObject": {"kind": "JobSet", "name": "run", "uid": jobset.object["metadata"]["uid"]},
+            "reason": "JobCreationFailed",
+            "type": "Warning",
+            "message": 'job "run-node-0" creation failed with error: admission webhook "mjob.kb.io" denied the request:'
+            ' JobSet.jobset.x-k8s.io "run" not found',
+        }
+        objects = seen([jobset, Change("ADDED", event)])
+        trouble = status_of(objects, Reports(), 0.0).trouble
+        assert trouble is not None and "denied the request" in trouble.message
+        objects.see(job)
+        assert status_of(objects, Reports(), 0.0).trouble is None
+
+
+class TestSeveralPods:
+    def test_with_one_trouble_are_told_once(self) -> None:
+        trouble = final("no_room").trouble
+        assert trouble is not None
+        assert trouble.message.startswith(f"no room for pod {trouble.pod} and 1 more: 0/2 nodes are available: ")
+
+    def test_are_a_gang_that_does_not_run_before_all_of_it_does(self) -> None:
+        status = final("peers_do_not_resolve")
+        assert (status.phase, status.reason) == (Phase.PENDING, "Unschedulable")
+        assert sorted(row.state for row in status.ranks) == ["Pending", "Running"]
+
+
+class TestAnImageOnItsWay:
+    """No event says so that is a warning, but a container that lacks nothing else waits for it."""
+
+    def objects(self) -> RunObjects:
+        changes = []
+        for change in stream("jobset_succeeds"):
+            waiting = change.object.get("status", {}).get("containerStatuses", [{}])[0].get("state", {}).get("waiting")
+            if change.object["kind"] in ("JobSet", "Job") or waiting:
+                changes.append(_housed(change) if waiting else change)
+            if change.object["kind"] == "Pod" and not waiting and len(changes) > 4:
+                break
+        return seen(changes)
+
+    def test_is_the_reason_after_some_seconds_and_no_trouble(self) -> None:
+        objects = self.objects()
+        early, late = (status_of(objects, Reports(), at) for at in (1_000_000_001.0, 1_000_000_010.0))
+        assert (early.phase, early.reason) == (Phase.PENDING, "Starting")
+        assert (late.phase, late.reason, late.trouble) == (Phase.PENDING, "PullingImage", None)
+
+
+def _housed(change: Change) -> Change:
+    """The pod with all it needs but the image."""
+    status = dict(change.object["status"])
+    others = [row for row in status["conditions"] if row["type"] != "PodReadyToStartContainers"]
+    told = {"type": "PodReadyToStartContainers", "status": "True", "lastTransitionTime": "2001-09-09T01:46:40Z"}
+    return Change(change.verb, {**change.object, "status": {**status, "conditions": [*others, told]}})
+
+
+class TestQueues:
+    def test_a_run_in_a_queue_is_pending_and_not_suspended(self) -> None:
+        assert phases("queued_and_let_in") == ["Pending (Queued)", "Pending (Starting)", "Running", "Succeeded"]
+
+    def test_it_says_what_the_queue_says(self) -> None:
+        assert any("insufficient quota for cpu" in trouble.message for trouble in troubles("queued_and_let_in"))
+
+    def test_a_run_that_is_sent_back_is_in_the_queue_again(self) -> None:
+        found = phases("sent_back_into_the_queue")
+        assert found[-1] == "Pending (Queued)" and "Running" in found
+        assert {row.state for row in final("sent_back_into_the_queue").ranks} == {"Stopped"}
+
+    def test_a_queue_that_nobody_keeps_is_trouble_after_a_minute(self) -> None:
+        objects = seen(c for c in stream("queued_and_let_in")[:1])
+        created = status_of(objects, Reports(), 0.0).created
+        early, late = (status_of(objects, Reports(), created + seconds) for seconds in (30, 90))
+        assert (early.reason, early.trouble) == ("Queued", None)
+        assert late.trouble is not None and "has no place in queue team" in late.trouble.message
