@@ -1,0 +1,42 @@
+"""A run's status survives a trip through JSON, also one that was made before statuses knew as much."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stepset.watch.diagnose import ADVICE
+from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
+
+FAILURE = Failure(
+    FailureKind.UNSCHEDULABLE,
+    "no room",
+    ADVICE[FailureKind.UNSCHEDULABLE],
+    tail=("a",),
+    events=("b",),
+    aftermath=("c",),
+)
+STATUS = RunStatus(
+    "run",
+    "job",
+    "kubernetes",
+    phase=Phase.PENDING,
+    reason="Unschedulable",
+    ranks=(RankStatus("rank 0", 0, "run-0"),),
+    progress=Progress(step=3),
+    notes=("note",),
+    trouble=FAILURE,
+)
+
+
+@pytest.mark.parametrize("status", [STATUS, STATUS.with_(failure=FAILURE, trouble=None, phase=Phase.FAILED)])
+def test_a_status_is_what_it_was_after_json(status: RunStatus) -> None:
+    data = json.loads(json.dumps(status.to_dict()))
+    assert RunStatus.from_dict(data) == status
+
+
+def test_a_status_from_before_there_was_trouble_is_read() -> None:
+    data = STATUS.to_dict()
+    del data["trouble"]
+    assert RunStatus.from_dict(data) == STATUS.with_(trouble=None)
