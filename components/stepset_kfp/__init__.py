@@ -9,13 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepset_kfp.distributed import distribute as distribute
     from stepset_kfp.factory import distributed_train as distributed_train
 
 _WHERE = {
+    "distribute": "stepset_kfp.distributed",
     "distributed_train": "stepset_kfp.factory",
 }
 
-__all__ = ["distributed_train"]
+__all__ = ["distribute", "distributed_train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,3 +14,9 @@ PASSTHROUGHS = [
     dsl.TaskConfigField.KUBERNETES_NODE_SELECTOR,
     dsl.TaskConfigPassthrough(field=dsl.TaskConfigField.KUBERNETES_VOLUMES, apply_to_task=True),
 ]
+
+
+def normalized() -> list[dsl.TaskConfigPassthrough]:
+    """The same in the one form that a component's spec holds."""
+    whole = dsl.TaskConfigPassthrough
+    return [each if isinstance(each, whole) else whole(field=each, apply_to_task=False) for each in PASSTHROUGHS]

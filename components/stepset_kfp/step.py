@@ -22,7 +22,7 @@ from stepset_kfp.packing import unpack
 from stepset_kfp.parent import end_with_starter
 from stepset_kfp.place import backend_name
 from stepset_kfp.report import report_html
-from stepset_kfp.step_log import StepLog, say, sources_to_log
+from stepset_kfp.step_log import StepLog, ranks_to_log, say
 from stepset_kfp.task_config import with_task_config
 
 if TYPE_CHECKING:
@@ -62,15 +62,15 @@ def train(given: Mapping[str, Any]) -> None:
     with tempfile.TemporaryDirectory(prefix="stepset-") as unpacked:
         try:
             asked = read(given, Path(unpacked))
-            log = StepLog(_ranks(given["log_ranks"]))
+            log = StepLog(ranks_to_log(given["log_ranks"]))
             say(*(f"stepset: {note}" for note in asked.notes))
-            status = _run(asked, given, log)
+            status = run(asked, given, log)
         except StepsetError as error:
             fail(str(error), int(error.exit_code))
     write_text(given["run"], status.name)
     write_text(given["report"].path, report_html(status, log.history))
     if status.phase is not Phase.SUCCEEDED:
-        fail(_why(status), int(status.exit_code))
+        fail("\n".join(failure_lines(status)), int(status.exit_code))
     try:
         say(f"stepset: {write_model(given['model'], status, asked.job)}")
     except StepsetError as error:
@@ -112,7 +112,18 @@ def fail(why: str, code: int = 1) -> NoReturn:
     sys.exit(code)
 
 
-def _run(asked: Asked, given: Mapping[str, Any], log: StepLog) -> RunStatus:
+def run(asked: Asked, given: Mapping[str, Any], log: StepLog) -> RunStatus:
+    """Runs to the end, where it was asked for.
+
+    Args:
+        asked: what.
+        given: the component's inputs by name.
+        log: is told of lines and changes.
+
+    Raises:
+        BadInputError, InfrastructureError: it cannot be run.
+        SystemExit: the step was told to end.
+    """
     from stepset.backends.base import RunRequest
     from stepset.sources import read_sources
 
@@ -149,19 +160,12 @@ def _run_here(request: RunRequest, log: StepLog) -> RunStatus:
     return status
 
 
-def _ranks(log_ranks: str) -> frozenset[int] | None:
-    try:
-        return sources_to_log(log_ranks)
-    except ValueError as error:
-        raise BadInputError(str(error)) from error
-
-
-def _why(status: RunStatus) -> str:
+def failure_lines(status: RunStatus) -> list[str]:
     """What the log says of a run that failed."""
     failure = status.failure
     if failure is None:
-        return f"run {status.name} was lost: nobody watched it to its end"
+        return [f"run {status.name} was lost: nobody watched it to its end"]
     lines = [f"run {status.name} failed: {failure.kind.value}: {failure.message}", failure.advice]
     lines += [f"event: {event}" for event in failure.events]
     lines += [f"  {line}" for line in failure.tail]
-    return "\n".join(lines)
+    return lines

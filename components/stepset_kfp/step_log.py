@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from stepset.errors import BadInputError
 from stepset.watch.state import LogLine, Progress, RunStatus
 
 PROGRESS_EVERY = 1.0
@@ -50,13 +51,13 @@ class History:
             del self.points[1:-1:2]
 
 
-def sources_to_log(log_ranks: str) -> frozenset[int] | None:
+def ranks_to_log(log_ranks: str) -> frozenset[int] | None:
     """The ranks whose lines are wanted; None for all, none for `failed`.
 
     Raises:
-        ValueError: it is neither `all`, `failed` nor ranks separated by commas.
+        BadInputError: it is neither `all`, `failed` nor ranks separated by commas.
 
-    >>> sources_to_log("all"), sorted(sources_to_log("0, 3")), sources_to_log("failed")
+    >>> ranks_to_log("all"), sorted(ranks_to_log("0, 3")), ranks_to_log("failed")
     (None, [0, 3], frozenset())
     """
     if log_ranks == "all":
@@ -65,7 +66,7 @@ def sources_to_log(log_ranks: str) -> frozenset[int] | None:
         return frozenset()
     words = [word.strip() for word in log_ranks.split(",")]
     if not all(word.isdigit() for word in words):
-        raise ValueError(f"log_ranks: {log_ranks!r} is not known; use all, failed, or ranks such as 0,1")
+        raise BadInputError(f"log_ranks: {log_ranks!r} is not known; use all, failed, or ranks such as 0,1")
     return frozenset(map(int, words))
 
 

@@ -1,0 +1,107 @@
+"""`distribute(component, ...)`: any lightweight component becomes one that runs on many nodes.
+
+Called in pipelines. The component's own command is kept as it is; entry.py, which the step runs instead, starts it in
+every rank.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from typing_extensions import Unpack
+
+from stepset.errors import BadInputError
+from stepset.spec.base import nearest
+from stepset_kfp.image import base_image
+from stepset_kfp.job_inputs import JOB_FIELDS
+
+if TYPE_CHECKING:
+    from kfp.dsl import BaseComponent
+
+TASK_CONFIG = "stepset_task_config"
+"""Name of the input through which KFP hands the task's settings over."""
+
+_ENTRIES = ("script", "module", "command", "function", "args", "code", "agent")
+_OPTIONS = ("queue_name", "shm", "backend", "target", "namespace", "log_ranks", "on_interrupt", "shared_dir")
+KNOWN = (*(field for field in JOB_FIELDS if field not in _ENTRIES), *_OPTIONS, "admission_timeout", "startup_timeout")
+
+
+class Settings(TypedDict, total=False):
+    """What `distribute` takes beside the component: the fields of a job file that do not say what runs."""
+
+    name: str
+    framework: str | Mapping[str, Any]
+    num_nodes: int
+    procs_per_node: int | str
+    image: str
+    env: Mapping[str, Any]
+    resources_per_node: Mapping[str, Any]
+    shm: str
+    storage: list[Mapping[str, Any]]
+    checkpoint_dir: str
+    roles: list[Mapping[str, Any]]
+    restart: Mapping[str, Any]
+    deadline: str | int
+    ttl: str | int
+    scheduling: Mapping[str, Any]
+    queue_name: str
+    network: Mapping[str, Any]
+    service_account: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    pod_template: Mapping[str, Any]
+    backend: str
+    target: str
+    namespace: str
+    log_ranks: str
+    on_interrupt: str
+    shared_dir: str
+    admission_timeout: int
+    startup_timeout: int
+
+
+def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseComponent:
+    """A component with the same inputs and outputs whose function runs in every rank of a training world.
+
+    Its outputs are those of rank 0. On a cluster the step and the training pods exchange files through `shared_dir`.
+
+    Args:
+        component: a lightweight Python component.
+        settings: fields of the job file; constants, because a component's inputs stay as they are. `image` defaults to
+            the component's own, `shared_dir` to the pipeline's workspace.
+
+    Raises:
+        BadInputError: the component is of another kind, or a setting is not known.
+    """
+    from kfp.dsl.component_factory import EXECUTOR_MODULE
+    from kfp.dsl.python_component import PythonComponent
+    from kfp.dsl.structures import ComponentSpec, InputSpec
+
+    if unknown := set(settings) - set(KNOWN):
+        name = sorted(unknown)[0]
+        raise BadInputError(f"{name}: no such setting; {nearest(name, KNOWN)}")
+    spec: ComponentSpec = copy.deepcopy(component.component_spec)
+    container = spec.implementation.container
+    if container is None or not any(EXECUTOR_MODULE in str(word) for word in container.command):
+        raise BadInputError(
+            f"component {component.name!r} is no lightweight Python component; make one with @dsl.component"
+        )
+    given = {"image": container.image, "name": _job_name(component.name), **settings}
+    command = [*container.command, *(container.args or ())]
+    container.command = ["python3", "-m", "stepset_kfp.entry", "--settings", json.dumps(given), "--", *command]
+    container.args = []
+    container.image = base_image()
+    spec.inputs = {**(spec.inputs or {}), TASK_CONFIG: InputSpec(type="TaskConfig", default=None, optional=True)}
+    from stepset_kfp.passthroughs import normalized
+
+    spec.task_config_passthroughs = normalized()
+    return PythonComponent(component_spec=spec, python_func=component.python_func)
+
+
+def _job_name(name: str) -> str:
+    from stepset.spec.names import slug
+
+    return slug(name)

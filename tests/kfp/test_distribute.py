@@ -1,0 +1,172 @@
+"""`distribute(component, ...)`: the same inputs and outputs, on many ranks."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from kfp import compiler, dsl
+
+from stepset.errors import BadInputError
+from stepset_kfp import distribute
+from stepset_kfp.exchange import Shared, local_path
+from stepset_kfp.rank_main import apart
+from tests.kfp.pipelines import run_pipeline
+
+
+@dsl.component(base_image="python:3.12", install_kfp_package=False)
+def count(
+    data: dsl.Input[dsl.Dataset], model: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metrics], add: int = 1
+) -> NamedTuple("Outputs", [("total", int), ("words", str)]):
+    """Adds what every rank brings."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    total = torch.full((1,), float(add))
+    dist.all_reduce(total)
+    text = open(data.path).read()  # noqa: PTH123, SIM115
+    if dist.get_rank() != 0:
+        open(model.path, "w").write("not of rank 0")  # noqa: PTH123, SIM115
+    else:
+        torch.save({"total": total}, model.path)
+        metrics.log_metric("world_size", dist.get_world_size())
+    dist.barrier()
+    dist.destroy_process_group()
+    return (int(total.item()), text)
+
+
+@dsl.component(base_image="python:3.12", install_kfp_package=False)
+def prepare(data: dsl.Output[dsl.Dataset]):
+    """Something to read."""
+    with open(data.path, "w") as file:  # noqa: PTH123
+        file.write("seven words of text")
+
+
+@pytest.mark.local
+def test_a_components_outputs_are_those_of_rank_0(tmp_path: Path, home: Path) -> None:
+    many = distribute(count, num_nodes=2, procs_per_node=2, log_ranks="all")
+
+    @dsl.pipeline(name="test-distribute")
+    def pipeline():
+        many(data=prepare().outputs["data"], add=3)
+
+    ran = run_pipeline(pipeline, tmp_path / "out")
+    assert ran.error is None
+    told = json.loads(ran.output("count", "executor_output.json").read_text())
+    assert told["parameterValues"] == {"total": 12, "words": "seven words of text"}
+    assert told["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"world_size": 4}
+    assert b"not of rank 0" not in ran.output("count", "model").read_bytes()
+
+
+@pytest.mark.local
+def test_a_rank_that_fails_fails_the_component(tmp_path: Path, home: Path) -> None:
+    @dsl.component(base_image="python:3.12", install_kfp_package=False)
+    def fails(number: int):
+        import os
+
+        if os.environ["RANK"] == str(number):
+            raise ValueError("rank 1 does not want to")
+
+    many = distribute(fails, num_nodes=1, procs_per_node=2, framework={"kind": "torch", "launcher": "none"})
+
+    @dsl.pipeline(name="test-distribute-fails")
+    def pipeline():
+        many(number=1)
+
+    ran = run_pipeline(pipeline, tmp_path / "out")
+    assert ran.error is not None
+    assert "ValueError: rank 1 does not want to" in ran.log
+
+
+def test_its_inputs_and_outputs_stay_the_same(tmp_path: Path) -> None:
+    many = distribute(count, num_nodes=4)
+    before, after = count.component_spec, many.component_spec
+    assert set(after.inputs) - set(before.inputs) == {"stepset_task_config"}
+    assert after.outputs == before.outputs
+    assert len(after.task_config_passthroughs) == 6
+    assert "stepset_kfp.entry" not in str(count.component_spec.implementation.container), (
+        "the component is left as it is"
+    )
+    compiler.Compiler().compile(many, str(tmp_path / "many.yaml"))
+    assert "python:3.12" in (tmp_path / "many.yaml").read_text(), "the ranks run in its own image"
+
+
+def test_what_cannot_be_distributed_is_refused() -> None:
+    @dsl.container_component
+    def other():
+        return dsl.ContainerSpec(image="busybox", command=["true"])
+
+    with pytest.raises(BadInputError, match="no lightweight Python component"):
+        distribute(other, num_nodes=2)
+    with pytest.raises(BadInputError, match="did you mean 'num_nodes'"):
+        distribute(count, num_node=2)
+    with pytest.raises(BadInputError, match="script: no such setting"):
+        distribute(count, script="train.py")
+
+
+def an_input(directory: Path) -> dict:
+    artifact = {"name": "data", "uri": str(directory / "data.txt"), "metadata": {}}
+    model = {"name": "model", "uri": f"s3://bucket{directory}/model", "metadata": {"_kfp_workspace": False}}
+    return {
+        "inputs": {"parameterValues": {"add": 1}, "artifacts": {"data": {"artifacts": [artifact]}}},
+        "outputs": {
+            "outputFile": str(directory / "executor_output.json"),
+            "parameters": {"total": {"outputFile": str(directory / "total")}},
+            "artifacts": {"model": {"artifacts": [model]}},
+        },
+    }
+
+
+def test_a_rank_that_is_not_0_writes_nowhere_that_matters(tmp_path: Path) -> None:
+    given = an_input(tmp_path / "real")
+    changed = apart(given, str(tmp_path / "scratch"))
+    assert str(tmp_path / "real") not in json.dumps(changed["outputs"])
+    assert changed["inputs"] == given["inputs"], "inputs are everybody's"
+    assert given == an_input(tmp_path / "real"), "and nothing is changed in place"
+
+
+def test_files_go_to_the_ranks_and_come_back_through_a_shared_directory(tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("data")
+    given = an_input(tmp_path)
+    model = given["outputs"]["artifacts"]["model"]["artifacts"][0]
+    model["uri"] = str(tmp_path / "model")
+    shared = Shared(tmp_path / "shared" / "pod-1")
+    brought = shared.brought(given)
+    assert local_path(brought["inputs"]["artifacts"]["data"]["artifacts"][0]).read_text() == "data"
+
+    outputs = brought["outputs"]  # what rank 0 does
+    for path, text in (
+        (local_path(outputs["artifacts"]["model"]["artifacts"][0]), "weights"),
+        (Path(outputs["parameters"]["total"]["outputFile"]), "12"),
+        (
+            Path(outputs["outputFile"]),
+            json.dumps({"artifacts": {"model": outputs["artifacts"]["model"]}, "parameterValues": {"total": 12}}),
+        ),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    shared.fetch(given)
+    assert (tmp_path / "model").read_text() == "weights" and (tmp_path / "total").read_text() == "12"
+    told = json.loads((tmp_path / "executor_output.json").read_text())
+    assert told["artifacts"]["model"]["artifacts"][0]["uri"] == str(tmp_path / "model")
+    assert not (tmp_path / "shared" / "pod-1").exists(), "nothing stays behind"
+
+
+@pytest.mark.parametrize(
+    ("artifact", "path"),
+    [
+        ({"uri": "s3://bucket/a"}, "/s3/bucket/a"),
+        ({"uri": "minio://mlpipeline/a"}, "/minio/mlpipeline/a"),
+        ({"uri": "gs://bucket/a"}, "/gcs/bucket/a"),
+        ({"uri": "oci://registry/a/b"}, "/oci/registry_a_b"),
+        ({"uri": "/tmp/a"}, "/tmp/a"),
+        ({"uri": "s3://bucket/a", "metadata": {"_kfp_workspace": True}}, "/kfp-workspace/.artifacts/s3/bucket/a"),
+    ],
+)
+def test_artifacts_are_looked_for_where_kfp_puts_them(artifact: dict, path: str) -> None:
+    assert str(local_path(artifact)) == path
+    if "oci" not in path:
+        known = dsl.Artifact(uri=artifact["uri"], metadata=artifact.get("metadata", {}))
+        assert known.path == path, "as KFP itself says"
