@@ -6,6 +6,7 @@ read once, when it changes; what a state does not need is not kept.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
@@ -25,6 +26,7 @@ _HOLDERS = ("JobSet", "TrainJob")
 
 _ENDS_KEPT = 32
 _ATTEMPTS_KEPT = 50
+_DEPARTED_KEPT = 8
 
 
 class RunObjects:
@@ -52,6 +54,7 @@ class RunObjects:
         self._earlier: dict[int, dict[str, Pod]] = {}
         self._gone: dict[tuple[str, int], str] = {}
         self._replaced: dict[tuple[str, int], int] = {}
+        self._departed: deque[Pod] = deque(maxlen=_DEPARTED_KEPT)
         self._leaving: dict[str, Pod] = {}
         self._attempt = 0
         self._started: dict[str, float] = {}
@@ -178,8 +181,9 @@ class RunObjects:
     def _drop_replaced(self, seen: Pod) -> None:
         """Forgets the pod in whose place this one came, unless it is still there to be seen."""
         slot = (seen.group, seen.index)
-        gone = self._gone.pop(slot, None)
-        if gone is not None and self._pods.pop(gone, None) is not None:
+        gone = self._pods.pop(self._gone.pop(slot, ""), None)
+        if gone is not None:
+            self._departed.append(gone)
             self._replaced[slot] = self._replaced.get(slot, 0) + 1
 
     def _advance(self, attempt: int) -> None:
@@ -189,6 +193,7 @@ class RunObjects:
         old = sorted(self._pods.values(), key=lambda pod: (pod.end is None or pod.succeeded, pod.asked is not None))
         self._attempt = attempt
         self._pods, self._gone, self._replaced, self._present = {}, {}, {}, None
+        self._departed.clear()
         self._jobs = {name: job for name, job in self._jobs.items() if job.attempt >= attempt}
         for pod in old[:_ENDS_KEPT]:
             self._keep_earlier(pod)
@@ -267,6 +272,11 @@ class RunObjects:
     def every_pod(self) -> list[Pod]:
         """The pods of the present attempt, those that were replaced among them as far as they are still there."""
         return list(self._ours())
+
+    def predecessors(self) -> list[Pod]:
+        """Pods in whose places others came, in the present attempt: the latest of them."""
+        present = {pod.uid for pod in self.pods}
+        return [*self._departed, *(pod for pod in self._ours() if pod.uid not in present)][-_DEPARTED_KEPT:]
 
     def leaving(self) -> list[Pod]:
         """Pods of all attempts that were told to go and are still there."""

@@ -20,6 +20,9 @@ from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation, error_of, find_error, looks_like_aftermath
 from stepset.watch.state import FailureKind
 
+DELETED = "was ended from outside"
+"""What befell a pod that was deleted, as far as is known by nobody who had a reason to."""
+
 OVERTIME = "DeadlineExceeded"
 """Reason of a pod, a Job or a TrainJob that took too long: a verdict on the run as a whole."""
 
@@ -153,7 +156,7 @@ def _deleted(pod: Pod, stopped: bool, where: Homes) -> Observation:
         error="" if stopped else "somebody deleted its pod",
         kind=None if stopped else FailureKind.INFRASTRUCTURE,
         stopped=stopped,
-        how="was stopped" if stopped else "was ended from outside",
+        how="was stopped" if stopped else DELETED,
     )
 
 

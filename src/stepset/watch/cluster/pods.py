@@ -154,10 +154,12 @@ def read_pod(data: Fields, gone: bool) -> Pod:
     marks = {**annotations, **labels}
     controller = next(iter(rows(meta, "ownerReferences")), {})
     agent = _has_agent(spec)
-    states = _Containers(status, agent, text(spec, "restartPolicy"))
     told = conditions(status)
     scheduled, ready = told.get("PodScheduled", {}), told.get("Ready")
     due = time_of(meta, "deletionTimestamp")
+    # What is told to go is not started again, whatever its policy.
+    policy = text(spec, "restartPolicy") if due is None and not gone else "Never"
+    states = _Containers(status, agent, policy)
     return Pod(
         uid=text(meta, "uid"),
         name=text(meta, "name"),
@@ -216,17 +218,20 @@ class _Containers:
         self.running = bool(running)
         self.started = time_of(running or ended or last, "startedAt")
         if policy != "Always":
-            self.end = _end(main, ended, agent) if ended and (policy != "OnFailure" or not _again(ended)) else None
+            again = policy == "OnFailure" and number(ended, "exitCode") != 0
+            self.end = _end(main, ended, agent) if ended and not again else None
             self.before = _end(main, last, agent) if last else None
             return
-        # A StatefulSet's pod is started again whatever happens; it is Ready when it only holds (docs/targets.md).
-        if running and last and main.get("ready") is True:
-            self.end = _end(main, last, agent)
-            self.started = time_of(last, "startedAt")
-            self.running = False
-            self.restarts = max(0, self.restarts - 1)
-        elif ended or last:
-            self.before = _end(main, ended or last, agent)
+        # A StatefulSet's pod is started again whatever happens. It has its verdict when it is Ready, or has succeeded:
+        # from then on it only holds (docs/targets.md).
+        verdict = ended or last
+        if verdict and (number(verdict, "exitCode") == 0 or (running and main.get("ready") is True)):
+            self.end = _end(main, verdict, agent)
+            self.started = time_of(verdict, "startedAt")
+            self.restarts = max(0, self.restarts - bool(running))
+            self.running, self.wait = False, None
+        elif verdict:
+            self.before = _end(main, verdict, agent)
 
     def _look_for_another(self, every: Iterable[Fields], main: Fields | None, status: Fields) -> None:
         """Another container that failed, and the pod with it."""
@@ -237,10 +242,6 @@ class _Containers:
             if row is not main and number(ended, "exitCode"):
                 self.end = replace(_end(row, ended, agent=False), main=False)
                 return
-
-
-def _again(ended: Fields) -> bool:
-    return number(ended, "exitCode") != 0
 
 
 def _end(row: Fields, ended: Fields, agent: bool) -> End:

@@ -13,7 +13,7 @@ from typing import Any
 
 from stepset.spec.quantity import format_duration
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.observed import OVERTIME, Homes, homes, observations
+from stepset.watch.cluster.observed import DELETED, OVERTIME, Homes, homes, observations
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.rows import at_the_end, rows_of
@@ -131,7 +131,8 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: floa
 
 def _end_of_pods(workload: Workload, pods: Sequence[Pod]) -> tuple[Phase | None, float | None]:
     """A StatefulSet never ends: its pods say by holding that they have (docs/targets.md)."""
-    ends = [pod.end for pod in pods if pod.end is not None]
+    # What was told to go leaves no verdict: another pod comes in its place.
+    ends = [pod.end for pod in pods if pod.end is not None and pod.asked is None and not pod.gone]
     failed = [end.at or 0.0 for end in ends if end.exit_code != 0]
     if failed:
         return Phase.FAILED, min(failed)
@@ -258,8 +259,8 @@ def _restarts(objects: RunObjects, reports: Reports) -> list[str]:
         failure = _of_attempt(objects, reports, attempt, attempt)
         if failure is not None:
             notes.append(f"restart {attempt + 1}: {failure.message}")
-    again = [_as_it_was(pod) for pod in objects.pods if pod.before is not None and pod.end is None]
-    failures = [_of_pods([pod], objects, reports, 0, present=False) for pod in again[:_AGAIN_TOLD]]
+    again = objects.predecessors() + [_as_it_was(pod) for pod in objects.pods if pod.before is not None and not pod.end]
+    failures = [_of_pods([pod], objects, reports, 0, present=False) for pod in again[-_AGAIN_TOLD:]]
     return notes + [f"started again: {failure.message}" for failure in failures if failure is not None]
 
 
@@ -272,7 +273,8 @@ def _stopping(workload: Workload, pods: Sequence[Pod], seen: Sequence[Observatio
     """What failed already, while the rest of the gang is still being stopped: pods have a minute to end."""
     if workload.elastic or workload.kind == "StatefulSet" or all(pod.over for pod in pods):
         return []
-    failure = diagnose(seen)
+    # That a pod is deleted may be known before it is known why.
+    failure = diagnose(o for o in seen if o.how != DELETED)
     return [f"{failure.message.rstrip('.')}; the other pods are being stopped"] if failure is not None else []
 
 
