@@ -36,6 +36,8 @@ def main() -> None:
             os.environ["JAX_COORDINATOR_ADDRESS"],
             int(os.environ["JAX_NUM_PROCESSES"]),
             int(os.environ["JAX_PROCESS_ID"]),
+            # Else it asks Kubernetes about what it has been told already, and fails where it may not.
+            cluster_detection_method="deactivate",
         )
     rank, size = jax.process_index(), jax.process_count()
 
