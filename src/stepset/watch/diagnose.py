@@ -149,6 +149,8 @@ def merge(observations: Iterable[Observation]) -> list[Observation]:
 
 
 def _both(old: Observation, new: Observation) -> Observation:
+    if old.stopped != new.stopped:
+        return new if old.stopped else old  # that it was stopped as well, later or elsewhere, says nothing
     known = old.exit_code is not None or old.signal is not None
     return replace(
         old,
@@ -157,7 +159,6 @@ def _both(old: Observation, new: Observation) -> Observation:
         error=old.error or new.error,
         kind=old.kind or new.kind,
         tail=new.tail or old.tail,
-        stopped=old.stopped and new.stopped,
         out_of_memory=old.out_of_memory if old.out_of_memory is not None else new.out_of_memory,
         how=old.how or new.how,
     )

@@ -73,7 +73,13 @@ class Stage:
     def running(self, count: int = 2) -> None:
         """Waits until so many pods run."""
         query = "status.phase=Running"
-        self.wait("running pods", lambda: len(self.get("pods", "--field-selector", query)["items"]) == count)
+        self.wait("running pods", lambda: len(self._names(query)) == count)
+        # Before its agent has started, a pod does not hear that it is told to end.
+        for name in self._names(query):
+            self.wait(f"the ranks of {name}", lambda name=name: '"started"' in self.kubectl("logs", name, "-c", "node"))
+
+    def _names(self, query: str) -> list[str]:
+        return [each["metadata"]["name"] for each in self.get("pods", "--field-selector", query)["items"]]
 
     def conditions(self, kind: str = "jobset") -> dict[str, str]:
         found = self.get(f"{kind}/run").get("status", {}).get("conditions", [])
@@ -453,7 +459,7 @@ def peers_do_not_resolve(stage: Stage) -> None:
         assert "kubernetes.io/os" in node["metadata"]["labels"]
     stage.start(function="pass", scheduling={"affinity": affinity})
     stage.event("FailedScheduling")
-    stage.running(1)
+    stage.wait("the first pod", lambda: "running" in json.dumps(stage.pods()[0]["status"].get("containerStatuses")))
 
 
 # --- what befalls pods

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,14 @@ def seen(changes: Iterable[Change]) -> RunObjects:
     return objects
 
 
-def statuses(changes: Iterable[Change], now: float = 0.0) -> Iterator[RunStatus]:
-    """The status after each change."""
-    objects, reports = RunObjects("run"), Reports()
-    for change in changes:
-        objects.see(change)
-        yield status_of(objects, reports, now)
+@cache
+def statuses(name: str, now: float = 0.0) -> tuple[RunStatus, ...]:
+    """The status after each change of a scenario."""
+    objects, reports, found = RunObjects("run"), Reports(), []
+    for change in stream(name):
+        if objects.see(change) or not found:
+            found.append(status_of(objects, reports, now))
+    return tuple(found)
 
 
 def final(name: str) -> RunStatus:
@@ -63,7 +65,7 @@ def failure(name: str) -> Failure:
 def troubles(name: str, now: float = 0.0) -> list[Failure]:
     """What kept the run of a scenario from going on, in the order in which it was told."""
     found: list[Failure] = []
-    for status in statuses(stream(name), now):
+    for status in statuses(name, now):
         if status.trouble is not None and (not found or found[-1] != status.trouble):
             found.append(status.trouble)
     return found
@@ -72,7 +74,7 @@ def troubles(name: str, now: float = 0.0) -> list[Failure]:
 def phases(name: str) -> list[str]:
     """The phases of a scenario's run with their reasons, each change once."""
     found: list[str] = []
-    for status in statuses(stream(name)):
+    for status in statuses(name):
         phase = status.phase.value + (f" ({status.reason})" if status.reason else "")
         if not found or found[-1] != phase:
             found.append(phase)

@@ -23,24 +23,24 @@ REASONS = ("", "Queued", "Unschedulable", "PullingImage", "Starting", "NodeLost"
 class TestEveryPrefixOfAStream:
     @pytest.mark.parametrize("now", [0.0, 4e9], ids=["early", "late"])
     def test_gives_a_status_that_survives_json(self, name: str, now: float) -> None:
-        for status in statuses(stream(name), now):
+        for status in statuses(name, now):
             assert status.reason in REASONS
             assert RunStatus.from_dict(json.loads(json.dumps(status.to_dict()))) == status
 
     def test_says_failed_with_a_failure_and_nothing_else_with_one(self, name: str) -> None:
-        for status in statuses(stream(name)):
+        for status in statuses(name):
             assert (status.failure is not None) == (status.phase in (Phase.FAILED, Phase.LOST))
             assert status.trouble is None or not status.phase.final
             assert (status.finished is not None) == status.phase.final
 
     def test_never_takes_an_end_back(self, name: str) -> None:
         over = False
-        for status in statuses(stream(name)):
+        for status in statuses(name):
             assert status.phase.final or not over
             over = status.phase.final
 
     def test_has_one_row_for_each_rank(self, name: str) -> None:
-        for status in statuses(stream(name)):
+        for status in statuses(name):
             sources = [row.source for row in status.ranks]
             assert len(sources) == len(set(sources))
             if status.world_size is not None:

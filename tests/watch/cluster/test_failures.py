@@ -65,7 +65,7 @@ ENDS: dict[str, tuple[FailureKind, str, str]] = {
     "trainjob_fails": (Kind.USER_ERROR, "rank 0", "exited with code 1: ValueError: bad"),
     "job_fails": (Kind.USER_ERROR, "rank 1", "exited with code 3."),
     "statefulset_fails": (Kind.USER_ERROR, "rank 1", "exited with code 1: ValueError: bad"),
-    "elastic_nodes_fail_too_often": (Kind.USER_ERROR, "node 1", "exited with code 6."),
+    "elastic_nodes_fail_too_often": (Kind.USER_ERROR, "rank 1", "exited with code 6."),
     "mpi_rank_fails": (Kind.USER_ERROR, "rank 1", "exited with code 1: ValueError: bad on 1"),
 }
 

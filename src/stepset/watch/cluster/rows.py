@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from stepset.plan.model import LAUNCHER, NODE
 from stepset.watch.cluster.objects import RunObjects
@@ -29,20 +30,15 @@ def rows_of(
         stopped: names of pods that were told to end because another failed, or the run was over.
     """
     last_lines = tails(pods)
+    verdicts = {rank: failed for pod in pods for rank, failed in _verdict(pod)}
     rows: list[RankStatus] = []
     for pod in pods:
         report = reports.of(pod.uid)
         restarts = objects.attempt + objects.replaced(pod) + pod.restarts
         state = _state(pod, pod.name in stopped)
-        ranks: Sequence[int] = where.ranks_of(pod)
-        if report is not None and report.ranks:
-            elsewhere = {rank for rank in ranks if where.by_rank.get(rank, pod) is not pod}
-            here = {rank for rank, said in report.ranks.items() if where.by_rank.get(rank) is pod}
-            ranks = sorted((set(ranks) | here) - elsewhere)
-        elif pod.group == NODE and not ranks:
-            ranks = _named(pod)
+        ranks = _ranks(pod, report, where)
         for rank in ranks:
-            rows.append(_rank_row(rank, pod, report, state, restarts, last_lines))
+            rows.append(_rank_row(rank, pod, report, verdicts.get(rank), state, restarts, last_lines))
         if not ranks or pod.group == LAUNCHER:
             code = None if pod.end is None else pod.end.exit_code
             line = (report.last_line(pod.source) if report else "") or last_lines.get(pod.source, "")
@@ -51,19 +47,36 @@ def rows_of(
     return rows
 
 
+def _ranks(pod: Pod, report: PodReport | None, where: Homes) -> Sequence[int]:
+    """The ranks a pod holds: what it reports comes before what was planned, and any of that before its verdict."""
+    planned = where.ranks_of(pod)
+    if report is not None and report.ranks:
+        elsewhere = {rank for rank in planned if where.by_rank.get(rank, pod) is not pod}
+        here = {rank for rank in report.ranks if where.by_rank.get(rank) is pod}
+        return sorted((set(planned) | here) - elsewhere)
+    return planned or ([rank for rank, _ in _verdict(pod)] if pod.group == NODE else [])
+
+
+def _verdict(pod: Pod) -> Sequence[tuple[int, Mapping[str, Any]]]:
+    """The rank that a pod's verdict names, and the verdict."""
+    failed = pod.end.said.failed if pod.end is not None else None
+    rank = failed.get("rank") if failed is not None else None
+    return [(rank, failed)] if failed is not None and isinstance(rank, int) and not isinstance(rank, bool) else []
+
+
 def at_the_end(rows: Sequence[RankStatus], failure: Failure | None) -> list[RankStatus]:
     """The rows of a run that is over: what still waits or runs ends with it; aftermath is told from the cause."""
-    if failure is None:
-        # Whoever only served the ranks, or stood beside them, was stopped when these were done.
-        done = {PENDING: STOPPED, RUNNING: STOPPED}
-        return [
-            replace(row, state=SUCCEEDED if row.rank is not None and row.state == RUNNING else done[row.state])
-            if row.state in done
-            else row
-            for row in rows
-        ]
-    aftermath = set(failure.aftermath)
-    return [replace(row, state=STOPPED) if _was_stopped(row, aftermath) else row for row in rows]
+    if failure is not None:
+        aftermath = set(failure.aftermath)
+        return [replace(row, state=STOPPED) if _was_stopped(row, aftermath) else row for row in rows]
+    # Whoever only served the ranks, or stood beside them, was stopped when these were done.
+    return [replace(row, **_done(row)) if row.state in (PENDING, RUNNING, STOPPED) else row for row in rows]
+
+
+def _done(row: RankStatus) -> dict[str, Any]:
+    if row.rank is None or row.state == PENDING:
+        return {"state": STOPPED}
+    return {"state": SUCCEEDED, "exit_code": None, "signal": None}
 
 
 def _was_stopped(row: RankStatus, aftermath: set[str]) -> bool:
@@ -81,25 +94,24 @@ def _state(pod: Pod, stopped: bool) -> str:
     return RUNNING if pod.running else PENDING
 
 
-def _named(pod: Pod) -> list[int]:
-    """The rank that a pod's verdict names, where nothing else tells of ranks."""
-    failed = pod.end.said.failed if pod.end is not None else None
-    rank = failed.get("rank") if failed is not None else None
-    return [rank] if isinstance(rank, int) and not isinstance(rank, bool) else []
-
-
 def _rank_row(
-    rank: int, pod: Pod, report: PodReport | None, state: str, restarts: int, last_lines: Mapping[str, str]
+    rank: int,
+    pod: Pod,
+    report: PodReport | None,
+    verdict: Mapping[str, Any] | None,
+    state: str,
+    restarts: int,
+    last_lines: Mapping[str, str],
 ) -> RankStatus:
     source = f"rank {rank}"
     said = report.ranks.get(rank) if report is not None else None
     line = report.last_line(source) if report is not None else ""
-    code, number = _how_it_ended(rank, pod, said)
+    code, number = _how_it_ended(pod, said, verdict)
     if said is not None:
         restarts += max(0, said.starts - 1)
     if code == 0:
         state = SUCCEEDED
-    elif (code is not None or number is not None) and state in (PENDING, RUNNING):
+    elif verdict is not None or ((code is not None or number is not None) and state in (PENDING, RUNNING)):
         state = FAILED
     elif state == FAILED and code is None and number is None and pod.end is not None:
         state = STOPPED  # by its pod's agent, because a neighbour failed
@@ -110,20 +122,15 @@ def _rank_row(
     )
 
 
-def _how_it_ended(rank: int, pod: Pod, said: RankReport | None) -> tuple[int | None, int | None]:
+def _how_it_ended(
+    pod: Pod, said: RankReport | None, verdict: Mapping[str, Any] | None
+) -> tuple[int | None, int | None]:
     """Exit code and signal of a rank, from whoever knows best."""
-    for event in (said.ended, said.failed) if said is not None else ():
+    told = (said.ended, said.failed, verdict) if said is not None else (verdict,)
+    for event in told:
         if event is not None:
             code, number = event.get("exit_code"), event.get("signal")
             return (code if isinstance(code, int) else None, number if isinstance(number, int) else None)
-    if pod.end is None:
-        return None, None
-    failed = pod.end.said.failed
-    if failed is None or failed.get("rank") is None:
-        return pod.end.exit_code, None
-    if failed.get("rank") != rank:
-        return None, None
-    code, number = failed.get("exit_code"), failed.get("signal")
-    if isinstance(number, int):
-        return None, number
-    return (code if isinstance(code, int) else pod.end.exit_code), None
+    if pod.end is None or _verdict(pod):
+        return None, None  # of a pod's ranks that its verdict does not name nobody knows more
+    return pod.end.exit_code, None

@@ -20,7 +20,7 @@ from stepset.watch.cluster.rows import at_the_end, rows_of
 from stepset.watch.cluster.trouble import NODE_LOST, QUEUED, STARTING, Trouble, last_made, trouble_of
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import ADVICE, Observation, diagnose, kind_of
-from stepset.watch.state import Failure, FailureKind, Phase, RankStatus, RunStatus
+from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
 _EVENTS_BEFORE, _EVENTS_AFTER = 120.0, 2.0
 """Seconds around a failure in which events are told."""
@@ -59,17 +59,12 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         progress=reports.progress,
     )
     notes = _restarts(objects, reports)
-    if ended is Phase.SUCCEEDED:
-        rows = at_the_end(_rows(objects, reports, pods, where, ()), None)
-        return base.with_(
-            phase=ended,
-            finished=at,
-            ranks=tuple(rows),
-            result=_result(workload, pods, reports),
-            notes=tuple(notes),
-        )
     seen = observations(pods, objects, reports, where)
-    rows = _rows(objects, reports, pods, where, seen)
+    rows = rows_of(pods, objects, reports, where, frozenset(o.pod for o in seen if o.stopped))
+    if ended is Phase.SUCCEEDED:
+        result = _result(workload, pods, reports)
+        ranks = tuple(at_the_end(rows, None))
+        return base.with_(phase=ended, finished=at, ranks=ranks, result=result, notes=tuple(notes))
     if ended is not None:
         failure = _failure(objects, workload, reports, where, seen, ended, at)
         rows = at_the_end(rows, failure)
@@ -144,12 +139,6 @@ def _end_of_pods(workload: Workload, pods: Sequence[Pod]) -> tuple[Phase | None,
 def _last_seen(pods: Sequence[Pod]) -> float | None:
     times = [at for pod in pods for at in (pod.asked, pod.end.at if pod.end else None, pod.started) if at is not None]
     return max(times, default=None)
-
-
-def _rows(
-    objects: RunObjects, reports: Reports, pods: Sequence[Pod], where: Homes, seen: Sequence[Observation]
-) -> list[RankStatus]:
-    return rows_of(pods, objects, reports, where, frozenset(o.pod for o in seen if o.stopped))
 
 
 def _failure(
