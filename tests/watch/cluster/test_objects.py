@@ -162,8 +162,10 @@ class TestAttempts:
                 objects.see(Change("ADDED", changed))
         assert len(objects.pods) == 40
         kept = [objects.earlier(attempt) for attempt in range(200)]
-        assert sum(map(len, kept)) <= 51 * 32
-        assert len(now(objects).notes) <= 51
+        assert sum(map(len, kept)) <= 9 * 16
+        assert len(objects.known) <= 40 + 9 * 16
+        assert now(objects).attempt == 199
+        assert 0 < len(now(objects).notes) <= 9
 
     def test_of_a_run_nothing_more_is_to_come_when_all_pods_have_ended(self) -> None:
         assert not all_ended(until("jobset_fails", Phase.RUNNING))

@@ -24,8 +24,8 @@ Fate = Literal["", "deleted", "missing"]
 _HOLDERS = ("JobSet", "TrainJob")
 """What makes workloads of its own."""
 
-_ENDS_KEPT = 32
-_ATTEMPTS_KEPT = 50
+_ENDS_KEPT, _ATTEMPTS_KEPT = 16, 8
+"""What is kept of attempts that are over: enough to say why."""
 _DEPARTED_KEPT = 8
 
 
@@ -190,7 +190,7 @@ class RunObjects:
         """Begins a new attempt; of the one before stays what tells why it ended."""
         if attempt <= self._attempt:
             return
-        old = sorted(self._pods.values(), key=lambda pod: (pod.end is None or pod.succeeded, pod.asked is not None))
+        old = sorted(self._pods.values(), key=_innocence)
         self._attempt = attempt
         self._pods, self._gone, self._replaced, self._present = {}, {}, {}, None
         self._departed.clear()
@@ -269,6 +269,12 @@ class RunObjects:
         self._settle()
         return sum(count for (name, _), count in self._predecessors.items() if name == group)
 
+    @property
+    def known(self) -> set[str]:
+        """Uids of all pods that a status may speak of; for `Reports.keep`, when a new attempt begins."""
+        earlier = (uid for pods in self._earlier.values() for uid in pods)
+        return {*self._pods, *earlier, *(pod.uid for pod in self._departed)}
+
     def every_pod(self) -> list[Pod]:
         """The pods of the present attempt, those that were replaced among them as far as they are still there."""
         return list(self._ours())
@@ -293,6 +299,13 @@ class RunObjects:
         if owner is None:
             return self._pods.values()
         return [pod for pod in self._pods.values() if pod.owner == owner.uid]
+
+
+def _innocence(pod: Pod) -> tuple[bool, bool, float]:
+    """How little a pod tells of why its attempt ended."""
+    failed = pod.end is not None and not pod.succeeded
+    at = pod.end.at if pod.end is not None and pod.end.at is not None else float("inf")
+    return not failed and pod.disruption is None, pod.asked is not None and pod.disruption is None, at
 
 
 def run_of(data: Fields) -> str:

@@ -100,7 +100,7 @@ class Reports:
             _take(report, event)
 
     def keep(self, pods: Iterable[str]) -> None:
-        """Forgets all pods but these."""
+        """Forgets all pods but these: `RunObjects.known`, now and then, or a run of many restarts fills the memory."""
         kept = set(pods)
         for pod in [pod for pod in self._pods if pod not in kept]:
             del self._pods[pod]

@@ -284,9 +284,9 @@ def _phase(objects: RunObjects, workload: Workload, pods: Sequence[Pod], trouble
     reason = trouble.reason if trouble is not None else QUEUED if workload.enqueued and not pods else ""
     world = [pod for pod in pods if pod.group == workload.success]
     begun = [pod for pod in world if pod.running or pod.started is not None]
-    left = [pod for pod in world if not pod.gone]
-    if len(begun) >= workload.needed and left:
+    if len(begun) >= workload.needed:
+        # Those that are gone already among them: whether the run ends with them or starts again is not decided yet.
         return Phase.RUNNING, reason if reason == NODE_LOST else ""
     again = workload.restarting or objects.attempt > 0 or objects.replacements(workload.success) > 0
-    again = again or any(pod.restarts for pod in world) or (bool(world) and not left)
+    again = again or any(pod.restarts for pod in world)
     return (Phase.RESTARTING if again else Phase.PENDING), reason or STARTING

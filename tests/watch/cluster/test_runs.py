@@ -1,0 +1,176 @@
+"""Runs from their first object to their last, on every target: phases, rows, results, restarts."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepset.watch.state import Phase
+from tests.watch.cluster.streams import failure, final, phases, statuses
+
+GOOD = ["Pending (Starting)", "Running", "Succeeded"]
+BAD = ["Pending (Starting)", "Running", "Failed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "result"),
+    [
+        ("jobset_succeeds", {"loss": 0.25, "world": "4"}),
+        ("jobset_with_a_role_succeeds", [1, 2]),
+        ("trainjob_succeeds", "done"),
+        ("job_succeeds", {"acc": 0.9}),
+        ("statefulset_succeeds", [0]),
+        ("mpi_succeeds", "mpi"),
+    ],
+)
+class TestARunThatSucceeds:
+    def test_goes_through_its_phases(self, name: str, result: object) -> None:
+        assert phases(name) == GOOD
+
+    def test_has_rank_0s_result(self, name: str, result: object) -> None:
+        assert final(name).result == result
+
+    def test_has_times_in_their_order(self, name: str, result: object) -> None:
+        status = final(name)
+        assert status.started is not None and status.finished is not None
+        assert 0 < status.created <= status.started <= status.finished
+
+    def test_has_ranks_that_have_all_succeeded(self, name: str, result: object) -> None:
+        status = final(name)
+        ranks = [row for row in status.ranks if row.rank is not None]
+        assert [row.rank for row in ranks] == list(range(status.world_size or -1))
+        assert {row.state for row in ranks} == {"Succeeded"}
+        assert all(row.pod.startswith("run-") and row.node.startswith("node-") for row in status.ranks)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["jobset_fails", "trainjob_fails", "job_fails", "statefulset_fails", "mpi_rank_fails", "jobset_takes_too_long"],
+)
+def test_a_run_that_fails_goes_through_its_phases(name: str) -> None:
+    assert phases(name) == BAD
+
+
+def test_roles_beside_the_world_are_no_ranks_and_are_stopped_with_it() -> None:
+    rows = {row.source: row.state for row in final("jobset_with_a_role_succeeds").ranks}
+    assert rows == {"rank 0": "Succeeded", "rank 1": "Succeeded", "monitor-0": "Stopped", "prepare-0": "Succeeded"}
+
+
+def test_a_run_is_pending_while_only_what_comes_before_its_nodes_runs() -> None:
+    seen = [s for s in statuses("jobset_with_a_role_succeeds") if s.ranks and s.ranks[-1].source == "prepare-0"]
+    before = [s for s in seen if s.ranks[-1].state == "Running" and s.world_size and s.ranks[0].rank is None]
+    assert before and {s.phase for s in before} == {Phase.PENDING}
+    started = final("jobset_with_a_role_succeeds").started
+    assert started is not None and all(s.started is None for s in before)
+
+
+class TestMpi:
+    def test_a_launcher_has_a_row_beside_the_ranks(self) -> None:
+        rows = [(row.source, row.state) for row in final("mpi_succeeds").ranks]
+        assert rows == [("rank 0", "Succeeded"), ("rank 1", "Succeeded"), ("launcher", "Succeeded")]
+
+    def test_a_rank_that_the_launcher_names_is_in_its_own_pod(self) -> None:
+        found, status = failure("mpi_rank_fails"), final("mpi_rank_fails")
+        assert (found.rank, found.pod) == (1, status.ranks[1].pod)
+        assert found.pod.startswith("run-node-0-1-")
+        assert [row.state for row in status.ranks] == ["Stopped", "Failed", "Failed"]
+
+
+class TestRestarts:
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "jobset_starts_again_and_succeeds",
+            "trainjob_starts_again_and_succeeds",
+            "jobset_is_evicted_and_starts_again",
+            "node_lost",
+        ],
+    )
+    def test_of_the_gang_are_told_and_explained(self, name: str) -> None:
+        assert [phase.partition(" ")[0] for phase in phases(name) if "NodeLost" not in phase] == [
+            "Pending",
+            "Running",
+            "Restarting",
+            "Running",
+            "Succeeded",
+        ]
+        status = final(name)
+        assert (status.attempt, len(status.notes)) == (1, 1)
+        assert status.notes[0].startswith("restart 1: rank 1 (pod run-node-0-1-")
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("jobset_is_evicted_and_starts_again", "was evicted: Eviction API: evicting"),
+            ("preempted", "was preempted: default-scheduler: preempting to accommodate a higher priority pod"),
+        ],
+    )
+    def test_say_what_the_cluster_did(self, name: str, why: str) -> None:
+        assert final(name).notes[0].endswith(why)
+
+    def test_that_are_used_up_count_in_the_failure(self) -> None:
+        assert (failure("jobset_uses_up_its_restarts").restarts, final("jobset_uses_up_its_restarts").attempt) == (1, 1)
+
+    def test_that_began_are_in_the_rows(self) -> None:
+        assert {row.restarts for row in final("jobset_starts_again_and_succeeds").ranks} == {1}
+
+    def test_are_waited_for_while_the_cluster_has_no_room(self) -> None:
+        """Whoever preempted the gang has its place."""
+        status = final("preempted")
+        assert (status.phase, status.reason) == (Phase.RESTARTING, "Unschedulable")
+        assert status.trouble is not None and "Insufficient stepset.test/slot" in status.trouble.message
+
+    def test_follow_a_suspension(self) -> None:
+        assert phases("jobset_is_suspended_and_resumed") == [
+            "Pending (Starting)",
+            "Running",
+            "Suspended",
+            "Restarting (Starting)",
+            "Running",
+            "Succeeded",
+        ]
+
+    def test_are_announced_while_the_rest_of_the_gang_ends(self) -> None:
+        notes = {note for status in statuses("jobset_fails") for note in status.notes}
+        assert len(notes) == 1
+        assert notes.pop().endswith("ValueError: bad learning rate; the other pods are being stopped")
+
+
+class TestStatefulSets:
+    def test_start_a_pod_again_by_itself(self) -> None:
+        status = final("statefulset_starts_one_again")
+        assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 0)
+        assert [row.restarts for row in status.ranks] == [0, 1]
+        notes = {note for each in statuses("statefulset_starts_one_again") for note in each.notes}
+        assert len(notes) == 1 and notes.pop().endswith("exited with code 1: ValueError: once")
+
+    def test_have_another_pod_for_one_that_was_evicted(self) -> None:
+        assert phases("statefulset_is_evicted") == [
+            "Pending (Starting)",
+            "Running",
+            "Restarting (Starting)",
+            "Running",
+        ]
+        status = final("statefulset_is_evicted")
+        assert [row.restarts for row in status.ranks] == [0, 1]
+        assert status.notes[0].endswith("was evicted: Eviction API: evicting")
+
+    def test_that_are_scaled_to_nothing_are_suspended(self) -> None:
+        assert phases("statefulset_is_scaled_to_nothing")[-1] == "Suspended"
+        assert {row.state for row in final("statefulset_is_scaled_to_nothing").ranks} == {"Stopped"}
+
+
+class TestElasticWorlds:
+    def test_run_when_as_many_nodes_run_as_they_need(self) -> None:
+        first = next(s for s in statuses("elastic_node_is_evicted") if s.phase is Phase.RUNNING)
+        assert sorted(row.state for row in first.ranks) == ["Pending", "Running"]
+
+    def test_go_on_while_a_node_is_replaced(self) -> None:
+        assert phases("elastic_node_is_evicted") == ["Pending (Starting)", "Running", "Succeeded"]
+        status = final("elastic_node_is_evicted")
+        assert [row.restarts for row in status.ranks] == [0, 1]
+        assert status.notes[0].endswith("was evicted: Eviction API: evicting")
+
+    def test_fail_with_the_pod_that_was_one_too_many(self) -> None:
+        found, status = failure("elastic_nodes_fail_too_often"), final("elastic_nodes_fail_too_often")
+        assert found.pod == status.ranks[1].pod
+        assert [(row.state, row.restarts) for row in status.ranks] == [("Stopped", 0), ("Failed", 1)]
