@@ -20,8 +20,10 @@ pkg/kubelet/server/server.go and pkg/registry/core/pod/strategy.go; k8s.io/apise
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from enum import Enum
+from typing import Any
 
 LONG = 128 * 1024
 """Bytes without a line end after which a line is handed on piece by piece."""
@@ -65,6 +67,29 @@ class Resume:
         # timestamp did come.
         self._seeking = False
         self._seen = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was handed on, as plain data, for another process to go on from; between two answers."""
+        return {
+            "last": self._last.decode("ascii"),
+            "equal": self._equal,
+            "latest": self._latest.decode("ascii"),
+            "open": self._open,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], *, stamped: bool = False) -> Resume:
+        """One that goes on where the one that `to_dict` was asked of has stopped.
+
+        Args:
+            data: what it said.
+            stamped: leave each line's timestamp before it.
+        """
+        resume = cls(stamped=stamped)
+        resume._last, resume._latest = data["last"].encode("ascii"), data["latest"].encode("ascii")
+        resume._equal, resume._open = data["equal"], data["open"]
+        resume.cut()
+        return resume
 
     @property
     def since(self) -> str | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.kubernetes.client import Connection
@@ -15,9 +15,9 @@ from stepset.backends.kubernetes.follow import Patience, RunFollower
 from stepset.backends.kubernetes.log_reading import copy_lines, read_lines
 from stepset.backends.kubernetes.scope import of_run
 from stepset.backends.kubernetes.site import WORKLOADS, Site
-from stepset.backends.kubernetes.stop import delete, kill_pods
-from stepset.backends.kubernetes.submit import remove_half_submitted, submit
-from stepset.backends.kubernetes.verdict import verdict_of
+from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
+from stepset.backends.kubernetes.submit import Submitted, remove_half_submitted, submit
+from stepset.backends.kubernetes.verdict import verdict_of, write_verdict
 from stepset.errors import BadInputError, RunNotFoundError
 from stepset.rendering import make_request
 from stepset.spec.names import check_dns_1035
@@ -26,6 +26,7 @@ from stepset.watch.diagnose import ADVICE
 from stepset.watch.state import Failure, FailureKind, LogLine, Phase, RunStatus
 
 _JOIN = 0.5
+Manifest = Mapping[str, Any]
 
 
 class KubernetesBackend:
@@ -70,24 +71,87 @@ class KubernetesBackend:
             BadInputError: the job, or the server for its sake, says no; nothing is left behind then.
             InfrastructureError: the server cannot be asked, or does not let whoever asks.
         """
+        made, notes = self.make(request)
+        return self.follow(made.workload, listener, notes)
+
+    def make(self, request: RunRequest) -> tuple[Submitted, tuple[str, ...]]:
+        """Makes a run on the cluster, or finds it where the same asker has made it before; raises as `start` does.
+
+        Args:
+            request: what to run.
+
+        Returns:
+            The run, and what is to be said about it from the start.
+        """
         rendered = self._rendered(request)
         made = submit(self._site, rendered, self._target)
+        return made, (*rendered.plan.notes, *made.warnings)
+
+    def follow(
+        self, workload: Manifest, listener: RunListener | None = None, notes: tuple[str, ...] = ()
+    ) -> KubernetesHandle:
+        """Follows a run to its end, and is answerable for it: its verdict is written, lost nodes are released.
+
+        Args:
+            workload: its object on top, as it was made or read.
+            listener: is told of lines and changes, from a thread of the run's own.
+            notes: shown with the run from the start.
+        """
         follower = RunFollower(
-            self._site,
-            made.workload,
-            listener=listener,
-            sources=self._sources,
-            patience=self._patience,
-            notes=(*rendered.plan.notes, *made.warnings),
+            self._site, workload, listener=listener, sources=self._sources, patience=self._patience, notes=notes
         )
-        return KubernetesHandle(follower, str(made.workload["metadata"]["name"]))
+        return KubernetesHandle(follower, str(workload["metadata"]["name"]))
+
+    def workload(self, name: str, uid: str = "") -> Manifest | None:
+        """The object on top of a run; None where there is none, or another by that name.
+
+        Args:
+            name: the run's.
+            uid: the object's, where it is known.
+
+        Raises:
+            InfrastructureError: the server cannot be asked, or does not let whoever asks.
+        """
+        try:
+            found = find(self._site, name, self._targets)
+        except RunNotFoundError:
+            return None
+        about = found["metadata"]
+        return found if about["name"] == name and uid in ("", about["uid"]) else None
+
+    def read(self, workload: Manifest) -> RunStatus:
+        """Where a run is.
+
+        Args:
+            workload: as it was read.
+        """
+        return read_run(self._site, workload, time.time())
+
+    def conclude(self, workload: Manifest, status: RunStatus, *, stop: bool) -> None:
+        """Writes a run's end down, where nobody follows it.
+
+        Args:
+            workload: as it was read.
+            status: final.
+            stop: it does not end by itself.
+        """
+        if write_verdict(self._site, workload, status) and stop:
+            suspend(self._site, workload)
+
+    def end(self, workload: Manifest, how: Callable[[Site, Manifest], None] = delete) -> None:
+        """Ends a run.
+
+        Args:
+            workload: as it was read; that it is gone already is no error.
+            how: `stop.delete` or `stop.suspend`.
+        """
+        how(self._site, workload)
 
     def submit(self, request: RunRequest) -> RunStatus:
         """Makes a run on the cluster and does not follow it; raises as `start` does."""
-        rendered = self._rendered(request)
-        made = submit(self._site, rendered, self._target)
-        notes = (*rendered.plan.notes, *made.warnings)
-        return RunStatus(rendered.run, request.job.name, "kubernetes", created=time.time(), notes=notes)
+        made, notes = self.make(request)
+        run = str(made.workload["metadata"]["name"])
+        return RunStatus(run, request.job.name, "kubernetes", created=time.time(), notes=notes)
 
     def _rendered(self, request: RunRequest) -> RenderRequest:
         name = request.name or f"{request.job.name}-{secrets.token_hex(3)}"
@@ -205,6 +269,11 @@ class KubernetesHandle:
         if self._error is not None:
             raise self._error
         return self._follower.status
+
+    def ended(self, within: float) -> bool:
+        """Whether nothing more comes of it: waits so many seconds at most, then `wait` tells how it ended."""
+        self._thread.join(within)
+        return not self._thread.is_alive()
 
     def cancel(self) -> None:
         """Deletes the run; asked again, its pods are killed at once. From any thread or signal handler."""

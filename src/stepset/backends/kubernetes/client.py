@@ -203,7 +203,7 @@ class Connection:
             BadInputError: the credentials cannot be sent.
         """
         response = self._send(method, path, query, REQUEST_TIMEOUT, body=body, content_type=content_type)
-        return self._reply(response.status, response.data, response.headers.getlist("Warning"))
+        return self.reply(response.status, response.data, response.headers.getlist("Warning"))
 
     def stream(self, path: str, query: Mapping[str, str], read_timeout: float) -> Stream:
         """Asks for an answer that comes bit by bit.
@@ -224,7 +224,7 @@ class Connection:
             data = response.read()
         finally:
             response.close()
-        raise RefusedError(self._reply(response.status, data, []))
+        raise RefusedError(self.reply(response.status, data, []))
 
     def _send(
         self,
@@ -247,7 +247,7 @@ class Connection:
                 method,
                 address,
                 body=None if body is None else json.dumps(body).encode(),
-                headers={**self._headers(), **({"Content-Type": content_type} if content_type else {})},
+                headers={**self.headers(), **({"Content-Type": content_type} if content_type else {})},
                 timeout=Timeout(connect=_CONNECT_TIMEOUT, read=read_timeout),
                 redirect=False,
                 preload_content=preload_content,
@@ -260,12 +260,29 @@ class Connection:
                 f"server {self.server}: the kubeconfig's credentials cannot be sent; look for line breaks in the token"
             ) from None
 
-    def _headers(self) -> dict[str, str]:
+    @property
+    def configuration(self) -> Any:
+        """The client's: certificates, proxy."""
+        return self._api.configuration
+
+    def headers(self) -> dict[str, str]:
+        """What every request bears, credentials included; renews them where they run out, which may take a while."""
         sent = {"Accept": "application/json", "User-Agent": "stepset"}
         token = self._api.configuration.auth_settings().get("BearerToken")  # looks after renewal
         return {**sent, token["key"]: token["value"]} if token else sent
 
-    def _reply(self, status: int, data: bytes, warnings: Any) -> Reply:
+    def reply(self, status: int, data: bytes, warnings: Any) -> Reply:
+        """An answer, read.
+
+        Args:
+            status: of HTTP.
+            data: its body.
+            warnings: its Warning headers.
+
+        Raises:
+            UnreachableError: the server fails.
+            InfrastructureError: it does not know who asks, or is no Kubernetes.
+        """
         try:
             body = json.loads(data or "{}")
         except ValueError:
