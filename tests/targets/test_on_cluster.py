@@ -10,7 +10,9 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -224,35 +226,58 @@ class TestElastic:
 PROGRAMS = {"openmpi": "mpirun.openmpi", "mpich": "mpirun.mpich"}
 
 
+# (whether the launcher is a node, user)
+MPI_CASES = list(product((False, True), (0, 1000)))
+MpiSites = tuple[str, dict[tuple[bool, int], Site]]
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def mpi_sites(
+    request: pytest.FixtureRequest,
+    cluster: Cluster,  # noqa: F811  # fixture
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[MpiSites]:
+    """An implementation and a site for each of its cases, all at once: most of their time they wait."""
+    program = PROGRAMS[request.param]
+    if cluster.choice is None or not shutil.which(program) or not Path("/usr/sbin/sshd").exists():
+        pytest.skip(f"needs the test cluster, {program} and OpenSSH's server on this machine")
+    with ExitStack() as stack:
+        sites = {case: Site(cluster, stack.enter_context(cluster.namespace())) for case in MPI_CASES}
+        for case, site in sites.items():
+            keys = tmp_path_factory.mktemp("keys")
+            site.apply([_with_keys(each, keys) for each in _mpi_objects(site, request.param, *case)])
+        yield request.param, sites
+
+
+def _mpi_objects(site: Site, implementation: str, as_node: bool, user: int) -> list[Manifest]:
+    program = PROGRAMS[implementation]
+    rank = "OMPI_COMM_WORLD_RANK" if implementation == "openmpi" else "PMI_RANK"
+    code = f"import os; rank = os.environ[{rank!r}]\nif rank == '0': " + RESULT.format("os.uname().nodename")
+    home = "/root" if user == 0 else "/home/trainer"
+    options = {"run_launcher_as_node": as_node, "ssh_auth_mount_path": f"{home}/.ssh"}
+    root = ["--allow-run-as-root"] if implementation == "openmpi" and user == 0 else []
+    return site.render(
+        framework={"kind": "mpi", "implementation": implementation, **options},
+        num_nodes=2,
+        procs_per_node=2,
+        agent=True,
+        command=[program, *root, "/usr/bin/python3", "-c", code],
+        network={"cluster_domain": "cluster.local"},
+        pod_template={"securityContext": {"runAsUser": user, "runAsGroup": user}},
+        env={"OMPI_MCA_mca_base_component_show_load_errors": "0"},
+        namespace=site.name,
+    )
+
+
 class TestMpi:
     """Ranks are started over ssh, with keys made for the run and no other configuration than ours."""
 
-    @pytest.mark.parametrize("user", [0, 1000], ids=["root", "an ordinary user"])
-    @pytest.mark.parametrize("as_node", [False, True], ids=["beside", "as a node"])
-    @pytest.mark.parametrize("implementation", PROGRAMS)
-    def test_every_rank_is_started_on_its_node(
-        self, site: Site, tmp_path: Path, implementation: str, as_node: bool, user: int
-    ) -> None:
-        program = PROGRAMS[implementation]
-        if site.cluster.choice is None or not shutil.which(program) or not Path("/usr/sbin/sshd").exists():
-            pytest.skip(f"needs the test cluster, {program} and OpenSSH's server on this machine")
-        rank = "OMPI_COMM_WORLD_RANK" if implementation == "openmpi" else "PMI_RANK"
-        code = f"import os; rank = os.environ[{rank!r}]\nif rank == '0': " + RESULT.format("os.uname().nodename")
-        home = "/root" if user == 0 else "/home/trainer"
-        options = {"run_launcher_as_node": as_node, "ssh_auth_mount_path": f"{home}/.ssh"}
-        root = ["--allow-run-as-root"] if implementation == "openmpi" and user == 0 else []
-        objects = site.render(
-            framework={"kind": "mpi", "implementation": implementation, **options},
-            num_nodes=2,
-            procs_per_node=2,
-            agent=True,
-            command=[program, *root, "/usr/bin/python3", "-c", code],
-            network={"cluster_domain": "cluster.local"},
-            pod_template={"securityContext": {"runAsUser": user, "runAsGroup": user}},
-            env={"OMPI_MCA_mca_base_component_show_load_errors": "0"},
-            namespace=site.name,
-        )
-        site.apply([_with_keys(each, tmp_path) for each in objects])
+    @pytest.mark.parametrize(
+        "case", MPI_CASES, ids=lambda c: f"{'as a node' if c[0] else 'beside'}-{'an ordinary user' if c[1] else 'root'}"
+    )
+    def test_every_rank_is_started_on_its_node(self, mpi_sites: MpiSites, case: tuple[bool, int]) -> None:
+        implementation, sites = mpi_sites
+        site, (as_node, _) = sites[case], case
         assert site.ended() == "Completed"
         # Open MPI numbers the ranks on its launcher's own node first, whatever the hostfile's order.
         first = "launcher" if as_node and implementation == "openmpi" else "node"
