@@ -201,15 +201,23 @@ class TestKueue:
     def test_a_jobset_beyond_the_quota_waits_suspended_and_runs_when_there_is_room(
         self, cluster: Cluster, namespace: str, queue: str
     ) -> None:
-        spec = cluster.pod_spec([cluster.python, "-c", "import time; time.sleep(3)"])
-        spec["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
-        labels = {"kueue.x-k8s.io/queue-name": queue}
-        for name in ("first", "second"):
-            cluster.apply(jobset(name, spec, pods=1, labels=labels), namespace)
+        def start(name: str, command: list[str]) -> None:
+            spec = cluster.pod_spec(command)
+            spec["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+            cluster.apply(jobset(name, spec, pods=1, labels={"kueue.x-k8s.io/queue-name": queue}), namespace)
+
+        def no_room() -> bool:
+            workloads = cluster.get("workloads", namespace)["items"]
+            return "False" in [condition(each, "QuotaReserved") for each in workloads]
+
+        start("first", ["sleep", "600"])
         cluster.kubectl(
             "wait", "--for=jsonpath={.spec.suspend}=false", "jobset/first", "-n", namespace, "--timeout=180s"
         )
+        start("second", ["true"])
+        cluster.wait("Kueue to find no room", no_room)
         assert cluster.get("jobset/second", namespace)["spec"]["suspend"] is True
+        cluster.kubectl("delete", "jobset/first", "-n", namespace, "--wait=false")
         cluster.kubectl("wait", "--for=condition=Completed", "jobset/second", "-n", namespace, "--timeout=180s")
 
     def test_fields_newer_than_kueues_own_jobset_types_survive_its_webhook_and_its_admission(
