@@ -159,7 +159,10 @@ def pairs(cluster: Cluster) -> Iterator[dict[str, Pair]]:
         completed = {run: api.completed(_suspended(objects[-1])) for run, objects in ours.items()}
         trainjobs = {run: _render(run, "trainjob", namespace) for run in RUNS}
         for objects in trainjobs.values():
-            _create(api, objects)
+            for each in objects[:-1]:
+                assert api.refused(each, dry_run=False) is None
+        for objects in trainjobs.values():
+            _start(api, objects[-1])
         jobsets = _wait_for_jobsets(api)
         made = {each["metadata"]["name"]: each for version, kind in _FILES for each in api.items(version, kind)}
         yield {
@@ -183,11 +186,8 @@ def _suspended(workload: Manifest) -> Manifest:
     return {**workload, "spec": {**workload["spec"], "suspend": True}}
 
 
-def _create(api: Api, objects: list[Manifest]) -> None:
+def _start(api: Api, trainjob: Manifest) -> None:
     """Trainer's and Kueue's webhooks know the runtime from a watch, so that it may come a moment late."""
-    *before, trainjob = objects
-    for each in before:
-        assert api.refused(each, dry_run=False) is None
     for _ in range(50):
         said = api.refused(_suspended(trainjob), dry_run=False)
         if said is None or "not found" not in said:

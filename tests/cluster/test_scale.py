@@ -1,4 +1,4 @@
-"""Fake nodes take jobs by the hundred, and end them when and how the pods' annotations say."""
+"""Fake nodes take jobs by the dozen, and end them when and how the pods' annotations say."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def fake_nodes(testbed_choice: Choice) -> Iterator[None]:
 
 @pytest.mark.usefixtures("fake_nodes")
 class TestFakeNodes:
-    def test_a_hundred_jobsets_complete(self, cluster: Cluster, namespace: str) -> None:
-        jobs = [fake_jobset(f"job-{index}", {scale.RUN_FOR: "2s"}) for index in range(100)]
+    def test_dozens_of_jobsets_complete(self, cluster: Cluster, namespace: str) -> None:
+        jobs = [fake_jobset(f"job-{index}", {scale.RUN_FOR: "2s"}) for index in range(30)]
         cluster.kubectl("create", "-n", namespace, "-f", "-", text=manifests.bundle(jobs))
         cluster.kubectl("wait", "--for=condition=Completed", "jobset", "--all", "-n", namespace, "--timeout=180s")
-        assert len(cluster.get("jobsets", namespace)["items"]) == 100
+        assert len(cluster.get("jobsets", namespace)["items"]) == 30
 
     def test_the_annotated_index_fails_with_the_annotated_exit_code(self, cluster: Cluster, namespace: str) -> None:
         notes = {scale.RUN_FOR: "1s", scale.FAIL_INDEX: "1", scale.EXIT_CODE: "7"}
