@@ -48,11 +48,15 @@ lock: | $(UV) ## Resolve both environments again
 demo: setup ## Retrain a digits classifier through Airflow on 2 nodes x 2 processes, on this machine
 	@$(AIRFLOW)/python tools/demo.py
 
+.PHONY: demo-kfp
+demo-kfp: setup-kfp ## The same through a Kubeflow pipeline, with KFP's local runner: no cluster, no Docker
+	@$(KFP)/python -W ignore tools/demo_kfp.py
+
 # --- checks ---------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: system setup ## Run every test, the quick ones first
-	@tools/test
+test: system setup ## Run every test, the quick ones first (ONLY="airflow cluster": only these groups)
+	@$(AIRFLOW)/python tools/suite.py $(ONLY)
 
 .PHONY: quick
 quick: setup ## Run the quick tests only (under two minutes)

@@ -1,0 +1,66 @@
+"""The suite gives a test that fails a second chance, by itself, and says which took it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.local
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from suite import Group, main
+sys.exit(main([], (Group("one", "First", "one"), Group("two", "Second", "two")), Path.cwd()))
+"""
+MARKS = "import pathlib, pytest\none, two = pytest.mark.one, pytest.mark.two\nran = pathlib.Path('ran')\n"
+STEADY = "@one\ndef test_steady():\n    ran.open('a').write('steady ')\n"
+UNSTEADY = (
+    "@one\ndef test_unsteady():\n    ran.open('a').write('unsteady ')\n    assert ran.read_text().count('un') == 2\n"
+)
+WRONG = "@one\ndef test_wrong():\n    ran.open('a').write('wrong ')\n    assert 0\n"
+LATER = "@two\ndef test_later():\n    ran.open('a').write('later ')\n"
+
+
+def run(directory: Path, *tests: str) -> tuple[int, list[str], str]:
+    """Runs tests as a suite of two groups: (exit code, the tests in the order in which they ran, its output)."""
+    (directory / "test_it.py").write_text("\n\n".join((MARKS, *tests)))
+    (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n    one\n    two\n")
+    command = [sys.executable, "-c", RUN, str(ROOT / "tools")]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
+    ran = (directory / "ran").read_text().split() if (directory / "ran").exists() else []
+    return done.returncode, ran, done.stdout + done.stderr
+
+
+def test_tests_that_pass_are_run_once_and_group_by_group(tmp_path: Path) -> None:
+    code, ran, said = run(tmp_path, LATER, STEADY)
+    assert (code, ran) == (0, ["steady", "later"])
+    assert "unsteady" not in said
+
+
+def test_one_that_passes_the_second_time_is_named_at_the_very_end_and_fails_nothing(tmp_path: Path) -> None:
+    code, ran, said = run(tmp_path, STEADY, UNSTEADY, LATER)
+    assert (code, ran) == (0, ["steady", "unsteady", "unsteady", "later"])
+    assert said.splitlines()[-1] == "unsteady: test_it.py::test_unsteady"
+
+
+def test_one_that_fails_twice_fails_the_suite_and_the_next_group_is_not_run(tmp_path: Path) -> None:
+    code, ran, said = run(tmp_path, STEADY, WRONG, LATER)
+    assert (code, ran) == (1, ["steady", "wrong", "wrong"])
+    assert "unsteady" not in said
+
+
+def test_beside_one_that_fails_twice_the_unsteady_one_fails_the_suite_too(tmp_path: Path) -> None:
+    code, ran, _ = run(tmp_path, UNSTEADY, WRONG)
+    assert (code, ran) == (1, ["unsteady", "wrong", "unsteady", "wrong"])
+
+
+def test_what_cannot_even_be_collected_has_no_second_chance(tmp_path: Path) -> None:
+    code, ran, said = run(tmp_path, STEADY, "import nothing_like_this")
+    assert (code, ran) == (2, [])
+    assert said.count("nothing_like_this") < 5

@@ -1,0 +1,147 @@
+"""Every test, the quick ones first; stops at the first group that fails. `make test` calls it.
+
+docs/testing/README.md tells what the groups need. Names of groups as arguments run only these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.cluster.testbed.borrow import borrowed  # noqa: E402  # the path comes first
+from tests.cluster.testbed.handle import NoClusterError  # noqa: E402
+from tests.cluster.testbed.layout import TestbedError  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tests that are run together.
+
+    Args:
+        name: as an argument.
+        title: as a heading.
+        marks: pytest's expression.
+        cluster: whether it needs one.
+    """
+
+    name: str
+    title: str
+    marks: str
+    cluster: bool = False
+
+
+GROUPS = (
+    Group(
+        "core",
+        "The pure core, the command line, the manifests",
+        "not local and not frameworks and not airflow and not cluster",
+    ),
+    Group(
+        "local",
+        "Processes on this machine: the agent and the local backend",
+        "local and not frameworks and not airflow and not cluster",
+    ),
+    Group("airflow", "Airflow", "airflow and not cluster"),
+    Group("frameworks", "Training for real, each framework", "frameworks and not cluster"),
+    Group("cluster", "On a real cluster", "cluster", cluster=True),
+)
+
+# pytest's exit code where tests failed, as opposed to not having been run at all.
+TESTS_FAILED = 1
+
+
+def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: Path = ROOT) -> int:
+    """Runs the groups; 0 when every test has passed, be it the second time."""
+    known = [group.name for group in groups]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(known))
+    names = parser.parse_args(arguments).groups or known
+    if unknown := set(names) - set(known):
+        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    unsteady: list[str] = []
+    try:
+        for group in groups:
+            if group.name in names and (code := run_group(group, unsteady, directory)):
+                return code
+        return 0
+    finally:
+        if unsteady:
+            print(f"\n\033[1;33m{len(unsteady)} failed, and passed when run once more. Mend them:\033[0m")
+            for test in unsteady:
+                print(f"unsteady: {test}")
+
+
+def run_group(group: Group, unsteady: list[str], directory: Path) -> int:
+    """Runs a group; tests that fail get a second chance, and are named when they take it.
+
+    These tests start real processes, nodes and networks on machines that do other things at the same time, so that one
+    in thousands may fail for want of time. A test that fails again, when only those that failed are run, has found
+    something; one that passes then is unsteady, which is a defect of its own and said last of all, but no reason to
+    run everything again.
+
+    Args:
+        group: which.
+        unsteady: gets the tests that passed only the second time.
+        directory: where the tests are.
+
+    Returns:
+        pytest's exit code.
+    """
+    print(f"\n\033[1m{group.title}\033[0m", flush=True)
+    with ExitStack() as stack:
+        # A cache of its own: what failed in other groups, or an hour ago, is nobody's second chance.
+        cache = stack.enter_context(tempfile.TemporaryDirectory(prefix="stepset-tests-"))
+        command = [sys.executable, "-m", "pytest", "-q", "-m", group.marks, "-o", f"cache_dir={cache}"]
+        environment = dict(os.environ)
+        if group.cluster:
+            required = os.environ.get("STEPSET_CLUSTER") == "required"
+            try:
+                stack.enter_context(borrowed(required))
+            except TestbedError as error:
+                if required or not isinstance(error, NoClusterError):
+                    print(f"failed: {error}", file=sys.stderr)
+                    return TESTS_FAILED
+                print(f"skipped: {error}")
+                return 0
+            environment["STEPSET_CLUSTER"] = "required"  # a cluster that goes away is no reason to skip its tests
+        code = _call(command, directory, environment)
+        noted = Path(cache, "v/cache/lastfailed")
+        if code != TESTS_FAILED or not noted.exists():
+            return code
+        failed = json.loads(noted.read_text())
+        print(f"\n\033[1m{len(failed)} failed; once more, by themselves\033[0m", flush=True)
+        again = ["--last-failed", "--last-failed-no-failures", "none"]
+        code = _call([*command, *again], directory, environment)
+        if not code:
+            unsteady += failed
+        return code
+
+
+def _call(command: Sequence[str], directory: Path, environment: dict[str, str]) -> int:
+    """Runs a command to its end; when this program is told to end, it ends too, with its fixtures torn down."""
+    with subprocess.Popen(command, cwd=directory, env=environment) as process:
+        try:
+            return process.wait()
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):  # Ctrl-C has reached it as well, and twice would cut it short
+                process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
