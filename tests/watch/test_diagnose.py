@@ -95,6 +95,41 @@ class TestSeveralReportsOfOneEnd:
         assert failure.tail == ("a", "KeyError: 'x'")
         assert failure.aftermath == ()
 
+    def test_are_one_failure_where_its_pod_was_stopped_as_well(self) -> None:
+        """A launcher reports a rank of another pod, which is then deleted with the rest of the gang."""
+        stopped = rank(2, 0.9, exit_code=143, stopped=True, how="was stopped")
+        for order in ((stopped, rank(2, 1.0, exit_code=5)), (rank(2, 1.0, exit_code=5), stopped)):
+            failure = failure_of(*order)
+            assert (failure.rank, failure.exit_code) == (2, 5)
+            assert failure.message == "rank 2 (pod node-1) exited with code 5."
+
+
+class TestTheMessage:
+    def test_names_the_machine_but_no_address_of_this_one(self) -> None:
+        assert failure_of(rank(0, 1.0, exit_code=1, node="gpu-7")).message == (
+            "rank 0 (pod node-0 on gpu-7) exited with code 1."
+        )
+        assert failure_of(rank(0, 1.0, exit_code=1, node="127.70.1.101")).message == (
+            "rank 0 (pod node-0) exited with code 1."
+        )
+
+    @pytest.mark.parametrize(
+        ("code", "words", "kind"),
+        [
+            (139, "exited with code 139 (SIGSEGV).", FailureKind.USER_ERROR),
+            (143, "exited with code 143 (SIGTERM), from outside the run.", FailureKind.INFRASTRUCTURE),
+            (137, "exited with code 137 (SIGKILL), out of memory.", FailureKind.OUT_OF_MEMORY),
+            (255, "exited with code 255.", FailureKind.USER_ERROR),
+        ],
+    )
+    def test_tells_the_signal_behind_an_exit_code(self, code: int, words: str, kind: FailureKind) -> None:
+        failure = failure_of(rank(0, 1.0, exit_code=code))
+        assert (failure.kind, failure.message) == (kind, f"rank 0 (pod node-0) {words}")
+
+    def test_says_what_befell_it_where_that_is_known(self) -> None:
+        evicted = rank(0, 1.0, how="was evicted", error="low on memory", kind=FailureKind.INFRASTRUCTURE, exit_code=143)
+        assert failure_of(evicted).message == "rank 0 (pod node-0) was evicted: low on memory"
+
 
 class TestTheKind:
     @pytest.mark.parametrize(

@@ -1,0 +1,105 @@
+"""A cluster's events: the latest few that say why, each once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepset.watch.cluster.events import SHOWN, Events, read_event
+
+
+def event(number: int, reason: str, message: str, **fields: Any) -> dict[str, Any]:
+    at = f"2026-11-21T03:00:{number:02}Z"
+    return {
+        "metadata": {"uid": f"{reason}-{number}", "name": f"e{number}"},
+        "involvedObject": {"kind": "Pod", "name": f"run-node-0-{number}", "uid": f"pod-{number}"},
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        **fields,
+    }
+
+
+def events(*each: dict[str, Any]) -> Events:
+    found = Events()
+    for one in each:
+        found.add(read_event(one))
+    return found
+
+
+def told(*each: dict[str, Any], **limits: float) -> tuple[str, ...]:
+    return events(*each).told(**{"since": 0.0, "until": 4e9, **limits})
+
+
+class TestWhatIsTold:
+    def test_is_each_once_with_its_count_the_newest_last(self) -> None:
+        assert told(
+            event(3, "FailedMount", "no such volume"),
+            event(1, "FailedScheduling", "0/2 nodes", count=4),
+            event(2, "FailedScheduling", "0/2 nodes"),
+        ) == (
+            "FailedScheduling (5 times), pod run-node-0-1 and 1 more: 0/2 nodes",
+            "FailedMount, pod run-node-0-3: no such volume",
+        )
+
+    def test_are_the_latest_few(self) -> None:
+        lines = told(*(event(number, "Failed", f"reason {number}") for number in range(20)))
+        assert len(lines) == SHOWN and lines[-1].endswith("reason 19")
+
+    def test_is_no_routine_and_no_echo(self) -> None:
+        assert (
+            told(
+                event(1, "Started", "Started container node", type="Normal"),
+                event(2, "BackOff", "Back-off restarting failed container"),
+                event(3, "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
+                event(4, "DefaultFailurePolicy", "applying RestartJobSet failure policy action"),
+            )
+            == ()
+        )
+
+    def test_is_what_happened_around_the_end(self) -> None:
+        early, late = event(1, "Failed", "early"), event(50, "Failed", "late")
+        at = read_event(late).last
+        assert told(early, late, since=at - 10) == ("Failed, pod run-node-0-50: late",)
+        assert told(early, late, until=at - 10) == ("Failed, pod run-node-0-1: early",)
+
+    def test_is_not_a_refusal_of_what_was_made_after_all(self) -> None:
+        refused = event(1, "FailedCreate", "exceeded quota")
+        at = read_event(refused).last
+        assert told(refused, made=at + 5) == ()
+        assert len(told(refused, made=at - 5)) == 1
+
+
+class TestWhatIsKept:
+    def test_is_what_happened_last_however_much_there_was(self) -> None:
+        found = Events()
+        for number in range(5000):
+            seconds, at = divmod(number, 60)
+            stamp = f"2026-11-21T{seconds // 60:02}:{seconds % 60:02}:{at:02}Z"
+            found.add(read_event(event(number, "Failed", f"{number}", firstTimestamp=stamp, lastTimestamp=stamp)))
+        kept = found.of(["Failed"])
+        assert 300 <= len(kept) <= 400 and kept[-1].message == "4999"
+
+    def test_the_newer_kind_of_event_is_read_as_well(self) -> None:
+        """events.k8s.io/v1, and series of what happens again and again."""
+        found = read_event(
+            {
+                "metadata": {"uid": "1"},
+                "regarding": {"kind": "Pod", "name": "run-0", "uid": "2"},
+                "type": "Warning",
+                "reason": "FailedScheduling",
+                "note": "0/2 nodes",
+                "eventTime": "2026-11-21T03:00:00.123456Z",
+                "series": {"count": 7, "lastObservedTime": "2026-11-21T03:00:09.000000Z"},
+            }
+        )
+        assert (found.name, found.about, found.message, found.count) == ("run-0", "2", "0/2 nodes", 7)
+        assert (found.first % 60, found.last % 60) == (pytest.approx(0.123456), 9.0)
+
+    def test_the_same_again_is_no_news(self) -> None:
+        found = events(event(1, "Failed", "x"))
+        assert not found.add(read_event(event(1, "Failed", "x")))
+        assert found.add(read_event(event(1, "Failed", "x", count=2)))

@@ -1,0 +1,199 @@
+"""The changes of a namespace find their runs, in whatever order the watches bring them, and nothing stays behind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.router import Router
+from stepset.watch.cluster.status import status_of
+from stepset.watch.state import Phase, RunStatus
+from tests.watch.cluster.namespaces import by_kind, renamed
+from tests.watch.cluster.streams import NAMES, Object
+
+# One is called as the other's pods are.
+RUNS = ("train", "train-node-0", "other")
+
+
+def status(objects: RunObjects | None) -> RunStatus:
+    assert objects is not None
+    return status_of(objects, Reports(), 0.0)
+
+
+def essence(objects: RunObjects | None) -> tuple[object, ...]:
+    """What of a state does not depend on which stream was quicker."""
+    found = status(objects)
+    failure, trouble = found.failure, found.trouble
+    rows = tuple((row.source, row.pod, row.state) for row in found.ranks)
+    why = None if failure is None else (failure.kind, failure.message, failure.pod, failure.rank, failure.aftermath)
+    now = None if trouble is None else (trouble.kind, trouble.message)
+    return found.phase, found.reason, found.attempt, found.result, rows, why, now
+
+
+def alone(changes: Sequence[Change], run: str) -> RunObjects:
+    objects = RunObjects(run)
+    for change in changes:
+        objects.see(change)
+    return objects
+
+
+def uid_of(changes: Sequence[Change], run: str) -> str:
+    """The uid of a run's workload."""
+    for change in changes:
+        meta = change.object["metadata"]
+        controlled = any(row.get("controller") for row in meta.get("ownerReferences", ()))
+        if meta["name"] == run and change.object["kind"] not in ("Event", "Pod") and not controlled:
+            return str(meta["uid"])
+    raise AssertionError(f"no workload of {run}")
+
+
+def mixed(streams: list[list[Change]], rng: random.Random) -> list[Change]:
+    """Several streams as one, each in its order."""
+    left, found = [list(each) for each in streams if each], []
+    while left:
+        chosen = rng.choice(left)
+        found.append(chosen.pop(0))
+        left = [each for each in left if each]
+    return found
+
+
+def deletions(changes: Sequence[Change]) -> list[Change]:
+    """That everything of a stream is gone."""
+    last = {str(change.object["metadata"]["uid"]): change for change in changes}
+    return [Change("DELETED", change.object) for change in last.values() if change.verb != "DELETED"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scenarios=st.lists(st.sampled_from(NAMES), min_size=len(RUNS), max_size=len(RUNS)),
+    seed=st.integers(0, 2**32),
+)
+def test_each_run_is_as_if_it_were_alone(scenarios: list[str], seed: int) -> None:
+    of = {run: renamed(scenario, run) for run, scenario in zip(RUNS, scenarios, strict=True)}
+    router = Router()
+    for run, changes in of.items():
+        router.keep(run, uid_of(changes, run))
+    order = mixed([each for changes in of.values() for each in by_kind(changes)], random.Random(seed))
+    told = {run for change in order for run in router.see([change])}
+    assert told == set(RUNS)
+    for run, changes in of.items():
+        assert essence(router.objects(run)) == essence(alone(changes, run)), (run, scenarios)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_gone_is_forgotten_and_what_was_kept_is_not(name: str) -> None:
+    changes = renamed(name, "train")
+    router, keeper = Router(), Router()
+    keeper.keep("train", uid_of(changes, "train"))
+    for each in (router, keeper):
+        each.see([*changes, *deletions(changes)])
+    assert router.runs == []
+    assert status(keeper.objects("train")).phase.final, "its end is still known"
+    keeper.forget("train")
+    assert keeper.runs == []
+
+
+class TestKeeping:
+    def test_says_whether_the_workload_was_seen(self) -> None:
+        changes = renamed("jobset_succeeds", "train")
+        router = Router()
+        uid = uid_of(changes, "train")
+        assert not router.keep("train", uid)
+        router.see(changes)
+        assert router.keep("train", uid)
+
+    def test_a_run_that_nobody_heard_of_can_be_said_to_be_gone(self) -> None:
+        router = Router()
+        router.keep("train", "uid")
+        objects = router.objects("train")
+        assert objects is not None
+        objects.not_found()
+        assert status(objects).phase is Phase.LOST
+
+    def test_holds_on_to_the_run_when_another_of_that_name_comes(self) -> None:
+        first = renamed("jobset_succeeds", "train")
+        later = [_with_uid(change, "a-later-one") for change in first if change.object["kind"] == "JobSet"]
+        router = Router()
+        router.keep("train", uid_of(first, "train"))
+        router.see([*first[:10], *later])
+        assert status(router.objects("train")).phase is Phase.LOST
+
+    def test_without_it_the_newer_of_two_by_one_name_is_known(self) -> None:
+        first = renamed("jobset_fails", "train")
+        later = [_with_uid(change, "a-later-one") for change in first if change.object["kind"] == "JobSet"][:1]
+        router = Router()
+        router.see([*first, *later])
+        objects = router.objects("train")
+        assert objects is not None and objects.uid == "a-later-one"
+        assert status(objects).phase is Phase.PENDING
+
+
+class TestStrangers:
+    def test_another_jobsets_jobs_are_no_run(self) -> None:
+        jobs = [change for change in renamed("jobset_fails", "theirs") if change.object["kind"] == "Job"]
+        router = Router()
+        assert router.see(jobs) == set()
+        assert router.runs == []
+
+    def test_a_run_whose_jobs_came_first_has_them(self) -> None:
+        changes = renamed("pods_refused_by_policy", "train")
+        jobs = [change for change in changes if change.object["kind"] in ("Job", "Event")]
+        rest = [change for change in changes if change.object["kind"] not in ("Job", "Event")]
+        router = Router()
+        router.see([*jobs, *rest])
+        assert essence(router.objects("train")) == essence(alone(changes, "train"))
+
+    def test_of_events_about_nobody_only_the_latest_are_remembered(self) -> None:
+        changes = renamed("image_misspelt", "train")
+        events = [change for change in changes if change.object["kind"] == "Event"]
+        rest = [change for change in changes if change.object["kind"] != "Event"]
+        noise = [_event(number) for number in range(2000)]
+        early, late = Router(), Router()
+        early.see([*events, *noise, *rest])
+        late.see([*noise, *events, *rest])
+        heard = [router.objects("train") for router in (early, late)]
+        assert [bool(each and each.events.latest) for each in heard] == [False, True]
+
+    def test_an_event_about_something_called_as_a_run_is_the_runs(self) -> None:
+        changes = renamed("jobset_succeeds", "train")
+        about = {"kind": "PersistentVolumeClaim", "name": "train-scratch-0", "uid": "unseen"}
+        event = _event(1, about)
+        router = Router()
+        router.see(changes[:3])
+        assert router.see([event]) == {"train"}
+
+    def test_what_bears_no_runs_name_is_passed_over(self) -> None:
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "uid": "u"}}
+        router = Router()
+        assert router.see([Change("ADDED", pod), Change("DELETED", pod)]) == set()
+        assert router.runs == []
+
+
+def _with_uid(change: Change, uid: str) -> Change:
+    each = {**change.object, "metadata": {**change.object["metadata"], "uid": uid}}
+    return Change(change.verb, each)
+
+
+def _event(number: int, about: Object | None = None) -> Change:
+    involved = about or {"kind": "Pod", "name": f"web-{number}", "uid": f"web-{number}"}
+    at = "2026-01-01T00:00:00Z"
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"event-{number}", "uid": f"event-{number}"},
+        "involvedObject": involved,
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": "no such volume",
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
+    return Change("ADDED", event)
