@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from stepset.backends.kubernetes.client import Connection, RefusedError, Reply, Stream, UnreachableError
 from stepset.backends.kubernetes.log_pods import LogPod
-from stepset.backends.kubernetes.refusals import may_not
+from stepset.backends.kubernetes.refusals import REFUSES_AT_START, may_not
 from stepset.backends.kubernetes.site import PODS
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.watch.cluster.fields import one_line
@@ -92,9 +92,11 @@ class PodLog:
         pod: as first seen.
         sink: is given what was printed, from the reader's thread; may block.
         quiet: seconds without a byte after which the log is asked for again.
+        let: the server has shown logs here before.
 
     Attributes:
         problem: why not all of it could be read, or None.
+        let: whether the server has shown this one, or another before.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class PodLog:
         pod: LogPod,
         sink: Callable[[Batch], None],
         quiet: float = QUIET,
+        let: bool = False,
     ) -> None:
         self._connection, self._namespace, self._path = connection, namespace, log_path(namespace, pod)
         self._sink, self._quiet = sink, quiet
@@ -116,6 +119,8 @@ class PodLog:
         self._starts_read = 0
         self._failures = self._tries = 0
         self._broken_off = False
+        self._refused_since: float | None = None
+        self.let = let
         self.problem: StepsetError | None = None
         self._thread = threading.Thread(target=self._run, name=f"log of {pod.name}", daemon=True)
 
@@ -234,12 +239,18 @@ class PodLog:
                     return False
                 self._pump(stream)
         except UnreachableError:
+                self.let, self._refused_since = True, None
             return False
         except RefusedError as refused:
             return self._refused(refused, pod, final=not follow, previous=previous)
         finally:
+            self._refused_since = None
             self._stream = None
         if self._broken_off:
+            return False
+        except InfrastructureError:
+            if not self._may_pass():
+                raise
             return False
         if complaint := self._resume.complaint:
             # Of the starts before, the kubelet keeps one, until the next has ended.
@@ -268,9 +279,16 @@ class PodLog:
         return previous or (status == 404 and pod.gone) or (final and self._lost(pod, said))
 
     def _lost(self, pod: LogPod, said: str) -> bool:
+            if self._may_pass():
+                return False
         """The rest of a log is asked for and an error comes; whether to take it for lost."""
         self._tries += 1
         if self._tries < _LAST_TRIES:
+    def _may_pass(self) -> bool:
+        """Whether a refusal may be over soon: a server that starts does not know all accounts and roles at once."""
+        self._refused_since = self._refused_since or time.monotonic()
+        return self.let and time.monotonic() - self._refused_since < REFUSES_AT_START
+
             return False
         self.problem = InfrastructureError(
             f"pod {pod.name}: the rest of its log cannot be read: {one_line(said, 300) or 'it is empty'}; its node may"

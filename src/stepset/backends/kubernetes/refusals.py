@@ -10,6 +10,10 @@ from stepset.backends.kubernetes.job_words import JobWords
 from stepset.backends.kubernetes.rejections import rejections
 from stepset.backends.kubernetes.resources import resource_of
 
+REFUSES_AT_START = 60.0
+"""Seconds for which a server may refuse (401, 403) what it has allowed before: one that starts does not know all
+accounts and roles at once."""
+
 
 def refusals(reply: Reply, manifest: Mapping[str, Any], words: JobWords) -> Iterator[str]:
     """One line for each thing the server has against an object; none where it is there already.

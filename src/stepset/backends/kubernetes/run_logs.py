@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from stepset.backends.kubernetes.client import Connection
-from stepset.backends.kubernetes.log_pods import Ranks, log_pod, may_hold
+from stepset.backends.kubernetes.log_pods import LogPod, Ranks, log_pod, may_hold
 from stepset.backends.kubernetes.pod_log import QUIET, PodLog
 from stepset.watch.lines import Batch
 
@@ -49,7 +49,7 @@ class RunLogs:
         self._sources, self._ranks, self._quiet = sources, ranks or {}, quiet
         self._readers: dict[str, PodLog] = {}
         self._ended: set[str] = set()
-        self._finishing = False
+        self._finishing = self._let = False
         self._problems: list[str] = []
         self._lock = threading.Lock()
 
@@ -68,9 +68,7 @@ class RunLogs:
                 reader.see(pod)
             elif pod.begun and not self._finishing and pod.uid not in self._ended:
                 if may_hold(pod, self._sources, self._ranks):
-                    sink = partial(self._sink, pod.uid)
-                    reader = self._readers[pod.uid] = PodLog(self._connection, self._namespace, pod, sink, self._quiet)
-                    reader.start()
+                    self._start(pod)
                 else:
                     self._ended.add(pod.uid)
 
@@ -118,8 +116,16 @@ class RunLogs:
             return list(self._readers.values())
 
     def _let_go(self) -> None:
+    def _start(self, pod: LogPod) -> None:
+        sink = partial(self._sink, pod.uid)
+        let = self._let or any(reader.let for reader in self._readers.values())
+        reader = PodLog(self._connection, self._namespace, pod, sink, self._quiet, let)
+        self._readers[pod.uid] = reader
+        reader.start()
+
         for uid in [uid for uid, reader in self._readers.items() if not reader.alive]:
-            problem = self._readers.pop(uid).problem
+            reader = self._readers.pop(uid)
             self._ended.add(uid)
-            if problem is not None:
-                self._problems.append(str(problem))
+            self._let = self._let or reader.let
+            if reader.problem is not None:
+                self._problems.append(str(reader.problem))

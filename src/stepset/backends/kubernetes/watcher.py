@@ -12,16 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from stepset.backends.kubernetes.client import Connection, RefusedError, Stream, UnreachableError
+from stepset.backends.kubernetes.refusals import REFUSES_AT_START
 from stepset.errors import StepsetError
 from stepset.watch.cluster.change import Change
 from stepset.watch.feed import Feed, Object
 
 QUIET = 90.0
 """Seconds after which a silent watch is taken for dead: a server sends a bookmark about once a minute."""
-
-STARTING = 60.0
-"""Seconds for which a server may refuse what it has given before: one that starts does not know all accounts and roles
-at once."""
 
 _GONE = 410
 
@@ -122,7 +119,7 @@ class Watcher:
         if not self._known_here:
             return False
         self._refused_since = self._refused_since or time.monotonic()
-        return time.monotonic() - self._refused_since < STARTING
+        return time.monotonic() - self._refused_since < REFUSES_AT_START
 
     def _ask(self) -> bool:
         """One request; whether something was answered."""
