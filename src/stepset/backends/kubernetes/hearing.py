@@ -15,6 +15,7 @@ from functools import partial
 from queue import Empty, Queue
 from typing import Any
 
+from stepset.backends.kubernetes.pulse import Pulse
 from stepset.backends.kubernetes.run_logs import RunLogs
 from stepset.backends.kubernetes.scope import of_run
 from stepset.backends.kubernetes.site import Site
@@ -83,13 +84,16 @@ class Hearing:
             Watcher(site.connection, collection, partial(self._changed, number), self._inbox.put)
             for number, collection in enumerate(of_run(site, workload))
         ]
+        self._pulse = Pulse(site, workload, self._watchers, self._reconnect)
 
     def __enter__(self) -> Hearing:
         for watcher in self._watchers:
             watcher.start()
+        self._pulse.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._pulse.stop()
         for watcher in self._watchers:
             watcher.stop()
         self._logs.close()
@@ -115,7 +119,7 @@ class Hearing:
 
     def silent_for(self) -> float:
         """Seconds for which the server has not answered; 0 while it does."""
-        return max(watcher.silent_for() for watcher in self._watchers)
+        return max(self._pulse.silent_for(), *(watcher.silent_for() for watcher in self._watchers))
 
     def status(self, now: float) -> RunStatus:
         """Where the run is, by what was taken in.
@@ -172,6 +176,11 @@ class Hearing:
         reader.start()
         while reader.is_alive() or not self._inbox.empty():
             yield from self.take(_BREATH)
+
+    def _reconnect(self) -> None:
+        for watcher in self._watchers:
+            watcher.reconnect()
+        self._logs.reconnect()
 
     def _see(self, news: _Changed) -> None:
         changes = news.changes

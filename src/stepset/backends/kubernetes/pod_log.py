@@ -135,6 +135,10 @@ class PodLog:
                 self._pod = pod
                 self._changed.notify_all()
 
+    def reconnect(self) -> None:
+        """Gives the present connection up and asks again."""
+        self._break_off()
+
     def finish(self) -> None:
         """Nothing that is printed from now on is wanted: reads what is there, and ends."""
         with self._changed:
@@ -235,22 +239,22 @@ class PodLog:
         try:
             with self._connection.stream(self._path, query, self._quiet if follow else LAST_QUIET) as stream:
                 self._stream = stream
+                self.let, self._refused_since = True, None
                 if self._closed or (follow and self._finishing):
                     return False
                 self._pump(stream)
         except UnreachableError:
-                self.let, self._refused_since = True, None
+            self._refused_since = None
             return False
         except RefusedError as refused:
             return self._refused(refused, pod, final=not follow, previous=previous)
-        finally:
-            self._refused_since = None
-            self._stream = None
-        if self._broken_off:
-            return False
         except InfrastructureError:
             if not self._may_pass():
                 raise
+            return False
+        finally:
+            self._stream = None
+        if self._broken_off:
             return False
         if complaint := self._resume.complaint:
             # Of the starts before, the kubelet keeps one, until the next has ended.
@@ -275,20 +279,20 @@ class PodLog:
         """The server has no log to give; whether that is all it will ever say."""
         status, said = refused.reply.status, str(refused.reply.body.get("message", ""))
         if status not in (*NOT_YET, 404):
+            if self._may_pass():
+                return False
             raise not_shown(refused.reply, self._namespace) from refused
         return previous or (status == 404 and pod.gone) or (final and self._lost(pod, said))
 
-    def _lost(self, pod: LogPod, said: str) -> bool:
-            if self._may_pass():
-                return False
-        """The rest of a log is asked for and an error comes; whether to take it for lost."""
-        self._tries += 1
-        if self._tries < _LAST_TRIES:
     def _may_pass(self) -> bool:
         """Whether a refusal may be over soon: a server that starts does not know all accounts and roles at once."""
         self._refused_since = self._refused_since or time.monotonic()
         return self.let and time.monotonic() - self._refused_since < REFUSES_AT_START
 
+    def _lost(self, pod: LogPod, said: str) -> bool:
+        """The rest of a log is asked for and an error comes; whether to take it for lost."""
+        self._tries += 1
+        if self._tries < _LAST_TRIES:
             return False
         self.problem = InfrastructureError(
             f"pod {pod.name}: the rest of its log cannot be read: {one_line(said, 300) or 'it is empty'}; its node may"

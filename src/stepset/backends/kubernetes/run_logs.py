@@ -72,6 +72,12 @@ class RunLogs:
                 else:
                     self._ended.add(pod.uid)
 
+    def reconnect(self) -> None:
+        """Asks for every log again: connections may be dead that look alive."""
+        with self._lock:
+            for reader in self._readers.values():
+                reader.reconnect()
+
     def finish(self, timeout: float) -> bool:
         """Blocks until what was printed up to now is handed on; nothing after that is. Then call `close`.
 
@@ -110,12 +116,6 @@ class RunLogs:
         with self._lock:
             return tuple(self._problems)
 
-    def _alive(self) -> list[PodLog]:
-        with self._lock:
-            self._let_go()
-            return list(self._readers.values())
-
-    def _let_go(self) -> None:
     def _start(self, pod: LogPod) -> None:
         sink = partial(self._sink, pod.uid)
         let = self._let or any(reader.let for reader in self._readers.values())
@@ -123,6 +123,12 @@ class RunLogs:
         self._readers[pod.uid] = reader
         reader.start()
 
+    def _alive(self) -> list[PodLog]:
+        with self._lock:
+            self._let_go()
+            return list(self._readers.values())
+
+    def _let_go(self) -> None:
         for uid in [uid for uid, reader in self._readers.items() if not reader.alive]:
             reader = self._readers.pop(uid)
             self._ended.add(uid)

@@ -67,6 +67,7 @@ class Watcher:
         self._known_here = self._opened = False
         self._thread = threading.Thread(target=self._follow, name=f"watch {collection.path}", daemon=True)
 
+        self._heard = time.monotonic()
     def start(self) -> None:
         """Begins."""
         self._thread.start()
@@ -88,6 +89,15 @@ class Watcher:
 
     def reconnect(self) -> None:
         """Gives the present connection up: somebody knows better than what it says."""
+    @property
+    def heard(self) -> float:
+        """When the server last said anything, on the clock of `time.monotonic`."""
+        return self._heard
+
+    def version(self, uid: str) -> str:
+        """The resource version of an object, as last told; empty where it is not there."""
+        return self._feed.version(uid)
+
         if (stream := self._stream) is not None:
             stream.close()
 
@@ -137,6 +147,7 @@ class Watcher:
             raise RefusedError(reply)
         changes = self._feed.listed(reply.body)
         if self._feed.listed_once and not self._stopping.is_set():
+        self._heard = time.monotonic()
             self._known_here = True
             self._changed(changes)
         return True
@@ -147,8 +158,10 @@ class Watcher:
             self._opened, self._silent_since = True, None
             try:
                 while not self._stopping.is_set() and self._feed.listed_once and (chunk := stream.read()):
+            self._heard = time.monotonic()
                     if changes := self._feed.data(chunk):
                         self._changed(changes)
+                    self._heard = time.monotonic()
             finally:
                 self._stream = None
 
