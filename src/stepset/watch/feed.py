@@ -66,13 +66,13 @@ class Feed:
         """Whether it is known what is there."""
         return bool(self._version)
 
-    def ask(self) -> Ask:
-        """What to ask the server next."""
-        self._rest = b""
     def version(self, uid: str) -> str:
         """The resource version of an object, as last told; empty where it is not there."""
         return _version(self._known.get(uid, {}))
 
+    def ask(self) -> Ask:
+        """What to ask the server next."""
+        self._rest = b""
         self._answered = False
         if not self._version:
             return Ask({"limit": str(PAGE), **({"continue": self._continue} if self._continue else {})}, watch=False)
