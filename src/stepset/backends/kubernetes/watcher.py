@@ -65,9 +65,9 @@ class Watcher:
         self._silent_since: float | None = None
         self._refused_since: float | None = None
         self._known_here = self._opened = False
+        self._heard = time.monotonic()
         self._thread = threading.Thread(target=self._follow, name=f"watch {collection.path}", daemon=True)
 
-        self._heard = time.monotonic()
     def start(self) -> None:
         """Begins."""
         self._thread.start()
@@ -87,8 +87,6 @@ class Watcher:
         since = self._silent_since
         return 0.0 if since is None else time.monotonic() - since
 
-    def reconnect(self) -> None:
-        """Gives the present connection up: somebody knows better than what it says."""
     @property
     def heard(self) -> float:
         """When the server last said anything, on the clock of `time.monotonic`."""
@@ -98,6 +96,8 @@ class Watcher:
         """The resource version of an object, as last told; empty where it is not there."""
         return self._feed.version(uid)
 
+    def reconnect(self) -> None:
+        """Gives the present connection up: somebody knows better than what it says."""
         if (stream := self._stream) is not None:
             stream.close()
 
@@ -145,9 +145,9 @@ class Watcher:
             return False
         if not reply.accepted:
             raise RefusedError(reply)
+        self._heard = time.monotonic()
         changes = self._feed.listed(reply.body)
         if self._feed.listed_once and not self._stopping.is_set():
-        self._heard = time.monotonic()
             self._known_here = True
             self._changed(changes)
         return True
@@ -156,12 +156,12 @@ class Watcher:
         with self._connection.stream(self._collection.path, query, QUIET) as stream:
             self._stream = stream
             self._opened, self._silent_since = True, None
+            self._heard = time.monotonic()
             try:
                 while not self._stopping.is_set() and self._feed.listed_once and (chunk := stream.read()):
-            self._heard = time.monotonic()
+                    self._heard = time.monotonic()
                     if changes := self._feed.data(chunk):
                         self._changed(changes)
-                    self._heard = time.monotonic()
             finally:
                 self._stream = None
 
