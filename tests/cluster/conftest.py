@@ -9,9 +9,21 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.runs import Runs, runs_in
-from tests.cluster.testbed import handle
+from tests.cluster.testbed import handle, outages
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import Choice, TestbedError
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that break the cluster come after all others."""
+    items.sort(key=lambda item: item.get_closest_marker("disruptive") is not None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Function) -> None:
+    """The cluster is whole again after a test that breaks it, before anything else is cleared away."""
+    if item.get_closest_marker("disruptive") is not None and "testbed_choice" in item.funcargs:
+        outages.mend(item.funcargs["testbed_choice"])
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +72,7 @@ class Listening:
 
     def wait_for_line(self, text: str, count: int = 1, timeout: float = 180.0) -> None:
         """Until so many lines that hold the text have come."""
-        self._wait(lambda: sum(text in line.text for line in self.lines) >= count, f"{count} x {text!r}", timeout)
+        self.wait_until(lambda: sum(text in line.text for line in self.lines) >= count, f"{count} x {text!r}", timeout)
 
     def wait_for(self, phase: Phase, reason: str | None = None, timeout: float = 180.0) -> RunStatus:
         """Until the run is in a phase; that status."""
@@ -81,12 +81,13 @@ class Listening:
             last = self.statuses[-1] if self.statuses else None
             return last if last and last.phase is phase and reason in (None, last.reason) else None
 
-        self._wait(lambda: there() is not None, f"{phase.value} {reason or ''}", timeout)
+        self.wait_until(lambda: there() is not None, f"{phase.value} {reason or ''}", timeout)
         found = there()
         assert found is not None
         return found
 
-    def _wait(self, condition: Any, what: str, timeout: float) -> None:
+    def wait_until(self, condition: Callable[[], bool], what: str, timeout: float = 180.0) -> None:
+        """Until what was told makes a condition true; it is looked at whenever something is told."""
         with self._news:
             if not self._news.wait_for(condition, timeout):
                 last = self.statuses[-1:] or ["nothing was heard"]
