@@ -27,6 +27,8 @@ TICK = 0.2
 """Seconds after which a follower looks up although nothing has come."""
 UNREACHABLE_AFTER = 10.0
 """Seconds without an answer after which it is said that the server gives none."""
+WRITE_PATIENCE, WRITE_AGAIN = 60.0, 1.0
+"""Seconds for which a server that is away is waited for when a run is over, and between two looks for it."""
 
 _LEAVING = "it is being deleted; its pods are given time to end"
 Manifest = Mapping[str, Any]
@@ -153,9 +155,12 @@ class RunFollower:
         if status.phase.final and self._hearing.leaving(now):
             # Its ranks may be saving what they have; it is over when they are.
             status = self.status.with_(notes=(*status.notes, _LEAVING), progress=status.progress)
+        elif self._blind:
+            # What was last heard says nothing of how long things have really taken.
+            self._waited = _Waited()
         elif self._keeper and not status.phase.final:
             status = self._given_up(status, now)
-        if self._keeper and not status.phase.final:
+        if self._keeper and not (status.phase.final or self._blind):
             self._release(now)
         self._tell(status.with_(notes=(*self._notes, *status.notes, *self._silence())))
 
@@ -165,9 +170,14 @@ class RunFollower:
             if self._listener is not None:
                 self._listener.on_status(status)
 
+    @property
+    def _blind(self) -> bool:
+        """Whether the run may be in another state than was last heard, because the server gives no answer."""
+        return self._hearing.silent_for() > UNREACHABLE_AFTER
+
     def _silence(self) -> tuple[str, ...]:
         """Said while the server gives no answer."""
-        if self._hearing.silent_for() > UNREACHABLE_AFTER:
+        if self._blind:
             server = self._site.connection.server
             return (f"server {server} does not answer; the run goes on without us, and is looked for again",)
         return ()
@@ -218,13 +228,29 @@ class RunFollower:
         if status.phase.final:
             notes = (*self._notes, *status.notes, *self._hearing.problems)
             self._tell(status.with_(notes=tuple(dict.fromkeys(notes))))
-        if not self._keeper:
-            return
-        try:
-            if write_verdict(self._site, self._workload, self.status) and self._gave_up:
-                suspend(self._site, self._workload)
-        except StepsetError as error:
-            self._tell(self.status.with_(notes=(*self.status.notes, f"its end could not be written down: {error}")))
+        if self._keeper:
+            self._write_down(self.status)
+
+    def _write_down(self, final: RunStatus) -> None:
+        """Writes the verdict, and takes away what still holds resources; waits a while for a server that is away."""
+        until, asked = time.monotonic() + WRITE_PATIENCE, self._asked
+        while True:
+            try:
+                if write_verdict(self._site, self._workload, final) and self._gave_up:
+                    suspend(self._site, self._workload)
+                self._tell(final)
+                return
+            except StepsetError as error:
+                again = isinstance(error, UnreachableError) and not (_past(until) or self._left or self._asked > asked)
+                word = "cannot be written down yet" if again else "could not be written down"
+                self._tell(final.with_(notes=(*final.notes, f"its end {word}: {error}")))
+                if not again:
+                    return
+            time.sleep(WRITE_AGAIN)
+
+
+def _past(until: float | None) -> bool:
+    return until is not None and time.monotonic() >= until
 
 
 def _failure(status: RunStatus, spent: str) -> Failure:
