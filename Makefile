@@ -55,7 +55,7 @@ demo-kfp: setup-kfp ## The same through a Kubeflow pipeline, with KFP's local ru
 # --- checks ---------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: system setup ## Run every test, the quick ones first (ONLY="airflow cluster": only these groups)
+test: system setup setup-kfp ## Run every test, the quick ones first (ONLY="airflow cluster": only these groups)
 	@$(AIRFLOW)/python tools/suite.py $(ONLY)
 
 .PHONY: quick
@@ -71,8 +71,8 @@ cluster-down: ## Remove every trace of it
 	@$(PYTHON) -m tests.cluster.testbed down
 
 .PHONY: cluster-test
-cluster-test: system setup ## Run the tests that need a cluster (`make cluster`, or any that KUBECONFIG names)
-	@$(AIRFLOW)/python -m pytest -q -m cluster
+cluster-test: system setup setup-kfp ## Run the tests that need a cluster (`make cluster`, or any that KUBECONFIG names)
+	@$(AIRFLOW)/python tools/suite.py cluster kfp-cluster
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the import contracts

@@ -34,12 +34,16 @@ class Group:
         title: as a heading.
         marks: pytest's expression.
         cluster: whether it needs one.
+        environment: the one below .venvs that runs it.
+        place: their directory; pytest's own choice by default.
     """
 
     name: str
     title: str
     marks: str
     cluster: bool = False
+    environment: str = "airflow"
+    place: str = ""
 
 
 GROUPS = (
@@ -54,8 +58,17 @@ GROUPS = (
         "local and not frameworks and not airflow and not cluster",
     ),
     Group("airflow", "Airflow", "airflow and not cluster"),
+    Group("kfp", "Kubeflow Pipelines", "kfp and not cluster", environment="kfp", place="tests/kfp"),
     Group("frameworks", "Training for real, each framework", "frameworks and not cluster"),
     Group("cluster", "On a real cluster", "cluster", cluster=True),
+    Group(
+        "kfp-cluster",
+        "Kubeflow Pipelines on a real cluster",
+        "kfp and cluster",
+        cluster=True,
+        environment="kfp",
+        place="tests/kfp",
+    ),
 )
 
 # pytest's exit code where tests failed, as opposed to not having been run at all.
@@ -74,15 +87,36 @@ def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: 
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     unsteady: list[str] = []
     try:
-        for group in groups:
-            if group.name in names and (code := run_group(group, unsteady, directory)):
-                return code
-        return 0
+        return _run([group for group in groups if group.name in names], unsteady, directory)
+    except TestbedError as error:
+        print(f"failed: {error}", file=sys.stderr)
+        return 1
     finally:
         if unsteady:
             print(f"\n\033[1;33m{len(unsteady)} failed, and passed when run once more. Mend them:\033[0m")
             for test in unsteady:
                 print(f"unsteady: {test}")
+
+
+def _run(groups: Sequence[Group], unsteady: list[str], directory: Path) -> int:
+    """Runs groups one after the other, those that need a cluster with the same one; the first bad exit code."""
+    required = os.environ.get("STEPSET_CLUSTER") == "required"
+    with ExitStack() as cluster:
+        borrowed_one = False
+        for group in groups:
+            print(f"\n\033[1m{group.title}\033[0m", flush=True)
+            if group.cluster and not borrowed_one:
+                try:
+                    cluster.enter_context(borrowed(required))
+                except NoClusterError as error:
+                    if required:
+                        raise
+                    print(f"skipped: {error}")
+                    continue
+                borrowed_one = True
+            if code := run_group(group, unsteady, directory):
+                return code
+    return 0
 
 
 def run_group(group: Group, unsteady: list[str], directory: Path) -> int:
@@ -101,23 +135,14 @@ def run_group(group: Group, unsteady: list[str], directory: Path) -> int:
     Returns:
         pytest's exit code.
     """
-    print(f"\n\033[1m{group.title}\033[0m", flush=True)
-    with ExitStack() as stack:
-        # A cache of its own: what failed in other groups, or an hour ago, is nobody's second chance.
-        cache = stack.enter_context(tempfile.TemporaryDirectory(prefix="stepset-tests-"))
-        command = [sys.executable, "-m", "pytest", "-q", "-m", group.marks, "-o", f"cache_dir={cache}"]
-        environment = dict(os.environ)
-        if group.cluster:
-            required = os.environ.get("STEPSET_CLUSTER") == "required"
-            try:
-                stack.enter_context(borrowed(required))
-            except TestbedError as error:
-                if required or not isinstance(error, NoClusterError):
-                    print(f"failed: {error}", file=sys.stderr)
-                    return TESTS_FAILED
-                print(f"skipped: {error}")
-                return 0
-            environment["STEPSET_CLUSTER"] = "required"  # a cluster that goes away is no reason to skip its tests
+    environment = dict(os.environ)
+    if group.cluster:
+        environment["STEPSET_CLUSTER"] = "required"  # a cluster that goes away is no reason to skip its tests
+    # A cache of its own: what failed in other groups, or an hour ago, is nobody's second chance.
+    with tempfile.TemporaryDirectory(prefix="stepset-tests-") as cache:
+        python = ROOT / ".venvs" / group.environment / "bin/python"
+        command = [str(python), "-m", "pytest", "-q", "-m", group.marks, "-o", f"cache_dir={cache}"]
+        command += [group.place] if group.place else []
         code = _call(command, directory, environment)
         noted = Path(cache, "v/cache/lastfailed")
         if code != TESTS_FAILED or not noted.exists():
