@@ -44,10 +44,13 @@ class Feed:
 
     Args:
         wanted: whether an object concerns the follower; what does not is not kept.
+        trim: what is kept of an object, and told: at least what names it and its version.
     """
 
-    def __init__(self, wanted: Callable[[Object], bool] = lambda _: True) -> None:
-        self._wanted = wanted
+    def __init__(
+        self, wanted: Callable[[Object], bool] = lambda _: True, trim: Callable[[Object], Object] = lambda each: each
+    ) -> None:
+        self._wanted, self._trim = wanted, trim
         self._version = ""
         self._continue = ""
         self._pages: dict[str, Object] = {}
@@ -91,7 +94,7 @@ class Feed:
             # Items of a list leave out what the list says.
             each = {"kind": kind, "apiVersion": version, **item}
             if self._wanted(each):
-                self._pages[_uid(each)] = each
+                self._pages[_uid(each)] = self._trim(each)
         about = body.get("metadata") or {}
         self._continue = str(about.get("continue") or "")
         if self._continue:
@@ -158,6 +161,7 @@ class Feed:
         self._version = _version(each) or self._version
         if verb not in ("ADDED", "MODIFIED", "DELETED") or not self._wanted(each):
             return None
+        each = self._trim(each)
         if verb == "DELETED":
             self._known.pop(_uid(each), None)
         else:

@@ -32,12 +32,14 @@ class Collection:
         selectors: labelSelector, fieldSelector.
         wanted: whether one of those concerns the run after all.
         needed: without them nothing can be said; others are left out where the server has or shows none.
+        trim: what is kept of each.
     """
 
     path: str
     selectors: Mapping[str, str] = field(default_factory=dict)
     wanted: Callable[[Object], bool] = lambda _: True
     needed: bool = True
+    trim: Callable[[Object], Object] = lambda each: each
 
 
 class Watcher:
@@ -59,7 +61,7 @@ class Watcher:
     ) -> None:
         self._connection, self._collection = connection, collection
         self._changed, self._failed = changed, failed
-        self._feed = Feed(collection.wanted)
+        self._feed = Feed(collection.wanted, collection.trim)
         self._stopping = threading.Event()
         self._stream: Stream | None = None
         self._silent_since: float | None = None
