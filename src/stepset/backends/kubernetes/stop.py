@@ -85,11 +85,16 @@ def kill_pod(site: Site, name: str, uid: str) -> None:
 
 
 def _check(reply: Reply, what: str, manifest: Manifest) -> None:
-    """404 and 409: the object, or this one of the name, is gone."""
-    if reply.accepted or reply.status in (404, 409):
-        return
+    if reply.accepted or reply.status in (404, 409) or _another(reply):
+        return  # the object, or this one of the name, is gone
     message = " ".join(str(reply.body.get("message", "")).split())[:300].rstrip(".")
     remedy = "; see stepset rbac" if may_not(reply) else ""
     raise InfrastructureError(
         f"{manifest['kind']} {manifest['metadata']['name']} cannot be {what}: {message or reply.status}{remedy}"
     )
+
+
+def _another(reply: Reply) -> bool:
+    """Whether the uid in a patch was not the object's; custom resources call that invalid, others a conflict."""
+    causes = (reply.body.get("details") or {}).get("causes") or ()
+    return reply.status == 422 and any(cause.get("field") == "metadata.uid" for cause in causes)
