@@ -145,9 +145,14 @@ def _items(reply: Reply) -> Sequence[Manifest]:
 def _check_sight(site: Site, replies: Sequence[Reply]) -> None:
     """That the server shows anything at all; kinds that it lacks, or hides, are nothing out of the ordinary."""
     hidden = [reply for reply in replies if may_not(reply)]
-    if hidden and not any(reply.accepted for reply in replies):
+    if hidden and not any(reply.accepted or _no_such_object(reply) for reply in replies):
         message = str(hidden[-1].body.get("message", "")).rstrip(".")
         raise InfrastructureError(
             f"rbac: {message}; have an administrator run: stepset rbac --namespace {site.namespace}"
             " | kubectl apply -f -"
         )
+
+
+def _no_such_object(reply: Reply) -> bool:
+    """Whether the server shows the kind, but has nothing of that name: of a kind that it lacks it names no object."""
+    return reply.status == 404 and bool((reply.body.get("details") or {}).get("name"))
