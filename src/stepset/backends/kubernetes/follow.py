@@ -18,6 +18,7 @@ from stepset.backends.kubernetes.site import Site
 from stepset.backends.kubernetes.stop import delete, kill_pod, kill_pods, suspend
 from stepset.backends.kubernetes.verdict import verdict_of, write_verdict
 from stepset.errors import StepsetError
+from stepset.watch.cluster.status import all_ended
 from stepset.watch.cluster.trouble import lost_pods
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.lines import Joiner, log_lines
@@ -31,6 +32,7 @@ WRITE_PATIENCE, WRITE_AGAIN = 60.0, 1.0
 """Seconds for which a server that is away is waited for when a run is over, and between two looks for it."""
 
 _LEAVING = "it is being deleted; its pods are given time to end"
+
 Manifest = Mapping[str, Any]
 
 
@@ -101,7 +103,7 @@ class RunFollower:
         """Asks for the run's end; asked again, its pods are killed. From any thread or signal handler.
 
         Args:
-            by: `stop.delete` or `stop.suspend`.
+            by: `stop.delete` or `stop.suspend`; a run that is suspended is not over, but `follow` comes back.
         """
         self._stop_by = by
         self._asked += 1
@@ -111,7 +113,7 @@ class RunFollower:
         self._left = True
 
     def follow(self, timeout: float | None = None) -> RunStatus:
-        """Blocks until the run is over, `leave` is called, or the time is up.
+        """Blocks until the run is over or suspended by `cancel`, `leave` is called, or the time is up.
 
         Args:
             timeout: seconds; None: for ever.
@@ -127,13 +129,21 @@ class RunFollower:
             return known
         until = None if timeout is None else time.monotonic() + timeout
         with self._hearing:
-            while not (self.status.phase.final or self._left or (until is not None and time.monotonic() >= until)):
+            while not (self.status.phase.final or self._left or self._rests or _past(until)):
                 self._show(self._hearing.take(TICK))
                 self._obey()
                 self._look()
             if self.status.phase.final:
                 self._finish()
+            elif self._rests:
+                self._show(self._hearing.rest())
         return self.status
+
+    @property
+    def _rests(self) -> bool:
+        """Whether it was asked to be suspended, and is, and its pods have ended."""
+        asked = self._answered and self._stop_by is suspend
+        return bool(asked and self.status.phase is Phase.SUSPENDED and all_ended(self._hearing.objects))
 
     def _show(self, printed: Iterable[Printed]) -> None:
         """Hands on the lines that are wanted."""
@@ -195,8 +205,6 @@ class RunFollower:
                     raise
                 return
             self._answered += 1
-            if self._answered == 1 and self._stop_by is suspend:
-                self._left = True
 
     def _release(self, now: float) -> None:
         """Deletes the pods of lost nodes where the job says so, once each."""
