@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from stepset.watch.state import Failure, RunStatus
 from tests.cluster.runs import Listening, Runs, runs_in
 from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.pod import Mount
 
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.backend import KubernetesHandle
@@ -22,12 +25,21 @@ TORCH: dict[str, Any] = {"kind": "torch", "launcher": "none"}
 PAIR: dict[str, Any] = {"framework": TORCH, "num_nodes": 2, "procs_per_node": 1}
 """Two pods with a rank each."""
 RANK = (
-    "import json, os, signal, sys, time\nrank, attempt = int(os.environ['RANK']), int(os.environ['STEPSET_ATTEMPT'])\n"
+    "import json, os, pathlib, signal, sys, time\n"
+    "rank, attempt = int(os.environ.get('RANK', 0)), int(os.environ['STEPSET_ATTEMPT'])\n"
 )
 """Begins a rank's program."""
 RESULT = "open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps({}))\n"
 """Leaves a result; to be formatted."""
 SLEEP = "time.sleep(600)\n"
+
+
+def shared(cluster: Cluster, directory: Path) -> dict[str, Any]:
+    """A pod_template with a directory that outlives the pods, under its own path, as a claim would."""
+    if cluster.choice is None:
+        pytest.skip("needs the test cluster, whose nodes share this machine's /tmp")
+    spec: dict[str, Any] = cluster.pod_template(mounts=[Mount(str(directory), read_only=False)])["spec"]
+    return spec
 
 
 class Many:
