@@ -33,6 +33,14 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "all",
                         "default": "0",
                     },
+                    "instance": {
+                        "description": "Which Airflow this is, where several make runs in one namespace; the same in"
+                        " each of its processes. Part of the runs' names. Default: [api] base_url.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "production",
+                        "default": "",
+                    },
                 },
             }
         },

@@ -24,15 +24,43 @@ class TaskInstance(Protocol):
 
 
 def run_name(ti: TaskInstance) -> str:
-    """The name of a task instance's run: its task's slug, a hash of its identity, its try.
+    """The name of a task instance's local run: its task's slug, a hash of its identity, its try.
 
     Short enough for every target's budget (`jobset_name_budget`), with a generation behind it.
     """
+    return _name(ti, _digest(ti), ti.try_number)
+
+
+def cluster_name(ti: TaskInstance, instance: str, generation: int) -> str:
+    """The name of a task instance's run on a cluster, which tries share.
+
+    Args:
+        ti: the task instance.
+        instance: which Airflow this is; several may share a cluster.
+        generation: how many runs the task has had.
+    """
+    return _name(ti, owner_of(ti, instance), generation)
+
+
+def owner_of(ti: TaskInstance, instance: str) -> str:
+    """A hash of who asks, by which a task instance knows its run again; a label's value."""
+    return _digest(ti, instance)[:40]
+
+
+def _name(ti: TaskInstance, digest: str, number: int) -> str:
     from stepset.spec.names import slug
 
-    identity = "|".join((ti.dag_id, ti.run_id, ti.task_id, str(-1 if ti.map_index is None else ti.map_index)))
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:10]
-    return f"{slug(ti.task_id, 26)}-{digest}-{ti.try_number}"
+    return f"{slug(ti.task_id, 26)}-{digest[:10]}-{number}"
+
+
+def _digest(ti: TaskInstance, *more: str) -> str:
+    identity = "|".join((ti.dag_id, ti.run_id, ti.task_id, str(-1 if ti.map_index is None else ti.map_index), *more))
+    return hashlib.sha256(identity.encode()).hexdigest()
+
+
+def epoch(ti: TaskInstance, retries: int) -> int:
+    """The try number at which a task instance was cleared last; 0: never (see `attempt`)."""
+    return max(0, ti.max_tries - retries)
 
 
 def free_name(name: str, backend: Backend) -> str:
@@ -70,4 +98,4 @@ def attempt(ti: TaskInstance, retries: int) -> int:
         ti: the task instance.
         retries: the task's retries.
     """
-    return max(0, ti.try_number - 1 - max(0, ti.max_tries - retries))
+    return max(0, ti.try_number - 1 - epoch(ti, retries))

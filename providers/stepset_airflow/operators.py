@@ -9,7 +9,7 @@ Nothing slow is imported before a task runs: a DAG file with many of these must 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from stepset_airflow.identity import attempt, free_name, run_name
 from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of
-from stepset_airflow.outcome import check_policy, failure_text, verdict
+from stepset_airflow.outcome import check_policy, verdict
 from stepset_airflow.task_log import TaskLog, find_callbacks, ranks_to_log
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from stepset.backends.base import Backend, RunHandle, RunRequest
     from stepset.spec import TrainingJob
     from stepset.watch.state import RunStatus
+    from stepset_airflow.cluster_run import ClusterRun
 
 FINISH_ACTIONS = ("keep", "delete", "delete_succeeded")
 KILL_ACTIONS = ("delete", "suspend", "keep")
@@ -45,6 +46,7 @@ class DistributedTrainOperator(BaseOperator):
         service_account, labels, annotations, pod_template, agent: the job file's fields (docs/job-file.md).
         queue_name: short for `scheduling={"queue_name": ...}`.
         backend: `kubernetes`, or `local` for processes of the worker; default: [stepset] backend, else kubernetes.
+        target: what the run becomes on a cluster: jobset (default), trainjob, statefulset, job or volcano.
         log_ranks: whose lines go to the task log: `all`, `failed`, a rank, or a list of ranks; the failing rank's
             last lines always do; default: [stepset] log_ranks, else 0.
         exit_code_policy: exit code of the first failing rank, or failure kind -> `fail` (no further try), `retry` or
@@ -73,6 +75,7 @@ class DistributedTrainOperator(BaseOperator):
         *JOB_FIELDS,
         "queue_name",
         "backend",
+        "target",
         "kubernetes_conn_id",
         "namespace",
         "cluster_context",
@@ -129,6 +132,7 @@ class DistributedTrainOperator(BaseOperator):
         agent: bool | str | None = None,
         queue_name: str | None = None,
         backend: str | None = None,
+        target: str | None = None,
         log_ranks: str | int | Sequence[int] | None = None,
         exit_code_policy: Mapping[int | str, str] | None = None,
         callbacks: str | Sequence[str] | None = None,
@@ -177,6 +181,7 @@ class DistributedTrainOperator(BaseOperator):
         self.agent = agent
         self.queue_name = queue_name
         self.backend = backend
+        self.target = target
         self.log_ranks = log_ranks
         self.exit_code_policy = exit_code_policy
         self.callbacks = callbacks
@@ -215,9 +220,11 @@ class DistributedTrainOperator(BaseOperator):
 
         name = self.backend or conf.get("stepset", "backend", fallback="kubernetes")
         self._check_backend(name)
+        if name == "kubernetes":
+            return self._execute_on_cluster(context)
         try:
             backend = backend_of(name)
-            self._handle = backend.start(self._request(context, backend), self._task_log())
+            self._handle = backend.start(self._request(context, backend), self.task_log())
         except BadInputError as error:
             raise AirflowFailException(str(error)) from error
         status = self._wait(self._handle)
@@ -226,14 +233,50 @@ class DistributedTrainOperator(BaseOperator):
             # without this a killed training could end its task as a success.
             raise AirflowException(f"run {status.name} was stopped because its task was killed")
         if status.phase is not Phase.SUCCEEDED:
-            raise self._failure(status)
-        self._tell_assets(context, status)
+            raise self.failure(status, verdict(status.failure, self.exit_code_policy))
+        self.tell_assets(context, status)
         return status.result
 
     def on_kill(self) -> None:
-        """Stops the run: called on SIGTERM and when execution_timeout is over."""
+        """Called on SIGTERM and when execution_timeout is over: ends a local run; `execute` looks after the others."""
         self._killed = True
         self._stop()
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
+        """Goes on where the trigger has stopped; returns and raises as `execute`.
+
+        Args:
+            context: of the task instance.
+            event: of the trigger.
+        """
+        return self._on_cluster(context, lambda run: run.resume(event))
+
+    def _execute_on_cluster(self, context: Context) -> Any:
+        def execute(run: ClusterRun) -> Any:
+            claim = run.begin()
+            if claim.record.ended:
+                return run.told(claim.record)
+            if claim.workload is None:
+                return run.finish(claim, run.gone(claim.record))
+            if not self.wait_for_completion:
+                return {"run": claim.record.name, "namespace": claim.record.namespace, "uid": claim.record.uid}
+            if self.deferrable:
+                run.defer(claim)
+            return run.finish(claim, run.wait(claim, lambda: self._killed))
+
+        return self._on_cluster(context, execute)
+
+    def _on_cluster(self, context: Context, what: Callable[[ClusterRun], Any]) -> Any:
+        """Does something with the run on a cluster; errors end the task as they are meant to."""
+        from stepset.errors import BadInputError, InfrastructureError
+        from stepset_airflow.cluster_run import ClusterRun
+
+        try:
+            return what(ClusterRun(self, context))
+        except BadInputError as error:
+            raise AirflowFailException(str(error)) from error
+        except InfrastructureError as error:
+            raise AirflowException(str(error)) from error
 
     def _check_parameters(self) -> None:
         """What can be told wrong at parse time, before anything is rendered."""
@@ -259,15 +302,29 @@ class DistributedTrainOperator(BaseOperator):
         from stepset.backends.base import RunRequest
         from stepset.sources import read_sources
 
-        fields = {field: getattr(self, field) for field in JOB_FIELDS}
-        job, base_dir = job_of(self.job, fields, self.queue_name, Path(self.dag.folder))
+        job, base_dir = self.job_and_base()
         ti = context["ti"]
         tried = attempt(ti, self.retries or 0)
         return RunRequest(job, read_sources(job, base_dir), name=free_name(run_name(ti), backend), attempt=tried)
 
-    def _task_log(self) -> TaskLog:
+    def job_and_base(self) -> tuple[TrainingJob, Path]:
+        """The job that the rendered fields describe, and the directory its paths are relative to; raises as job_of."""
+        fields = {field: getattr(self, field) for field in JOB_FIELDS}
+        return job_of(self.job, fields, self.queue_name, Path(self.dag.folder))
+
+    @property
+    def ranks(self) -> frozenset[int] | None:
+        """The ranks whose lines the task log shows; None: all."""
         log_ranks = self.log_ranks if self.log_ranks is not None else conf.get("stepset", "log_ranks", fallback="0")
-        return TaskLog(self.log, ranks_to_log(log_ranks), find_callbacks(self.callbacks))
+        return ranks_to_log(log_ranks)
+
+    def task_log(self, told: Mapping[str, Any] | None = None) -> TaskLog:
+        """A listener that writes a run to this task's log.
+
+        Args:
+            told: what another process has written already.
+        """
+        return TaskLog(self.log, self.ranks, find_callbacks(self.callbacks), told)
 
     def _wait(self, handle: RunHandle) -> RunStatus:
         if self._killed:  # before there was a run to stop
@@ -285,14 +342,21 @@ class DistributedTrainOperator(BaseOperator):
             self._stopped = True
             self._handle.cancel()
 
-    def _failure(self, status: RunStatus) -> AirflowException:
+    def failure(self, status: RunStatus, outcome: str) -> AirflowException:
+        """The exception that ends the task.
+
+        Args:
+            status: of the run.
+            outcome: `fail`, `retry` or `skip`.
+        """
+        from stepset.watch.report import failure_text
+
         text = failure_text(status)
-        outcome = verdict(status.failure, self.exit_code_policy)
         if outcome == "skip":
             return AirflowSkipException(text)
         return AirflowFailException(text) if outcome == "fail" else AirflowException(text)
 
-    def _tell_assets(self, context: Context, status: RunStatus) -> None:
+    def tell_assets(self, context: Context, status: RunStatus) -> None:
         """Gives the events of this task's outlets the result, so that whoever is scheduled by them can read it."""
         if not isinstance(status.result, dict):
             return

@@ -1,4 +1,4 @@
-"""How a failed run ends its task: fail, retry or skip, and what the task log says. Pure.
+"""How a run that is over ends its task: fail, retry or skip, and what becomes of its objects. Pure.
 
 Used by the operator once the run is over.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepset.watch.state import Failure, RunStatus
+    from stepset.watch.state import Failure
 
 VERDICTS = ("fail", "retry", "skip")
 
@@ -40,34 +40,6 @@ def verdict(failure: Failure | None, policy: Mapping[int | str, str] | None = No
     return by_code or given.get(kind) or _FINAL_KINDS.get(kind, "retry")
 
 
-def failure_text(status: RunStatus) -> str:
-    """What the task log says of a failed run: the diagnosis first, then the first failing rank's last lines."""
-    failure = status.failure
-    if failure is None:
-        return f"run {status.name} was lost: nobody watched it to its end; look at the machine it ran on"
-    lines = [f"run {status.name} failed: {failure.kind.value}: {failure.message}", failure.advice]
-    if first := _first_to_fail(failure):
-        lines.append(f"first to fail: {first}")
-    if failure.error not in failure.message:
-        lines.append(f"error: {failure.error}")
-    if failure.restarts:
-        lines.append(f"restarts before: {failure.restarts}")
-    lines += [f"event: {event}" for event in failure.events]
-    if failure.aftermath:
-        lines.append(f"stopped because of it: {', '.join(failure.aftermath)}")
-    if failure.tail:
-        who = f"rank {failure.rank}" if failure.rank is not None else failure.pod or "the run"
-        lines += [f"last lines of {who}:", *(f"  {line}" for line in failure.tail)]
-    return "\n".join(lines)
-
-
-def _first_to_fail(failure: Failure) -> str:
-    """Who and how, as far as it is known."""
-    parts = (
-        f"rank {failure.rank}" if failure.rank is not None else "",
-        f"pod {failure.pod}" if failure.pod else "",
-        f"on {failure.node}" if failure.node else "",
-        f"exit code {failure.exit_code}" if failure.exit_code is not None else "",
-        f"signal {failure.signal}" if failure.signal is not None else "",
-    )
-    return ", ".join(part for part in parts if part)
+def should_delete(on_finish_action: str, succeeded: bool) -> bool:
+    """Whether the objects of a run that is over are deleted."""
+    return on_finish_action == "delete" or (on_finish_action == "delete_succeeded" and succeeded)

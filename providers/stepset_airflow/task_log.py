@@ -6,7 +6,7 @@ Made by the operator for each run; the backend calls it from the thread that run
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -78,18 +78,29 @@ class TaskLog:
         ranks: ranks whose lines are written; None for all. Lines of no rank (launchers, roles) are written
             unless `ranks` is empty.
         callbacks: called with `RunStatus.to_dict()` at every change.
+        told: what another process has written of the run already, as its `told` says.
     """
 
     def __init__(
-        self, log: Log, ranks: frozenset[int] | None = None, callbacks: tuple[StatusCallback, ...] = ()
+        self,
+        log: Log,
+        ranks: frozenset[int] | None = None,
+        callbacks: tuple[StatusCallback, ...] = (),
+        told: Mapping[str, Any] | None = None,
     ) -> None:
         self._log = log
         self._ranks = ranks
         self._callbacks = callbacks
-        self._phase = ""
-        self._notes: set[str] = set()
+        before = told or {}
+        self._phase = str(before.get("phase", ""))
+        self._notes: set[str] = set(before.get("notes", ()))
         self._progress: Progress | None = None
         self._progress_at = float("-inf")
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What was written, so that whoever goes on does not write it again; plain data."""
+        return {"phase": self._phase, "notes": sorted(self._notes)}
 
     def on_line(self, line: LogLine) -> None:
         """A line was printed."""
@@ -99,18 +110,26 @@ class TaskLog:
     def on_status(self, status: RunStatus) -> None:
         """Something about the run changed."""
         for note in status.notes:
-            if note not in self._notes:
-                self._notes.add(note)
-                self._log.warning(note)
+            self.note(note)
         self._show_progress(status)
         if (phase := phase_text(status)) != self._phase:
             self._phase = phase
             self._log.info(phase)
         for callback in self._callbacks:
-            try:
-                callback(status.to_dict())
-            except Exception:  # noqa: BLE001 - the caller's code: a training is not stopped for it, but it is shown
-                self._log.exception(f"callback {getattr(callback, '__qualname__', callback)} failed; the run goes on")
+            self.call(callback, status)
+
+    def note(self, note: str) -> None:
+        """Something is to be said about the run, once."""
+        if note not in self._notes:
+            self._notes.add(note)
+            self._log.warning(note)
+
+    def call(self, callback: StatusCallback, status: RunStatus) -> None:
+        """Calls a callback; one that fails is shown and passed over."""
+        try:
+            callback(status.to_dict())
+        except Exception:  # noqa: BLE001 - the caller's code: a training is not stopped for it, but it is shown
+            self._log.exception(f"callback {getattr(callback, '__qualname__', callback)} failed; the run goes on")
 
     def _wanted(self, source: str) -> bool:
         if self._ranks is None:

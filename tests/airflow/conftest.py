@@ -14,7 +14,14 @@ import pytest
 from tests.airflow.harness import DAGS, HOME, DagRun, run_to_end
 
 # These need the provider's own modules only.
-_WITHOUT_AIRFLOW = ("test_identity.py", "test_job_fields.py", "test_outcome.py", "test_task_log.py")
+_WITHOUT_AIRFLOW = (
+    "test_identity.py",
+    "test_job_fields.py",
+    "test_outcome.py",
+    "test_task_log.py",
+    "test_record.py",
+    "test_log_sources.py",
+)
 
 WriteDag = Callable[..., Path]
 RunDag = Callable[..., DagRun]

@@ -71,6 +71,10 @@ class DagRun:
         """The texts that were logged."""
         return [str(entry["event"]) for entry in self.log]
 
+    def explained(self) -> str:
+        """What a failed assertion should show."""
+        return "\n".join([*(f"{type(error).__name__}: {error}" for error in self.errors), *self.lines[-60:]])
+
     @property
     def error(self) -> BaseException:
         """The exception the task that failed last ended with."""
@@ -90,6 +94,40 @@ def run_to_end(path: Path, name: str = "dag", conf: dict[str, Any] | None = None
         f"{ti.task_id}[{ti.map_index}]" if ti.map_index >= 0 else ti.task_id: ti for ti in finished.get_task_instances()
     }
     return DagRun(str(finished.state), tasks, list(log), errors)
+
+
+def run_again(path: Path, before: DagRun, name: str = "dag", *, clear: bool) -> DagRun:
+    """Executes the tasks of a DAG run that is over once more.
+
+    Args:
+        path: the DAG file.
+        before: the run.
+        name: of the DAG in its file.
+        clear: as a user does it; else as a scheduler whose worker died.
+    """
+    from airflow.models.taskinstance import clear_task_instances
+    from airflow.sdk.definitions.dag import _run_task
+    from airflow.utils.session import create_session
+    from structlog.testing import capture_logs
+
+    dag = _load(path, name)
+    with warnings.catch_warnings(), _task_errors() as errors, capture_logs() as log:
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", module=OURS)
+        for ti in before.tasks.values():
+            with create_session() as session:
+                ti = session.merge(ti)
+                if clear:
+                    clear_task_instances([ti], session, dag_run_state=False)
+                ti.try_number += 1
+                ti.max_tries = max(ti.max_tries, ti.try_number - 1)
+                ti.state = "scheduled"
+                session.commit()
+                _run_task(ti=ti, task=dag.task_dict[ti.task_id], run_triggerer=True)
+    with create_session() as session:
+        for ti in before.tasks.values():
+            ti.refresh_from_db(session=session)
+    return DagRun(before.state, before.tasks, list(log), errors)
 
 
 def _load(path: Path, name: str) -> Any:
@@ -119,6 +157,17 @@ def _task_errors() -> Iterator[list[BaseException]]:
     get_listener_manager().add_listener(listener)
     yield errors
     get_listener_manager().pm.unregister(listener)
+
+
+def rows_of_every_table() -> Iterator[str]:
+    """All that Airflow's database holds, as text."""
+    from airflow.utils.session import create_session
+    from sqlalchemy import inspect, text
+
+    with create_session() as session:
+        for table in inspect(session.get_bind()).get_table_names():
+            for row in session.execute(text(f'SELECT * FROM "{table}"')):
+                yield repr(tuple(row))
 
 
 def asset_event_extras(name: str) -> list[dict[str, Any]]:

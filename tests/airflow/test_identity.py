@@ -15,7 +15,7 @@ from stepset.errors import InfrastructureError
 from stepset.sources import read_sources
 from stepset.spec import TrainingJob
 from stepset.spec.names import check_dns_1035, jobset_name_budget
-from stepset_airflow.identity import attempt, free_name, run_name
+from stepset_airflow.identity import attempt, cluster_name, epoch, free_name, owner_of, run_name
 
 
 @dataclass(frozen=True)
@@ -89,3 +89,26 @@ def test_a_run_that_still_goes_on_is_not_run_a_second_time(backend: LocalBackend
     finally:
         running.cancel()
         running.wait()
+
+
+def test_a_run_on_a_cluster_has_one_name_for_all_tries_and_another_for_each_generation_and_airflow() -> None:
+    assert cluster_name(Ti(), "a", 1) == cluster_name(replace(Ti(), try_number=3), "a", 1)
+    assert len({cluster_name(Ti(), "a", 1), cluster_name(Ti(), "a", 2), cluster_name(Ti(), "b", 1)}) == 3
+
+
+@given(task_id=st.text(min_size=1, max_size=250), generation=st.integers(1, 9999))
+def test_every_name_of_a_run_on_a_cluster_is_one_that_any_target_takes(task_id: str, generation: int) -> None:
+    name = cluster_name(replace(Ti(), task_id=task_id), "https://airflow.example", generation)
+    check_dns_1035(name)
+    assert len(name) <= jobset_name_budget([("launcher", 1)])
+
+
+def test_an_owner_is_a_label_s_value_and_does_not_change_with_the_try() -> None:
+    assert owner_of(Ti(), "a") == owner_of(replace(Ti(), try_number=2, max_tries=5), "a")
+    assert owner_of(Ti(), "a") != owner_of(replace(Ti(), map_index=1), "a")
+    assert len(owner_of(Ti(), "a")) <= 63
+
+
+def test_the_epoch_changes_when_a_task_is_cleared_only() -> None:
+    assert epoch(Ti(try_number=1, max_tries=2), 2) == epoch(Ti(try_number=3, max_tries=2), 2) == 0
+    assert epoch(Ti(try_number=4, max_tries=5), 2) == epoch(Ti(try_number=5, max_tries=5), 2) == 3

@@ -1,24 +1,11 @@
-"""How a failed run ends its task, and what the task log says of it."""
+"""How a run that is over ends its task, and what becomes of its objects."""
 
 from __future__ import annotations
 
 import pytest
 
-from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
-from stepset_airflow.outcome import check_policy, failure_text, verdict
-
-BROKEN = Failure(
-    FailureKind.USER_ERROR,
-    "rank 3 failed: ValueError: no digits",
-    "Mend the training code.",
-    rank=3,
-    pod="train-node-1",
-    exit_code=1,
-    error="ValueError: no digits",
-    tail=("Traceback (most recent call last):", "ValueError: no digits"),
-    restarts=2,
-    aftermath=("rank 0", "rank 1"),
-)
+from stepset.watch.state import Failure, FailureKind
+from stepset_airflow.outcome import check_policy, should_delete, verdict
 
 
 def failure(kind: FailureKind, exit_code: int | None = 1) -> Failure:
@@ -51,30 +38,16 @@ def test_an_unknown_verdict_is_refused_by_name() -> None:
         check_policy({42: "ignore"})
 
 
-def test_the_diagnosis_comes_first_and_the_rank_s_last_lines_after_it() -> None:
-    status = RunStatus("train-1", "train", "local", Phase.FAILED, failure=BROKEN)
-    assert failure_text(status).splitlines() == [
-        "run train-1 failed: UserError: rank 3 failed: ValueError: no digits",
-        "Mend the training code.",
-        "first to fail: rank 3, pod train-node-1, exit code 1",
-        "restarts before: 2",
-        "stopped because of it: rank 0, rank 1",
-        "last lines of rank 3:",
-        "  Traceback (most recent call last):",
-        "  ValueError: no digits",
-    ]
-
-
-def test_a_signal_is_named_as_one() -> None:
-    killed = Failure(FailureKind.INFRASTRUCTURE, "killed.", "see dmesg.", pod="node-1", signal=9)
-    text = failure_text(RunStatus("r", "r", "local", Phase.FAILED, failure=killed))
-    assert "first to fail: pod node-1, signal 9" in text
-
-
-def test_an_error_that_the_message_leaves_out_is_added() -> None:
-    failure = Failure(FailureKind.RENDEZVOUS, "the ranks did not meet.", "look at the network.", error="timed out")
-    assert "error: timed out" in failure_text(RunStatus("r", "r", "local", Phase.FAILED, failure=failure))
-
-
-def test_a_lost_run_says_so() -> None:
-    assert failure_text(RunStatus("r", "r", "local", Phase.LOST)).startswith("run r was lost")
+@pytest.mark.parametrize(
+    ("action", "succeeded", "expected"),
+    [
+        ("keep", True, False),
+        ("keep", False, False),
+        ("delete", True, True),
+        ("delete", False, True),
+        ("delete_succeeded", True, True),
+        ("delete_succeeded", False, False),
+    ],
+)
+def test_the_objects_of_a_run_are_deleted_as_asked(action: str, succeeded: bool, expected: bool) -> None:
+    assert should_delete(action, succeeded) is expected

@@ -10,8 +10,9 @@ import pytest
 
 from stepset.cli import tables
 from stepset.cli.formats import as_json
-from stepset.cli.report import ended, in_words, outcome, progress_in_words, state_line
+from stepset.cli.report import in_words, outcome, progress_in_words, state_line
 from stepset.cli.status_page import list_page, status_page
+from stepset.watch.report import ended
 from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 
 RANKS = tuple(

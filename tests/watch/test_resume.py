@@ -6,6 +6,7 @@ containerd stores them. That the real one does is tested in tests/cluster/test_l
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -274,3 +275,21 @@ def test_any_log_cut_anywhere_comes_once_and_in_order(
             out += reader.feed(chunk)
         out += reader.finish()
     assert out == kubelet.printed
+
+
+@pytest.mark.parametrize("stamped", [False, True])
+@given(data=st.data())
+def test_another_process_goes_on_where_one_has_stopped(data: st.DataObject, stamped: bool) -> None:
+    begun = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    gaps = data.draw(st.lists(st.sampled_from([0, 0, 1, 700_000]), min_size=1, max_size=12))
+    rows, at = [], begun
+    for number, gap in enumerate(gaps):
+        at += timedelta(microseconds=gap)
+        rows.append(at.strftime("%Y-%m-%dT%H:%M:%S.%f").encode() + b"000Z line %d\n" % number)
+    log = b"".join(rows)
+    first = Resume(stamped=stamped)
+    handed = first.feed(log[: data.draw(st.integers(0, len(log)))])
+    first.cut()
+    second = Resume.from_dict(json.loads(json.dumps(first.to_dict())), stamped=stamped)
+    handed += second.feed(log) + second.finish()
+    assert handed == b"".join(rows if stamped else [row.split(b" ", 1)[1] for row in rows])

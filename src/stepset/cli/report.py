@@ -7,6 +7,7 @@ import time
 
 from stepset.cli.terminal import painted, printable
 from stepset.cli.words import counted
+from stepset.watch.report import failure_lines, what_happened
 from stepset.watch.state import Failure, FailureKind, Phase, Progress, RunStatus
 
 _RED, _GREEN, _BOLD = "1;31", "1;32", "1"
@@ -81,44 +82,12 @@ def outcome(status: RunStatus, colour: bool = False) -> str:
 
 
 def _failure_block(status: RunStatus, failure: Failure, spent: str, colour: bool) -> list[str]:
-    def row(name: str, *values: str) -> list[str]:
-        head, rest = f"  {painted(f'{name:<14}', _BOLD, colour)}", " " * 16
-        return [f"{head if i == 0 else rest}{printable(value)}" for i, value in enumerate(v for v in values if v)]
+    def name(title: str) -> str:
+        return painted(title, _BOLD, colour)
 
-    lines = [
-        f"stepset: {status.name} {painted('failed', _RED, colour)} after {spent}:"
-        f" {failure.kind.value}: {printable(failure.message)}"
-    ]
-    lines += row("first failure", first_failure(failure))
-    lines += row("error", *failure.error.splitlines())
-    lines += row("last lines", *failure.tail)
-    lines += row("events", *failure.events)
-    lines += row("restarts", counted(failure.restarts, "restart") if failure.restarts else "")
-    lines += row("aftermath", f"{', '.join(failure.aftermath)}: stopped because of it" if failure.aftermath else "")
-    lines += row("advice", failure.advice)
-    ranks = "" if failure.rank is None else f" --ranks {failure.rank}"
-    return lines + row("more", f"stepset logs {status.name}{ranks}")
-
-
-def first_failure(failure: Failure) -> str:
-    """Who failed first and how, such as `rank 3, pod node-1, exit code 1`; empty where nothing is known."""
-    return ", ".join(
-        part
-        for part in (
-            "" if failure.rank is None else f"rank {failure.rank}",
-            f"pod {failure.pod}" if failure.pod else "",
-            f"on {failure.node}" if failure.node else "",
-            ended(failure.exit_code, failure.signal),
-        )
-        if part
+    heading = (
+        f"stepset: {status.name} {painted('failed', _RED, colour)} after {spent}: {printable(what_happened(failure))}"
     )
-
-
-def ended(exit_code: int | None, signal_number: int | None) -> str:
-    """How a process ended, such as `exit code 1` or `signal 9 (SIGKILL)`; empty while it runs."""
-    if signal_number is not None:
-        from signal import Signals
-
-        known = {int(s): s.name for s in Signals}
-        return f"signal {signal_number} ({known.get(signal_number, 'unknown')})"
-    return "" if exit_code is None else f"exit code {exit_code}"
+    ranks = "" if failure.rank is None else f" --ranks {failure.rank}"
+    more = f"  {name('more'.ljust(14))}stepset logs {status.name}{ranks}"
+    return [heading, *failure_lines(failure, name, printable), more]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from stepset.cli.report import ended, in_words, progress_in_words, ranks_in_words, result_text, took
+from stepset.cli.report import in_words, progress_in_words, ranks_in_words, result_text, took
 from stepset.cli.tables import rendered, table
+from stepset.watch.report import ended
 from stepset.watch.state import Phase, RunStatus
 
 _PHASE_STYLES = {Phase.SUCCEEDED: "green", Phase.FAILED: "bold red", Phase.LOST: "bold red", Phase.RUNNING: "cyan"}

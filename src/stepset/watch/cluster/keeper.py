@@ -63,7 +63,9 @@ class Keeper:
         self._gone_since: float | None = None
         self._released: set[str] = set()
 
-    def judged(self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float) -> RunStatus:
+    def judged(
+        self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float, silent: float
+    ) -> RunStatus:
         """A status as it is to be told: given up, or not over yet where its pods still have time to end.
 
         Args:
@@ -72,10 +74,15 @@ class Keeper:
             objects: the run's.
             now: seconds since the epoch.
             clock: seconds of a clock that is never set.
+            silent: seconds for which the server has not answered.
         """
         if status.phase.final and self.leaving(objects, now):
             # Its ranks may be saving what they have; it is over when they are.
             return before.with_(notes=(*status.notes, LEAVING), progress=status.progress)
+        if silent > UNREACHABLE_AFTER:
+            # What was last heard says nothing of how long things have really taken.
+            self._since = clock
+            return status
         return status if status.phase.final else self._given_up(status, now, clock)
 
     def leaving(self, objects: RunObjects, now: float) -> bool:
@@ -95,8 +102,16 @@ class Keeper:
         left = [pod for pod in objects.pods if not pod.over]
         return any(now < (pod.due + OVERDUE if pod.due else self._gone_since + _FAREWELL) for pod in left)
 
-    def to_release(self, objects: RunObjects, now: float) -> list[LostPod]:
-        """Pods of lost nodes that are to be deleted by force, because the job says so; each until `released`."""
+    def to_release(self, objects: RunObjects, now: float, silent: float) -> list[LostPod]:
+        """Pods of lost nodes that are to be deleted by force, because the job says so; each until `released`.
+
+        Args:
+            objects: the run's.
+            now: seconds since the epoch.
+            silent: seconds for which the server has not answered.
+        """
+        if silent > UNREACHABLE_AFTER:
+            return []
         return [pod for pod in lost_pods(objects, now) if pod.due and pod.uid not in self._released]
 
     def released(self, pod: LostPod) -> None:

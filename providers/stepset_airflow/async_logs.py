@@ -1,0 +1,229 @@
+"""The logs of a run's pods followed in the triggerer's event loop, each line once, also over a hand-over.
+
+The asynchronous carrier of `stepset.watch.resume.Resume`, as backends/kubernetes/pod_log.py is the threads'; how a log
+ends, and what an answer's end means, is told there. Used by the trigger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepset.backends.kubernetes.log_pods import LogPod, Ranks
+    from stepset.watch.lines import Batch
+    from stepset_airflow.async_client import AsyncCluster
+
+_WAITING = 16
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.3, 10.0
+_LAST_TRIES = 5
+
+
+class AsyncLogs:
+    """Follows the logs of one run's pods.
+
+    Args:
+        cluster: the connection.
+        sources: only pods that may hold lines of these are read; None: all; empty: none.
+        ranks: which pods hold which ranks, as the workload says.
+        printed: what another process has handed on already, as `printed` says.
+
+    Attributes:
+        inbox: uid of a pod, and what it printed; readers wait while it is full.
+    """
+
+    def __init__(
+        self,
+        cluster: AsyncCluster,
+        sources: frozenset[str] | None,
+        ranks: Ranks,
+        printed: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.inbox: asyncio.Queue[tuple[str, Batch]] = asyncio.Queue(_WAITING)
+        self._cluster, self._sources, self._ranks = cluster, sources, ranks
+        self._before = {uid: dict(each) for uid, each in (printed or {}).items()}
+        self._readers: dict[str, _Reader] = {}
+        self._finishing = False
+
+    def see(self, pods: Iterable[LogPod]) -> None:
+        """Takes the run's pods as they are now."""
+        from stepset.backends.kubernetes.log_pods import may_hold
+
+        for pod in pods:
+            reader = self._readers.get(pod.uid)
+            if reader is not None:
+                reader.see(pod)
+            elif pod.begun and not self._finishing and may_hold(pod, self._sources, self._ranks):
+                before = self._before.get(pod.uid, {})
+                if not before.get("complete"):
+                    self._readers[pod.uid] = _Reader(self._cluster, pod, self.inbox, before)
+
+    async def finish(self, seconds: float) -> None:
+        """Nothing that is printed from now on is wanted: waits until what was is in `inbox`, for so long at most."""
+        self._finishing = True
+        for reader in self._readers.values():
+            reader.finish()
+        tasks = [reader.task for reader in self._readers.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    async def close(self) -> None:
+        """Ends all readers."""
+        tasks = [reader.task for reader in self._readers.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def printed(self) -> dict[str, dict[str, Any]]:
+        """What was handed on of each pod's log, as plain data, for whoever goes on; once the readers have ended."""
+        return {**self._before, **{uid: reader.printed for uid, reader in self._readers.items()}}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why some logs could not be read to their end, each in one line."""
+        return tuple(reader.problem for reader in self._readers.values() if reader.problem)
+
+
+class _Reader:
+    """One pod's log."""
+
+    def __init__(
+        self,
+        cluster: AsyncCluster,
+        pod: LogPod,
+        inbox: asyncio.Queue[tuple[str, Batch]],
+        before: Mapping[str, Any],
+    ) -> None:
+        from stepset.backends.kubernetes.pod_log import splitter_of
+        from stepset.watch.resume import Resume
+
+        self.problem = ""
+        self._cluster, self._pod, self._inbox = cluster, pod, inbox
+        self._resume = Resume.from_dict(before["resume"]) if before else Resume()
+        self._splitter = splitter_of(pod)
+        self._starts_read = int(before.get("starts", 0))
+        self._failures = self._tries = 0
+        self._complete = self._finishing = False
+        self._changed = asyncio.Event()
+        self.task = asyncio.create_task(self._run())
+
+    def see(self, pod: LogPod) -> None:
+        if pod != self._pod:
+            self._pod = pod
+            self._changed.set()
+
+    def finish(self) -> None:
+        self._finishing = True
+        self._changed.set()
+
+    @property
+    def printed(self) -> dict[str, Any]:
+        return {"resume": self._resume.to_dict(), "starts": self._starts_read, "complete": self._complete}
+
+    async def _run(self) -> None:
+        from stepset.errors import StepsetError
+
+        try:
+            await self._read()
+        except StepsetError as error:
+            self.problem = str(error)
+
+    async def _read(self) -> None:
+        while True:
+            pod, finishing = self._pod, self._finishing
+            self._changed.clear()
+            before = pod.restarts > self._starts_read
+            last = not before and (pod.over or finishing)
+            complete = await self._ask(pod, follow=not (before or last), previous=before)
+            if complete and (before or last):
+                await self._hand(self._resume.finish())
+                await self._put(self._splitter.finish())
+                if last:
+                    self._complete = pod.over
+                    return
+                self._starts_read, self._tries = pod.restarts, 0
+                continue
+            self._resume.cut()
+            self._failures += 1
+            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
+            try:
+                await asyncio.wait_for(self._changed.wait(), pause)
+            except asyncio.TimeoutError:
+                continue
+
+    async def _ask(self, pod: LogPod, *, follow: bool, previous: bool) -> bool:
+        """One request; whether it was answered to what looks like the end."""
+        from stepset.backends.kubernetes.client import RefusedError, UnreachableError
+        from stepset.backends.kubernetes.pod_log import LAST_QUIET, QUIET, log_path, log_query
+
+        query = log_query(pod, self._resume.since, follow=follow, previous=previous)
+        quiet = QUIET if follow else LAST_QUIET
+        try:
+            async with self._cluster.stream(log_path(self._cluster.namespace, pod), query, quiet) as chunks:
+                if follow:
+                    if not await self._pump_while_wanted(chunks):
+                        return False
+                else:
+                    await self._pump(chunks)
+        except UnreachableError:
+            return False
+        except RefusedError as refused:
+            return self._refused(refused, pod, final=not follow, previous=previous)
+        if complaint := self._resume.complaint:
+            return not follow and self._lost(pod, complaint)
+        return True
+
+    async def _pump_while_wanted(self, chunks: Any) -> bool:
+        """Reads a log that is followed, until it ends or nothing more is wanted; whether it ended."""
+        pump = asyncio.ensure_future(self._pump(chunks))
+        try:
+            while not pump.done():
+                changed = asyncio.ensure_future(self._changed.wait())
+                await asyncio.wait({pump, changed}, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                if self._finishing and not pump.done():
+                    return False
+                self._changed.clear()
+            await pump
+            return True
+        finally:
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
+
+    async def _pump(self, chunks: Any) -> None:
+        async for chunk in chunks:
+            if text := self._resume.feed(chunk):
+                self._failures = self._tries = 0
+                await self._hand(text)
+
+    def _refused(self, refused: Any, pod: LogPod, *, final: bool, previous: bool) -> bool:
+        """The server has no log to give; whether that is all it will ever say."""
+        from stepset.backends.kubernetes.pod_log import NOT_YET, not_shown
+
+        status, said = refused.reply.status, str(refused.reply.body.get("message", ""))
+        if status not in (*NOT_YET, 404):
+            raise not_shown(refused.reply, self._cluster.namespace) from refused
+        if previous and "previous terminated container" in said:
+            return True
+        if status == 404 and pod.gone:
+            return True
+        return final and self._lost(pod, said)
+
+    def _lost(self, pod: LogPod, said: str) -> bool:
+        """The rest of a log is asked for and an error comes; whether to take it for lost."""
+        self._tries += 1
+        if self._tries < _LAST_TRIES:
+            return False
+        self.problem = f"pod {pod.name}: the rest of its log cannot be read: {said[:300] or 'it is empty'}"
+        return True
+
+    async def _hand(self, text: bytes) -> None:
+        if text:
+            await self._put(self._splitter.feed(text))
+
+    async def _put(self, batch: Batch) -> None:
+        if batch.lines or batch.events or batch.progress:
+            await self._inbox.put((self._pod.uid, batch))

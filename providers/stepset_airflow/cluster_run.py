@@ -1,0 +1,335 @@
+"""A task's run on a cluster: claimed, waited for here or by a trigger, and dealt with when it is over.
+
+Used by the operator. What both ways of waiting have in common is written once: `begin` comes before them, `finish`
+after them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import conf
+from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
+
+from stepset_airflow.claim import Claim, Claimer
+from stepset_airflow.connection import ClusterAccess, connect
+from stepset_airflow.log_sources import log_sources
+from stepset_airflow.outcome import should_delete, verdict
+from stepset_airflow.record import ANEW, RETRY, SUCCEEDED, Record
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from stepset.backends.base import RunRequest
+    from stepset.backends.kubernetes.backend import KubernetesBackend, KubernetesHandle
+    from stepset.sources import Sources
+    from stepset.spec import TrainingJob
+    from stepset.watch.state import RunStatus
+    from stepset_airflow.operators import DistributedTrainOperator
+
+_LOOK = 0.2
+_GOES_ON = ("running", "deferred")
+"""States of a task that nobody has acted on; its worker may be told to go all the same."""
+
+
+class ClusterRun:
+    """The run of one task instance.
+
+    Args:
+        task: the operator, its fields rendered.
+        context: of the task instance.
+    """
+
+    def __init__(self, task: DistributedTrainOperator, context: Context) -> None:
+        self._task, self._context = task, context
+        self._backends: dict[str, KubernetesBackend] = {}
+        self._handle: KubernetesHandle | None = None
+        self.access = ClusterAccess(
+            task.kubernetes_conn_id, task.namespace, task.in_cluster, task.cluster_context, task.config_file
+        )
+
+    # --- before
+
+    def begin(self) -> Claim:
+        """Makes or finds the run.
+
+        Raises:
+            BadInputError, InfrastructureError: it cannot be made; asking again goes on where this stopped.
+        """
+        found = self.claimer.claim()
+        if found.found:
+            self._task.log.info(f"run {found.record.name} is there already: this task goes on with it")
+        return found
+
+    @cached_property
+    def claimer(self) -> Claimer:
+        """What knows this task instance's run."""
+        task, ti = self._task, self._context["ti"]
+        return Claimer(
+            backend=self.backend,
+            namespace=self._connection.namespace,
+            store=self._context["task_state_store"],
+            ti=ti,
+            instance=instance(),
+            retries=task.retries or 0,
+            durable=task.durable,
+            request=self._request,
+            end=self._end,
+        )
+
+    def backend(self, namespace: str) -> KubernetesBackend:
+        """The backend in a namespace."""
+        from stepset.backends.kubernetes.backend import KubernetesBackend
+        from stepset.backends.kubernetes.follow import Patience
+
+        if namespace not in self._backends:
+            self._backends[namespace] = KubernetesBackend(
+                self._connection,
+                namespace=namespace,
+                target=self._task.target or "jobset",
+                sources=self.sources,
+                patience=Patience(self._task.admission_timeout, self._task.startup_timeout),
+            )
+        return self._backends[namespace]
+
+    @cached_property
+    def sources(self) -> frozenset[str] | None:
+        """Whose lines the task log shows."""
+        from stepset.frameworks import make_plan
+
+        return log_sources(self._task.ranks, make_plan(self._job[0]))
+
+    @cached_property
+    def _connection(self) -> Any:
+        return connect(self.access)
+
+    @cached_property
+    def _job(self) -> tuple[TrainingJob, Sources]:
+        from stepset.sources import read_sources
+
+        job, base_dir = self._task.job_and_base()
+        return job, read_sources(job, base_dir)
+
+    def _request(self, name: str, attempt: int, owner: str) -> RunRequest:
+        from stepset.backends.base import RunRequest
+
+        return RunRequest(*self._job, name=name, attempt=attempt, owner=owner)
+
+    # --- meanwhile
+
+    def wait(self, claim: Claim, killed: Callable[[], bool]) -> RunStatus:
+        """Follows the run in this process.
+
+        Args:
+            claim: of the run; its workload is there.
+            killed: whether the task was told to end.
+
+        Raises:
+            AirflowException: it was; what becomes of the run depends on who wants it to.
+            AirflowTaskTimeout: the task's time is over, and so is the run.
+        """
+        assert claim.workload is not None
+        backend = self.backend(claim.record.namespace)
+        handle = backend.follow(claim.workload, self._task.task_log(), claim.notes)
+        try:
+            while not handle.ended(_LOOK):
+                if killed():
+                    self._killed(claim)
+            return handle.wait()
+        except AirflowTaskTimeout:
+            self.stop(claim, RETRY)
+            raise
+        finally:
+            handle.leave()
+
+    def _killed(self, claim: Claim) -> None:
+        """The process is told to end: by a user who does not want the task, or because the worker goes away."""
+        assert claim.workload is not None
+        state, name = self.task_state(), claim.record.name
+        if self._task.durable and (state is None or state in _GOES_ON):
+            raise AirflowException(f"the worker was told to end; run {name} goes on, and a retry goes on with it")
+        self.stop(claim, ANEW if state == "restarting" else RETRY)
+        raise AirflowException(f"run {name} was stopped because its task was killed")
+
+    def stop(self, claim: Claim, ended: str) -> None:
+        """Ends a run before its time, as `on_kill_action` has it.
+
+        Args:
+            claim: of the run.
+            ended: what a later execution of the task is to know.
+        """
+        if claim.workload is not None:
+            self._end(self.backend(claim.record.namespace), claim.workload)
+        if self._task.on_kill_action != "keep":
+            self.claimer.save(claim.record.over(ended))
+
+    def task_state(self) -> str | None:
+        """The task instance's state as Airflow has it; None where it does not say."""
+        ti = self._context["ti"]
+        index = -1 if ti.map_index is None else ti.map_index
+        states = ti.get_task_states(ti.dag_id, map_index=index, task_ids=[ti.task_id], run_ids=[ti.run_id])
+        found = next(iter((states.get(ti.run_id) or {}).values()), None)
+        return None if found is None else str(getattr(found, "value", found))
+
+    def _end(self, backend: KubernetesBackend, workload: Mapping[str, Any]) -> None:
+        from stepset.backends.kubernetes.stop import delete, suspend
+
+        action = self._task.on_kill_action
+        if action == "keep":
+            self._task.log.warning(f"run {workload['metadata']['name']} goes on: on_kill_action is keep")
+        else:
+            backend.end(workload, suspend if action == "suspend" else delete)
+
+    def defer(self, claim: Claim, event: Mapping[str, Any] | None = None) -> NoReturn:
+        """Lets a trigger follow the run.
+
+        Args:
+            claim: of the run; its workload is there.
+            event: what a trigger has told of it before.
+
+        Raises:
+            TaskDeferred: always.
+        """
+        from stepset_airflow.triggers import DistributedTrainTrigger
+
+        assert claim.workload is not None
+        task, told = self._task, event or {}
+        shown = task.task_log(told.get("told"))
+        for note in claim.notes:
+            shown.note(note)
+        access = replace(self.access, namespace=claim.record.namespace)
+        task.defer(
+            trigger=DistributedTrainTrigger(
+                access=access.to_dict(),
+                workload=_reference(claim.workload, task.target or "jobset"),
+                sources=None if self.sources is None else sorted(self.sources),
+                ranks=None if task.ranks is None else sorted(task.ranks),
+                callbacks=task.callbacks,
+                admission_timeout=task.admission_timeout,
+                startup_timeout=task.startup_timeout,
+                poll_interval=task.poll_interval,
+                deadline=self._deadline(),
+                on_kill_action=task.on_kill_action,
+                told=shown.told,
+                printed=told.get("printed"),
+            ),
+            method_name="execute_complete",
+        )
+
+    def _deadline(self) -> float | None:
+        """When the task's time is over, in seconds since the epoch: Airflow does not tell while it is deferred."""
+        limit, ti = self._task.execution_timeout, self._context["ti"]
+        if limit is None:
+            return None
+        begun = ti.start_date.timestamp() if ti.start_date is not None else time.time()
+        return float(begun + limit.total_seconds())
+
+    # --- after
+
+    def resume(self, event: Mapping[str, Any]) -> Any:
+        """Goes on where a trigger has stopped; returns and raises as `finish`.
+
+        Args:
+            event: of the trigger.
+
+        Raises:
+            AirflowTaskTimeout: the task's time is over, and so is the run.
+        """
+        from stepset.watch.state import RunStatus
+
+        record = self.claimer.remembered()
+        if record is None or "error" in event:
+            raise AirflowException(str(event.get("error") or "nobody remembers which run this task has waited for"))
+        if record.ended:
+            return self.told(record)
+        backend, told = self.backend(record.namespace), RunStatus.from_dict(dict(event["status"]))
+        claim = Claim(record, backend.workload(record.name, record.uid))
+        if event.get("late"):
+            self.stop(claim, RETRY)
+            raise AirflowTaskTimeout(f"execution_timeout: the time is over; run {record.name} was {told.phase.value}")
+        # The event is what a trigger saw; what the cluster says now counts, as far as it still says something.
+        status = told
+        if claim.workload is not None:
+            now = backend.read(claim.workload)
+            if now.phase.final:
+                status = told if now.phase is told.phase else now
+            elif not (event.get("gave_up") and told.phase.final):
+                self.defer(claim, event)
+            backend.conclude(claim.workload, status, stop=bool(event.get("gave_up")) and status is told)
+        self._task.task_log(event.get("told")).on_status(status)
+        return self.finish(claim, status)
+
+    def told(self, record: Record) -> Any:
+        """Ends the task as it was about to end when its worker died; returns and raises as `finish`."""
+        from stepset.watch.state import RunStatus
+
+        assert record.status is not None
+        return self._outcome(RunStatus.from_dict(dict(record.status)), record.ended)
+
+    def finish(self, claim: Claim, status: RunStatus) -> Any:
+        """Deals with a run that is over.
+
+        Returns:
+            Its result.
+
+        Raises:
+            AirflowFailException, AirflowSkipException, AirflowException: it failed, as the task's policy has it.
+        """
+        from stepset.backends.kubernetes.verdict import verdict_text
+        from stepset.errors import StepsetError
+        from stepset.watch.state import Phase
+
+        succeeded = status.phase is Phase.SUCCEEDED
+        ended = SUCCEEDED if succeeded else verdict(status.failure, self._task.exit_code_policy)
+        self.claimer.save(claim.record.over(ended, None if ended == RETRY else json.loads(verdict_text(status))))
+        if claim.workload is not None and should_delete(self._task.on_finish_action, succeeded):
+            try:
+                self.backend(claim.record.namespace).end(claim.workload)
+            except StepsetError as error:
+                self._task.log.warning(f"run {status.name} is over, but its objects cannot be deleted: {error}")
+        return self._outcome(status, ended)
+
+    def _outcome(self, status: RunStatus, ended: str) -> Any:
+        if ended != SUCCEEDED:
+            raise self._task.failure(status, ended)
+        self._task.tell_assets(self._context, status)
+        return status.result
+
+    def gone(self, record: Record) -> RunStatus:
+        """The status of a run that was there and is not any more, so that nobody can say how it ended."""
+        from stepset.watch.diagnose import ADVICE
+        from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+
+        text = f"run {record.name} is gone from namespace {record.namespace}, and nobody saw how it ended."
+        failure = Failure(FailureKind.LOST, text, ADVICE[FailureKind.LOST])
+        return RunStatus(record.name, record.name, "kubernetes", phase=Phase.LOST, failure=failure)
+
+
+def _reference(workload: Mapping[str, Any], target: str) -> dict[str, Any]:
+    """What a trigger must know of a run's object on top: nothing that could be a secret."""
+    from stepset.targets.gang import QUEUE_LABEL
+    from stepset.targets.identity import RANKS
+
+    about = workload["metadata"]
+    labels, notes = about.get("labels") or {}, about.get("annotations") or {}
+    return {
+        "apiVersion": workload["apiVersion"],
+        "kind": workload["kind"],
+        "target": target,
+        "metadata": {
+            "name": about["name"],
+            "uid": about["uid"],
+            "labels": {key: labels[key] for key in (QUEUE_LABEL,) if key in labels},
+            "annotations": {key: notes[key] for key in (RANKS,) if key in notes},
+        },
+    }
+
+
+def instance() -> str:
+    """Which Airflow this is, the same in each of its processes: [stepset] instance, else its API server's address."""
+    return str(conf.get("stepset", "instance", fallback="") or conf.get("api", "base_url", fallback=""))

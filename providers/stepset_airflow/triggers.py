@@ -1,0 +1,327 @@
+"""The trigger a deferred task waits with: follows its run in the triggerer, and shows it in the task's log meanwhile.
+
+Airflow makes it from the fields it serializes, may run it in two triggerers at once, and may start it again anywhere:
+it changes nothing on the cluster but deleting pods of lost nodes where the job says so. What has to be done once is
+done by the operator's `execute_complete` in a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from stepset_airflow.connection import ClusterAccess
+from stepset_airflow.task_log import TaskLog, find_callbacks
+
+if TYPE_CHECKING:
+    from stepset.watch.state import RunStatus
+    from stepset_airflow.async_logs import AsyncLogs
+    from stepset_airflow.shared_watch import Following
+
+log = structlog.get_logger(logger_name=__name__)
+
+_HEAVY = (
+    "kubernetes.client",
+    "airflow.providers.cncf.kubernetes.hooks.kubernetes",
+    "stepset.backends.kubernetes.backend",
+    "stepset_airflow.async_logs",
+    "stepset_airflow.shared_watch",
+)
+_SLICE = 50
+"""Lines written before others in the event loop have their turn."""
+
+
+class DistributedTrainTrigger(BaseTrigger):
+    """Waits for the end of a run.
+
+    Args:
+        access: which cluster, as ClusterAccess.to_dict says it; its namespace is the run's.
+        workload: the run's object on top: apiVersion, kind, name and uid; its queue and its ranks.
+        sources: whose lines are shown; None: everybody's.
+        ranks: ranks whose lines are shown; None: all.
+        callbacks: dotted paths of functions that are called with each status, in threads.
+        admission_timeout, startup_timeout: seconds; None: for ever.
+        poll_interval: seconds between two looks at what only time changes.
+        deadline: seconds since the epoch at which the task's time is over; None: never.
+        on_kill_action: `delete`, `suspend` or `keep`.
+        told, printed: what was written to the task's log before.
+    """
+
+    def __init__(
+        self,
+        access: Mapping[str, Any],
+        workload: Mapping[str, Any],
+        sources: Sequence[str] | None = None,
+        ranks: Sequence[int] | None = None,
+        callbacks: str | Sequence[str] | None = None,
+        admission_timeout: float | None = None,
+        startup_timeout: float | None = None,
+        poll_interval: float = 10,
+        deadline: float | None = None,
+        on_kill_action: str = "delete",
+        told: Mapping[str, Any] | None = None,
+        printed: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
+        self.access, self.workload = dict(access), dict(workload)
+        self.sources, self.ranks, self.callbacks = sources, ranks, callbacks
+        self.admission_timeout, self.startup_timeout = admission_timeout, startup_timeout
+        self.poll_interval, self.deadline, self.on_kill_action = poll_interval, deadline, on_kill_action
+        self.told, self.printed = told, printed
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """What another process makes the same trigger from; no credentials."""
+        fields = {
+            "access": self.access,
+            "workload": self.workload,
+            "sources": self.sources,
+            "ranks": self.ranks,
+            "callbacks": self.callbacks,
+            "admission_timeout": self.admission_timeout,
+            "startup_timeout": self.startup_timeout,
+            "poll_interval": self.poll_interval,
+            "deadline": self.deadline,
+            "on_kill_action": self.on_kill_action,
+            "told": self.told,
+            "printed": self.printed,
+        }
+        return "stepset_airflow.triggers.DistributedTrainTrigger", fields
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Follows the run.
+
+        Yields:
+            One event: its final status, what was written to the log, and whether the task's time was over before.
+        """
+        from stepset.errors import StepsetError
+
+        for module in _HEAVY:
+            await asyncio.to_thread(importlib.import_module, module)
+        try:
+            payload = await self._followed()
+        except StepsetError as error:
+            payload = {"error": str(error)}
+        yield TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's
+
+    async def on_kill(self) -> None:
+        """Ends the run if a user has acted on the task.
+
+        A triggerer that lost its triggers to another one for a while calls this for tasks that still wait
+        (apache/airflow#73454): so the task's state is asked for first, and nothing is done while it is deferred, or
+        while nobody knows. A task that was cleared ends its earlier run itself when it is executed again.
+        """
+        state = await self._task_state()
+        name = self.workload["metadata"]["name"]
+        if state is None or state == "deferred":
+            log.info(f"run {name} goes on: its task is {state or 'in a state that is not known'}")
+        elif self.on_kill_action == "keep":
+            log.warning(f"run {name} goes on: on_kill_action is keep")
+        else:
+            await asyncio.to_thread(self._end, await self._extras())
+
+    async def _followed(self) -> dict[str, Any]:
+        """The event's payload."""
+        from stepset.watch.cluster.reports import Reports
+        from stepset_airflow.async_logs import AsyncLogs
+        from stepset_airflow.shared_watch import following
+
+        ranks = None if self.ranks is None else frozenset(self.ranks)
+        shown = TaskLog(log, ranks, told=self.told)
+        sources = None if self.sources is None else frozenset(self.sources)
+        async with following(ClusterAccess(**self.access), self.workload) as followed:
+            logs = AsyncLogs(followed.cluster, sources, self._ranks_of_pods(), self.printed)
+            follower = _Follower(self, followed, logs, Reports(), shown)
+            writer = asyncio.create_task(follower.write())
+            try:
+                return await follower.follow(writer)
+            finally:
+                writer.cancel()
+                await logs.close()
+
+    def _ranks_of_pods(self) -> dict[str, tuple[int, int]]:
+        from stepset.targets.identity import RANKS
+
+        said = json.loads((self.workload["metadata"].get("annotations") or {}).get(RANKS, "{}"))
+        return {group: (first, each) for group, (first, each) in said.items()}
+
+    async def _task_state(self) -> str | None:
+        """The task instance's state as Airflow has it; None where it does not say."""
+        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+        from asgiref.sync import sync_to_async
+
+        ti = self.task_instance
+        if ti is None:
+            return None
+        index = -1 if ti.map_index is None else ti.map_index
+        try:
+            states = await sync_to_async(RuntimeTaskInstance.get_task_states)(
+                dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=index
+            )
+        except Exception as error:  # noqa: BLE001  # whatever it is: a run is not ended on a guess
+            log.warning(f"the task's state cannot be asked for: {error}")
+            return None
+        found = next(iter((states.get(ti.run_id) or {}).values()), None)
+        return None if found is None else str(getattr(found, "value", found))
+
+    async def _extras(self) -> dict[str, Any]:
+        from stepset_airflow.async_client import extras_of
+
+        return await extras_of(self.access["kubernetes_conn_id"])
+
+    def _end(self, extras: Mapping[str, Any]) -> None:
+        from stepset.backends.kubernetes.backend import KubernetesBackend
+        from stepset.backends.kubernetes.stop import delete, suspend
+        from stepset_airflow.connection import connect
+
+        about = self.workload["metadata"]
+        connection = connect(ClusterAccess(**self.access), extras)
+        with connection:
+            backend = KubernetesBackend(connection, namespace=self.access["namespace"], target=self.workload["target"])
+            workload = backend.workload(about["name"], about["uid"])
+            if workload is not None and not backend.read(workload).phase.final:
+                backend.end(workload, suspend if self.on_kill_action == "suspend" else delete)
+                log.info(f"run {about['name']} was ended ({self.on_kill_action}): a user has acted on its task")
+
+
+class _Follower:
+    """One run, followed to its end or to the end of the task's time."""
+
+    def __init__(
+        self, trigger: DistributedTrainTrigger, followed: Following, logs: AsyncLogs, reports: Any, shown: TaskLog
+    ) -> None:
+        from stepset.watch.cluster.keeper import Keeper, Patience
+        from stepset.watch.state import RunStatus
+
+        self._trigger, self._followed, self._logs = trigger, followed, logs
+        self._reports, self._shown = reports, shown
+        self._keeper = Keeper(Patience(trigger.admission_timeout, trigger.startup_timeout))
+        self._callbacks = find_callbacks(trigger.callbacks)
+        self._joiners: dict[str, Any] = {}
+        self._status = RunStatus(followed.run, followed.run, "kubernetes")
+
+    async def follow(self, writer: asyncio.Task[None]) -> dict[str, Any]:
+        """The event's payload.
+
+        Args:
+            writer: runs `write`.
+        """
+        from stepset.watch.cluster.keeper import silence
+
+        late = False
+        while not self._status.phase.final and not late:
+            late = not await self._news()
+            if self._followed.failed is not None:
+                raise self._followed.failed
+            watch = self._followed.watch
+            silent = silence(watch.cluster.connection.server, watch.silent_for())
+            if not self._followed.complete:
+                await self._tell(self._status.with_(notes=silent))
+                continue
+            self._logs.see(self._followed.pods)
+            status = self._present()
+            if not status.phase.final:
+                await self._release()
+            await self._tell(status.with_(notes=(*status.notes, *silent)), final=False)
+        await self._logs.finish(_last_lines())
+        written = asyncio.ensure_future(self._logs.inbox.join())
+        await asyncio.wait({written, writer}, return_when=asyncio.FIRST_COMPLETED)
+        written.cancel()
+        if writer.done():
+            writer.result()
+        return await self._event(late)
+
+    async def write(self) -> None:
+        """Writes what pods print, for ever."""
+        from stepset.watch.lines import Joiner, log_lines
+
+        inbox = self._logs.inbox
+        while True:
+            pod, batch = await inbox.get()
+            self._reports.see(pod, batch)
+            joiner = self._joiners.setdefault(pod, Joiner())
+            sources = self._trigger.sources
+            for count, line in enumerate(log_lines(joiner.join(batch.lines)), 1):
+                if sources is None or line.source in sources:
+                    self._shown.on_line(line)
+                if not count % _SLICE:
+                    await asyncio.sleep(0)
+            if batch.progress or batch.events:
+                self._followed.news.set()
+            inbox.task_done()
+
+    async def _news(self) -> bool:
+        """Waits until there is something to look at; whether the task still has time."""
+        deadline, now = self._trigger.deadline, time.time()
+        wait = self._trigger.poll_interval if deadline is None else min(self._trigger.poll_interval, deadline - now)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._followed.news.wait(), max(0.0, wait))
+        self._followed.news.clear()
+        return deadline is None or time.time() < deadline
+
+    def _present(self) -> RunStatus:
+        from stepset.watch.cluster.status import status_of
+
+        objects, now = self._followed.objects, time.time()
+        status = status_of(objects, self._reports, now)
+        clock, silent = asyncio.get_running_loop().time(), self._followed.watch.silent_for()
+        return self._keeper.judged(status, self._status, objects, now, clock, silent)
+
+    async def _release(self) -> None:
+        """Deletes the pods of lost nodes where the job says so; that another triggerer does so too is no harm."""
+        from stepset.backends.kubernetes.client import UnreachableError
+        from stepset.backends.kubernetes.site import Site
+        from stepset.backends.kubernetes.stop import kill_pod
+
+        for pod in self._keeper.to_release(self._followed.objects, time.time(), self._followed.watch.silent_for()):
+            cluster = self._followed.cluster
+            try:
+                await asyncio.to_thread(kill_pod, Site(cluster.connection, cluster.namespace), pod.name, pod.uid)
+            except UnreachableError:
+                return
+            self._keeper.released(pod)
+
+    async def _tell(self, status: RunStatus, *, final: bool = True) -> None:
+        """Shows a status; that of the end only once all that was printed before is known."""
+        if status == self._status:
+            return
+        self._status = status
+        if not status.phase.final or final:
+            self._shown.on_status(status)
+            for callback in self._callbacks:
+                await asyncio.to_thread(self._shown.call, callback, status)
+
+    async def _event(self, late: bool) -> dict[str, Any]:
+        from stepset.backends.kubernetes.verdict import verdict_text
+
+        if not late and not self._keeper.gave_up:
+            status = self._present()
+            if status.phase.final:
+                self._status = status
+        status = self._status
+        if status.phase.final:
+            notes = tuple(dict.fromkeys((*status.notes, *self._logs.problems)))
+            self._status = status = status.with_(notes=notes)
+            self._shown.on_status(status)
+            for callback in self._callbacks:
+                await asyncio.to_thread(self._shown.call, callback, status)
+        return {
+            "status": json.loads(verdict_text(status)),
+            "late": late and not status.phase.final,
+            "gave_up": self._keeper.gave_up,
+            "told": self._shown.told,
+            "printed": self._logs.printed,
+        }
+
+
+def _last_lines() -> float:
+    from stepset.backends.kubernetes.hearing import LOG_PATIENCE
+
+    return LOG_PATIENCE

@@ -1,0 +1,66 @@
+"""Fixtures of the Airflow tests on a real cluster: tasks whose runs an account of the least Role makes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stepset.watch.state import RunStatus
+from tests.cluster.conftest import cluster, namespace, runs  # noqa: F401  # fixtures
+from tests.cluster.runs import Runs
+
+
+@dataclass
+class Tasks:
+    """Text of tasks for DAG files, and what their runs left on the cluster.
+
+    Args:
+        runs: the account and its namespace.
+    """
+
+    runs: Runs
+
+    def train(self, **parameters: Any) -> str:
+        """A DistributedTrainOperator with train.py as its script, runnable on this cluster."""
+        given = {
+            "task_id": "train",
+            "framework": {"kind": "torch", "launcher": "none"},
+            "image": self.runs.cluster.image,
+            "pod_template": self.runs.cluster.pod_template(),
+            "script": "train.py",
+            **parameters,
+        }
+        return f"DistributedTrainOperator({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+    def workloads(self) -> list[dict[str, Any]]:
+        """The JobSets in the namespace, the oldest first."""
+        found: list[dict[str, Any]] = self.runs.get("jobsets")["items"]
+        return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+
+    def token(self) -> str:
+        """What the account shows the server."""
+        return str(yaml.safe_load(self.runs.kubeconfig.read_text())["users"][0]["user"]["token"])
+
+    def verdict(self) -> RunStatus:
+        """What is written on the only JobSet."""
+        (workload,) = self.workloads()
+        return RunStatus.from_dict(json.loads(workload["metadata"]["annotations"]["stepset.dev/verdict"]))
+
+
+@pytest.fixture
+def tasks(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Tasks:  # noqa: F811  # the fixture
+    """Tasks that reach the cluster through Airflow's connection kubernetes_default."""
+    extra = {"kube_config_path": str(runs.kubeconfig), "namespace": runs.namespace}
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps({"conn_type": "kubernetes", "extra": extra}))
+    return Tasks(runs)
+
+
+@pytest.fixture
+def kubeconfig(runs: Runs) -> Path:  # noqa: F811  # the fixture
+    """The account's."""
+    return runs.kubeconfig

@@ -1,0 +1,119 @@
+"""Claims a task's run in processes that are killed at each of their requests in turn; a program of its own.
+
+Called by test_exactly_one.py, because it forks: `python -m tests.airflow.cluster.dying KUBECONFIG NAMESPACE JOB`.
+For each place it prints a line of JSON: where the first process was killed, and the uid the second one found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepset.backends.base import ClusterOptions, RunRequest
+from stepset.backends.kubernetes import client, kubernetes_backend
+from stepset.backends.kubernetes.backend import KubernetesBackend
+from stepset.sources import read_sources
+from stepset.spec import parse_job
+from stepset_airflow.claim import Claim, Claimer
+
+
+@dataclass(frozen=True)
+class Ti:
+    """A task instance."""
+
+    run_id: str
+    try_number: int = 1
+    dag_id: str = "retrain"
+    task_id: str = "train"
+    map_index: int | None = -1
+    max_tries: int = 3
+
+
+@dataclass(frozen=True)
+class FileStore:
+    """A task state store that outlives the process, as Airflow's does."""
+
+    path: Path
+
+    def get(self, key: str) -> Any:
+        return json.loads(self.path.read_text()).get(key) if self.path.exists() else None
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps({key: value}))
+        new.replace(self.path)
+
+
+def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store: FileStore) -> Claim:
+    """The run of a task instance."""
+    parsed = parse_job(job)
+    sources = read_sources(parsed)
+
+    def backend(where: str) -> KubernetesBackend:
+        return kubernetes_backend(ClusterOptions(kubeconfig=kubeconfig, namespace=where, target="jobset"))
+
+    return Claimer(
+        backend=backend,
+        namespace=namespace,
+        store=store,
+        ti=ti,
+        instance="",
+        retries=3,
+        durable=True,
+        request=lambda name, attempt, owner: RunRequest(parsed, sources, name=name, attempt=attempt, owner=owner),
+        end=lambda there, workload: there.end(workload),
+    ).claim()
+
+
+def die_at(number: int, *, answered: bool) -> None:
+    """Has this process killed at a request.
+
+    Args:
+        number: of the request.
+        answered: once it was answered; else before it is sent.
+    """
+    send, count = client.Connection._send, 0
+
+    def counted(self: Any, *words: Any, **named: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == number and not answered:
+            os.kill(os.getpid(), signal.SIGKILL)
+        reply = send(self, *words, **named)
+        if count == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return reply
+
+    client.Connection._send = counted  # type: ignore[method-assign]  # the fault of this test
+
+
+def main() -> None:
+    """Until a process comes to its end before it is killed."""
+    kubeconfig, namespace, job = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    directory = Path(tempfile.mkdtemp())
+    for number in range(1, 100):
+        for answered in (False, True):
+            where = f"{number}-{'answered' if answered else 'unsent'}"
+            store = FileStore(directory / f"{where}.json")
+            child = os.fork()
+            if not child:
+                die_at(number, answered=answered)
+                claim(kubeconfig, namespace, job, Ti(where), store)
+                os._exit(0)
+            _, status = os.waitpid(child, 0)
+            if not os.WIFSIGNALED(status):
+                print(json.dumps({"requests": number - 1}), flush=True)
+                return
+            found = claim(kubeconfig, namespace, job, Ti(where, try_number=2), store)
+            print(json.dumps({"killed": where, "uid": found.record.uid, "name": found.record.name}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

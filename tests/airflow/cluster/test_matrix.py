@@ -1,0 +1,197 @@
+"""What becomes of a task, whichever way it waits for its run, on a real cluster.
+
+The same table for both ways: whatever a user can observe is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from stepset.watch.state import FailureKind, Phase
+from tests.airflow.cluster.conftest import Tasks
+from tests.airflow.conftest import RunDag, WriteDag
+from tests.airflow.harness import asset_event_extras, rows_of_every_table, run_again
+from tests.waiting import until
+
+pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
+
+WAYS = pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])
+
+WRITES_RESULT = """
+    import json, os, sys
+    for number in range(200):
+        print("line", number, flush=True)
+    print(json.dumps({"stepset": {"step": 7, "progress": 0.7, "metrics": {"loss": 0.25}}}), flush=True)
+    if os.environ["RANK"] == "0":
+        open(os.environ["STEPSET_RESULT_FILE"], "w").write(json.dumps({"world": int(os.environ["WORLD_SIZE"])}))
+"""
+RANK_1_FAILS = """
+    import os, time
+    print("hello", flush=True)
+    if os.environ["RANK"] == "1":
+        int("no number")
+    time.sleep(120)
+"""
+SUCCEEDS_WHEN_TRIED_AGAIN = """
+    import json, os, sys
+    print("attempt", os.environ["STEPSET_ATTEMPT"], flush=True)
+    if os.environ["STEPSET_ATTEMPT"] == "0":
+        sys.exit("the first try always fails")
+    open(os.environ["STEPSET_RESULT_FILE"], "w").write(os.environ["STEPSET_ATTEMPT"])
+"""
+SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
+
+
+def meanwhile(what: Callable[[], Any]) -> threading.Thread:
+    """Does something while a DAG runs."""
+    thread = threading.Thread(target=what, daemon=True)
+    thread.start()
+    return thread
+
+
+def when_running(tasks: Tasks, then: Callable[[str], Any]) -> Callable[[], None]:
+    """Something to be done once the run's first pod runs; is given the run's name."""
+
+    def act() -> None:
+        def runs() -> bool:
+            return any(pod["status"].get("phase") == "Running" for pod in tasks.runs.pods())
+
+        assert until(runs, 180)
+        then(str(tasks.workloads()[0]["metadata"]["name"]))
+
+    return act
+
+
+@WAYS
+def test_a_run_that_succeeds(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
+    text = tasks.train(num_nodes=2, deferrable=deferrable)
+    outlet = f"m_{deferrable}"
+    given = text.replace("DistributedTrainOperator(", f"DistributedTrainOperator(outlets=[Asset({outlet!r})], ", 1)
+    run = run_dag(write_dag(given, WRITES_RESULT))
+    assert run.task_state("train") == "success", run.explained()
+    assert run.xcom("train") == {"world": 2}
+    for number in range(200):
+        assert run.lines.count(f"[rank 0] line {number}") == 1
+    assert not [line for line in run.lines if line.startswith("[rank 1]")]
+    assert "progress: 70 %, step 7, loss=0.25" in run.lines
+    name = tasks.verdict().name
+    assert [line for line in run.lines if ": Succeeded" in line] == [f"run {name}: Succeeded, 2 ranks"]
+    assert asset_event_extras(outlet)[-1] == {"run": name, "world": 2}
+
+
+@WAYS
+def test_a_rank_that_fails(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
+    text = tasks.train(num_nodes=2, deferrable=deferrable, log_ranks="failed", exit_code_policy={"UserError": "fail"})
+    run = run_dag(write_dag(text, RANK_1_FAILS))
+    assert run.task_state("train") == "failed"
+    assert isinstance(run.error, AirflowFailException), run.explained()
+    first, *rest = str(run.error).splitlines()
+    assert "UserError: rank 1" in first
+    assert "ValueError: invalid literal for int() with base 10: 'no number'" in first
+    assert any(line.startswith("  last lines    ") for line in rest)
+    assert not [line for line in run.lines if line.startswith("[rank")]
+    verdict = tasks.verdict()
+    assert (verdict.phase, verdict.failure and verdict.failure.rank) == (Phase.FAILED, 1)
+
+
+@WAYS
+def test_a_retry_trains_anew_and_goes_on_from_the_checkpoint(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
+    text = tasks.train(deferrable=deferrable, retries=1, retry_delay=0.1, on_finish_action="delete_succeeded")
+    run = run_dag(write_dag(text, SUCCEEDS_WHEN_TRIED_AGAIN))
+    assert (run.task_state("train"), run.tries("train")) == ("success", 2), run.explained()
+    assert run.xcom("train") == 1
+    assert [line for line in run.lines if line.startswith("[rank 0] attempt")] == [
+        "[rank 0] attempt 0",
+        "[rank 0] attempt 1",
+    ]
+    assert until(lambda: len(tasks.workloads()) == 1, 60)
+    assert tasks.verdict().phase is Phase.FAILED
+
+
+@WAYS
+def test_an_image_that_is_not_there(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
+    text = tasks.train(
+        deferrable=deferrable,
+        image="registry.invalid/nothing:1",
+        pod_template={"spec": {"containers": [{"name": "node", "imagePullPolicy": "IfNotPresent"}]}},
+        startup_timeout=5,
+    )
+    run = run_dag(write_dag(text, SLEEPS))
+    assert run.task_state("train") == "failed"
+    assert "ImagePull" in str(run.error), run.explained()
+    assert "gave up after 5 s" in str(run.error)
+    (workload,) = tasks.workloads()
+    assert workload["spec"].get("suspend") is True
+    assert until(lambda: not tasks.runs.pods(), 60)
+
+
+@WAYS
+def test_a_run_whose_jobset_is_deleted_by_hand(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
+    meanwhile(
+        when_running(
+            tasks, lambda name: tasks.runs.cluster.kubectl("delete", "jobset", name, "-n", tasks.runs.namespace)
+        )
+    )
+    run = run_dag(write_dag(tasks.train(deferrable=deferrable), SLEEPS))
+    assert isinstance(run.error, AirflowFailException), run.explained()
+    assert "Cancelled: the run was cancelled: its JobSet was deleted" in str(run.error)
+    assert not tasks.workloads()
+
+
+@WAYS
+def test_a_run_that_is_out_of_memory(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
+    text = tasks.train(
+        deferrable=deferrable,
+        resources_per_node={"requests": {"memory": "64Mi", "cpu": "100m"}, "limits": {"memory": "64Mi"}},
+    )
+    run = run_dag(write_dag(text, "held = []\nwhile True: held.append(bytearray(1 << 20))"))
+    assert isinstance(run.error, AirflowException), run.explained()
+    assert FailureKind.OUT_OF_MEMORY.value in str(run.error).splitlines()[0]
+
+
+@WAYS
+def test_a_task_whose_time_is_over_ends_its_run(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
+    text = tasks.train(deferrable=deferrable, poll_interval=1)
+    with_limit = text.replace("(", "(execution_timeout=datetime.timedelta(seconds=25), ", 1)
+    run = run_dag(write_dag(with_limit, SLEEPS, imports="import datetime"))
+    assert run.task_state("train") == "failed"
+    assert type(run.error).__name__ == "AirflowTaskTimeout", run.explained()
+    assert until(lambda: not tasks.workloads(), 90)
+
+
+@WAYS
+def test_a_task_that_is_cleared_trains_anew_and_one_whose_worker_died_at_the_end_does_not(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
+    path = write_dag(tasks.train(deferrable=deferrable), WRITES_RESULT)
+    first = run_dag(path)
+    assert first.task_state("train") == "success", first.explained()
+    retried = run_again(path, first, clear=False)
+    assert retried.task_state("train") == "success", retried.explained()
+    assert len(tasks.workloads()) == 1
+    cleared = run_again(path, first, clear=True)
+    assert cleared.task_state("train") == "success", cleared.explained()
+    names = [each["metadata"]["name"] for each in tasks.workloads()]
+    assert [name.rpartition("-")[2] for name in names] == ["1", "2"]
+    assert len({name.rpartition("-")[0] for name in names}) == 1
+
+
+def test_no_token_is_in_logs_xcoms_or_manifests(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks) -> None:
+    run = run_dag(write_dag(tasks.train(deferrable=True), WRITES_RESULT))
+    assert run.task_state("train") == "success", run.explained()
+    told = "\n".join([*map(repr, run.log), *rows_of_every_table(), json.dumps(tasks.workloads())])
+    assert len(tasks.token()) > 100
+    assert tasks.verdict().name in told
+    assert tasks.token() not in told

@@ -1,0 +1,70 @@
+"""What follows from a run's state: patience, and what a deleted run's pods are given."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepset.watch.cluster.keeper import Keeper, Patience, silence
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+
+PENDING = RunStatus("run", "job", "kubernetes", reason="Starting")
+QUEUED = PENDING.with_(reason="Queued")
+RUNNING = PENDING.with_(phase=Phase.RUNNING, reason="")
+
+
+def told(keeper: Keeper, *looks: tuple[RunStatus, float], silent: float = 0.0) -> RunStatus:
+    """What is told last, of statuses at times."""
+    last = PENDING
+    for status, clock in looks:
+        last = keeper.judged(status, last, RunObjects("run"), 1000.0 + clock, clock, silent)
+    return last
+
+
+def test_a_run_that_does_not_start_is_given_up_when_patience_is_at_an_end() -> None:
+    keeper = Keeper(Patience(None, 60))
+    assert told(keeper, (PENDING, 0), (PENDING, 59)).phase is Phase.PENDING
+    status = told(keeper, (PENDING, 60))
+    assert (status.phase, status.reason, keeper.gave_up) == (Phase.FAILED, "", True)
+    assert status.failure is not None
+    assert "still Pending (Starting); gave up after 60 s without all of it running" in status.failure.message
+
+
+def test_its_failure_is_its_trouble() -> None:
+    trouble = Failure(FailureKind.IMAGE_PULL, "no such image.", "Check it.", pod="run-node-0")
+    status = told(Keeper(Patience(None, 60)), (PENDING, 0), (PENDING.with_(trouble=trouble, attempt=2), 61))
+    assert status.failure is None
+    status = told(Keeper(Patience(None, 60)), (PENDING.with_(trouble=trouble), 0), (PENDING.with_(trouble=trouble), 61))
+    assert status.failure is not None
+    assert (status.failure.kind, status.failure.pod, status.trouble) == (FailureKind.IMAGE_PULL, "run-node-0", None)
+    assert status.failure.message == "no such image; gave up after 60 s without all of it running"
+
+
+def test_waiting_in_a_queue_does_not_count_as_starting() -> None:
+    assert told(Keeper(Patience(None, 60)), (QUEUED, 0), (QUEUED, 500), (PENDING, 501), (PENDING, 560)) == PENDING
+    status = told(Keeper(Patience(100, 60)), (QUEUED, 0), (QUEUED, 100))
+    assert status.failure is not None
+    assert status.failure.kind is FailureKind.UNSCHEDULABLE
+    assert status.failure.message.endswith("gave up after 100 s in the queue")
+
+
+def test_every_restart_has_its_own_time_and_what_runs_has_all_the_time() -> None:
+    again = RunStatus("run", "job", "kubernetes", phase=Phase.RESTARTING, attempt=1)
+    keeper = Keeper(Patience(None, 60))
+    assert told(keeper, (PENDING, 0), (RUNNING, 50), (RUNNING, 5000), (again, 5001), (again, 5060)) == again
+    assert told(keeper, (again.with_(attempt=2), 5062), (again.with_(attempt=2), 5100)).phase is Phase.RESTARTING
+    assert told(keeper, (again.with_(attempt=2), 5123)).phase is Phase.FAILED
+
+
+@pytest.mark.parametrize("patience", [Patience(), Patience(None, None)])
+def test_a_silent_server_s_time_does_not_count(patience: Patience) -> None:
+    keeper = Keeper(patience)
+    assert told(keeper, (PENDING, 0)) == PENDING
+    assert told(keeper, (PENDING, 700), silent=11) == PENDING
+    assert told(keeper, (PENDING, 1200)) == PENDING
+
+
+def test_that_a_server_is_silent_is_said_after_a_while() -> None:
+    assert silence("https://api", 10) == ()
+    (said,) = silence("https://api", 10.1)
+    assert said.startswith("server https://api does not answer")
