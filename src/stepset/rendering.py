@@ -5,7 +5,9 @@ Called by the Python door, the CLI and the Kubernetes backend.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from stepset.frameworks import make_plan
 from stepset.sources import Sources
@@ -21,6 +23,7 @@ def make_request(
     namespace: str | None = None,
     owner: str | None = None,
     attempt: int = 0,
+    owned_by: Mapping[str, Any] | None = None,
 ) -> RenderRequest:
     """Everything a target looks at, for one run of a job.
 
@@ -31,11 +34,13 @@ def make_request(
         namespace: written into the objects where given.
         owner: a hash of who asks.
         attempt: gang restarts before this run, when it continues an earlier one.
+        owned_by: an ownerReference: the run's objects go when that object goes.
 
     Raises:
         BadInputError: the job asks for something its framework cannot do.
     """
-    return RenderRequest(job, make_plan(job), sources, agent_text(), run or job.name, namespace, owner, attempt)
+    run = run or job.name
+    return RenderRequest(job, make_plan(job), sources, agent_text(), run, namespace, owner, attempt, owned_by)
 
 
 def agent_text() -> str:

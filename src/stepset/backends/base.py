@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from stepset.watch.state import LogLine, RunStatus
 
@@ -23,6 +23,7 @@ class RunRequest:
         name: the run's name; default: derived from the job's.
         attempt: gang restarts before this run, when it continues an earlier one.
         owner: a hash of who asks, by which the same asker finds its run again; default: nobody who asks twice.
+        owned_by: an ownerReference of Kubernetes: the run's objects go when that object goes; default: none.
     """
 
     job: TrainingJob
@@ -30,6 +31,7 @@ class RunRequest:
     name: str | None = None
     attempt: int = 0
     owner: str | None = None
+    owned_by: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -74,9 +74,10 @@ def workload_metadata(
         **({RANKS: json.dumps(ranks)} if ranks else {}),
         **({LOST_NODE_AFTER: str(restart.lost_node_after)} if restart.lost_node == "release" else {}),
     }
-    return metadata(
+    made = metadata(
         request, request.run, more_labels=more_labels, more_annotations={**(more_annotations or {}), **known}
     )
+    return {**made, **({"ownerReferences": [dict(request.owned_by)]} if request.owned_by else {})}
 
 
 def pod_metadata(request: RenderRequest, group: str) -> dict[str, Any]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from stepset.errors import BadInputError
 from stepset.plan.model import LaunchPlan
@@ -34,6 +36,7 @@ class RenderRequest:
         namespace: written into the objects where given; else whoever applies them chooses it.
         owner: a hash of who asks (DAG, run, task; pipeline run, node), by which the same asker finds its run again.
         attempt: gang restarts before this run, when it continues an earlier one.
+        owned_by: an ownerReference: the run's objects go when that object goes.
     """
 
     job: TrainingJob
@@ -44,6 +47,7 @@ class RenderRequest:
     namespace: str | None = None
     owner: str | None = None
     attempt: int = 0
+    owned_by: Mapping[str, Any] | None = None
 
     @property
     def subdomain(self) -> str:

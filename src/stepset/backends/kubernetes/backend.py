@@ -162,7 +162,13 @@ class KubernetesBackend:
         remove_half_submitted(self._site, self._target, time.time())
         where = self._site.namespace
         return make_request(
-            request.job, request.sources, run=name, namespace=where, owner=request.owner, attempt=request.attempt
+            request.job,
+            request.sources,
+            run=name,
+            namespace=where,
+            owner=request.owner,
+            attempt=request.attempt,
+            owned_by=request.owned_by,
         )
 
     def status(self, name: str) -> RunStatus:

@@ -1,0 +1,28 @@
+"""Whose a run is: the object that its workload goes with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stepset.rendering import make_request
+from stepset.sources import read_sources
+from stepset.spec import parse_job
+from stepset.targets.render import render
+from stepset.targets.request import TARGET_NAMES
+
+WORKFLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "digits", "uid": "1"}
+
+
+@pytest.mark.parametrize("target", TARGET_NAMES)
+def test_the_workload_has_the_owner_it_was_given_and_nothing_else_has(target: str) -> None:
+    job = parse_job({"name": "digits", "image": "i:1", "command": ["true"], "framework": "plain"})
+    sources = read_sources(job, Path())
+    owned = render(make_request(job, sources, owned_by=WORKFLOW), target)
+    assert owned[-1]["metadata"]["ownerReferences"] == [WORKFLOW]
+    assert not any("ownerReferences" in each["metadata"] for each in owned[:-1])
+    free = render(make_request(job, sources), target)
+    assert not any("ownerReferences" in each["metadata"] for each in free)
+    hashes = {each[-1]["metadata"]["annotations"]["stepset.dev/spec-hash"] for each in (owned, free)}
+    assert len(hashes) == 1, "whoever asks again with the same job finds it"
