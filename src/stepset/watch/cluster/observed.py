@@ -105,6 +105,8 @@ def observations(
         report = reports.of(pod.uid)
         if _told_to_end(pod):
             told.append(pod)
+            if report is not None and pod.asked is not None:
+                own += [seen for seen in _reported(pod, report, where) if seen.at < pod.asked]
         else:
             own += _failures(pod, report, where)
     first = min((o.at for o in own if not looks_like_aftermath(o)), default=math.inf)
@@ -138,7 +140,7 @@ def _stop_of(pod: Pod, objects: RunObjects, first: float, present: bool) -> bool
         stops = [workload.stopped, workload.deleted]
         stops += [job.stopped for job in objects.jobs if job.name == pod.job or job.ended == "Failed"]
         causes += [at for at in stops if at is not None]
-        if workload.suspended:
+        if workload.suspended or objects.fate:
             return True
     asked = pod.asked if pod.asked is not None else math.inf
     return asked >= min(causes) and min(causes) < math.inf
@@ -168,7 +170,7 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
             where,
             at=pod.disruption.at,
             kind=FailureKind.INFRASTRUCTURE,
-            how=_DISRUPTIONS.get(pod.disruption.reason, "was ended by the cluster"),
+            how=_disrupted(pod, pod.disruption.reason),
             error=pod.message or pod.disruption.message,
         )
         return
@@ -201,6 +203,12 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
         yield _verdict(pod, end, end.said.failed, where)
     else:
         yield from _unsaid(pod, end, report, where)
+
+
+def _disrupted(pod: Pod, reason: str) -> str:
+    if reason == "DeletionByTaintManager" and (pod.silent or (pod.end is None and pod.over)):
+        return "was lost with its node"  # which never told of its end
+    return _DISRUPTIONS.get(reason, "was ended by the cluster")
 
 
 def _by_node(pod: Pod) -> str:

@@ -6,30 +6,34 @@ Pure: the caller says what time it is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from stepset.spec.quantity import format_duration
+from stepset.watch.cluster.failed import cancelled, failure_of, lost, restarts_of, stopping
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.observed import DELETED, OVERTIME, Homes, homes, observations
+from stepset.watch.cluster.observed import homes, observations
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.rows import at_the_end, rows_of
-from stepset.watch.cluster.trouble import NODE_LOST, QUEUED, STARTING, Trouble, last_made, trouble_of
+from stepset.watch.cluster.trouble import NODE_LOST, QUEUED, STARTING, Trouble, trouble_of
 from stepset.watch.cluster.workload import Workload
-from stepset.watch.diagnose import ADVICE, Observation, diagnose, kind_of
-from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+from stepset.watch.state import Phase, RunStatus
 
-_EVENTS_BEFORE, _EVENTS_AFTER = 120.0, 2.0
-"""Seconds around a failure in which events are told."""
 
-_AGAIN_TOLD = 3
-"""Pods whose single restarts are told."""
+@dataclass(frozen=True, slots=True)
+class _End:
+    """That a run is over.
 
-_FAILED_WITH = re.compile(r"for pod \S+?/(\S+) failed with exit code (\d+)")
-_DISRUPTED = re.compile(r"[Pp]od \S+?/(\S+) has condition DisruptionTarget")
+    Args:
+        how: it came to its end, was deleted before it, or is gone without a word.
+        phase: the final one.
+        at: when, in seconds since the epoch.
+    """
+
+    how: Literal["ended", "deleted", "missing"]
+    phase: Phase
+    at: float | None
 
 
 def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
@@ -42,13 +46,14 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
     """
     workload = objects.workload
     if workload is None:
-        return _nothing_known(objects)
+        return _nothing_known(objects, now)
     if (known := _verdict(workload)) is not None:
         return known
     pods = objects.pods
     where = homes(workload, pods, reports)
-    ended, at = _end(objects, workload, pods, now)
-    base = RunStatus(
+    seen = observations(pods, objects, reports, where)
+    rows = rows_of(pods, objects, reports, where, frozenset(o.pod for o in seen if o.stopped))
+    status = RunStatus(
         name=workload.run,
         job=workload.job or workload.run,
         backend="kubernetes",
@@ -57,27 +62,28 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         created=workload.created,
         started=objects.started(workload.success),
         progress=reports.progress,
+        notes=tuple(restarts_of(objects, reports)),
     )
-    notes = _restarts(objects, reports)
-    seen = observations(pods, objects, reports, where)
-    rows = rows_of(pods, objects, reports, where, frozenset(o.pod for o in seen if o.stopped))
-    if ended is Phase.SUCCEEDED:
+    end = _end(objects, workload, pods, now)
+    if end is None:
+        trouble = trouble_of(objects, workload, pods, now)
+        phase, reason = _phase(objects, workload, pods, trouble)
+        return status.with_(
+            phase=phase,
+            reason=reason,
+            ranks=tuple(rows),
+            notes=(*status.notes, *stopping(workload, pods, seen), *_waiting(pods, reports)),
+            trouble=trouble.failure if trouble is not None and trouble.serious else None,
+        )
+    failure = result = None
+    if end.phase is Phase.SUCCEEDED:
         result = _result(workload, pods, reports)
-        ranks = tuple(at_the_end(rows, None))
-        return base.with_(phase=ended, finished=at, ranks=ranks, result=result, notes=tuple(notes))
-    if ended is not None:
-        failure = _failure(objects, workload, reports, where, seen, ended, at)
-        rows = at_the_end(rows, failure)
-        return base.with_(phase=ended, finished=at, ranks=tuple(rows), failure=failure, notes=tuple(notes))
-    trouble = trouble_of(objects, workload, pods, now)
-    phase, reason = _phase(objects, workload, pods, trouble)
-    return base.with_(
-        phase=phase,
-        reason=reason,
-        ranks=tuple(rows),
-        notes=(*notes, *_stopping(workload, pods, seen), *_waiting(pods, reports)),
-        trouble=trouble.failure if trouble is not None and trouble.serious else None,
-    )
+    elif end.how == "ended":
+        failure = failure_of(objects, workload, reports, seen, end.at)
+    else:
+        failure = cancelled(objects, workload) if end.how == "deleted" else lost(objects, workload)
+    ranks = tuple(at_the_end(rows, failure))
+    return status.with_(phase=end.phase, finished=end.at, ranks=ranks, failure=failure, result=result)
 
 
 def all_ended(objects: RunObjects) -> bool:
@@ -88,12 +94,11 @@ def all_ended(objects: RunObjects) -> bool:
     return all(pod.over for pod in objects.pods)
 
 
-def _nothing_known(objects: RunObjects) -> RunStatus:
-    base = RunStatus(objects.name, objects.name, "kubernetes", reason=STARTING)
+def _nothing_known(objects: RunObjects, now: float) -> RunStatus:
+    status = RunStatus(objects.name, objects.name, "kubernetes", reason=STARTING)
     if not objects.fate:
-        return base
-    failure = _of_kind(FailureKind.LOST, f"nobody knows of a run {objects.name}, or of how it ended.")
-    return base.with_(phase=Phase.LOST, reason="", failure=failure)
+        return status
+    return status.with_(phase=Phase.LOST, reason="", finished=now, failure=lost(objects, None))
 
 
 def _verdict(workload: Workload) -> RunStatus | None:
@@ -107,125 +112,32 @@ def _verdict(workload: Workload) -> RunStatus | None:
     return status if status.phase.final else None
 
 
-def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> tuple[Phase | None, float | None]:
-    """Whether and when the run ended."""
+def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> _End | None:
+    """Whether the run is over; None where it goes on."""
     if workload.ended:
-        return (Phase.SUCCEEDED if workload.ended == "Succeeded" else Phase.FAILED), workload.at
-    if workload.kind == "StatefulSet" and pods and not workload.suspended:
-        found = _end_of_pods(workload, pods)
-        if found[0] is not None:
-            return found
+        return _End("ended", Phase.SUCCEEDED if workload.ended == "Succeeded" else Phase.FAILED, workload.at)
+    if workload.kind == "StatefulSet" and not workload.suspended and (end := _end_of_pods(workload, pods)):
+        return end
     if objects.fate == "deleted" or workload.deleted is not None:
         # The pods follow, as soon as the cluster comes to it.
         asked = min((pod.asked for pod in pods if pod.asked is not None), default=now)
-        return Phase.FAILED, workload.deleted or asked
+        return _End("deleted", Phase.FAILED, workload.deleted or asked)
     if objects.fate == "missing":
-        return Phase.LOST, _last_seen(pods) or now
-    return None, None
+        times = (at for pod in pods for at in (pod.asked, pod.end.at if pod.end else None, pod.started))
+        return _End("missing", Phase.LOST, max((at for at in times if at is not None), default=now))
+    return None
 
 
-def _end_of_pods(workload: Workload, pods: Sequence[Pod]) -> tuple[Phase | None, float | None]:
+def _end_of_pods(workload: Workload, pods: Sequence[Pod]) -> _End | None:
     """A StatefulSet never ends: its pods say by holding that they have (docs/targets.md)."""
     # What was told to go leaves no verdict: another pod comes in its place.
     ends = [pod.end for pod in pods if pod.end is not None and pod.asked is None and not pod.gone]
     failed = [end.at or 0.0 for end in ends if end.exit_code != 0]
     if failed:
-        return Phase.FAILED, min(failed)
+        return _End("ended", Phase.FAILED, min(failed))
     if len(ends) >= workload.needed:
-        return Phase.SUCCEEDED, max(end.at or 0.0 for end in ends)
-    return None, None
-
-
-def _last_seen(pods: Sequence[Pod]) -> float | None:
-    times = [at for pod in pods for at in (pod.asked, pod.end.at if pod.end else None, pod.started) if at is not None]
-    return max(times, default=None)
-
-
-def _failure(
-    objects: RunObjects,
-    workload: Workload,
-    reports: Reports,
-    where: Homes,
-    seen: Sequence[Observation],
-    ended: Phase,
-    at: float | None,
-) -> Failure:
-    """Why the run failed."""
-    if not workload.ended and (objects.fate or workload.deleted is not None) and workload.kind != "StatefulSet":
-        return _gone(objects, workload, ended)
-    every = [*_of_the_run(workload, objects, at), *seen]
-    restarts = objects.attempt
-    failure = diagnose(every, restarts=restarts)
-    if failure is None:
-        failure = _of_pods(objects.every_pod(), objects, reports, restarts, present=True)
-    if failure is None and not workload.ended:
-        return _gone(objects, workload, ended)
-    if failure is None and objects.attempt:
-        failure = _of_attempt(objects, reports, objects.attempt - 1, restarts)
-    if failure is None:
-        failure = _by_words(objects, workload, restarts)
-    made = last_made(objects.pods)
-    until = at if at is not None else objects.events.latest
-    told = objects.events.told(until - _EVENTS_BEFORE, until + _EVENTS_AFTER, made)
-    return replace(failure, events=tuple(line for line in told if not (failure.error and failure.error in line)))
-
-
-def _of_the_run(workload: Workload, objects: RunObjects, at: float | None) -> list[Observation]:
-    """A verdict on the run as a whole."""
-    reasons = [workload.reason, *(job.reason for job in objects.jobs if job.ended == "Failed")]
-    if OVERTIME not in [*reasons, *(pod.reason for pod in objects.pods)]:
-        return []
-    limit = f" of {format_duration(workload.deadline)}" if workload.deadline is not None else ""
-    text = f"the run took longer than its deadline{limit}."
-    return [Observation("", at or 0.0, kind=FailureKind.DEADLINE_EXCEEDED, error=text)]
-
-
-def _gone(objects: RunObjects, workload: Workload, ended: Phase) -> Failure:
-    if ended is Phase.LOST:
-        text = f"the {workload.kind} of the run is gone, and nobody saw how the run ended."
-        return _of_kind(FailureKind.LOST, text, objects.attempt)
-    return _of_kind(FailureKind.CANCELLED, f"the run was cancelled: its {workload.kind} was deleted.", objects.attempt)
-
-
-def _of_attempt(objects: RunObjects, reports: Reports, attempt: int, restarts: int) -> Failure | None:
-    """Why an earlier attempt ended, by what is left of its pods."""
-    pods = objects.earlier(attempt)
-    if not pods:
-        return None
-    return _of_pods(pods, objects, reports, restarts, present=False)
-
-
-def _of_pods(
-    pods: Sequence[Pod], objects: RunObjects, reports: Reports, restarts: int, *, present: bool
-) -> Failure | None:
-    """What the ends of some pods come to; where none failed by itself, whoever was told to end first is the cause."""
-    where = homes(objects.workload, pods, reports)
-    for blame_told in (False, True):
-        seen = observations(pods, objects, reports, where, present=present, blame_told=blame_told)
-        failure = diagnose(seen, restarts=restarts)
-        if failure is not None:
-            return failure
+        return _End("ended", Phase.SUCCEEDED, max(end.at or 0.0 for end in ends))
     return None
-
-
-def _by_words(objects: RunObjects, workload: Workload, restarts: int) -> Failure:
-    """What controllers say, where no pod is left to be asked."""
-    words = [job.message for job in objects.jobs if job.ended == "Failed" and job.message] + [workload.message]
-    text = next((each for each in words if each), workload.reason or "nobody says why")
-    pod, code = "", None
-    # Pods that fail by themselves stay: these were taken away.
-    kind = FailureKind.INFRASTRUCTURE
-    if found := _FAILED_WITH.search(text):
-        pod, code = found.group(1), int(found.group(2))
-        kind = kind_of(Observation(pod, 0.0, pod=pod, exit_code=code))
-    elif found := _DISRUPTED.search(text):
-        pod = found.group(1)
-    message = f"{workload.kind} {workload.name} failed, and its pods are gone: {text}"
-    return Failure(kind=kind, message=message, advice=ADVICE[kind], pod=pod, exit_code=code, restarts=restarts)
-
-
-def _of_kind(kind: FailureKind, text: str, restarts: int = 0) -> Failure:
-    return Failure(kind=kind, message=text, advice=ADVICE[kind], restarts=restarts)
 
 
 def _result(workload: Workload, pods: Sequence[Pod], reports: Reports) -> Any:
@@ -239,32 +151,6 @@ def _result(workload: Workload, pods: Sequence[Pod], reports: Reports) -> Any:
         if report is not None and report.result:
             return report.result[0]
     return None
-
-
-def _restarts(objects: RunObjects, reports: Reports) -> list[str]:
-    """Why each attempt before this one ended, as far as that is known."""
-    notes = []
-    for attempt in range(objects.attempt):
-        failure = _of_attempt(objects, reports, attempt, attempt)
-        if failure is not None:
-            notes.append(f"restart {attempt + 1}: {failure.message}")
-    again = objects.predecessors() + [_as_it_was(pod) for pod in objects.pods if pod.before is not None and not pod.end]
-    failures = [_of_pods([pod], objects, reports, 0, present=False) for pod in again[-_AGAIN_TOLD:]]
-    return notes + [f"started again: {failure.message}" for failure in failures if failure is not None]
-
-
-def _as_it_was(pod: Pod) -> Pod:
-    """A pod whose command was started again, as it was before."""
-    return replace(pod, end=pod.before, running=False, asked=None, disruption=None, reason="")
-
-
-def _stopping(workload: Workload, pods: Sequence[Pod], seen: Sequence[Observation]) -> list[str]:
-    """What failed already, while the rest of the gang is still being stopped: pods have a minute to end."""
-    if workload.elastic or workload.kind == "StatefulSet" or all(pod.over for pod in pods):
-        return []
-    # That a pod is deleted may be known before it is known why.
-    failure = diagnose(o for o in seen if o.how != DELETED)
-    return [f"{failure.message.rstrip('.')}; the other pods are being stopped"] if failure is not None else []
 
 
 def _waiting(pods: Sequence[Pod], reports: Reports) -> list[str]:

@@ -85,7 +85,8 @@ def lost_pods(objects: RunObjects, now: float) -> list[LostPod]:
     return [
         LostPod(pod.name, pod.uid, pod.node, pod.due, after is not None and now >= pod.due + after)
         for pod in objects.leaving()
-        if pod.due is not None and now > pod.due + OVERDUE
+        # Of one that has ended its node has told, and so it lives.
+        if pod.due is not None and now > pod.due + OVERDUE and not pod.over
     ]
 
 
@@ -105,7 +106,7 @@ def trouble_of(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now
 
 def _troubles(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> Iterator[Trouble]:
     """The worst first."""
-    yield from _nodes(objects, pods, now)
+    yield from _nodes(objects, workload, pods, now)
     waiting = [pod for pod in pods if not pod.over and not pod.running]
     yield from _waits(waiting)
     yield from _not_made(objects, workload, pods)
@@ -119,20 +120,22 @@ def _troubles(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now:
     yield from _pulling(waiting, now)
 
 
-def _nodes(objects: RunObjects, pods: Sequence[Pod], now: float) -> Iterator[Trouble]:
+def _nodes(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> Iterator[Trouble]:
     lost = lost_pods(objects, now)
     if lost:
         first = min(lost, key=lambda pod: (pod.since, pod.name))
-        text = (
-            f"node {first.node} is lost: pod {first.name} should have been gone {now - first.since:.0f} s ago, and"
-            " nothing goes on until it is; delete it by force, or give the node the taint"
-            " node.kubernetes.io/out-of-service"
-        )
+        text = f"node {first.node} is lost, and nothing goes on until its pod {first.name} is gone; {_remedy(workload)}"
         yield Trouble(NODE_LOST, _failure(FailureKind.INFRASTRUCTURE, text, pod=first.name, node=first.node))
     silent = [pod for pod in pods if pod.silent and not pod.over]
     if silent:
         text = f"node {silent[0].node} does not answer; {_names(silent)} may be lost."
         yield _trouble(NODE_LOST, FailureKind.INFRASTRUCTURE, text, silent[0])
+
+
+def _remedy(workload: Workload) -> str:
+    if workload.lost_after is not None:
+        return f"it is released {workload.lost_after:.0f} s after it should have been"
+    return "mend the node, or give it the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 
 
 def _waits(waiting: Sequence[Pod]) -> Iterator[Trouble]:
