@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
-from stepset.watch.state import FailureKind, Phase
-from tests.watch.cluster.streams import failure, final
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.status import status_of
+from stepset.watch.state import Failure, FailureKind, Phase
+from tests.watch.cluster.streams import failure, final, seen, stream
 
 Kind = FailureKind
 
@@ -150,3 +154,64 @@ class TestEvents:
         for name in ("jobset_fails", "jobset_uses_up_its_restarts", "command_missing", "refused_by_its_node"):
             for line in failure(name).events:
                 assert "backoff limit" not in line and "failure policy" not in line and "max" not in line, name
+
+
+def _changed(name: str, **status: Any) -> Failure:
+    """Why a scenario's run would have failed, had its failed pods another status."""
+    changes = []
+    for change in stream(name):
+        each = dict(change.object)
+        if each["kind"] == "Pod" and each["status"]["phase"] == "Failed":
+            each = {**each, "status": {**each["status"], **status}}
+        changes.append(Change(change.verb, each))
+    found = status_of(seen(changes), Reports(), 0.0).failure
+    assert found is not None
+    return found
+
+
+def _ended(code: int, message: str = "", reason: str = "Error") -> list[dict[str, Any]]:
+    at = {"startedAt": "2026-11-21T03:00:00Z", "finishedAt": "2026-11-21T03:01:00Z"}
+    ended = {"exitCode": code, "reason": reason, **at, **({"message": message} if message else {})}
+    return [{"name": "node", "state": {"terminated": ended}, "lastState": {}, "ready": False, "restartCount": 0}]
+
+
+class TestAPodThatSaysLittle:
+    @pytest.mark.parametrize(
+        ("code", "kind"),
+        [(70, Kind.RENDEZVOUS), (71, Kind.RENDEZVOUS), (72, Kind.REJECTED), (73, Kind.INFRASTRUCTURE)],
+    )
+    def test_is_judged_by_the_agents_exit_code(self, code: int, kind: FailureKind) -> None:
+        assert _changed("jobset_leaves_too_large_a_result", containerStatuses=_ended(code)).kind is kind
+        # which say nothing where it did not run
+        assert _changed("jobset_without_the_agent_fails", containerStatuses=_ended(code)).kind is Kind.USER_ERROR
+
+    def test_is_judged_by_the_end_of_its_log(self) -> None:
+        """All of the container was killed, the agent too; the kubelet keeps the last lines."""
+        log = '[rank 0] epoch 3\n[stepset] {"event": "exited", "rank": 0, "exit_code": 9, "at": 5.5}\n[rank 0] bye\n'
+        found = _changed("jobset_leaves_too_large_a_result", containerStatuses=_ended(137, log, "OOMKilled"))
+        assert (found.kind, found.rank, found.tail) == (Kind.OUT_OF_MEMORY, 0, ("epoch 3", "bye"))
+
+    def test_is_out_of_memory_where_the_kubelet_says_so_whatever_its_exit_code(self) -> None:
+        """A process in it was killed, and whoever waited for that process then failed."""
+        found = _changed("jobset_without_the_agent_fails", containerStatuses=_ended(1, reason="OOMKilled"))
+        assert (found.kind, found.exit_code) == (Kind.OUT_OF_MEMORY, 1)
+
+
+class TestAnEviction:
+    LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."
+
+    def test_for_the_nodes_sake_is_nobodys_fault(self) -> None:
+        """kubernetes v1.36 pkg/kubelet/eviction/eviction_manager.go: with the condition DisruptionTarget."""
+        target = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "TerminationByKubelet",
+            "message": self.LOW,
+            "lastTransitionTime": "2026-11-21T03:00:30Z",
+        }
+        found = _changed("evicted_by_its_node", conditions=[target], message=self.LOW)
+        assert found.kind is Kind.INFRASTRUCTURE
+        assert found.message.endswith(f"was ended by its node: {self.LOW}")
+
+    def test_for_going_beyond_its_limits_is_the_jobs(self) -> None:
+        assert failure("evicted_by_its_node").kind is Kind.USER_ERROR
