@@ -1,6 +1,6 @@
 """Follows the logs of a namespace's pods in a program of its own, whose memory can be measured.
 
-    python -m tests.cluster.log_reader KUBECONFIG NAMESPACE PODS [--quiet SECONDS] [--slow SECONDS]
+    python -m tests.cluster.log_reader KUBECONFIG NAMESPACE PODS --pods-by KUBECONFIG [--quiet SECONDS] [--slow SECONDS]
 
 Ends when so many pods have ended, and prints JSON: for each source how many bytes and lines it printed, the first of
 its lines `n ...` that was not one more than the line before, and what that cost.
@@ -15,9 +15,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from typing import Any
 
-from stepset.backends.kubernetes.client import UnreachableError, connect
+from stepset.backends.kubernetes.client import connect
 from stepset.backends.kubernetes.run_logs import RunLogs
 from stepset.watch.lines import Batch
 
@@ -52,23 +51,18 @@ def main() -> None:
     parser.add_argument("kubeconfig")
     parser.add_argument("namespace")
     parser.add_argument("pods", type=int)
+    parser.add_argument("--pods-by", required=True, help="a kubeconfig by which to see pods; logs come by the other")
     parser.add_argument("--quiet", type=float, default=120.0)
     parser.add_argument("--slow", type=float, default=0.0)
     given = parser.parse_args()
     heard = Heard(given.slow)
-    with connect(given.kubeconfig) as connection:
+    with connect(given.kubeconfig) as connection, connect(given.pods_by) as seeing:
         logs = RunLogs(connection, given.namespace, heard, quiet=given.quiet)
         ended: set[str] = set()
         basis = _peak()
         while len(ended) < given.pods:
             time.sleep(0.3)
-            try:
-                pods: list[dict[str, Any]] = list(
-                    connection.get(f"/api/v1/namespaces/{given.namespace}/pods").body["items"]
-                )
-            except UnreachableError:
-                continue
-            for pod in pods:
+            for pod in seeing.get(f"/api/v1/namespaces/{given.namespace}/pods").body["items"]:
                 logs.pod(pod)
                 if pod["status"]["phase"] in ("Succeeded", "Failed"):
                     ended.add(pod["metadata"]["uid"])

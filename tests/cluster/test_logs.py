@@ -20,9 +20,12 @@ from stepset.backends.kubernetes.log_reading import copy_lines, read_lines
 from stepset.backends.kubernetes.pod_log import PodLog
 from stepset.backends.kubernetes.site import Site
 from stepset.watch.lines import Batch
-from stepset.watch.state import LogLine
+from stepset.watch.state import LogLine, Phase
 from tests.cluster.proxy import Proxy, proxy_to
+from tests.cluster.runs import runs_in
+from tests.cluster.testbed import faults
 from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.layout import Choice
 
 pytestmark = pytest.mark.cluster
 
@@ -106,6 +109,7 @@ if not again:
     def reader(self, pods: int, *options: str) -> Iterator[subprocess.Popen[str]]:
         """tests.cluster.log_reader behind the bad network."""
         words = [sys.executable, "-m", "tests.cluster.log_reader", self.kubeconfig, self.name, str(pods), *options]
+        words += ["--pods-by", self.cluster.kubeconfig]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
                 yield process
@@ -231,6 +235,37 @@ class TestFollowing:
             seen = heard(reader)
         assert (seen["wrong"], seen["lines"]) == ({}, {"rank 0": 50_000, "rank 1": 50_000})
         assert seen["memory_mb"] < 40
+
+    def test_a_statefulsets_pod_that_starts_again_goes_on_where_it_ended(
+        self, cluster: Cluster, namespace: str, tmp_path: Path
+    ) -> None:
+        code = """
+            import os, sys
+            attempt = int(os.environ["STEPSET_ATTEMPT"])
+            for n in range(5000):
+                print(attempt, n)
+            sys.exit(attempt == 0)
+        """
+        with runs_in(cluster, namespace, tmp_path, target="statefulset") as runs:
+            status, listening = runs.run(code, restart={"max_restarts": 1})
+        assert status.phase is Phase.SUCCEEDED
+        assert listening.texts("rank 0") == [f"{attempt} {n}" for attempt in range(2) for n in range(5000)]
+
+    def test_lines_that_are_printed_while_the_kubelet_is_away_come_when_it_is_back(
+        self, place: Namespace, testbed_choice: Choice
+    ) -> None:
+        with place.reader(1) as reader:
+            place.pod("rank-0", numbered(0), agent=True)
+            place.cluster.wait("its start", lambda: place.get("rank-0")["status"]["phase"] == "Running")
+            node = faults.node_named(testbed_choice, place.get("rank-0")["spec"]["nodeName"])
+            time.sleep(2)
+            faults.stop_kubelet(testbed_choice, node)
+            try:
+                time.sleep(3)
+            finally:
+                faults.start_kubelet(testbed_choice, node)
+            seen = heard(reader)
+        assert (seen["wrong"], seen["lines"], seen["whole"]) == ({}, {"rank 0": LINES}, True)
 
 
 class TestReading:

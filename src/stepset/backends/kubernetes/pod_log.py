@@ -114,7 +114,8 @@ class PodLog:
         self._changed = threading.Condition()
         self._finishing = self._closed = False
         self._stream: Stream | None = None
-        self._waiting_since: float | None = None
+        # While a log is followed and nothing comes.
+        self._silent_since: float | None = None
         self._resume, self._splitter = Resume(), splitter_of(pod)
         self._starts_read = 0
         self._failures = self._tries = 0
@@ -149,8 +150,8 @@ class PodLog:
             self._break_off()
 
     def hurry(self) -> None:
-        """Asks again where nothing has come for some seconds; for logs whose containers have ended."""
-        since = self._waiting_since
+        """Asks again where a log was followed and nothing has come for some seconds; for containers that have ended."""
+        since = self._silent_since
         if since is not None and time.monotonic() - since > HURRY:
             self._break_off()
 
@@ -160,6 +161,11 @@ class PodLog:
             self._closed = True
             self._changed.notify_all()
         self._break_off()
+
+    @property
+    def name(self) -> str:
+        """The pod's."""
+        return self._pod.name
 
     @property
     def alive(self) -> bool:
@@ -242,7 +248,7 @@ class PodLog:
                 self.let, self._refused_since = True, None
                 if self._closed or (follow and self._finishing):
                     return False
-                self._pump(stream)
+                self._pump(stream, follow)
         except UnreachableError:
             self._refused_since = None
             return False
@@ -253,7 +259,7 @@ class PodLog:
                 raise
             return False
         finally:
-            self._stream = None
+            self._stream = self._silent_since = None
         if self._broken_off:
             return False
         if complaint := self._resume.complaint:
@@ -261,12 +267,12 @@ class PodLog:
             return previous or (not follow and self._lost(pod, complaint))
         return True
 
-    def _pump(self, stream: Stream) -> None:
+    def _pump(self, stream: Stream, follow: bool) -> None:
         began = time.monotonic()
         while True:
-            self._waiting_since = time.monotonic()
+            self._silent_since = time.monotonic() if follow else None
             chunk = stream.read()
-            self._waiting_since = None
+            self._silent_since = None
             if not chunk:
                 break
             if text := self._resume.feed(chunk):

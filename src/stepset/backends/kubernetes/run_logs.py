@@ -96,7 +96,9 @@ class RunLogs:
             left[0].join(_LOOK)
             for reader in left:
                 reader.hurry()
-        return not left and not self.problems
+        with self._lock:
+            self._problems += [f"pod {each.name}: its last lines did not come within {timeout:.0f} s" for each in left]
+            return not self._problems
 
     def close(self) -> None:
         """Ends all readers; returns at once."""
