@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stepset_kfp.distributed import distribute as distribute
     from stepset_kfp.factory import distributed_train as distributed_train
+    from stepset_kfp.training.cleanup_training.component import cleanup_training as cleanup_training
+    from stepset_kfp.training.wait_for_training.component import wait_for_training as wait_for_training
 
 _WHERE = {
+    "cleanup_training": "stepset_kfp.training.cleanup_training.component",
     "distribute": "stepset_kfp.distributed",
     "distributed_train": "stepset_kfp.factory",
+    "wait_for_training": "stepset_kfp.training.wait_for_training.component",
 }
 
-__all__ = ["distribute", "distributed_train"]
+__all__ = ["cleanup_training", "distribute", "distributed_train", "wait_for_training"]
 
 
 def __getattr__(name: str) -> Any:

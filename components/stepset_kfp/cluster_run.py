@@ -1,13 +1,34 @@
-"""One training on a cluster, for a step. Called by step.py."""
+"""One training on a cluster, for a step: found or made, followed, ended with the step. Called by step.py."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from stepset.backends import backend_of
 from stepset.backends.base import ClusterOptions, RunListener, RunRequest
+from stepset.backends.kubernetes import kubernetes_backend
+from stepset.backends.kubernetes.client import connect
+from stepset.backends.kubernetes.resources import Resource
+from stepset.backends.kubernetes.site import WORKLOADS, Site
+from stepset.backends.kubernetes.stop import delete, suspend
+from stepset.errors import BadInputError
+from stepset.targets.gang import gang_of
+from stepset.targets.identity import OWNER_HASH
+from stepset.targets.request import check_target
 from stepset.watch.state import RunStatus
+from stepset_kfp.identity import PIPELINE_RUN, Identity, identity_of, own_pod
+from stepset_kfp.interrupt import BUDGET, Interrupt
+from stepset_kfp.place import in_kfp_pod
+from stepset_kfp.preflight import preflight
+from stepset_kfp.reattach import Manifest, reattach
+from stepset_kfp.step_log import say
+from stepset_kfp.task_config import TaskConfig, claims
+
+CLAIMS = Resource("", "v1", "persistentvolumeclaims")
+PATIENCE_ELSEWHERE = 10.0
+"""Seconds for the last request of a step that nobody kills: one on a laptop."""
 
 
 def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunListener) -> RunStatus:
@@ -19,19 +40,101 @@ def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunL
         listener: is told of lines and changes.
 
     Raises:
-        BadInputError: the job, or the server for its sake, says no.
+        BadInputError: the job, or the server for its sake, says no; nothing is left behind then.
         InfrastructureError: the server cannot be asked, or does not let whoever asks.
     """
-    options = ClusterOptions(
-        namespace=given["namespace"] or None,
-        target=given["target"] or None,
-        admission_timeout=given["admission_timeout"] or None,
-        startup_timeout=given["startup_timeout"] or None,
-    )
-    handle = backend_of("kubernetes", options).start(request, listener)
-    try:
-        return handle.wait()
-    except BaseException:
-        handle.cancel()
-        handle.wait()
-        raise
+    target = given["target"] or "jobset"
+    check_target(target)
+    with connect() as connection, connect() as spare:
+        identity = _identity(connection)
+        site = Site(spare, given["namespace"] or connection.namespace)
+        gang = gang_of(request.job)
+        preflight(connection, site.namespace, target, gang, secrets=request.job.framework.kind == "mpi")
+        backend = kubernetes_backend(
+            ClusterOptions(
+                namespace=site.namespace,
+                target=target,
+                admission_timeout=given["admission_timeout"] or None,
+                startup_timeout=given["startup_timeout"] or None,
+            )
+        )
+        _check_claims(site, given.get("task_config"), request.job.num_nodes)
+        asked = _owned(request, identity, site.namespace)
+        last = LastRequest(site, target, asked, given["on_interrupt"])
+        with Interrupt(spare, last, BUDGET if identity else PATIENCE_ELSEWHERE) as interrupt:
+            workload, notes = reattach(backend, Site(connection, site.namespace), asked)
+            interrupt.workload = workload
+            say(f"stepset: {workload['kind']} {workload['metadata']['name']} in namespace {site.namespace}")
+            return backend.follow(workload, listener, notes).wait()
+
+
+@dataclass(frozen=True)
+class LastRequest:
+    """What is done about the run of a step that is told to end.
+
+    Args:
+        site: with a connection that nothing else uses.
+        target: what the run becomes.
+        request: what was asked for.
+        how: suspend, delete or leave. A run that no retry could find is deleted instead of suspended.
+    """
+
+    site: Site
+    target: str
+    request: RunRequest
+    how: str
+
+    def __call__(self, workload: Manifest | None) -> str:
+        """Does it; what was done, for the log."""
+        if self.how == "leave":
+            return f"run {self.request.name} is left to itself"
+        if workload is None and (workload := self._on_its_way()) is None:
+            return "no run had been made"
+        findable = self.request.owner is not None
+        act: Callable[[Site, Manifest], None] = suspend if self.how == "suspend" and findable else delete
+        act(self.site, workload)
+        return f"run {workload['metadata']['name']} is {'suspended' if act is suspend else 'deleted'}"
+
+    def _on_its_way(self) -> Manifest | None:
+        """The run whose creation has not been answered yet, if it is there and this step's."""
+        if self.request.name is None:
+            return None
+        kind = WORKLOADS[self.target]
+        reply = self.site.connection.get(self.site.one(kind, self.request.name))
+        labels = (reply.body.get("metadata") or {}).get("labels") or {}
+        return reply.body if reply.accepted and labels.get(OWNER_HASH) == self.request.owner else None
+
+
+def _check_claims(site: Site, task: TaskConfig | None, num_nodes: int) -> None:
+    """That several nodes can mount what the pipeline has mounted on the task, as far as this account may look.
+
+    Raises:
+        BadInputError: a claim is for one node at a time, and its pods would wait for each other for ever.
+    """
+    for claim in claims(task) if num_nodes > 1 else ():
+        reply = site.connection.get(site.one(CLAIMS, claim))
+        modes = (reply.body.get("spec") or {}).get("accessModes") if reply.accepted else None
+        if modes is not None and not {"ReadWriteMany", "ReadOnlyMany"} & set(modes):
+            raise BadInputError(
+                f"volumes: PersistentVolumeClaim {claim} is {', '.join(modes)}, and {num_nodes} nodes are to mount it;"
+                " ask for ReadWriteMany (a workspace: kubernetes={'pvcSpecPatch': {'accessModes': ['ReadWriteMany']}})"
+            )
+
+
+def _identity(connection: Any) -> Identity | None:
+    """Who the step is; None outside of a pipeline's pod, where nobody would look for its run again."""
+    return identity_of(own_pod(connection, os.environ["KFP_POD_NAME"])) if in_kfp_pod(os.environ) else None
+
+
+def _owned(request: RunRequest, identity: Identity | None, namespace: str) -> RunRequest:
+    """The request with the step's name, and the Workflow for an owner where they share a namespace."""
+    if identity is None:
+        import secrets
+
+        name = f"{request.job.name}-{secrets.token_hex(3)}"
+        return replace(request, name=name, owner=None)
+    owned_by = identity.owned_by if identity.namespace == namespace else None
+    if owned_by is None:
+        say("stepset: the run has no owner; it stays when the pipeline's run is deleted")
+    job = request.job.model_copy(update={"labels": {**request.job.labels, PIPELINE_RUN: identity.run_id}})
+    return replace(request, job=job, name=identity.run_name(job.name), owner=identity.owner, owned_by=owned_by)

@@ -14,10 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from stepset.errors import StepsetError
+from stepset.watch.report import failure_text
 from stepset.watch.state import Phase
 from stepset_kfp.distributed import TASK_CONFIG
 from stepset_kfp.exchange import exchange_for
-from stepset_kfp.step import fail, failure_lines, read, run
+from stepset_kfp.step import fail, read, run
 from stepset_kfp.step_log import StepLog, ranks_to_log
 
 _INPUT_FLAG = "--executor_input"
@@ -61,7 +62,7 @@ def _run(settings: Mapping[str, Any], command: list[str], where: int, executor_i
     log = StepLog(ranks_to_log(options["log_ranks"]))
     status = run(asked, given, log)
     if status.phase is not Phase.SUCCEEDED:
-        fail("\n".join(failure_lines(status)), int(status.exit_code))
+        fail(failure_text(status), int(status.exit_code))
     exchange.fetch(executor_input)
 
 

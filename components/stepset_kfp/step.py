@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from stepset.errors import BadInputError, StepsetError
+from stepset.watch.report import failure_text
 from stepset.watch.state import Phase, RunStatus
 from stepset_kfp.job_inputs import job_mapping
 from stepset_kfp.outputs import result_text, write_metrics, write_model, write_text
@@ -70,7 +71,7 @@ def train(given: Mapping[str, Any]) -> None:
     write_text(given["run"], status.name)
     write_text(given["report"].path, report_html(status, log.history))
     if status.phase is not Phase.SUCCEEDED:
-        fail("\n".join(failure_lines(status)), int(status.exit_code))
+        fail(failure_text(status), int(status.exit_code))
     try:
         say(f"stepset: {write_model(given['model'], status, asked.job)}")
     except StepsetError as error:
@@ -158,14 +159,3 @@ def _run_here(request: RunRequest, log: StepLog) -> RunStatus:
     if told:
         fail(f"run {status.name} was stopped because its step was told to end (signal {told[0]})", 128 + told[0])
     return status
-
-
-def failure_lines(status: RunStatus) -> list[str]:
-    """What the log says of a run that failed."""
-    failure = status.failure
-    if failure is None:
-        return [f"run {status.name} was lost: nobody watched it to its end"]
-    lines = [f"run {status.name} failed: {failure.kind.value}: {failure.message}", failure.advice]
-    lines += [f"event: {event}" for event in failure.events]
-    lines += [f"  {line}" for line in failure.tail]
-    return lines

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.conftest import cluster, namespace, testbed_choice
+
+__all__ = ["cluster", "namespace", "testbed_choice"]  # the fixtures of tests/cluster
 HERE = Path(__file__).parent
 
 if find_spec("kfp") is None:

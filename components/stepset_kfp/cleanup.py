@@ -1,0 +1,74 @@
+"""Ends what a pipeline's run has left behind. Called by the component `cleanup_training`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stepset.backends.base import ClusterOptions
+from stepset.backends.kubernetes import kubernetes_backend
+from stepset.backends.kubernetes.client import connect
+from stepset.backends.kubernetes.site import WORKLOADS, Site
+from stepset.backends.kubernetes.stop import delete
+from stepset.errors import BadInputError, InfrastructureError, StepsetError
+from stepset.targets.request import check_target
+from stepset.watch.state import Phase
+from stepset_kfp.identity import PIPELINE_RUN, identity_of, own_pod
+from stepset_kfp.place import backend_name, in_kfp_pod
+from stepset_kfp.step import fail
+from stepset_kfp.step_log import say
+
+Manifest = Mapping[str, Any]
+
+
+def clean_up(given: Mapping[str, Any]) -> None:
+    """Deletes the runs.
+
+    Args:
+        given: the component's inputs by name.
+
+    Raises:
+        SystemExit: they cannot be deleted; the log says why.
+    """
+    try:
+        if backend_name(given["backend"], os.environ) == "local":
+            say("stepset: local runs end with their steps; nothing is to be done")
+            return
+        _delete(given)
+    except StepsetError as error:
+        fail(str(error), int(error.exit_code))
+
+
+def _delete(given: Mapping[str, Any]) -> None:
+    target = given["target"] or "jobset"
+    check_target(target)
+    with connect() as connection:
+        site = Site(connection, given["namespace"] or connection.namespace)
+        backend = kubernetes_backend(ClusterOptions(namespace=site.namespace, target=target))
+        for workload in _found(site, target, given["run"]):
+            name = workload["metadata"]["name"]
+            succeeded = backend.read(workload).phase is Phase.SUCCEEDED
+            if succeeded and not given["succeeded_too"]:
+                say(f"stepset: run {name} has succeeded and stays")
+                continue
+            delete(site, workload)
+            say(f"stepset: run {name} is deleted")
+
+
+def _found(site: Site, target: str, run: str) -> Iterator[Manifest]:
+    kind = WORKLOADS[target]
+    if run:
+        reply = site.connection.get(site.one(kind, run))
+        if reply.accepted:
+            yield reply.body
+        return
+    if not in_kfp_pod(os.environ):
+        raise BadInputError("run: outside of a pipeline's pod nobody knows which runs are meant; name one")
+    identity = identity_of(own_pod(site.connection, os.environ["KFP_POD_NAME"]))
+    reply = site.connection.get(site.all(kind), {"labelSelector": f"{PIPELINE_RUN}={identity.run_id}"})
+    if not reply.accepted:
+        raise InfrastructureError(f"runs cannot be listed: {reply.body.get('message', reply.status)}; see stepset rbac")
+    version = f"{kind.group}/{kind.version}"
+    for each in reply.body.get("items") or ():
+        yield {"apiVersion": version, "kind": reply.body["kind"].removesuffix("List"), **each}

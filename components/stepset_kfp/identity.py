@@ -1,0 +1,113 @@
+"""Who a step is, read from its own pod: by it a retried step finds the run that it began. Pure but for `own_pod`.
+
+KFP names the pod (KFP_POD_NAME) and labels it with the pipeline's run; Argo annotates it with the node, whose name
+stays the same over retries but for the `(n)` at its end, and makes the Workflow its owner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stepset.backends.kubernetes.client import Connection
+from stepset.backends.kubernetes.site import PODS, Site
+from stepset.errors import InfrastructureError
+from stepset.spec.names import slug
+
+RUN_ID = "pipeline/runid"
+NODE_NAME = "workflows.argoproj.io/node-name"
+PIPELINE_RUN = "kfp.stepset.dev/run"
+"""Label of everything that a pipeline's run began."""
+_RETRY = re.compile(r"\(\d+\)$")
+_SLUG = 26  # with a hash of ten characters within every target's budget (jobset_name_budget)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A step of a pipeline's run.
+
+    Args:
+        run_id: of the pipeline's run.
+        node: of the workflow, the same in every retry.
+        namespace: of the step's pod.
+        owned_by: an ownerReference to the Workflow; None where the pod has no such owner.
+    """
+
+    run_id: str
+    node: str
+    namespace: str
+    owned_by: Mapping[str, Any] | None
+
+    @property
+    def owner(self) -> str:
+        """The hash by which this step's run is known to be its own."""
+        return hashlib.sha256(f"kfp|{self.run_id}|{self.node}".encode()).hexdigest()[:40]
+
+    def run_name(self, job: str) -> str:
+        """The name of the run of a job.
+
+        Args:
+            job: the job's name.
+        """
+        return f"{slug(job, _SLUG)}-{self.owner[:10]}"
+
+
+def identity_of(pod: Mapping[str, Any]) -> Identity:
+    """Who the step in a pod is.
+
+    Args:
+        pod: as the server shows it.
+
+    Raises:
+        InfrastructureError: KFP or Argo has not marked it.
+    """
+    about = pod["metadata"]
+    labels, annotations = about.get("labels") or {}, about.get("annotations") or {}
+    missing = [
+        what
+        for what, where in ((f"label {RUN_ID}", labels), (f"annotation {NODE_NAME}", annotations))
+        if not where.get(what.partition(" ")[2])
+    ]
+    if missing:
+        raise InfrastructureError(
+            f"pod {about['name']} has no {' and no '.join(missing)}, by which a retry would find its training; run the"
+            " component in a Kubeflow pipeline"
+        )
+    workflow = next((each for each in about.get("ownerReferences") or () if each["kind"] == "Workflow"), None)
+    return Identity(
+        run_id=str(labels[RUN_ID]),
+        node=_RETRY.sub("", str(annotations[NODE_NAME])),
+        namespace=str(about["namespace"]),
+        owned_by=_reference(workflow) if workflow else None,
+    )
+
+
+def own_pod(connection: Connection, name: str) -> Mapping[str, Any]:
+    """The step's own pod.
+
+    Args:
+        connection: the pod's own.
+        name: KFP_POD_NAME.
+
+    Raises:
+        InfrastructureError: it cannot be read.
+    """
+    reply = connection.get(Site(connection, connection.namespace).one(PODS, name))
+    if not reply.accepted:
+        said = str(reply.body.get("message", reply.status)).rstrip(".")
+        raise InfrastructureError(
+            f"the step cannot read its own pod: {said}; have an administrator run: stepset rbac --backend kfp"
+            f" --namespace {connection.namespace} | kubectl apply -f -"
+        )
+    return reply.body
+
+
+def _reference(workflow: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **{key: workflow[key] for key in ("apiVersion", "kind", "name", "uid")},
+        # To block an owner's deletion needs a permission of its own on many clusters (OpenShift).
+        "blockOwnerDeletion": False,
+    }

@@ -1,0 +1,103 @@
+"""SIGTERM: one request, then the end. Used by cluster_run.py around a run.
+
+When a pipeline is terminated or a pod evicted, argoexec leaves a step about a second (argo-workflows v4.1,
+cmd/argoexec/commands/emissary.go: it looks every second whether its child is gone, and KFP's launcher dies at once). So
+nothing is waited for: a thread that does nothing else is woken by the interpreter itself, whatever the main thread is
+busy with, and a connection is kept warm for the one request.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from stepset.backends.kubernetes.client import Connection
+from stepset.errors import StepsetError
+
+BUDGET = 0.3
+"""Seconds for the request; the step ends then, answered or not."""
+KEEP_WARM = 20.0
+"""Seconds between two small requests; servers close a connection that is silent for longer than a minute or two."""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+Manifest = Mapping[str, Any]
+
+
+class Interrupt:
+    """Ends a run when the process is told to end, from `with` on. Only in the main thread.
+
+    Args:
+        connection: for this alone; nothing else may keep it busy.
+        act: what is done about the run; is given its object on top, None where that is not known yet.
+        budget: seconds it may take.
+    """
+
+    def __init__(self, connection: Connection, act: Callable[[Manifest | None], str], budget: float = BUDGET) -> None:
+        self._connection, self._act, self._budget = connection, act, budget
+        self._read, self._write = os.pipe()
+        self._over = threading.Event()
+        self._before: dict[int, Any] = {}
+        self._wakeup = -1
+        self.workload: Manifest | None = None
+        """The run's object on top, as soon as it is known."""
+
+    def __enter__(self) -> Interrupt:
+        os.set_blocking(self._write, False)
+        self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._before = {number: signal.signal(number, _heard) for number in _SIGNALS}
+        threading.Thread(target=self._listen, name="stepset interrupt", daemon=True).start()
+        threading.Thread(target=self._keep_warm, name="stepset keep warm", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        os.close(self._write)  # the listener reads the end of it
+
+    def _listen(self) -> None:
+        while True:
+            select.select([self._read], [], [])
+            told = os.read(self._read, 64)
+            if not told:
+                os.close(self._read)
+                return
+            if number := next((each for each in told if each in _SIGNALS), 0):
+                self._end(number)
+
+    def _end(self, number: int) -> None:
+        done = threading.Event()
+        said = [f"stepset: told to end (signal {number}); no answer from the server"]
+
+        def act() -> None:
+            try:
+                said[0] = f"stepset: told to end (signal {number}): {self._act(self.workload)}"
+            except StepsetError as error:
+                said[0] = f"stepset: told to end (signal {number}): {error}"
+            finally:
+                done.set()
+
+        threading.Thread(target=act, name="stepset last request", daemon=True).start()
+        done.wait(self._budget)
+        with suppress(OSError):  # nobody reads any more
+            os.write(1, f"{said[0]}\n".encode())
+        os._exit(128 + number)
+
+    def _keep_warm(self) -> None:
+        while True:
+            with suppress(StepsetError):  # the request that matters says so itself
+                self._connection.get("/version")
+            if self._over.wait(KEEP_WARM):
+                return
+
+
+def _heard(number: int, frame: FrameType | None) -> None:
+    """Python writes a signal to the wake-up descriptor only where there is a handler; this one does no more."""

@@ -1,0 +1,51 @@
+"""What the step's account may not do, named verb by verb before anything is made. Called by cluster_run.py.
+
+python3 -m stepset_kfp.preflight [NAMESPACE]     # in a pod, or with a kubeconfig
+"""
+
+from __future__ import annotations
+
+import sys
+
+from stepset.backends.kubernetes.access import allowed, permissions, problems
+from stepset.backends.kubernetes.client import Connection, connect
+from stepset.errors import InfrastructureError, StepsetError
+from stepset.targets.rbac import rules
+
+
+def preflight(
+    connection: Connection, namespace: str, target: str = "jobset", gang: str = "none", secrets: bool = False
+) -> None:
+    """Asks for every verb that a run needs.
+
+    Args:
+        connection: who asks.
+        namespace: where the run is to be.
+        target: what it becomes.
+        gang: none, kueue, coscheduling or volcano.
+        secrets: whether it makes a Secret, as MPI does.
+
+    Raises:
+        InfrastructureError: one line for each resource on which verbs are missing.
+    """
+    needed = [each for each in permissions(rules(target, gang)) if secrets or each.resource != "secrets"]
+    missing = [each for each in needed if not allowed(connection, each, namespace)]
+    if missing:
+        raise InfrastructureError("\n".join(problems(connection, missing, namespace, target, gang)))
+
+
+def main() -> int:
+    """The program; its exit code."""
+    try:
+        with connect() as connection:
+            namespace = sys.argv[1] if len(sys.argv) > 1 else connection.namespace
+            preflight(connection, namespace, gang="kueue", secrets=True)
+    except StepsetError as error:
+        print(error, file=sys.stderr)
+        return int(error.exit_code)
+    print(f"everything is allowed in namespace {namespace}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

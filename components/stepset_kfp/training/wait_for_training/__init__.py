@@ -1,0 +1,1 @@
+"""A step that completes when a training started elsewhere does."""

@@ -1,0 +1,34 @@
+"""The component `wait_for_training`.
+
+No `from __future__ import annotations` here: KFP reads the annotations themselves.
+"""
+
+from kfp import dsl
+
+from stepset_kfp.image import base_image
+
+
+@dsl.component(base_image=base_image(), install_kfp_package=False)
+def wait_for_training(
+    run: str,
+    report: dsl.Output[dsl.HTML],
+    result: dsl.OutputPath(dict),
+    backend: str = "auto",
+    namespace: str = "",
+    timeout: int = 86400,
+):
+    """Completes when a run that was started elsewhere succeeds; fails when it fails.
+
+    Args:
+        run: the run's name, or a job's: its newest run.
+        report: ranks, phases and diagnosis.
+        result: what its rank 0 wrote to STEPSET_RESULT_FILE.
+        backend: auto (the cluster in a step's pod, else this machine), local or kubernetes.
+        namespace: where the run is; default: the step's.
+        timeout: seconds to wait, until it is there and until it is over.
+    """
+    given = dict(locals())
+
+    from stepset_kfp.waiting import wait
+
+    wait(given)

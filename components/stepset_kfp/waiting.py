@@ -1,0 +1,64 @@
+"""Waits for a run that somebody else has started. Called by the component `wait_for_training`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from stepset.backends import backend_of
+from stepset.backends.base import Backend, ClusterOptions
+from stepset.errors import InfrastructureError, RunNotFoundError, StepsetError
+from stepset.watch.report import failure_text
+from stepset.watch.state import Phase, RunStatus
+from stepset_kfp.outputs import result_text, write_text
+from stepset_kfp.place import backend_name
+from stepset_kfp.report import report_html
+from stepset_kfp.step import fail
+from stepset_kfp.step_log import StepLog, say
+
+_LOOK = 2.0
+
+
+def wait(given: Mapping[str, Any]) -> None:
+    """Blocks until the run is over, and fills in the step's outputs.
+
+    Args:
+        given: the component's inputs and outputs by name.
+
+    Raises:
+        SystemExit: it failed, did not come or did not end; the log says why.
+    """
+    log = StepLog()
+    try:
+        name = backend_name(given["backend"], os.environ)
+        options = ClusterOptions(namespace=given["namespace"] or None) if name == "kubernetes" else None
+        status = _over(backend_of(name, options), given["run"], time.monotonic() + given["timeout"])
+    except StepsetError as error:
+        fail(str(error), int(error.exit_code))
+    log.on_status(status)
+    write_text(given["report"].path, report_html(status, log.history))
+    if status.phase is not Phase.SUCCEEDED:
+        fail(failure_text(status), int(status.exit_code))
+    write_text(given["result"], result_text(status))
+
+
+def _over(backend: Backend, run: str, until: float) -> RunStatus:
+    told = False
+    while True:
+        left = until - time.monotonic()
+        try:
+            status = backend.wait(run, timeout=max(0.0, left))
+        except RunNotFoundError:
+            if left <= 0:
+                raise
+            if not told:
+                told = True
+                say(f"stepset: run {run!r} is not there yet; waiting for it")
+            time.sleep(min(_LOOK, max(0.0, left)))
+            continue
+        if not status.phase.final:
+            where = f" ({status.reason})" if status.reason else ""
+            raise InfrastructureError(f"run {status.name} is still {status.phase.value}{where}; give a longer timeout")
+        return status

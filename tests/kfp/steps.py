@@ -1,0 +1,205 @@
+"""Steps in pods of the real cluster, as KFP and Argo start them: command, executor input, labels, signals, owner.
+
+Only the launcher is not KFP's: `EMISSARY` stands in for it, and gives what it starts one second to live when it is told
+to end, as argoexec does.
+"""
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import yaml
+from kfp import compiler, dsl
+
+from stepset.targets.overlay import merge
+from stepset.targets.rbac import Account, rbac
+from stepset_kfp import distributed_train
+from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.layout import TestbedError
+from tests.cluster.testbed.pod import Mount
+
+ROOT = Path(__file__).resolve().parents[2]
+ACCOUNT = "pipeline-runner"
+EMISSARY = """\
+import os, signal, subprocess, sys, time
+child = subprocess.Popen(sys.argv[1:], start_new_session=True)
+def end(number, _):
+    os.killpg(child.pid, signal.SIGTERM)
+    time.sleep(1.0)
+    os._exit(143)
+signal.signal(signal.SIGTERM, end)
+code = child.wait()
+sys.exit(code if code >= 0 else 128 - code)
+"""
+
+# So that ownerReferences name what Argo's name; the garbage collector knows no other way.
+WORKFLOWS = """\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: workflows.argoproj.io}
+spec:
+  group: argoproj.io
+  scope: Namespaced
+  names: {kind: Workflow, plural: workflows, singular: workflow}
+  versions:
+    - name: v1alpha1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+
+
+@dataclass
+class Steps:
+    """Steps of one pipeline run, in a namespace of their own, under the Role of `stepset rbac --backend kfp`.
+
+    Args:
+        cluster: where.
+        namespace: of the test.
+        shared: a directory that steps, ranks and the test see at the same path.
+    """
+
+    cluster: Cluster
+    namespace: str
+    shared: Path
+    _count: int = field(default=0)
+
+    def prepare(self, *, role: bool = True) -> None:
+        """Makes the account, its Role and the workflow that owns the steps."""
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}
+        granted = rbac("kfp", namespace=self.namespace, accounts=[Account(ACCOUNT)]) if role else []
+        workflow = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "digits-x7k2p"}}
+        text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [account, *granted, workflow]})
+        self.cluster.kubectl("apply", "-n", self.namespace, "-f", "-", text=text)
+
+    def start(self, text: str, *, node: str = "digits-x7k2p.root.train.executor(0)", **inputs: Any) -> str:
+        """A step that trains with a script's text; its pod's name."""
+        (self.shared / "train.py").write_text(dedent(text))
+        return self._start(self._training(inputs), node)
+
+    def start_other(self, component: Any, **inputs: Any) -> str:
+        """A step of another component; its pod's name."""
+
+        @dsl.pipeline(name="digits")
+        def pipeline():
+            component(**inputs)
+
+        return self._start(self._compiled(pipeline), f"digits-x7k2p.root.{component.name}.executor(0)")
+
+    def _start(self, compiled: tuple[list[str], dict[str, Any], dict[str, str]], node: str) -> str:
+        self._count += 1
+        name = f"digits-x7k2p-{self._count}"
+        command = self._command(compiled, name)
+        spec = self.cluster.pod_spec(["python3", "-c", EMISSARY, *command], "main")
+        mounts = [Mount(str(ROOT / "src")), Mount(str(ROOT / "components")), Mount(str(self.shared), read_only=False)]
+        spec = merge(spec, self.cluster.pod_template("main", mounts)["spec"])
+        container = spec["containers"][0]
+        container["command"][0] = self.cluster.python
+        container["env"] = [{"name": "KFP_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+        workflow = self.cluster.get("workflows/digits-x7k2p", self.namespace)
+        owner = {key: workflow[key] for key in ("apiVersion", "kind")}
+        owner |= {key: workflow["metadata"][key] for key in ("name", "uid")}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "labels": {"pipeline/runid": "8d0f3f0e", "workflows.argoproj.io/workflow": "digits-x7k2p"},
+                "annotations": {"workflows.argoproj.io/node-name": node},
+                "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+            },
+            "spec": {**spec, "serviceAccountName": ACCOUNT, "terminationGracePeriodSeconds": 30},
+        }
+        self.cluster.apply(pod, self.namespace)
+        return name
+
+    def _training(self, inputs: dict[str, Any]) -> tuple[list[str], dict[str, Any], dict[str, str]]:
+        template = self.cluster.pod_template("node", [Mount(str(self.shared), read_only=False)])
+        # Where torchrun is.
+        path = f"{Path(self.cluster.python).parent}:/usr/local/bin:/usr/bin:/bin"
+        inputs["env"] = {"PATH": path, **inputs.get("env", {})}
+        given = {"framework": "plain", "num_nodes": 2, "procs_per_node": 1, "image": self.cluster.image, **inputs}
+
+        @dsl.pipeline(name="digits")
+        def pipeline():
+            distributed_train(base_dir=self.shared, script="train.py", pod_template=template, **given)
+
+        return self._compiled(pipeline)
+
+    def _compiled(self, pipeline: Any) -> tuple[list[str], dict[str, Any], dict[str, str]]:
+        """Command, inputs and output artifacts of a pipeline's only step."""
+        compiler.Compiler().compile(pipeline, str(self.shared / "pipeline.yaml"))
+        spec = yaml.safe_load((self.shared / "pipeline.yaml").read_text())
+        (executor,) = spec["deploymentSpec"]["executors"].values()
+        (task,) = spec["root"]["dag"]["tasks"].values()
+        (component,) = spec["components"].values()
+        values = {
+            name: each["defaultValue"]
+            for name, each in component["inputDefinitions"]["parameters"].items()
+            if "defaultValue" in each
+        }
+        values |= {
+            name: each["runtimeValue"]["constant"]
+            for name, each in task.get("inputs", {}).get("parameters", {}).items()
+        }
+        artifacts = component.get("outputDefinitions", {}).get("artifacts", {})
+        kinds = {name: each["artifactType"]["schemaTitle"] for name, each in artifacts.items()}
+        container = executor["container"]
+        return [*container["command"], *container["args"]], values, kinds
+
+    def _command(self, compiled: tuple[list[str], dict[str, Any], dict[str, str]], pod: str) -> list[str]:
+        words, values, kinds = compiled
+        out = self.out(pod)
+        executor_input = {
+            "inputs": {"parameterValues": values},
+            "outputs": {
+                "outputFile": str(out / "executor_output.json"),
+                "parameters": {name: {"outputFile": str(out / name)} for name in ("result", "run")},
+                "artifacts": {
+                    name: {
+                        "artifacts": [
+                            {"name": name, "type": {"schemaTitle": kind}, "uri": str(out / name), "metadata": {}}
+                        ]
+                    }
+                    for name, kind in kinds.items()
+                },
+            },
+        }
+        replaced = [word.replace("python3 -m", f"{self.cluster.python} -m") for word in words]
+        return [json.dumps(executor_input) if word == "{{$}}" else word for word in replaced]
+
+    def out(self, pod: str) -> Path:
+        """Where a step's outputs are."""
+        return self.shared / pod
+
+    def log(self, pod: str) -> str:
+        """What a step has printed."""
+        try:
+            return self.cluster.logs(pod, self.namespace)
+        except TestbedError as error:  # it has not begun yet, or is gone
+            return str(error)
+
+    def jobsets(self) -> list[dict[str, Any]]:
+        """The runs there are."""
+        return list(self.cluster.get("jobsets", self.namespace)["items"])
+
+    def wait(self, pod: str, timeout: float = 240.0) -> int:
+        """Until a step is over; its exit code."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            status = self.cluster.get(f"pod/{pod}", self.namespace)["status"]
+            for each in status.get("containerStatuses") or ():
+                if ended := each["state"].get("terminated"):
+                    return int(ended["exitCode"])
+            time.sleep(0.3)
+        raise AssertionError(f"{pod} is not over after {timeout:.0f} s:\n{self.log(pod)}")
+
+    def wait_for_line(self, pod: str, text: str, timeout: float = 240.0) -> None:
+        """Until a step has printed something."""
+        deadline = time.monotonic() + timeout
+        while text not in (log := self.log(pod)):
+            assert time.monotonic() < deadline, f"no {text!r} in\n{log}"
+            time.sleep(0.3)

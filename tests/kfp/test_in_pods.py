@@ -1,0 +1,212 @@
+"""`distributed_train` in pods of a real cluster, under the least Role, as KFP starts it and as Argo ends it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stepset_kfp import cleanup_training, wait_for_training
+from tests.cluster.testbed.handle import Cluster
+from tests.kfp.pipelines import DDP
+from tests.kfp.steps import WORKFLOWS, Steps
+
+pytestmark = pytest.mark.cluster
+
+# Trains until it is let go; saves a checkpoint, and says where it begins.
+WAITS = """\
+import json, os, pathlib, time
+home = pathlib.Path(os.environ["STEPSET_CHECKPOINT_DIR"])
+home.mkdir(parents=True, exist_ok=True)
+rank = os.environ["STEPSET_NODE_RANK"]
+begin = "checkpoint" if os.environ.get("STEPSET_RESUME_FROM") else "nothing"
+(home / ("rank-" + rank)).write_text("saved")
+print("begins from", begin, flush=True)
+while not (home / "go").exists():
+    time.sleep(0.1)
+if rank == "0":
+    pathlib.Path(os.environ["STEPSET_RESULT_FILE"]).write_text(json.dumps({"begin": begin, "accuracy": 0.5}))
+"""
+
+
+@pytest.fixture(scope="module")
+def workflows(cluster: Cluster) -> Iterator[None]:
+    """Argo's kind of object, without Argo."""
+    there = "workflows.argoproj.io" in cluster.kubectl("get", "crds", "-o", "name")
+    cluster.kubectl("apply", "-f", "-", text=WORKFLOWS)
+    cluster.kubectl("wait", "--for=condition=Established", "crd/workflows.argoproj.io", "--timeout=60s")
+    yield
+    if not there:
+        cluster.kubectl("delete", "crd", "workflows.argoproj.io", "--wait=false")
+
+
+@pytest.fixture
+def steps(cluster: Cluster, testbed_choice: object, namespace: str, tmp_path: Path, workflows: None) -> Steps:
+    """Steps of a pipeline in the test's namespace; their outputs are on this machine."""
+    found = Steps(cluster, namespace, tmp_path)
+    found.prepare()
+    return found
+
+
+def test_a_step_makes_a_jobset_follows_it_and_leaves_its_outputs(steps: Steps) -> None:
+    saved = str(steps.shared / "model.pt")
+    pod = steps.start(DDP, framework="torch", procs_per_node=2, args=[saved], log_ranks="all", shm="64Mi")
+    assert steps.wait(pod) == 0, steps.log(pod)
+    out = steps.out(pod)
+    assert json.loads((out / "result").read_text())["sum"] == 4.0
+    assert (out / "model").read_bytes() == Path(saved).read_bytes()
+    told = json.loads((out / "executor_output.json").read_text())["artifacts"]
+    assert told["metrics"]["artifacts"][0]["metadata"] == {"sum": 4.0, "loss": pytest.approx(1 / 3)}
+    page = (out / "report").read_text()
+    assert "Succeeded" in page and "rank 3" in page and "<polyline" in page
+    assert f"[rank 3] argv ['{saved}']" in steps.log(pod)
+
+    (jobset,) = steps.jobsets()
+    about = jobset["metadata"]
+    assert about["name"] == (out / "run").read_text()
+    (owner,) = about["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["blockOwnerDeletion"]) == ("Workflow", "digits-x7k2p", False)
+
+
+def test_a_step_told_to_end_suspends_its_run_and_the_next_try_goes_on_from_the_checkpoint(steps: Steps) -> None:
+    home = steps.shared / "checkpoints"
+    first = steps.start(WAITS, checkpoint_dir=str(home))
+    steps.wait_for_line(first, "begins from nothing")
+    steps.cluster.kubectl("exec", first, "-n", steps.namespace, "--", "/bin/sh", "-c", "kill -TERM 1")
+    assert steps.wait(first) == 143
+    assert "is suspended" in steps.log(first)
+    (jobset,) = steps.jobsets()
+    assert jobset["spec"]["suspend"] is True
+
+    second = steps.start(WAITS, checkpoint_dir=str(home), node="digits-x7k2p.root.train.executor(1)")
+    steps.wait_for_line(second, "begins from checkpoint")
+    (home / "go").touch()
+    assert steps.wait(second) == 0, steps.log(second)
+    assert json.loads((steps.out(second) / "result").read_text())["begin"] == "checkpoint"
+    assert [each["metadata"]["uid"] for each in steps.jobsets()] == [jobset["metadata"]["uid"]], "one run for both"
+
+
+def test_a_step_whose_pod_was_deleted_finds_its_run_again(steps: Steps) -> None:
+    home = steps.shared / "checkpoints"
+    first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
+    steps.wait_for_line(first, "begins from nothing")
+    (jobset,) = steps.jobsets()
+    steps.cluster.kubectl("delete", "pod", first, "-n", steps.namespace, "--grace-period=0", "--force")
+    second = steps.start(
+        WAITS, checkpoint_dir=str(home), on_interrupt="leave", node="digits-x7k2p.root.train.executor(1)"
+    )
+    steps.wait_for_line(second, "going on with it")
+    (home / "go").touch()
+    assert steps.wait(second) == 0, steps.log(second)
+    assert json.loads((steps.out(second) / "result").read_text())["begin"] == "nothing", "it was never stopped"
+    assert [each["metadata"]["uid"] for each in steps.jobsets()] == [jobset["metadata"]["uid"]]
+
+    third = steps.start(
+        WAITS, checkpoint_dir=str(home), on_interrupt="leave", node="digits-x7k2p.root.train.executor(2)"
+    )
+    assert steps.wait(third) == 0, "a run that has succeeded has its outputs for whoever asks again"
+    assert len(steps.jobsets()) == 1
+
+
+def test_a_run_that_failed_is_made_anew_by_the_next_try(steps: Steps) -> None:
+    home = steps.shared / "checkpoints"
+    text = WAITS.replace("while not", "if begin == 'nothing': raise ValueError('no luck')\nwhile not")
+    first = steps.start(text, checkpoint_dir=str(home))
+    assert steps.wait(first) == 1
+    assert "ValueError: no luck" in steps.log(first) and "Traceback (most recent call last)" in steps.log(first)
+    (home / "go").touch()
+    second = steps.start(text, checkpoint_dir=str(home), node="digits-x7k2p.root.train.executor(1)")
+    assert steps.wait(second) == 0, steps.log(second)
+    assert json.loads((steps.out(second) / "result").read_text())["begin"] == "checkpoint"
+    assert len(steps.jobsets()) == 1
+
+
+def test_another_job_under_the_steps_name_is_an_error(steps: Steps) -> None:
+    home = steps.shared / "checkpoints"
+    first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
+    steps.wait_for_line(first, "begins from nothing")
+    other = steps.start(WAITS, checkpoint_dir=str(home), env={"LR": "0.1"})
+    assert steps.wait(other) == 2
+    assert "of the same asker but with another job" in steps.log(other)
+    (home / "go").touch()
+    assert steps.wait(first) == 0, "and the first is not disturbed"
+
+
+def test_a_name_that_is_anothers_is_an_error(steps: Steps) -> None:
+    home = steps.shared / "checkpoints"
+    (home / "go").parent.mkdir(parents=True)
+    (home / "go").touch()
+    first = steps.start(WAITS, checkpoint_dir=str(home))
+    assert steps.wait(first) == 0, steps.log(first)
+    (jobset,) = steps.jobsets()
+    name = jobset["metadata"]["name"]
+    steps.cluster.kubectl(
+        "label", "jobset", name, "-n", steps.namespace, "--overwrite", "stepset.dev/owner-hash=somebody"
+    )
+    second = steps.start(WAITS, checkpoint_dir=str(home))
+    assert steps.wait(second) == 2
+    assert "is another asker's" in steps.log(second)
+
+
+def test_runs_go_with_the_workflow(steps: Steps) -> None:
+    home = steps.shared / "checkpoints"
+    first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
+    steps.wait_for_line(first, "begins from nothing")
+    steps.cluster.kubectl("delete", "workflow", "digits-x7k2p", "-n", steps.namespace, "--wait=false")
+    steps.cluster.wait("the run to be collected", lambda: not steps.jobsets())
+
+
+def test_without_the_role_the_step_names_each_missing_verb_and_makes_nothing(
+    cluster: Cluster,
+    testbed_choice: object,
+    namespace: str,
+    tmp_path: Path,
+    workflows: None,
+) -> None:
+    steps = Steps(cluster, namespace, tmp_path)
+    steps.prepare(role=False)
+    reader = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "view"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "ServiceAccount", "name": "pipeline-runner", "namespace": namespace}],
+    }
+    cluster.apply(reader, namespace)
+    pod = steps.start(WAITS, checkpoint_dir=str(tmp_path / "checkpoints"))
+    assert steps.wait(pod) == 3
+    log = steps.log(pod)
+    assert "create, patch, delete jobsets.jobset.x-k8s.io" in log and "stepset rbac" in log
+    assert "Traceback" not in log
+    assert steps.jobsets() == []
+
+
+def test_a_missing_image_is_said_while_the_step_waits_and_its_patience_has_an_end(steps: Steps) -> None:
+    pod = steps.start(WAITS, image="nowhere.example/no:1", checkpoint_dir="/tmp/c", startup_timeout=15)
+    assert steps.wait(pod) == 3
+    log = steps.log(pod)
+    assert "nowhere.example/no:1" in log and "gave up after 15 s" in log
+
+
+def test_what_a_pipelines_run_has_left_is_cleaned_up_and_no_more(steps: Steps) -> None:
+    home = steps.shared / "checkpoints"
+    first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
+    steps.wait_for_line(first, "begins from nothing")
+    waiting = steps.start_other(wait_for_training, run=steps.jobsets()[0]["metadata"]["name"])
+    (home / "go").touch()
+    assert steps.wait(first) == 0
+    assert steps.wait(waiting) == 0, steps.log(waiting)
+    assert json.loads((steps.out(waiting) / "result").read_text())["begin"] == "nothing", "whoever waits has the result"
+
+    (home / "go").unlink()
+    second = steps.start(
+        WAITS, checkpoint_dir=str(home), on_interrupt="leave", node="digits-x7k2p.root.again.executor(0)"
+    )
+    steps.wait_for_line(second, "begins from")
+    cleaning = steps.start_other(cleanup_training)
+    assert steps.wait(cleaning) == 0, steps.log(cleaning)
+    assert "has succeeded and stays" in steps.log(cleaning) and "is deleted" in steps.log(cleaning)
+    assert steps.wait(second) != 0, "its training was ended"
+    steps.cluster.wait("the run to be gone", lambda: len(steps.jobsets()) == 1)
+    gone = steps.start_other(wait_for_training, run="nowhere", timeout=1)
+    assert steps.wait(gone) == 2 and "'nowhere' is not in namespace" in steps.log(gone)
