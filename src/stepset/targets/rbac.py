@@ -52,6 +52,12 @@ _ACCOUNTS: Mapping[str, tuple[Account, ...]] = {
 }
 
 
+# KFP's steps look whether a workspace can be mounted by more than one node.
+_OF_BACKEND: Mapping[str, tuple[dict[str, Any], ...]] = {
+    "kfp": ({"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get"]},),
+}
+
+
 def rbac(
     backend: Backend | str = "cli",
     *,
@@ -81,7 +87,7 @@ def rbac(
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
         "metadata": {"name": _NAME, **meta},
-        "rules": rules(target, gang),
+        "rules": [*rules(target, gang), *_OF_BACKEND.get(backend, ())],
     }
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
