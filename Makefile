@@ -33,6 +33,7 @@ setup: $(VENVS)/airflow/.done ## Install the environment with Airflow and the fr
 
 .PHONY: setup-kfp
 setup-kfp: $(VENVS)/kfp/.done ## Install the environment with KFP
+	@tools/kfp-specs $(UV)
 
 .PHONY: system
 system: ## Install the Debian packages some tests use (Open MPI, MPICH), where this is Debian and you are root
