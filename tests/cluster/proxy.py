@@ -45,10 +45,8 @@ class Proxy:
         self._closed = False
         self.cuts = 0
         self.rate: float | None = None
-        self.refusing = False
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.port = 0
+        self._listener = self._listen()
 
     def cut(self) -> int:
         """Resets all connections; how many."""
@@ -80,10 +78,12 @@ class Proxy:
         self.rate = rate
 
     def refuse(self, refusing: bool = True) -> None:
-        """Resets every connection, new ones at once: the server is gone. Or no longer."""
-        self.refusing = refusing
+        """The server is gone: resets every connection, and nobody listens. Or no longer."""
         if refusing:
+            self._stop_listening()
             self.cut()
+        else:
+            self._listener = self._listen()
 
     @property
     def connections(self) -> int:
@@ -94,26 +94,39 @@ class Proxy:
     def close(self) -> None:
         """Ends everything."""
         self._closed = True
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes `accept`
-        self._listener.close()
+        self._stop_listening()
         with self._lock:
             links = list(self._links)
         for link in links:
             link.reset()
 
-    def _accept(self) -> None:
-        while not self._closed:
+    def _listen(self) -> socket.socket:
+        listener = socket.create_server(("127.0.0.1", self.port), backlog=256)
+        self.port = int(listener.getsockname()[1])
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        return listener
+
+    def _stop_listening(self) -> None:
+        with contextlib.suppress(OSError):  # it does not listen any more
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes `accept`
+        self._listener.close()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
             try:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
+            except OSError:
+                return
+            try:
                 server = socket.create_connection(self._server, timeout=10)
             except OSError:
+                client.close()
                 continue
             lifetime = None if self._mean is None else self._rng.expovariate(1 / self._mean)
             link = _Link(self, client, server, lifetime)
             with self._lock:
                 self._links.add(link)
-            if self.refusing or self._closed:
+            if self._closed:
                 link.reset()
             threading.Thread(target=link.run, daemon=True).start()
 
