@@ -48,6 +48,7 @@ class RunObjects:
         self.fate: Fate = ""
         self._top: Workload | None = None
         self._inner: Workload | None = None
+        self._whole: Workload | None = None
         self._jobs: dict[str, Workload] = {}
         self._tickets: dict[str, Ticket] = {}
         self._pods: dict[str, Pod] = {}
@@ -101,9 +102,7 @@ class RunObjects:
         before, fate = self._top, self.fate
         if gone:
             self.fate = "deleted" if change.witnessed or seen.deleted is not None else "missing"
-        self._top = seen
-        if before is not None and before.suspended and not seen.suspended:
-            self._forget_stopped()
+        self._top, self._whole = seen, None
         self._advance(seen.attempt)
         self._present = None
         return before != seen or fate != self.fate
@@ -114,6 +113,7 @@ class RunObjects:
         before = self._inner
         # A TrainJob's controller makes a new one where it is deleted.
         self._inner = None if gone and (self._inner is None or self._inner.uid == seen.uid) else seen
+        self._whole = None
         self._advance(seen.attempt)
         self._present = None
         return before != self._inner
@@ -170,14 +170,6 @@ class RunObjects:
             self._started[seen.group] = min(seen.started, self._started.get(seen.group, seen.started))
         return True
 
-    def _forget_stopped(self) -> None:
-        """The run goes on after it was suspended: pods that were stopped for that have no more to say."""
-        for pod in [pod for pod in self._pods.values() if pod.gone or pod.asked is not None]:
-            del self._pods[pod.uid]
-            slot = (pod.group, pod.index)
-            self._replaced[slot] = self._replaced.get(slot, 0) + 1
-        self._gone = {}
-
     def _drop_replaced(self, seen: Pod) -> None:
         """Forgets the pod in whose place this one came, unless it is still there to be seen."""
         slot = (seen.group, seen.index)
@@ -215,7 +207,9 @@ class RunObjects:
     @property
     def workload(self) -> Workload | None:
         """The workload on top, with what the JobSet behind a TrainJob says."""
-        return combined(self._top, self._inner) if self._top is not None else None
+        if self._whole is None and self._top is not None:
+            self._whole = combined(self._top, self._inner)
+        return self._whole
 
     @property
     def attempt(self) -> int:
@@ -250,6 +244,9 @@ class RunObjects:
         counts = dict(self._replaced)
         for pod in self._ours():
             slot = (pod.group, pod.index)
+            if self._is_past(pod):
+                counts[slot] = counts.get(slot, 0) + 1
+                continue
             other = newest.get(slot)
             if other is not None:
                 counts[slot] = counts.get(slot, 0) + 1
@@ -258,6 +255,12 @@ class RunObjects:
         self._present = [newest[slot] for slot in sorted(newest)]
         self._predecessors = counts
         return self._present
+
+    def _is_past(self, pod: Pod) -> bool:
+        """Whether a pod was stopped because the run was suspended, which it is no more."""
+        workload = self.workload
+        resumed = workload.resumed if workload is not None else None
+        return resumed is not None and pod.asked is not None and pod.asked <= resumed and pod.created < resumed
 
     def replaced(self, pod: Pod) -> int:
         """How many pods were in this one's place before it, in the present attempt."""
@@ -282,7 +285,8 @@ class RunObjects:
     def predecessors(self) -> list[Pod]:
         """Pods in whose places others came, in the present attempt: the latest of them."""
         present = {pod.uid for pod in self.pods}
-        return [*self._departed, *(pod for pod in self._ours() if pod.uid not in present)][-_DEPARTED_KEPT:]
+        others = [*self._departed, *(pod for pod in self._ours() if pod.uid not in present)]
+        return [pod for pod in others if not self._is_past(pod)][-_DEPARTED_KEPT:]
 
     def leaving(self) -> list[Pod]:
         """Pods of all attempts that were told to go and are still there."""

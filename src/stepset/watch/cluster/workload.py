@@ -7,6 +7,7 @@ pkg/runtime/framework/plugins/jobset; kubernetes v1.36 pkg/controller/job; volca
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -51,6 +52,7 @@ class Workload:
         restarting: its gang is being started again.
         attempt: gang restarts so far.
         stopped: when its controller began to end its pods, for whatever reason.
+        resumed: when its last suspension ended: pods that were told to go before that belong to the past.
         groups: group -> pods there are to be.
         success: the group whose success is the run's.
         needed: how many of that group must run, and succeed.
@@ -81,6 +83,7 @@ class Workload:
     restarting: bool = False
     attempt: int = 0
     stopped: float | None = None
+    resumed: float | None = None
     groups: Mapping[str, int] = field(default_factory=dict)
     success: str = NODE
     needed: int = 1
@@ -134,6 +137,7 @@ def combined(top: Workload, inner: Workload | None) -> Workload:
         restarting=inner.restarting,
         attempt=inner.attempt,
         stopped=_earliest(top.stopped, inner.stopped),
+        resumed=inner.resumed,
         groups=inner.groups,
         success=inner.success,
         needed=inner.needed,
@@ -159,6 +163,7 @@ def _jobset(common: Workload, spec: Fields, status: Fields) -> Workload:
         restarting=holds(told.get("RestartingJobSet")),
         attempt=number(status, "restarts"),
         stopped=_since(told, "Failed", "Completed", "Suspended"),
+        resumed=_resumed(told, spec.get("suspend") is True),
         groups=groups,
         **_world(jobs.get(success, {}), groups, success),
     )
@@ -185,6 +190,7 @@ def _job(common: Workload, spec: Fields, status: Fields) -> Workload:
         suspended=spec.get("suspend") is True,
         # Pods are told to end when the verdict is clear, and the verdict is given when they have ended.
         stopped=_since(told, "FailureTarget", "SuccessCriteriaMet", "Failed", "Complete", "Suspended"),
+        resumed=_resumed(told, spec.get("suspend") is True),
         groups=groups,
         **_world(spec, groups, NODE),
     )
@@ -233,6 +239,14 @@ _READERS = {
     ("apps", "StatefulSet"): _statefulset,
     ("batch.volcano.sh", "Job"): _volcano,
 }
+
+
+def _resumed(told: Mapping[str, Fields], suspended: bool) -> float | None:
+    """When the last suspension ended; endlessly late while its controller has not taken note of that yet."""
+    found = told.get("Suspended")
+    if found is None or suspended:
+        return None
+    return math.inf if holds(found) else time_of(found, "lastTransitionTime")
 
 
 def _with_end(common: Workload, told: Mapping[str, Fields], success: str) -> Workload:
