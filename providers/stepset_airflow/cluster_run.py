@@ -85,7 +85,7 @@ class ClusterRun:
     def backend(self, namespace: str) -> KubernetesBackend:
         """The backend in a namespace."""
         from stepset.backends.kubernetes.backend import KubernetesBackend
-        from stepset.backends.kubernetes.follow import Patience
+        from stepset.watch.cluster.keeper import Patience
 
         if namespace not in self._backends:
             self._backends[namespace] = KubernetesBackend(
@@ -195,7 +195,7 @@ class ClusterRun:
         Raises:
             TaskDeferred: always.
         """
-        from stepset_airflow.triggers import DistributedTrainTrigger
+        from stepset_airflow.triggers import DistributedTrainTrigger, reference
 
         assert claim.workload is not None
         task, told = self._task, event or {}
@@ -206,7 +206,7 @@ class ClusterRun:
         task.defer(
             trigger=DistributedTrainTrigger(
                 access=access.to_dict(),
-                workload=_reference(claim.workload, task.target or "jobset"),
+                workload=reference(claim.workload, task.target or "jobset"),
                 sources=None if self.sources is None else sorted(self.sources),
                 ranks=None if task.ranks is None else sorted(task.ranks),
                 callbacks=task.callbacks,
@@ -308,26 +308,6 @@ class ClusterRun:
         text = f"run {record.name} is gone from namespace {record.namespace}, and nobody saw how it ended."
         failure = Failure(FailureKind.LOST, text, ADVICE[FailureKind.LOST])
         return RunStatus(record.name, record.name, "kubernetes", phase=Phase.LOST, failure=failure)
-
-
-def _reference(workload: Mapping[str, Any], target: str) -> dict[str, Any]:
-    """What a trigger must know of a run's object on top: nothing that could be a secret."""
-    from stepset.targets.gang import QUEUE_LABEL
-    from stepset.targets.identity import RANKS
-
-    about = workload["metadata"]
-    labels, notes = about.get("labels") or {}, about.get("annotations") or {}
-    return {
-        "apiVersion": workload["apiVersion"],
-        "kind": workload["kind"],
-        "target": target,
-        "metadata": {
-            "name": about["name"],
-            "uid": about["uid"],
-            "labels": {key: labels[key] for key in (QUEUE_LABEL,) if key in labels},
-            "annotations": {key: notes[key] for key in (RANKS,) if key in notes},
-        },
-    }
 
 
 def instance() -> str:

@@ -24,7 +24,7 @@ def kubernetes_backend(options: ClusterOptions | None = None) -> KubernetesBacke
     from stepset.backends.base import ClusterOptions
     from stepset.backends.kubernetes.backend import KubernetesBackend
     from stepset.backends.kubernetes.client import connect
-    from stepset.backends.kubernetes.follow import Patience
+    from stepset.watch.cluster.keeper import Patience
 
     asked = options or ClusterOptions()
     return KubernetesBackend(

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.kubernetes.client import Connection
 from stepset.backends.kubernetes.find import find, read_all, read_objects, read_run
-from stepset.backends.kubernetes.follow import Patience, RunFollower
+from stepset.backends.kubernetes.follow import RunFollower
 from stepset.backends.kubernetes.log_reading import copy_lines, read_lines
 from stepset.backends.kubernetes.scope import of_run
 from stepset.backends.kubernetes.site import WORKLOADS, Site
@@ -22,6 +22,7 @@ from stepset.errors import BadInputError, RunNotFoundError
 from stepset.rendering import make_request
 from stepset.spec.names import check_dns_1035
 from stepset.targets.request import RenderRequest, check_target
+from stepset.watch.cluster.keeper import Patience
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.state import Failure, FailureKind, LogLine, Phase, RunStatus
 

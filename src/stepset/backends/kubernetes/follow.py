@@ -1,14 +1,13 @@
 """One run followed to its end: a listener is told, and what has to be done about the run is done.
 
-Used by the backend's `start` and `wait`. All that is heard comes through hearing.py; here is decided what follows: lost
-nodes' pods released, a run that stands still given up, a verdict written down.
+Used by the backend's `start` and `wait`. All that is heard comes through hearing.py; watch/cluster/keeper.py decides
+what follows, and here it is done: lost nodes' pods released, a run that stands still given up, a verdict written down.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stepset.backends.base import RunListener
@@ -18,48 +17,17 @@ from stepset.backends.kubernetes.site import Site
 from stepset.backends.kubernetes.stop import delete, kill_pod, kill_pods, suspend
 from stepset.backends.kubernetes.verdict import verdict_of, write_verdict
 from stepset.errors import StepsetError
+from stepset.watch.cluster.keeper import Keeper, Patience, silence
 from stepset.watch.cluster.status import all_ended
-from stepset.watch.cluster.trouble import lost_pods
-from stepset.watch.diagnose import ADVICE
 from stepset.watch.lines import Joiner, log_lines
-from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+from stepset.watch.state import Phase, RunStatus
 
 TICK = 0.2
 """Seconds after which a follower looks up although nothing has come."""
-UNREACHABLE_AFTER = 10.0
-"""Seconds without an answer after which it is said that the server gives none."""
 WRITE_PATIENCE, WRITE_AGAIN = 60.0, 1.0
 """Seconds for which a server that is away is waited for when a run is over, and between two looks for it."""
 
-_LEAVING = "it is being deleted; its pods are given time to end"
-
 Manifest = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long a run may stand still before it is given up.
-
-    Args:
-        admission: seconds it may wait in a queue; None: for ever.
-        startup: seconds from there until all of it runs, and again after each restart; None: for ever.
-    """
-
-    admission: float | None = None
-    startup: float | None = 600.0
-
-
-@dataclass
-class _Waited:
-    """Since when a run has been standing still, and for what."""
-
-    for_what: str = ""
-    since: float = field(default_factory=time.monotonic)
-
-    def seconds(self, for_what: str) -> float:
-        if for_what != self.for_what:
-            self.for_what, self.since = for_what, time.monotonic()
-        return time.monotonic() - self.since
 
 
 class RunFollower:
@@ -89,14 +57,13 @@ class RunFollower:
         self._site, self._workload = site, workload
         self._run = str(workload["metadata"]["name"])
         self._listener, self._sources = listener, sources
-        self._patience, self._keeper, self._notes = patience or Patience(None, None), keeper, notes
+        self._keeper, self._notes = keeper, notes
+        self._judge = Keeper(patience or Patience(None, None))
         self._hearing = Hearing(site, workload, sources)
         self._joiners: dict[str, Joiner] = {}
-        self._waited = _Waited()
-        self._released: set[str] = set()
         self._asked = self._answered = 0
         self._stop_by: Callable[[Site, Manifest], None] = delete
-        self._left = self._gave_up = False
+        self._left = False
         self.status = RunStatus(self._run, self._run, "kubernetes", notes=notes)
 
     def cancel(self, by: Callable[[Site, Manifest], None] = delete) -> None:
@@ -162,15 +129,9 @@ class RunFollower:
             self._tell(self.status.with_(notes=(*self._notes, *self._silence())))
             return
         status = self._hearing.status(now)
-        if status.phase.final and self._hearing.leaving(now):
-            # Its ranks may be saving what they have; it is over when they are.
-            status = self.status.with_(notes=(*status.notes, _LEAVING), progress=status.progress)
-        elif self._blind:
-            # What was last heard says nothing of how long things have really taken.
-            self._waited = _Waited()
-        elif self._keeper and not status.phase.final:
-            status = self._given_up(status, now)
-        if self._keeper and not (status.phase.final or self._blind):
+        objects, silent = self._hearing.objects, self._hearing.silent_for()
+        status = self._judge.judged(status, self.status, objects, now, time.monotonic(), silent)
+        if self._keeper and not status.phase.final:
             self._release(now)
         self._tell(status.with_(notes=(*self._notes, *status.notes, *self._silence())))
 
@@ -180,17 +141,9 @@ class RunFollower:
             if self._listener is not None:
                 self._listener.on_status(status)
 
-    @property
-    def _blind(self) -> bool:
-        """Whether the run may be in another state than was last heard, because the server gives no answer."""
-        return self._hearing.silent_for() > UNREACHABLE_AFTER
-
     def _silence(self) -> tuple[str, ...]:
         """Said while the server gives no answer."""
-        if self._blind:
-            server = self._site.connection.server
-            return (f"server {server} does not answer; the run goes on without us, and is looked for again",)
-        return ()
+        return silence(self._site.connection.server, self._hearing.silent_for())
 
     def _obey(self) -> None:
         """Does what `cancel` asked for; what a silent server cannot be told is tried again."""
@@ -208,31 +161,17 @@ class RunFollower:
 
     def _release(self, now: float) -> None:
         """Deletes the pods of lost nodes where the job says so, once each."""
-        for pod in lost_pods(self._hearing.objects, now):
-            if pod.due and pod.uid not in self._released:
-                try:
-                    kill_pod(self._site, pod.name, pod.uid)
-                except UnreachableError:
-                    return
-                self._released.add(pod.uid)
-
-    def _given_up(self, status: RunStatus, now: float) -> RunStatus:
-        """The status, or the failure that stands behind it when patience is at an end."""
-        queued = status.reason == "Queued"
-        stuck = status.phase in (Phase.PENDING, Phase.RESTARTING) or status.reason == "NodeLost"
-        allowed = self._patience.admission if queued else self._patience.startup
-        what = "Queued" if queued else f"start {status.attempt}" if stuck else ""
-        if self._waited.seconds(what) < (allowed if stuck and allowed is not None else float("inf")):
-            return status
-        self._gave_up = True
-        spent = f"gave up after {allowed:.0f} s {'in the queue' if queued else 'without all of it running'}"
-        failure = _failure(status, spent)
-        return status.with_(phase=Phase.FAILED, reason="", failure=failure, finished=now, trouble=None)
+        for pod in self._judge.to_release(self._hearing.objects, now, self._hearing.silent_for()):
+            try:
+                kill_pod(self._site, pod.name, pod.uid)
+            except UnreachableError:
+                return
+            self._judge.released(pod)
 
     def _finish(self) -> None:
         """The run is over: its last lines, its verdict, and whatever still holds resources."""
         self._show(self._hearing.rest())
-        status = self.status if self._gave_up else self._hearing.status(time.time())
+        status = self.status if self._judge.gave_up else self._hearing.status(time.time())
         if status.phase.final:
             notes = (*self._notes, *status.notes, *self._hearing.problems)
             self._tell(status.with_(notes=tuple(dict.fromkeys(notes))))
@@ -244,7 +183,7 @@ class RunFollower:
         until, asked = time.monotonic() + WRITE_PATIENCE, self._asked
         while True:
             try:
-                if write_verdict(self._site, self._workload, final) and self._gave_up:
+                if write_verdict(self._site, self._workload, final) and self._judge.gave_up:
                     suspend(self._site, self._workload)
                 self._tell(final)
                 return
@@ -259,15 +198,3 @@ class RunFollower:
 
 def _past(until: float | None) -> bool:
     return until is not None and time.monotonic() >= until
-
-
-def _failure(status: RunStatus, spent: str) -> Failure:
-    """What a run failed of that was given up."""
-    if status.trouble is not None:
-        return replace(
-            status.trouble, message=f"{status.trouble.message.rstrip('.')}; {spent}", restarts=status.attempt
-        )
-    kind = FailureKind.UNSCHEDULABLE if status.reason == "Queued" else FailureKind.INFRASTRUCTURE
-    where = f" ({status.reason})" if status.reason else ""
-    message = f"the run is still {status.phase.value}{where}; {spent}"
-    return Failure(kind=kind, message=message, advice=ADVICE[kind], restarts=status.attempt)

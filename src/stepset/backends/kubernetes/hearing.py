@@ -22,10 +22,10 @@ from stepset.backends.kubernetes.site import Site
 from stepset.backends.kubernetes.watcher import Watcher
 from stepset.errors import StepsetError
 from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.keeper import Leaving
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
-from stepset.watch.cluster.trouble import OVERDUE
 from stepset.watch.cluster.workload import read_workload
 from stepset.watch.lines import Batch
 from stepset.watch.state import RunStatus
@@ -74,7 +74,7 @@ class Hearing:
         self._workload = workload
         self._objects = RunObjects(uid=str(workload["metadata"]["uid"]))
         self._reports = Reports()
-        self._gone_since: float | None = None
+        self._leaving = Leaving()
         self._inbox: Queue[_Changed | Printed | StepsetError] = Queue(_WAITING)
         self._listed: set[int] = set()
         known = read_workload(workload)
@@ -135,19 +135,7 @@ class Hearing:
         Args:
             now: seconds since the epoch.
         """
-        workload, fate = self._objects.workload, self._objects.fate
-        if workload is None or workload.ended or fate == "missing":
-            return False
-        if not fate:
-            return workload.deleted is not None
-        self._gone_since = self._gone_since or now
-        # Deleted in the background it goes before its pods, which are told a moment later; orphans never are.
-        ends = [
-            pod.due + OVERDUE if pod.due else self._gone_since + LOG_PATIENCE
-            for pod in self._objects.pods
-            if not pod.over
-        ]
-        return any(now < end for end in ends)
+        return self._leaving(self._objects, now)
 
     def take(self, wait: float) -> Iterator[Printed]:
         """Takes in what has come, after waiting for the first of it; gives what pods printed.

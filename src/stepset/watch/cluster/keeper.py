@@ -46,6 +46,30 @@ class Patience:
     startup: float | None = 600.0
 
 
+class Leaving:
+    """Whether a run was deleted and its pods still have the time that they are given, in which they may print."""
+
+    def __init__(self) -> None:
+        self._gone_since: float | None = None
+
+    def __call__(self, objects: RunObjects, now: float) -> bool:
+        """Whether they have.
+
+        Args:
+            objects: the run's.
+            now: seconds since the epoch.
+        """
+        workload, fate = objects.workload, objects.fate
+        if workload is None or workload.ended or fate == "missing":
+            return False
+        if not fate:
+            return workload.deleted is not None
+        self._gone_since = self._gone_since or now
+        # Deleted in the background it goes before its pods, which are told a moment later; orphans never are.
+        left = [pod for pod in objects.pods if not pod.over]
+        return any(now < (pod.due + OVERDUE if pod.due else self._gone_since + _FAREWELL) for pod in left)
+
+
 class Keeper:
     """Decides about one run.
 
@@ -60,7 +84,7 @@ class Keeper:
         self.gave_up = False
         self._patience = patience
         self._waited_for, self._since = "", 0.0
-        self._gone_since: float | None = None
+        self._leaving = Leaving()
         self._released: set[str] = set()
 
     def judged(
@@ -76,7 +100,7 @@ class Keeper:
             clock: seconds of a clock that is never set.
             silent: seconds for which the server has not answered.
         """
-        if status.phase.final and self.leaving(objects, now):
+        if status.phase.final and self._leaving(objects, now):
             # Its ranks may be saving what they have; it is over when they are.
             return before.with_(notes=(*status.notes, LEAVING), progress=status.progress)
         if silent > UNREACHABLE_AFTER:
@@ -84,23 +108,6 @@ class Keeper:
             self._since = clock
             return status
         return status if status.phase.final else self._given_up(status, now, clock)
-
-    def leaving(self, objects: RunObjects, now: float) -> bool:
-        """Whether the run was deleted and its pods still have the time that they are given, in which they may print.
-
-        Args:
-            objects: the run's.
-            now: seconds since the epoch.
-        """
-        workload, fate = objects.workload, objects.fate
-        if workload is None or workload.ended or fate == "missing":
-            return False
-        if not fate:
-            return workload.deleted is not None
-        self._gone_since = self._gone_since or now
-        # Deleted in the background it goes before its pods, which are told a moment later; orphans never are.
-        left = [pod for pod in objects.pods if not pod.over]
-        return any(now < (pod.due + OVERDUE if pod.due else self._gone_since + _FAREWELL) for pod in left)
 
     def to_release(self, objects: RunObjects, now: float, silent: float) -> list[LostPod]:
         """Pods of lost nodes that are to be deleted by force, because the job says so; each until `released`.
