@@ -90,9 +90,9 @@ def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseCo
             f"component {component.name!r} is no lightweight Python component; make one with @dsl.component"
         )
     given = {"image": container.image, "name": _job_name(component.name), **settings}
-    command = [*container.command, *(container.args or ())]
-    container.command = ["python3", "-m", "stepset_kfp.entry", "--settings", json.dumps(given), "--", *command]
-    container.args = []
+    own = [*container.command, *(container.args or ())]
+    container.command = ["python3", "-m", "stepset_kfp.entry"]
+    container.args = ["--settings", json.dumps(given), "--", *own]
     container.image = base_image()
     spec.inputs = {**(spec.inputs or {}), TASK_CONFIG: InputSpec(type="TaskConfig", default=None, optional=True)}
     from stepset_kfp.passthroughs import normalized

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
 def _run(settings: Mapping[str, Any], command: list[str], where: int, executor_input: dict[str, Any]) -> None:
     task = _task_config(executor_input.get("inputs", {}).get("parameterValues", {}).pop(TASK_CONFIG, None))
     options = {**_DEFAULTS, **_LIMITS, **settings}
-    exchange = exchange_for(options, task)
+    exchange = exchange_for(options, task, executor_input)
     payload = {
         "command": [*command[:where], {"executor_input": True}, *command[where + 1 :]],
         "executor_input": exchange.brought(executor_input),

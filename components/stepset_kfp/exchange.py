@@ -6,6 +6,7 @@ any other volume; inputs are copied there before the run, and rank 0's outputs f
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -45,12 +46,14 @@ class SameFiles:
         """Nothing is to be done: rank 0 has written them."""
 
 
-def exchange_for(options: Mapping[str, Any], task: TaskConfig | None) -> Exchange:
+def exchange_for(options: Mapping[str, Any], task: TaskConfig | None, executor_input: Mapping[str, Any]) -> Exchange:
     """What a step needs.
 
     Args:
         options: the settings; `backend`, `shared_dir`.
         task: what the pipeline set on the task, with its volumes.
+        executor_input: of the step. It stays the same when the step is retried, and no other step has it, because it
+            says where outputs go.
 
     Raises:
         BadInputError: step and training pods share no directory.
@@ -64,7 +67,7 @@ def exchange_for(options: Mapping[str, Any], task: TaskConfig | None) -> Exchang
             "shared_dir: the step and the training pods share no directory; give the pipeline a ReadWriteMany workspace"
             " and use dsl.WORKSPACE_PATH_PLACEHOLDER in it, or mount a volume on the task and name its path"
         )
-    name = os.environ.get("KFP_POD_NAME", "run")
+    name = hashlib.sha256(json.dumps(executor_input, sort_keys=True).encode()).hexdigest()[:16]
     return Shared(Path(shared, ".stepset", name))
 
 

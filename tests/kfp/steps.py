@@ -98,7 +98,10 @@ class Steps:
         spec = merge(spec, self.cluster.pod_template("main", mounts)["spec"])
         container = spec["containers"][0]
         container["command"][0] = self.cluster.python
-        container["env"] = [{"name": "KFP_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+        container["env"] = [
+            {"name": "KFP_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            *({"name": name, "value": value} for name, value in self.path().items()),
+        ]
         workflow = self.cluster.get("workflows/digits-x7k2p", self.namespace)
         owner = {key: workflow[key] for key in ("apiVersion", "kind")}
         owner |= {key: workflow["metadata"][key] for key in ("name", "uid")}
@@ -116,11 +119,17 @@ class Steps:
         self.cluster.apply(pod, self.namespace)
         return name
 
+    def template(self) -> dict[str, Any]:
+        """What makes training pods runnable here, with the shared directory."""
+        return self.cluster.pod_template("node", [Mount(str(self.shared), read_only=False)])
+
+    def path(self) -> dict[str, str]:
+        """Where programs are in pods here: Python, and torchrun."""
+        return {"PATH": f"{Path(self.cluster.python).parent}:/usr/local/bin:/usr/bin:/bin"}
+
     def _training(self, inputs: dict[str, Any]) -> tuple[list[str], dict[str, Any], dict[str, str]]:
-        template = self.cluster.pod_template("node", [Mount(str(self.shared), read_only=False)])
-        # Where torchrun is.
-        path = f"{Path(self.cluster.python).parent}:/usr/local/bin:/usr/bin:/bin"
-        inputs["env"] = {"PATH": path, **inputs.get("env", {})}
+        template = self.template()
+        inputs["env"] = {**self.path(), **inputs.get("env", {})}
         given = {"framework": "plain", "num_nodes": 2, "procs_per_node": 1, "image": self.cluster.image, **inputs}
 
         @dsl.pipeline(name="digits")
@@ -168,8 +177,7 @@ class Steps:
                 },
             },
         }
-        replaced = [word.replace("python3 -m", f"{self.cluster.python} -m") for word in words]
-        return [json.dumps(executor_input) if word == "{{$}}" else word for word in replaced]
+        return [json.dumps(executor_input) if word == "{{$}}" else word for word in words]
 
     def out(self, pod: str) -> Path:
         """Where a step's outputs are."""

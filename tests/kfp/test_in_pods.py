@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kfp import dsl
 
-from stepset_kfp import cleanup_training, wait_for_training
+from stepset_kfp import cleanup_training, distribute, distributed_train, wait_for_training
+from tests.cluster.runs import runs_in
 from tests.cluster.testbed.handle import Cluster
-from tests.kfp.pipelines import DDP
+from tests.kfp.pipelines import DDP, one_step, run_pipeline
 from tests.kfp.steps import WORKFLOWS, Steps
 
 pytestmark = pytest.mark.cluster
@@ -210,3 +212,67 @@ def test_what_a_pipelines_run_has_left_is_cleaned_up_and_no_more(steps: Steps) -
     steps.cluster.wait("the run to be gone", lambda: len(steps.jobsets()) == 1)
     gone = steps.start_other(wait_for_training, run="nowhere", timeout=1)
     assert steps.wait(gone) == 2 and "'nowhere' is not in namespace" in steps.log(gone)
+
+
+@dsl.component(base_image="python:3.12", install_kfp_package=False)
+def shares(words: str, notes: dsl.Output[dsl.Artifact]) -> int:
+    """Leaves something of rank 0's."""
+    import os
+    from pathlib import Path
+
+    rank = os.environ["STEPSET_NODE_RANK"]
+    Path(notes.path).write_text(f"{words} of node {rank}")
+    notes.metadata["nodes"] = os.environ["STEPSET_NUM_NODES"]
+    return len(words)
+
+
+def test_a_distributed_components_outputs_come_back_through_a_shared_volume(steps: Steps) -> None:
+    many = distribute(
+        shares,
+        num_nodes=2,
+        procs_per_node=1,
+        framework="plain",
+        image=steps.cluster.image,
+        env=steps.path(),
+        pod_template=steps.template(),
+        shared_dir=str(steps.shared),
+    )
+    pod = steps.start_other(many, words="seven")
+    assert steps.wait(pod) == 0, steps.log(pod)
+    out = steps.out(pod)
+    assert (out / "notes").read_text() == "seven of node 0"
+    told = json.loads((out / "executor_output.json").read_text())
+    assert told["parameterValues"] == {"Output": 5}
+    (artifact,) = told["artifacts"]["notes"]["artifacts"]
+    assert artifact["uri"] == str(out / "notes") and artifact["metadata"] == {"nodes": "2"}
+    assert not list((steps.shared / ".stepset").iterdir()), "nothing stays in the volume"
+
+
+def test_a_pipeline_on_a_laptop_trains_on_the_cluster(
+    cluster: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, pathlib\nif os.environ['STEPSET_NODE_RANK'] == '0':\n"
+        "    pathlib.Path(os.environ['STEPSET_RESULT_FILE']).write_text('{\"accuracy\": 0.5}')\n"
+    )
+    with runs_in(cluster, namespace, tmp_path) as runs:
+        monkeypatch.setenv("KUBECONFIG", str(runs.kubeconfig))
+        ran = run_pipeline(
+            one_step(
+                lambda: distributed_train(
+                    base_dir=tmp_path,
+                    backend="kubernetes",
+                    namespace=namespace,
+                    framework="plain",
+                    num_nodes=2,
+                    script="train.py",
+                    image=cluster.image,
+                    pod_template=cluster.pod_template(),
+                )
+            ),
+            tmp_path / "out",
+        )
+    assert ran.error is None
+    assert json.loads(ran.output("distributed-train", "result").read_text()) == {"accuracy": 0.5}
+    (jobset,) = cluster.get("jobsets", namespace)["items"]
+    assert jobset["metadata"]["name"] == ran.output("distributed-train", "run").read_text()
