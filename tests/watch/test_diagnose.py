@@ -60,6 +60,11 @@ class TestTheFirst:
         failure = failure_of(rank(0, 1.0, exit_code=1, error="Connection reset by peer"))
         assert failure.rank == 0
 
+    def test_does_not_stand_for_others_that_failed_by_themselves_of_the_same(self) -> None:
+        gave_up = {"exit_code": 70, "kind": FailureKind.RENDEZVOUS, "error": "node-1 did not resolve"}
+        failure = failure_of(rank(0, 1.0, **gave_up), rank(2, 1.0, **gave_up), rank(4, 1.5, exit_code=1))
+        assert (failure.rank, failure.aftermath) == (0, ("rank 4",))
+
     def test_is_the_rank_and_not_its_pod(self) -> None:
         node = Observation("node 1", 1.0, pod="node-1", exit_code=1)
         failure = failure_of(node, rank(3, 1.0, exit_code=7))

@@ -125,8 +125,14 @@ def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: 
         tail=first.tail[-TAIL:],
         events=tuple(events),
         restarts=restarts,
-        aftermath=tuple(dict.fromkeys(o.source for o in every if o.source and o.source != first.source)),
+        aftermath=tuple(dict.fromkeys(o.source for o in every if o.source and _hit_by(first, o))),
     )
+
+
+def _hit_by(first: Observation, o: Observation) -> bool:
+    """Whether an end is of another one's making: not where somebody knows that both had the same cause."""
+    alike = o.kind is not None and o.kind == first.kind and not o.stopped
+    return o.source != first.source and not alike
 
 
 def merge(observations: Iterable[Observation]) -> list[Observation]:

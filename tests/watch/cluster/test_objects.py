@@ -11,7 +11,7 @@ from stepset.watch.cluster.objects import RunObjects, run_of
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import all_ended, status_of
 from stepset.watch.state import FailureKind, Phase, RunStatus
-from tests.watch.cluster.streams import Object, final, seen, stream
+from tests.watch.cluster.streams import Object, final, phases, seen, statuses, stream
 
 
 def workload(name: str = "jobset_succeeds", index: int = 0) -> Object:
@@ -103,11 +103,20 @@ class TestAWorkloadThatIsGone:
             objects.see(Change("DELETED", workload("jobset_succeeds", -1), witnessed))
             assert now(objects).phase is Phase.SUCCEEDED
 
-    def test_is_cancelled_as_soon_as_its_deletion_begins(self) -> None:
+    def test_is_over_when_its_pods_have_had_their_time_to_end(self) -> None:
+        found = phases("jobset_is_deleted_in_the_foreground")
+        assert found == ["Pending (Starting)", "Running", "Failed"]
+        notes = [status.notes for status in statuses("jobset_is_deleted_in_the_foreground") if status.notes]
+        assert set(notes) == {("it is being deleted; its pods are given time to end",)}
+
+    def test_is_over_where_nobody_tells_its_pods_to_go(self) -> None:
+        """Orphaned on purpose, or on a node that is lost."""
         objects = until("jobset_succeeds", Phase.RUNNING)
         objects.see(Change("MODIFIED", with_metadata(workload(), deletionTimestamp="2026-01-01T00:00:00Z")))
-        status = now(objects)
+        assert now(objects, 1767225600.0 + 20).phase is Phase.RUNNING
+        status = now(objects, 1767225600.0 + 60)
         assert (status.phase, status.finished) == (Phase.FAILED, 1767225600.0)
+        assert {row.state for row in status.ranks} == {"Stopped"}
 
 
 class TestAVerdict:

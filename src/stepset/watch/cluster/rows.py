@@ -82,7 +82,8 @@ def _done(row: RankStatus) -> dict[str, Any]:
 def _was_stopped(row: RankStatus, aftermath: set[str]) -> bool:
     if row.state in (PENDING, RUNNING):
         return True
-    told = row.signal in (signal.SIGTERM, signal.SIGKILL) or row.exit_code in (None, 128 + signal.SIGTERM)
+    codes = (None, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
+    told = row.signal in (signal.SIGTERM, signal.SIGKILL) or (row.signal is None and row.exit_code in codes)
     return row.state == FAILED and row.source in aftermath and told
 
 
@@ -115,8 +116,6 @@ def _rank_row(
         state = FAILED
     elif state == FAILED and code is None and number is None and pod.end is not None:
         state = STOPPED  # by its pod's agent, because a neighbour failed
-    elif state == RUNNING and report is not None and report.missing:
-        state = PENDING
     return RankStatus(
         source, rank, pod.name, pod.node, state, restarts, code, number, line or last_lines.get(source, "")
     )

@@ -11,14 +11,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stepset.watch.cluster.failed import cancelled, failure_of, lost, restarts_of, stopping
+from stepset.watch.cluster.keeper import LEAVING
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.observed import homes, observations
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.rows import at_the_end, rows_of
-from stepset.watch.cluster.trouble import NODE_LOST, QUEUED, STARTING, Trouble, trouble_of
+from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
 from stepset.watch.cluster.workload import Workload
+from stepset.watch.diagnose import Observation
 from stepset.watch.state import Phase, RunStatus
+
+_TOLD_WITHIN = 15.0
+"""Seconds after which pods of a deleted run that nobody has told to go are taken for orphans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +70,14 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         notes=tuple(restarts_of(objects, reports)),
     )
     end = _end(objects, workload, pods, now)
-    if end is None:
+    if end is None or (end.how == "deleted" and _leaving(objects, workload, pods, now)):
         trouble = trouble_of(objects, workload, pods, now)
         phase, reason = _phase(objects, workload, pods, trouble)
         return status.with_(
             phase=phase,
             reason=reason,
             ranks=tuple(rows),
-            notes=(*status.notes, *stopping(workload, pods, seen), *_waiting(pods, reports)),
+            notes=(*status.notes, *(_present_notes(workload, pods, seen, reports) if end is None else (LEAVING,))),
             trouble=trouble.failure if trouble is not None and trouble.serious else None,
         )
     failure = result = None
@@ -84,6 +89,21 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         failure = cancelled(objects, workload) if end.how == "deleted" else lost(objects, workload)
     ranks = tuple(at_the_end(rows, failure))
     return status.with_(phase=end.phase, finished=end.at, ranks=ranks, failure=failure, result=result)
+
+
+def _leaving(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> bool:
+    """Whether a run that is being deleted has pods that are still given time to end, and may save what they have."""
+    deleted = workload.deleted
+    if objects.fate or deleted is None:
+        return False
+    dues = [pod.due if pod.due is not None else deleted + _TOLD_WITHIN for pod in pods if not pod.over]
+    return any(now < due + OVERDUE for due in dues)
+
+
+def _present_notes(
+    workload: Workload, pods: Sequence[Pod], seen: Sequence[Observation], reports: Reports
+) -> tuple[str, ...]:
+    return (*stopping(workload, pods, seen), *_waiting(pods, reports))
 
 
 def all_ended(objects: RunObjects) -> bool:
@@ -121,7 +141,8 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: floa
     if objects.fate == "deleted" or workload.deleted is not None:
         # The pods follow, as soon as the cluster comes to it.
         asked = min((pod.asked for pod in pods if pod.asked is not None), default=now)
-        return _End("deleted", Phase.FAILED, workload.deleted or asked)
+        ends = [pod.end.at for pod in pods if pod.end is not None and pod.end.at is not None]
+        return _End("deleted", Phase.FAILED, max([workload.deleted or asked, *ends]))
     if objects.fate == "missing":
         times = (at for pod in pods for at in (pod.asked, pod.end.at if pod.end else None, pod.started))
         return _End("missing", Phase.LOST, max((at for at in times if at is not None), default=now))
