@@ -1,23 +1,40 @@
 """stepset's Airflow provider: a distributed training run as one task.
 
-    from stepset_airflow import DistributedTrainOperator
+    from stepset_airflow import DistributedTrainOperator, DistributedTrainSensor, TrainingRetryPolicy
 
 Airflow imports this package in each of its processes to find the provider, so nothing is imported before it is used.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepset_airflow.events import JobSetFinishedEventTrigger
+    from stepset_airflow.exceptions import TrainingFailedError
     from stepset_airflow.operators import DistributedTrainOperator
+    from stepset_airflow.retry import TrainingRetryPolicy
+    from stepset_airflow.sensors import DistributedTrainSensor
 
-__all__ = ["DistributedTrainOperator"]
+__all__ = [
+    "DistributedTrainOperator",
+    "DistributedTrainSensor",
+    "JobSetFinishedEventTrigger",
+    "TrainingFailedError",
+    "TrainingRetryPolicy",
+]
+
+_MODULES = {
+    "DistributedTrainOperator": "operators",
+    "DistributedTrainSensor": "sensors",
+    "JobSetFinishedEventTrigger": "events",
+    "TrainingFailedError": "exceptions",
+    "TrainingRetryPolicy": "retry",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "DistributedTrainOperator":
-        from stepset_airflow.operators import DistributedTrainOperator
-
-        return DistributedTrainOperator
-    raise AttributeError(f"module 'stepset_airflow' has no attribute {name!r}")
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

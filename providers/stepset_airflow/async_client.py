@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT, CONNECT_TIMEOUT = 60.0, 15.0
 _UNAUTHORIZED = 401
+_FAREWELL = 0.25
 
 
 class AsyncCluster:
@@ -53,6 +54,9 @@ class AsyncCluster:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+            # Requests that were given up while they were sent say farewell by themselves, which nobody can wait for
+            # (https://docs.aiohttp.org/en/stable/client_advanced.html#graceful-shutdown).
+            await asyncio.sleep(_FAREWELL)
 
     @property
     def namespace(self) -> str:
@@ -107,12 +111,14 @@ class AsyncCluster:
         try:
             response = await self._send(method, path, query, timeout, data, content_type)
             if response.status == _UNAUTHORIZED:
-                response.close()
+                _drop(response)
                 async with self._opening:
                     await self._renew()
                 response = await self._send(method, path, query, timeout, data, content_type)
-            async with response:
+            try:
                 yield response
+            finally:
+                _drop(response)
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             raise self.connection.unreachable(error or type(error).__name__) from error
 
@@ -150,6 +156,13 @@ class AsyncCluster:
             # As many connections at once as there are streams.
             connector = aiohttp.TCPConnector(limit=0, ssl=context)
             self._session = aiohttp.ClientSession(connector=connector, proxy=proxy, auto_decompress=True)
+
+
+def _drop(response: aiohttp.ClientResponse) -> None:
+    """Lets go of an answer; one that is not at its end takes its connection along at once, without a farewell."""
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
+    response.close()
 
 
 async def extras_of(conn_id: str | None) -> dict[str, Any]:

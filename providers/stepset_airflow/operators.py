@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import Asset, BaseOperator, conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from stepset_airflow.exceptions import TrainingFailedError
 from stepset_airflow.identity import attempt, free_name, run_name
 from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of
 from stepset_airflow.outcome import check_policy, verdict
@@ -354,7 +355,14 @@ class DistributedTrainOperator(BaseOperator):
         text = failure_text(status)
         if outcome == "skip":
             return AirflowSkipException(text)
-        return AirflowFailException(text) if outcome == "fail" else AirflowException(text)
+        if outcome == "fail":
+            return AirflowFailException(text)
+        failure = status.failure
+        return (
+            TrainingFailedError(text)
+            if failure is None
+            else TrainingFailedError(text, failure.kind.value, failure.exit_code)
+        )
 
     def tell_assets(self, context: Context, status: RunStatus) -> None:
         """Gives the events of this task's outlets the result, so that whoever is scheduled by them can read it."""

@@ -23,18 +23,21 @@ from stepset_airflow.task_log import TaskLog, find_callbacks
 
 if TYPE_CHECKING:
     from stepset.watch.state import RunStatus
+    from stepset_airflow.async_client import AsyncCluster
     from stepset_airflow.async_logs import AsyncLogs
     from stepset_airflow.shared_watch import Following
 
 log = structlog.get_logger(logger_name=__name__)
 
-_HEAVY = (
+HEAVY = (
     "kubernetes.client",
     "airflow.providers.cncf.kubernetes.hooks.kubernetes",
     "stepset.backends.kubernetes.backend",
     "stepset_airflow.async_logs",
     "stepset_airflow.shared_watch",
 )
+"""What is imported in a thread first, because it takes seconds."""
+
 _SLICE = 50
 """Lines written before others in the event loop have their turn."""
 
@@ -103,7 +106,7 @@ class DistributedTrainTrigger(BaseTrigger):
         """
         from stepset.errors import StepsetError
 
-        for module in _HEAVY:
+        for module in HEAVY:
             await asyncio.to_thread(importlib.import_module, module)
         try:
             payload = await self._followed()
@@ -189,6 +192,106 @@ class DistributedTrainTrigger(BaseTrigger):
             if workload is not None and not backend.read(workload).phase.final:
                 backend.end(workload, suspend if self.on_kill_action == "suspend" else delete)
                 log.info(f"run {about['name']} was ended ({self.on_kill_action}): a user has acted on its task")
+
+
+class RunEndTrigger(DistributedTrainTrigger):
+    """Waits for the end of a run that somebody else looks after, and shows its phases; it may not be there yet.
+
+    Args:
+        run_name: the run's name.
+        target: what it became.
+        poll_interval: seconds between two looks at what no watch tells.
+        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as ClusterAccess has them.
+    """
+
+    def __init__(
+        self,
+        run_name: str,
+        target: str = "jobset",
+        poll_interval: float = 10,
+        kubernetes_conn_id: str | None = "kubernetes_default",
+        namespace: str | None = None,
+        in_cluster: bool | None = None,
+        cluster_context: str | None = None,
+        config_file: str | None = None,
+    ) -> None:
+        # Airflow renders these where a task starts from its trigger.
+        self.run_name, self.target = run_name, target
+        self.kubernetes_conn_id, self.namespace, self.in_cluster = kubernetes_conn_id, namespace, in_cluster
+        self.cluster_context, self.config_file = cluster_context, config_file
+        super().__init__(self._access().to_dict(), {}, sources=(), ranks=(), poll_interval=poll_interval)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """What another process makes the same trigger from; no credentials."""
+        fields = {
+            "run_name": self.run_name,
+            "target": self.target,
+            "poll_interval": self.poll_interval,
+            **self._access().to_dict(),
+        }
+        return "stepset_airflow.triggers.RunEndTrigger", fields
+
+    async def on_kill(self) -> None:
+        """Nothing: the run is somebody else's."""
+
+    async def _followed(self) -> dict[str, Any]:
+        from stepset_airflow.async_client import AsyncCluster
+
+        cluster = AsyncCluster(self._access())
+        try:
+            await cluster.open()
+            while not await self._found(cluster):
+                await asyncio.sleep(self.poll_interval)
+            self.access = {**self._access().to_dict(), "namespace": cluster.namespace}
+        finally:
+            await cluster.close()
+        return await super()._followed()
+
+    async def _found(self, cluster: AsyncCluster) -> bool:
+        """Whether the run is there."""
+        from stepset.backends.kubernetes.client import RefusedError, UnreachableError
+        from stepset.backends.kubernetes.site import WORKLOADS
+
+        try:
+            reply = await cluster.request("GET", f"{WORKLOADS[self.target].path(cluster.namespace)}/{self.run_name}")
+        except UnreachableError:
+            return False
+        if reply.status == 404:
+            return False
+        if not reply.accepted:
+            raise RefusedError(reply)
+        self.workload = reference(reply.body, self.target)
+        return True
+
+    def _access(self) -> ClusterAccess:
+        return ClusterAccess(
+            self.kubernetes_conn_id, self.namespace, self.in_cluster, self.cluster_context, self.config_file
+        )
+
+
+def reference(workload: Mapping[str, Any], target: str) -> dict[str, Any]:
+    """What a trigger must know of a run's object on top: nothing that could be a secret.
+
+    Args:
+        workload: the object.
+        target: what the run became.
+    """
+    from stepset.targets.gang import QUEUE_LABEL
+    from stepset.targets.identity import RANKS
+
+    about = workload["metadata"]
+    labels, notes = about.get("labels") or {}, about.get("annotations") or {}
+    return {
+        "apiVersion": workload["apiVersion"],
+        "kind": workload["kind"],
+        "target": target,
+        "metadata": {
+            "name": about["name"],
+            "uid": about["uid"],
+            "labels": {key: labels[key] for key in (QUEUE_LABEL,) if key in labels},
+            "annotations": {key: notes[key] for key in (RANKS,) if key in notes},
+        },
+    }
 
 
 class _Follower:

@@ -120,7 +120,6 @@ def run_again(path: Path, before: DagRun, name: str = "dag", *, clear: bool) -> 
                 if clear:
                     clear_task_instances([ti], session, dag_run_state=False)
                 ti.try_number += 1
-                ti.max_tries = max(ti.max_tries, ti.try_number - 1)
                 ti.state = "scheduled"
                 session.commit()
                 _run_task(ti=ti, task=dag.task_dict[ti.task_id], run_triggerer=True)

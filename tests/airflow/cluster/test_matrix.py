@@ -160,6 +160,27 @@ def test_a_run_that_is_out_of_memory(write_dag: WriteDag, run_dag: RunDag, tasks
 
 
 @WAYS
+def test_a_run_for_which_there_is_no_room(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
+    text = tasks.train(
+        deferrable=deferrable, scheduling={"node_selector": {"example.com/no": "such"}}, startup_timeout=5
+    )
+    run = run_dag(write_dag(text, SLEEPS))
+    first = str(run.error).splitlines()[0]
+    assert "Unschedulable" in first, run.explained()
+    assert "gave up after 5 s" in first
+
+
+@WAYS
+def test_a_run_that_is_gone_as_soon_as_it_is_over(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
+    run = run_dag(write_dag(tasks.train(num_nodes=2, deferrable=deferrable, ttl=1), WRITES_RESULT))
+    assert run.task_state("train") == "success", run.explained()
+    assert run.xcom("train") == {"world": 2}
+    assert until(lambda: not tasks.workloads(), 60)
+
+
+@WAYS
 def test_a_task_whose_time_is_over_ends_its_run(
     write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
 ) -> None:
@@ -175,7 +196,7 @@ def test_a_task_whose_time_is_over_ends_its_run(
 def test_a_task_that_is_cleared_trains_anew_and_one_whose_worker_died_at_the_end_does_not(
     write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
 ) -> None:
-    path = write_dag(tasks.train(deferrable=deferrable), WRITES_RESULT)
+    path = write_dag(tasks.train(deferrable=deferrable, retries=3), WRITES_RESULT)
     first = run_dag(path)
     assert first.task_state("train") == "success", first.explained()
     retried = run_again(path, first, clear=False)

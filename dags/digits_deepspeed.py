@@ -1,0 +1,27 @@
+"""One training with DeepSpeed (ZeRO): its own launcher once on each node; the task is the same operator."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from airflow.sdk import dag
+
+from stepset_airflow import DistributedTrainOperator
+
+
+@dag(schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), tags=["stepset", "example"], doc_md=__doc__)
+def digits_deepspeed() -> None:
+    """The DAG."""
+    DistributedTrainOperator(
+        task_id="train",
+        job="../examples/deepspeed.yaml",
+        procs_per_node=1,  # in place of the job file's
+        backend="local",
+        log_ranks="all",
+    )
+
+
+deepspeed = digits_deepspeed()
+
+if __name__ == "__main__":
+    deepspeed.test()

@@ -1,0 +1,26 @@
+"""One training as an MPI program: a launcher starts the ranks on both nodes; the task is the same operator."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from airflow.sdk import dag
+
+from stepset_airflow import DistributedTrainOperator
+
+
+@dag(schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), tags=["stepset", "example"], doc_md=__doc__)
+def digits_mpi() -> None:
+    """The DAG."""
+    DistributedTrainOperator(
+        task_id="train",
+        job="../examples/mpi.yaml",  # a job file says it all; fields given here would replace its own
+        backend="local",
+        log_ranks="all",
+    )
+
+
+mpi = digits_mpi()
+
+if __name__ == "__main__":
+    mpi.test()

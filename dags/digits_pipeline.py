@@ -1,0 +1,65 @@
+"""A data pipeline with a training in the middle, written as functions: extract -> fit on two nodes -> report.
+
+The decorated function runs in every rank; what it returns in rank 0 goes on to the next task.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from airflow.sdk import dag, task
+
+
+@task
+def extract() -> dict[str, Any]:
+    """Half of the digits, as small lists: what a warehouse query might return."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    return {"pixels": (digits.data[:400] / 16).round(2).tolist(), "labels": digits.target[:400].tolist()}
+
+
+@task.distributed_train(framework="torch", num_nodes=2, procs_per_node=1, backend="local", multiple_outputs=True)
+def fit(rows: dict[str, Any], steps: int = 60) -> dict[str, Any]:
+    """Softmax regression; each rank sees its share, and all ranks agree on every step."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.functional import cross_entropy
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    pixels, labels = torch.tensor(rows["pixels"])[rank::size], torch.tensor(rows["labels"])[rank::size]
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(64, 10))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    for step in range(1, steps + 1):
+        optimizer.zero_grad()
+        loss = cross_entropy(model(pixels), labels)
+        loss.backward()
+        optimizer.step()
+        if rank == 0 and step % 20 == 0:
+            print(f"step {step}: loss {loss.item():.3f}", flush=True)
+    right = (model(pixels).argmax(1) == labels).float().mean()
+    dist.all_reduce(right)
+    dist.destroy_process_group()
+    return {"accuracy": right.item() / size, "world_size": size}
+
+
+@task
+def report(accuracy: float) -> str:
+    """What the next step of the pipeline does with it."""
+    return f"fits {accuracy:.0%} of its digits"
+
+
+@dag(schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), tags=["stepset", "example"], doc_md=__doc__)
+def digits_pipeline() -> None:
+    """The DAG."""
+    report(fit(extract())["accuracy"])
+
+
+pipeline = digits_pipeline()
+
+if __name__ == "__main__":
+    pipeline.test()

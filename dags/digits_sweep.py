@@ -1,0 +1,82 @@
+"""Try several learning rates at once, and keep the best: a training mapped over its arguments.
+
+    prepare -> train, once for each learning rate -> pick
+
+Data and checkpoints lie under the Airflow Variable `digits_home`, by default `$AIRFLOW_HOME/digits`.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Param, Variable, dag, task
+
+from stepset_airflow import DistributedTrainOperator, TrainingRetryPolicy
+
+RATES = ["0.005", "0.05", "0.2"]
+
+
+def home() -> Path:
+    """Where everything this DAG keeps lies."""
+    default = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "digits"
+    return Path(Variable.get("digits_home", default=str(default)))
+
+
+@dag(
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    params={"epochs": Param(3, type="integer", minimum=1)},
+    tags=["stepset", "example"],
+    doc_md=__doc__,
+)
+def digits_sweep() -> None:
+    """The DAG."""
+
+    @task
+    def prepare() -> str:
+        """Writes the data; the directory it is in."""
+        from digits.model import write_digits
+
+        write_digits(home() / "digits.npz")
+        return str(home())
+
+    @task
+    def arguments(directory: str, params=None) -> list[list[str]]:
+        """Those of each training."""
+        data = ["--data", f"{directory}/digits.npz", "--epochs", str(params["epochs"])]
+        return [[*data, "--lr", rate] for rate in RATES]
+
+    prepared = prepare()
+
+    train = DistributedTrainOperator.partial(
+        task_id="train",
+        framework="torch",
+        num_nodes=2,
+        procs_per_node=1,
+        code="digits",
+        script="train.py",
+        checkpoint_dir="{{ ti.xcom_pull('prepare') }}/sweep/{{ run_id | replace(':', '_') }}/{{ ti.map_index }}",
+        backend="local",
+        retries=2,
+        retry_policy=TrainingRetryPolicy(),  # an error of the training's own is no reason to try again
+        max_active_tis_per_dagrun=1,  # one machine; on a cluster leave it out
+    ).expand(args=arguments(prepared))
+
+    @task
+    def pick(trained: list[dict[str, Any]]) -> dict[str, Any]:
+        """The best of them."""
+        results = [{"lr": rate, **result} for rate, result in zip(RATES, trained, strict=True)]
+        for result in results:
+            print(f"learning rate {result['lr']}: accuracy {result['accuracy']:.3f}")
+        return max(results, key=lambda result: result["accuracy"])
+
+    pick(train.output)
+
+
+sweep = digits_sweep()
+
+if __name__ == "__main__":
+    sweep.test()

@@ -1,0 +1,20 @@
+"""How a task ends whose training has failed, for retry policies and callbacks that want to know why."""
+
+from __future__ import annotations
+
+from airflow.sdk.exceptions import AirflowException
+
+
+class TrainingFailedError(AirflowException):
+    """A training failed; another try may succeed.
+
+    Args:
+        text: the diagnosis.
+        kind: of the failure (stepset.watch.state.FailureKind), `Lost` where nobody knows.
+        exit_code: of the first failing rank, where it had one.
+    """
+
+    def __init__(self, text: str, kind: str = "Lost", exit_code: int | None = None) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.exit_code = exit_code

@@ -1,0 +1,146 @@
+"""DistributedTrainSensor: waits for a run that somebody else has started, by the CLI, in KFP, in another DAG.
+
+DAG authors create it. With `start_from_trigger=True` the task never takes a worker's slot before the run is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.triggers.base import StartTriggerArgs
+
+from stepset_airflow.connection import ClusterAccess, connect
+from stepset_airflow.exceptions import TrainingFailedError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from stepset.watch.state import RunStatus
+
+
+class DistributedTrainSensor(BaseSensorOperator):
+    """Waits until a run is over; its result is the task's XCom.
+
+    The run may not be there yet when the waiting begins.
+
+    Args:
+        run_name: the run's name.
+        target: what it became: jobset, trainjob, statefulset, job or volcano.
+        deferrable: wait in the triggerer. Default: [operators] default_deferrable.
+        start_from_trigger: go there without a worker first.
+        poll_interval: seconds between two looks at what no watch tells.
+        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as the operator has them.
+    """
+
+    template_fields: Sequence[str] = (
+        "run_name",
+        "target",
+        "kubernetes_conn_id",
+        "namespace",
+        "cluster_context",
+        "config_file",
+    )
+    ui_color = "#e9e4f8"
+
+    def __init__(
+        self,
+        *,
+        run_name: str,
+        target: str = "jobset",
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        start_from_trigger: bool = False,
+        poll_interval: float = 10,
+        kubernetes_conn_id: str = "kubernetes_default",
+        namespace: str | None = None,
+        in_cluster: bool | None = None,
+        cluster_context: str | None = None,
+        config_file: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.run_name = run_name
+        self.target = target
+        self.deferrable = deferrable
+        self.poll_interval = poll_interval
+        self.kubernetes_conn_id = kubernetes_conn_id
+        self.namespace = namespace
+        self.in_cluster = in_cluster
+        self.cluster_context = cluster_context
+        self.config_file = config_file
+        self.start_from_trigger = start_from_trigger
+        if start_from_trigger:
+            self.start_trigger_args = StartTriggerArgs(
+                trigger_cls="stepset_airflow.triggers.RunEndTrigger",
+                trigger_kwargs=self._trigger_fields(),
+                next_method="execute_complete",
+            )
+
+    def execute(self, context: Context) -> Any:
+        """Waits; returns and raises as `execute_complete`."""
+        from stepset_airflow.triggers import RunEndTrigger
+
+        if not self.deferrable:
+            return super().execute(context)
+        return self.defer(trigger=RunEndTrigger(**self._trigger_fields()), method_name="execute_complete")
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Whether the run is over."""
+        from stepset.backends.kubernetes.backend import KubernetesBackend
+        from stepset.errors import BadInputError, InfrastructureError
+
+        access = ClusterAccess(
+            self.kubernetes_conn_id, self.namespace, self.in_cluster, self.cluster_context, self.config_file
+        )
+        try:
+            with connect(access) as connection:
+                backend = KubernetesBackend(connection, target=self.target)
+                workload = backend.workload(self.run_name)
+                status = None if workload is None else backend.read(workload)
+        except BadInputError as error:
+            raise AirflowFailException(str(error)) from error
+        except InfrastructureError as error:
+            self.log.warning(str(error))
+            status = None
+        if status is None or not status.phase.final:
+            return PokeReturnValue(is_done=False)
+        return PokeReturnValue(is_done=True, xcom_value=self._result(status))
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
+        """The run is over.
+
+        Returns:
+            Its result.
+
+        Raises:
+            TrainingFailedError: it failed.
+        """
+        from stepset.watch.state import RunStatus
+
+        if "error" in event:
+            raise AirflowException(str(event["error"]))
+        return self._result(RunStatus.from_dict(dict(event["status"])))
+
+    def _result(self, status: RunStatus) -> Any:
+        from stepset.watch.report import failure_text
+        from stepset.watch.state import Phase
+
+        if status.phase is Phase.SUCCEEDED:
+            return status.result
+        failure = status.failure
+        kind, code = ("Lost", None) if failure is None else (failure.kind.value, failure.exit_code)
+        raise TrainingFailedError(failure_text(status), kind, code)
+
+    def _trigger_fields(self) -> dict[str, Any]:
+        return {
+            "run_name": self.run_name,
+            "target": self.target,
+            "poll_interval": self.poll_interval,
+            "kubernetes_conn_id": self.kubernetes_conn_id,
+            "namespace": self.namespace,
+            "in_cluster": self.in_cluster,
+            "cluster_context": self.cluster_context,
+            "config_file": self.config_file,
+        }

@@ -1,0 +1,93 @@
+"""Workers told to go, sensors, retry policies: what the table of test_matrix.py has no room for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from stepset.watch.state import Phase
+from stepset_airflow.exceptions import TrainingFailedError
+from tests.airflow.cluster.conftest import Tasks
+from tests.airflow.conftest import RunDag, WriteDag
+from tests.waiting import until
+
+pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
+
+SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
+STARTS_WITHIN = 240
+
+
+@pytest.mark.usefixtures("airflow_db", "stepset_home")
+@pytest.mark.parametrize(
+    ("durable", "left"), [pytest.param(True, 1, id="durable"), pytest.param(False, 0, id="not durable")]
+)
+def test_a_worker_that_is_told_to_go_leaves_a_run_that_the_next_try_goes_on_with(
+    write_dag: WriteDag, tasks: Tasks, durable: bool, left: int
+) -> None:
+    path = write_dag(tasks.train(durable=durable), SLEEPS)
+    with subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as worker:
+        try:
+            assert until(lambda: any(p["status"].get("phase") == "Running" for p in tasks.runs.pods()), STARTS_WITHIN)
+            os.kill(worker.pid, signal.SIGTERM)
+            out = worker.communicate(timeout=120)[0].decode()
+        finally:
+            worker.kill()
+    assert "ended as failed" in out, out[-3000:]
+    if left:
+        assert "the worker was told to end; run train-" in out
+        (workload,) = tasks.workloads()
+        assert "deletionTimestamp" not in workload["metadata"]
+    else:
+        assert "was stopped because its task was killed" in out
+        assert until(lambda: not tasks.workloads(), 90)
+
+
+@pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])
+def test_a_sensor_waits_for_a_run_that_somebody_else_has_started(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
+    script = "import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('{\"loss\": 0.5}')"
+    tasks.runs.backend().make(tasks.runs.request(script, run="theirs"))
+    imports = "from stepset_airflow import DistributedTrainSensor"
+    sensor = f'DistributedTrainSensor(task_id="wait", run_name="theirs", deferrable={deferrable}, poke_interval=1)'
+    run = run_dag(write_dag(sensor, imports=imports))
+    assert run.task_state("wait") == "success", run.explained()
+    assert run.xcom("wait") == {"loss": 0.5}
+    (workload,) = tasks.workloads()
+    assert workload["metadata"]["name"] == "theirs"
+
+
+def test_a_sensor_fails_with_the_run_s_diagnosis(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks) -> None:
+    tasks.runs.backend().make(tasks.runs.request("raise ValueError('no digits')", run="theirs"))
+    imports = "from stepset_airflow import DistributedTrainSensor"
+    run = run_dag(
+        write_dag('DistributedTrainSensor(task_id="wait", run_name="theirs", deferrable=True)', imports=imports)
+    )
+    assert isinstance(run.error, TrainingFailedError), run.explained()
+    assert (run.error.kind, run.error.exit_code) == ("UserError", 1)
+    assert "ValueError: no digits" in str(run.error)
+
+
+def test_a_retry_policy_does_not_try_again_what_the_code_did(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks
+) -> None:
+    imports = "from stepset_airflow import TrainingRetryPolicy"
+    text = tasks.train(retries=3, deferrable=True)
+    with_policy = text.replace("(", "(retry_policy=TrainingRetryPolicy(), ", 1)
+    run = run_dag(write_dag(with_policy, "raise ValueError('no digits')", imports=imports))
+    assert (run.task_state("train"), run.tries("train")) == ("failed", 1), run.explained()
+    assert len(tasks.workloads()) == 1
+
+
+def test_a_task_that_does_not_wait_names_its_run(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks) -> None:
+    run = run_dag(write_dag(tasks.train(wait_for_completion=False), SLEEPS))
+    assert run.task_state("train") == "success", run.explained()
+    (workload,) = tasks.workloads()
+    about = workload["metadata"]
+    assert run.xcom("train") == {"run": about["name"], "namespace": tasks.runs.namespace, "uid": about["uid"]}
+    assert not tasks.runs.backend().read(workload).phase.final
+    assert tasks.runs.backend().read(workload).phase is not Phase.LOST

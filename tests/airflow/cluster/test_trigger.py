@@ -1,0 +1,264 @@
+"""The trigger in an event loop: many share one watch, nothing blocks, and no run is killed that is still waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from stepset.watch.state import Phase, RunStatus
+from stepset_airflow import async_client
+from stepset_airflow.connection import ClusterAccess
+from stepset_airflow.events import JobSetFinishedEventTrigger
+from stepset_airflow.triggers import DistributedTrainTrigger, RunEndTrigger, reference
+from tests.airflow.cluster.conftest import Tasks
+from tests.waiting import until
+
+pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
+
+PRINTS = "for number in range(300): print('line', number, flush=True)"
+WRITES = "import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('0.5')"
+SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
+
+
+@pytest.fixture
+def connection(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What Airflow's connection holds; given here without an Airflow to ask."""
+    extras: dict[str, Any] = {"kube_config_path": str(tasks.runs.kubeconfig), "namespace": tasks.runs.namespace}
+
+    async def given(conn_id: str | None) -> dict[str, Any]:
+        return dict(extras)
+
+    monkeypatch.setattr(async_client, "extras_of", given)
+    monkeypatch.setattr("stepset_airflow.triggers.DistributedTrainTrigger._extras", lambda self: given(None))
+    return extras
+
+
+def trigger(tasks: Tasks, script: str, run: str = "run", **fields: Any) -> DistributedTrainTrigger:
+    """A trigger that waits for a new run."""
+    made, _ = tasks.runs.backend().make(tasks.runs.request(script, run=run, owner="somebody"))
+    access = ClusterAccess(namespace=tasks.runs.namespace).to_dict()
+    return DistributedTrainTrigger(access, reference(made.workload, "jobset"), **fields)
+
+
+async def event_of(waiting: DistributedTrainTrigger) -> Mapping[str, Any]:
+    async for event in waiting.run():
+        payload: Mapping[str, Any] = event.payload
+        return payload
+    raise AssertionError("no event")
+
+
+def over(payload: Mapping[str, Any]) -> RunStatus:
+    assert "error" not in payload, payload
+    return RunStatus.from_dict(dict(payload["status"]))
+
+
+@pytest.mark.usefixtures("connection")
+def test_many_triggers_share_one_list_and_watch_of_each_collection_and_nothing_blocks(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    send = async_client.AsyncCluster._send
+
+    async def counted(self: Any, method: str, path: str, query: Any, *rest: Any) -> Any:
+        if not path.endswith("/log"):
+            asked.append(f"{'watch' if (query or {}).get('watch') else method} {path.rpartition('/')[2]}")
+        return await send(self, method, path, query, *rest)
+
+    monkeypatch.setattr(async_client.AsyncCluster, "_send", counted)
+    waiting = [trigger(tasks, PRINTS, f"run-{number}", sources=["rank 0"], ranks=[0]) for number in range(3)]
+    waiting += [DistributedTrainTrigger(**waiting[0].serialize()[1]) for _ in range(20)]  # of other triggerers, say
+
+    async def all_of_them() -> list[Mapping[str, Any]]:
+        await asyncio.to_thread(_import_all)
+        loop = asyncio.get_running_loop()
+        loop.set_debug(True)
+        loop.slow_callback_duration = SLOW
+        return await asyncio.gather(*map(event_of, waiting))
+
+    with capture_logs() as said, _slow_callbacks() as slow:
+        payloads = asyncio.run(all_of_them())
+    assert {over(payload).phase for payload in payloads} == {Phase.SUCCEEDED}
+    for collection in ("jobsets", "pods", "events", "jobs"):
+        assert asked.count(f"GET {collection}") == 1, asked
+        assert asked.count(f"watch {collection}") <= 2, asked
+    assert [each for each in said if each["event"] == "[rank 0] line 299"]
+    for number in range(300):
+        assert len([each for each in said if each["event"] == f"[rank 0] line {number}"]) == len(waiting)
+    assert not slow
+
+
+SLOW = 0.25
+"""Seconds; on a machine that does other things too a callback may be held up without any fault of its own."""
+
+
+def _import_all() -> None:
+    import importlib
+
+    from stepset_airflow import triggers
+
+    for module in triggers.HEAVY:
+        importlib.import_module(module)
+
+
+class _slow_callbacks:  # noqa: N801  # reads as a function
+    """The slow callbacks that asyncio has complained of, by what is in this project."""
+
+    def __enter__(self) -> list[str]:
+        import logging
+
+        self.found: list[str] = []
+        outer = self
+
+        class Handler(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                if "stepset" in record.getMessage() and "took" in record.getMessage():
+                    outer.found.append(record.getMessage())
+
+        self.handler = Handler()
+        logging.getLogger("asyncio").addHandler(self.handler)
+        return self.found
+
+    def __exit__(self, *_: object) -> None:
+        import logging
+
+        logging.getLogger("asyncio").removeHandler(self.handler)
+
+
+@pytest.mark.usefixtures("connection")
+def test_its_serialized_fields_are_all_it_needs_and_hold_no_credentials(tasks: Tasks) -> None:
+    classpath, fields = trigger(tasks, PRINTS, deadline=1e12).serialize()
+    assert classpath == "stepset_airflow.triggers.DistributedTrainTrigger"
+    stored = json.dumps(fields)
+    assert tasks.token() not in stored
+    assert "kube_config" not in stored
+    again = DistributedTrainTrigger(**json.loads(stored))
+    assert again.serialize() == (classpath, fields)
+    assert over(asyncio.run(event_of(again))).phase is Phase.SUCCEEDED
+
+
+@pytest.mark.usefixtures("connection")
+@pytest.mark.parametrize(
+    ("state", "action", "left"),
+    [
+        pytest.param("deferred", "delete", True, id="its task still waits"),
+        pytest.param(None, "delete", True, id="nobody knows"),
+        pytest.param("failed", "keep", True, id="it is to be kept"),
+        pytest.param("failed", "delete", False, id="its task was marked failed"),
+        pytest.param("restarting", "delete", False, id="its task was cleared"),
+    ],
+)
+def test_it_ends_the_run_only_if_a_user_has_acted_on_its_task(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, state: str | None, action: str, left: bool
+) -> None:
+    waiting = trigger(tasks, SLEEPS, on_kill_action=action)
+    ti = SimpleNamespace(dag_id="d", task_id="train", run_id="r", map_index=-1)
+    waiting.task_instance = ti  # type: ignore[assignment]  # what of it is used
+
+    def states(**asked: Any) -> dict[str, dict[str, Any]]:
+        assert asked == {"dag_id": "d", "task_ids": ["train"], "run_ids": ["r"], "map_index": -1}
+        return {"r": {"train": state}} if state else {}
+
+    monkeypatch.setattr("airflow.sdk.execution_time.task_runner.RuntimeTaskInstance.get_task_states", states)
+    asyncio.run(waiting.on_kill())
+    deleted = [each["metadata"].get("deletionTimestamp") for each in tasks.workloads()]
+    assert (deleted == [None]) is left
+    if not left:
+        assert until(lambda: not tasks.workloads(), 90)
+
+
+def test_it_finds_out_anew_who_asks_when_that_is_refused(tasks: Tasks, connection: dict[str, Any]) -> None:
+    good, bad = tasks.runs.kubeconfig, tasks.runs.directory / "refused.kubeconfig"
+    bad.write_text(good.read_text().replace(tasks.token(), "refused"))
+    waiting = trigger(tasks, PRINTS)
+    connection["kube_config_path"] = str(bad)
+
+    async def renewed() -> Mapping[str, Any]:
+        cluster = async_client.AsyncCluster(ClusterAccess(namespace=tasks.runs.namespace))
+        await cluster.open()
+        connection["kube_config_path"] = str(good)
+        try:
+            reply = await cluster.request("GET", f"/api/v1/namespaces/{tasks.runs.namespace}/pods")
+            assert reply.accepted
+        finally:
+            await cluster.close()
+        return await event_of(waiting)
+
+    assert over(asyncio.run(renewed())).phase is Phase.SUCCEEDED
+
+
+def test_who_is_refused_again_is_told_so(tasks: Tasks, connection: dict[str, Any]) -> None:
+    bad = tasks.runs.directory / "refused.kubeconfig"
+    bad.write_text(tasks.runs.kubeconfig.read_text().replace(tasks.token(), "refused"))
+    waiting = trigger(tasks, SLEEPS)
+    connection["kube_config_path"] = str(bad)
+    payload = asyncio.run(event_of(waiting))
+    assert "refuses the credentials" in payload["error"]
+    assert "refused.kubeconfig" not in payload["error"]
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_run_that_is_gone_is_told_as_lost(tasks: Tasks) -> None:
+    waiting = trigger(tasks, SLEEPS)
+    workload = tasks.runs.backend().workload("run")
+    assert workload is not None
+    tasks.runs.backend().end(workload)
+    assert until(lambda: not tasks.workloads(), 90)
+    assert over(asyncio.run(event_of(waiting))).phase is Phase.LOST
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_run_of_somebody_else_is_waited_for_before_it_is_there(tasks: Tasks) -> None:
+    waiting = RunEndTrigger("run", namespace=tasks.runs.namespace, poll_interval=0.5)
+    assert RunEndTrigger(**waiting.serialize()[1]).serialize() == waiting.serialize()
+
+    async def later() -> Mapping[str, Any]:
+        following = asyncio.create_task(event_of(waiting))
+        await asyncio.sleep(2)
+        request = tasks.runs.request("print('hello')", run="run")
+        await asyncio.to_thread(tasks.runs.backend().make, request)
+        return await following
+
+    assert over(asyncio.run(later())).phase is Phase.SUCCEEDED
+
+
+@pytest.mark.usefixtures("connection")
+def test_runs_that_end_are_told_to_whoever_watches_an_asset_and_earlier_ones_are_not(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = tasks.runs.backend()
+    assert backend.start(tasks.runs.request("print(1)", run="earlier")).wait().phase is Phase.SUCCEEDED
+    watching = JobSetFinishedEventTrigger(job="job", namespace=tasks.runs.namespace)
+    again = JobSetFinishedEventTrigger(**json.loads(json.dumps(watching.serialize()[1])))
+    assert again.shared_stream_key() == watching.shared_stream_key()
+
+    watched, send = asyncio.Event(), async_client.AsyncCluster._send
+
+    async def seen(self: Any, method: str, path: str, query: Any, *rest: Any) -> Any:
+        answer = await send(self, method, path, query, *rest)
+        if (query or {}).get("watch"):
+            watched.set()
+        return answer
+
+    monkeypatch.setattr(async_client.AsyncCluster, "_send", seen)
+
+    async def first() -> Mapping[str, Any]:
+        events = again.run()
+        told = asyncio.ensure_future(anext(events))
+        await watched.wait()
+        await asyncio.to_thread(backend.make, tasks.runs.request("raise SystemExit(1)", run="failing"))
+        await asyncio.to_thread(backend.make, tasks.runs.request(WRITES, run="ours"))
+        payload: Mapping[str, Any] = (await told).payload
+        await events.aclose()
+        return payload
+
+    told = dict(asyncio.run(first()))
+    assert told.pop("uid")
+    namespace = tasks.runs.namespace
+    expected = {"run": "ours", "job": "job", "namespace": namespace, "phase": "Succeeded", "result": 0.5}
+    assert told == expected

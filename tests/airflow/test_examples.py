@@ -1,0 +1,61 @@
+"""The example DAGs beside digits_retrain, each run by Airflow to its end."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.airflow.conftest import RunDag
+from tests.airflow.harness import EXAMPLES, asset_event_extras
+
+pytestmark = [pytest.mark.airflow, pytest.mark.local]
+
+
+@pytest.fixture(autouse=True)
+def _digits_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_DIGITS_HOME", str(tmp_path / "digits"))
+
+
+def test_a_sweep_trains_once_for_each_learning_rate_and_picks_the_best(run_dag: RunDag) -> None:
+    run = run_dag(EXAMPLES / "digits_sweep.py", "sweep")
+    assert run.state == "success", run.explained()
+    trained = [run.xcom(f"train[{index}]", map_indexes=index) for index in range(3)]
+    picked = run.xcom("pick")
+    assert picked["accuracy"] == max(result["accuracy"] for result in trained)
+    assert picked["accuracy"] > 0.9
+    assert len({result["checkpoint"] for result in trained}) == 3
+
+
+def test_new_data_retrains_and_its_event_carries_the_model(run_dag: RunDag) -> None:
+    run = run_dag(EXAMPLES / "digits_on_new_data.py", "retrain")
+    assert run.state == "success", run.explained()
+    extra = asset_event_extras("digits_retrained")[-1]
+    assert extra["accuracy"] == run.xcom("train")["accuracy"]
+    assert Path(extra["checkpoint"]).is_file()
+
+
+def test_a_pipeline_has_a_training_in_its_middle(run_dag: RunDag) -> None:
+    run = run_dag(EXAMPLES / "digits_pipeline.py", "pipeline")
+    assert run.state == "success", run.explained()
+    assert run.xcom("fit")["world_size"] == 2
+    assert run.xcom("report") == f"fits {run.xcom('fit')['accuracy']:.0%} of its digits"
+    assert run.xcom("fit")["accuracy"] > 0.8
+
+
+def test_an_mpi_program_is_the_same_task(run_dag: RunDag) -> None:
+    if shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("needs Open MPI (make system) and mpi4py")
+    run = run_dag(EXAMPLES / "digits_mpi.py", "mpi")
+    assert run.state == "success", run.explained()
+    assert (run.xcom("train")["world_size"], run.xcom("train")["rank_sum"]) == (4, 10)
+
+
+def test_deepspeed_is_the_same_task(run_dag: RunDag) -> None:
+    if importlib.util.find_spec("deepspeed") is None:
+        pytest.skip("needs deepspeed")
+    run = run_dag(EXAMPLES / "digits_deepspeed.py", "deepspeed")
+    assert run.state == "success", run.explained()
+    assert run.xcom("train")["world_size"] == 2
