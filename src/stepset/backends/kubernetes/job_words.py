@@ -83,7 +83,9 @@ class JobWords:
         return None
 
     def resources(self, manifest: Mapping[str, Any]) -> str:
-        """The field with a pod's resources."""
+        """The field with a pod's resources; of a workload, whose number alone can be limited, its own name."""
+        if GROUP not in (manifest["metadata"].get("labels") or {}):
+            return f"{manifest['kind']} {manifest['metadata']['name']}"
         role = self._role(manifest)
         return f"roles.{role}.resources" if role else "resources_per_node"
 
