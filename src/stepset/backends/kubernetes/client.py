@@ -25,6 +25,9 @@ Namespace = NewType("Namespace", str)
 REQUEST_TIMEOUT = 60
 """Seconds a server has to answer one request."""
 
+TOO_LARGE = 413
+"""HTTP status of an object that is more than the server takes."""
+
 _CONNECT_TIMEOUT = 15
 
 # A peer that is gone without a word (power, firewall, NAT) is noticed within half a minute on connections that only
@@ -43,6 +46,9 @@ _KEEPALIVE = [
 
 # urllib3 puts the connection before what befell it, in a form that depends on its version.
 _CONNECTION = re.compile(r"^(<[^>]*>|\w+\(.*?\)): ")
+# An API server passes on as its own failure what its etcd says of an object (go.etcd.io/etcd v3.6
+# api/v3rpc/rpctypes/error.go), or its client for it (google.golang.org/grpc).
+_SIZE = re.compile(r"etcdserver: request is too large|trying to send message larger than max")
 
 
 @dataclass(frozen=True)
@@ -299,6 +305,8 @@ class Connection:
                 f"server {self.server}: refuses the credentials; log in again, or check the user of the kubeconfig's"
                 " context"
             )
+        if status >= 500 and _SIZE.search(str(body.get("message", ""))):
+            return Reply(TOO_LARGE, body)
         if status == 429 or status >= 500:
             said = " ".join(str(body.get("message", "")).split())[:300]
             raise UnreachableError(

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stepset.backends.kubernetes.client import Reply
-from stepset.backends.kubernetes.refusals import may_not
+from stepset.backends.kubernetes.refusals import may_not, missing_right
 from stepset.backends.kubernetes.resources import Resource
 from stepset.backends.kubernetes.scope import of_all_runs, of_run
 from stepset.backends.kubernetes.site import WORKLOADS, Site
 from stepset.backends.kubernetes.verdict import verdict_of
 from stepset.backends.kubernetes.watcher import Collection
-from stepset.errors import InfrastructureError, RunNotFoundError
+from stepset.errors import RunNotFoundError
 from stepset.targets.identity import JOB, RUN
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
@@ -146,11 +146,7 @@ def _check_sight(site: Site, replies: Sequence[Reply]) -> None:
     """That the server shows anything at all; kinds that it lacks, or hides, are nothing out of the ordinary."""
     hidden = [reply for reply in replies if may_not(reply)]
     if hidden and not any(reply.accepted or _no_such_object(reply) for reply in replies):
-        message = str(hidden[-1].body.get("message", "")).rstrip(".")
-        raise InfrastructureError(
-            f"rbac: {message}; have an administrator run: stepset rbac --namespace {site.namespace}"
-            " | kubectl apply -f -"
-        )
+        raise missing_right(hidden[-1], site.namespace)
 
 
 def _no_such_object(reply: Reply) -> bool:

@@ -15,7 +15,9 @@ from functools import partial
 from queue import Empty, Queue
 from typing import Any
 
+from stepset.backends.kubernetes.client import RefusedError
 from stepset.backends.kubernetes.pulse import Pulse
+from stepset.backends.kubernetes.refusals import may_not, missing_right
 from stepset.backends.kubernetes.run_logs import RunLogs
 from stepset.backends.kubernetes.scope import of_run
 from stepset.backends.kubernetes.site import Site
@@ -71,7 +73,7 @@ class Hearing:
     """
 
     def __init__(self, site: Site, workload: Manifest, sources: frozenset[str] | None = None) -> None:
-        self._workload = workload
+        self._workload, self._namespace = workload, site.namespace
         self._objects = RunObjects(uid=str(workload["metadata"]["uid"]))
         self._reports = Reports()
         self._leaving = Leaving()
@@ -81,7 +83,7 @@ class Hearing:
         ranks = known.ranks if known else None
         self._logs = RunLogs(site.connection, site.namespace, self._printed, sources=sources, ranks=ranks)
         self._watchers = [
-            Watcher(site.connection, collection, partial(self._changed, number), self._inbox.put)
+            Watcher(site.connection, collection, partial(self._changed, number), self._failed)
             for number, collection in enumerate(of_run(site, workload))
         ]
         self._pulse = Pulse(site, workload, self._watchers, self._reconnect)
@@ -191,6 +193,11 @@ class Hearing:
 
     def _printed(self, pod: str, batch: Batch) -> None:
         self._inbox.put(Printed(pod, batch))
+
+    def _failed(self, error: StepsetError) -> None:
+        if isinstance(error, RefusedError) and may_not(error.reply):
+            error = missing_right(error.reply, self._namespace)
+        self._inbox.put(error)
 
     def _changed(self, watcher: int, changes: list[Change]) -> None:
         self._inbox.put(_Changed(watcher, changes))

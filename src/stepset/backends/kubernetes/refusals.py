@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stepset.backends.kubernetes.client import Reply
+from stepset.backends.kubernetes.client import TOO_LARGE, Reply
 from stepset.backends.kubernetes.job_words import JobWords
 from stepset.backends.kubernetes.rejections import rejections
 from stepset.backends.kubernetes.resources import resource_of
+from stepset.errors import InfrastructureError
 
 REFUSES_AT_START = 60.0
 """Seconds for which a server may refuse (401, 403) what it has allowed before: one that starts does not know all
@@ -28,8 +29,26 @@ def refusals(reply: Reply, manifest: Mapping[str, Any], words: JobWords) -> Iter
         return
     if reply.status == 404:
         yield resource_of(manifest).absent
+    elif reply.status == TOO_LARGE:
+        yield (
+            f"{manifest['kind']} {manifest['metadata']['name']}: is more than the server takes in one object; keep"
+            " large values out of env, args and pod_template, and let the training read them from storage"
+        )
     else:
         yield from rejections({"code": reply.status, **reply.body}, manifest, words)
+
+
+def missing_right(reply: Reply, namespace: str) -> InfrastructureError:
+    """The error that whoever asks may not do what was asked.
+
+    Args:
+        reply: for which `may_not` is true.
+        namespace: in which.
+    """
+    message = " ".join(str(reply.body.get("message", "")).split()).rstrip(".")
+    return InfrastructureError(
+        f"rbac: {message}; have an administrator run: stepset rbac --namespace {namespace} | kubectl apply -f -"
+    )
 
 
 def already_exists(reply: Reply) -> bool:

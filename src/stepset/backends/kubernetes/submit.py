@@ -14,7 +14,14 @@ from typing import Any, NoReturn
 from stepset.backends.kubernetes.client import Reply
 from stepset.backends.kubernetes.job_words import JobWords
 from stepset.backends.kubernetes.keys import with_keys
-from stepset.backends.kubernetes.refusals import already_exists, may_not, namespace_missing, no_namespace, refusals
+from stepset.backends.kubernetes.refusals import (
+    already_exists,
+    may_not,
+    missing_right,
+    namespace_missing,
+    no_namespace,
+    refusals,
+)
 from stepset.backends.kubernetes.resources import Resource, resource_of
 from stepset.backends.kubernetes.site import RUNTIMES, WORKLOADS, Site
 from stepset.backends.kubernetes.stop import delete
@@ -161,11 +168,7 @@ class _Submission:
         if no_namespace(reply):
             raise BadInputError(namespace_missing(self._site.namespace))
         if may_not(reply):
-            message = str(reply.body.get("message", "")).rstrip(".")
-            raise InfrastructureError(
-                f"rbac: {message}; have an administrator run: stepset rbac --namespace {self._site.namespace}"
-                " | kubectl apply -f -"
-            )
+            raise missing_right(reply, self._site.namespace)
         found = list(refusals(reply, manifest, self._words))
         raise BadInputError(*(found or [f"{manifest['kind']} {manifest['metadata']['name']}: exists already"]))
 
