@@ -63,7 +63,7 @@ class RunFollower:
         self._joiners: dict[str, Joiner] = {}
         self._asked = self._answered = 0
         self._stop_by: Callable[[Site, Manifest], None] = delete
-        self._left = False
+        self._left = self._ended = False
         self.status = RunStatus(self._run, self._run, "kubernetes", notes=notes)
 
     def cancel(self, by: Callable[[Site, Manifest], None] = delete) -> None:
@@ -74,6 +74,8 @@ class RunFollower:
         """
         self._stop_by = by
         self._asked += 1
+        if self._ended and not self.status.phase.final:
+            self._obey()  # nobody else does any more
 
     def leave(self) -> None:
         """Lets `follow` come back although the run goes on. From any thread or signal handler."""
@@ -95,6 +97,13 @@ class RunFollower:
             self._tell(known)
             return known
         until = None if timeout is None else time.monotonic() + timeout
+        try:
+            self._follow(until)
+        finally:
+            self._ended = True
+        return self.status
+
+    def _follow(self, until: float | None) -> None:
         with self._hearing:
             while not (self.status.phase.final or self._left or self._rests or _past(until)):
                 self._show(self._hearing.take(TICK))
@@ -104,7 +113,6 @@ class RunFollower:
                 self._finish()
             elif self._rests:
                 self._show(self._hearing.rest())
-        return self.status
 
     @property
     def _rests(self) -> bool:
