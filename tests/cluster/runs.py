@@ -45,6 +45,7 @@ class Listening:
     def __init__(self) -> None:
         self.lines: list[LogLine] = []
         self.statuses: list[RunStatus] = []
+        self.followed: Callable[[], bool] = lambda: True
         self._news = threading.Condition()
 
     def on_line(self, line: LogLine) -> None:
@@ -88,10 +89,16 @@ class Listening:
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout: float = 180.0) -> None:
         """Until what was told makes a condition true; it is looked at whenever something is told."""
+        until = time.monotonic() + timeout
         with self._news:
-            if not self._news.wait_for(condition, timeout):
-                last = self.statuses[-1:] or ["nothing was heard"]
-                raise AssertionError(f"waited {timeout:.0f} s for {what}; last: {last[0]}; {self.lines[-5:]}")
+            while not self._news.wait_for(condition, 0.5):
+                if time.monotonic() < until and self.followed():
+                    continue
+                if condition():
+                    return
+                last = self.statuses[-1] if self.statuses else "nothing was heard"
+                why = f"waited {timeout:.0f} s" if self.followed() else "nobody follows the run any more, which waited"
+                raise AssertionError(f"{why} for {what}; last: {last}; {self.lines[-5:]}")
 
 
 @dataclass
@@ -140,6 +147,7 @@ class Runs:
         listening = Listening()
         handle = self.backend(**(options or {})).start(self.request(text, **fields), listening)
         self._handles.append(handle)
+        listening.followed = lambda: not handle.ended(0)
         return handle, listening
 
     def run(self, text: str | None = None, /, **fields: Any) -> tuple[RunStatus, Listening]:

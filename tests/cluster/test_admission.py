@@ -1,0 +1,279 @@
+"""What keeps a run from starting, made to happen: what is told, that it goes on when it can, and giving up."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from stepset.errors import BadInputError, InfrastructureError
+from stepset.watch.diagnose import ADVICE
+from stepset.watch.state import Failure, FailureKind, Phase
+from tests.cluster.many import PAIR, Many, many
+from tests.cluster.runs import Listening, Runs
+from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.layout import TestbedError
+
+pytestmark = pytest.mark.cluster
+
+FOR_EVER: dict[str, Any] = {"options": {"startup_timeout": None}}
+TRAINED = "print('trained')"
+
+JOBS: dict[str, dict[str, Any]] = {
+    name: {"text": TRAINED, "owner": f"asker-of-{name}", **FOR_EVER, **PAIR, **fields}
+    for name, fields in {
+        "image": {"image": "stepset.test/none:1"},
+        "registry": {
+            "image": "127.0.0.1:1/none:1",
+            "pod_template": {"containers": [{"name": "node", "imagePullPolicy": "IfNotPresent"}]},
+        },
+        "cpus": {"resources_per_node": {"cpu": 1000}},
+        "gpus": {"resources_per_node": {"gpus": 8}},
+        "secret": {"env": {"TOKEN": {"secret": "hub", "key": "token"}}},
+        "account": {"service_account": "nobody-made-it"},
+        "priority": {"scheduling": {"priority_class": "nobody-made-it"}},
+    }.items()
+}
+
+
+@pytest.fixture(scope="module")
+def stuck(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Many]:
+    """The runs of the table, started together."""
+    with many(cluster, tmp_path_factory.mktemp("runs"), JOBS) as found:
+        yield found
+
+
+def trouble_of(heard: Listening) -> Failure:
+    """What keeps a run from going on; waits until something does."""
+    heard.wait_until(lambda: bool(heard.statuses) and heard.statuses[-1].trouble is not None, "trouble")
+    trouble = heard.statuses[-1].trouble
+    assert trouble is not None
+    return trouble
+
+
+# Run -> reason, kind, and what is told: whose pod, and the cluster's own words.
+TROUBLES: dict[str, tuple[str, FailureKind, str]] = {
+    "image": (
+        "PullingImage",
+        FailureKind.IMAGE_PULL,
+        r"pod image-node-0-\d-\w+ .*ErrImageNeverPull: Container image \"stepset.test/none:1\" is not present",
+    ),
+    "registry": ("PullingImage", FailureKind.IMAGE_PULL, r"pod registry-node-0-\d-\w+ .*127\.0\.0\.1:1/none:1"),
+    "cpus": ("Unschedulable", FailureKind.UNSCHEDULABLE, r"pod cpus-node-0-\d-\w+.* Insufficient cpu"),
+    "gpus": ("Unschedulable", FailureKind.UNSCHEDULABLE, r"pod gpus-node-0-\d-\w+.* Insufficient nvidia.com/gpu"),
+    "secret": (
+        "Starting",
+        FailureKind.REJECTED,
+        r"pod secret-node-0-\d-\w+ .* cannot be started: CreateContainerConfigError: secret \"hub\" not found",
+    ),
+    "account": ("Starting", FailureKind.REJECTED, r"Job account-node-0 .* serviceaccount \"nobody-made-it\" not found"),
+    "priority": ("Starting", FailureKind.REJECTED, r"Job priority-node-0 .*no PriorityClass with name nobody-made-it"),
+}
+
+
+class TestTrouble:
+    @pytest.mark.parametrize("run", TROUBLES)
+    def test_what_keeps_a_run_from_starting_is_told_while_it_waits(self, stuck: Many, run: str) -> None:
+        trouble = trouble_of(stuck.heard(run))
+        reason, kind, message = TROUBLES[run]
+        status = stuck.heard(run).wait_for(Phase.PENDING, reason)
+        assert (trouble.kind, trouble.advice) == (kind, ADVICE[kind])
+        assert re.search(message, trouble.message), trouble.message
+        assert status.failure is None
+
+    @pytest.mark.parametrize("run", ["registry", "gpus", "account"])
+    def test_when_patience_is_at_an_end_the_trouble_is_the_failure(self, stuck: Many, run: str) -> None:
+        trouble = trouble_of(stuck.heard(run))
+        # The same asker, with less patience.
+        text, fields = JOBS[run]["text"], {key: JOBS[run][key] for key in JOBS[run] if key not in ("text", "options")}
+        handle, _ = stuck.runs.start(text, run=run, options={"startup_timeout": 1}, **fields)
+        status = handle.wait()
+        assert status.failure is not None
+        assert (status.phase, status.reason, status.trouble) == (Phase.FAILED, "", None)
+        assert (status.failure.kind, status.failure.pod) == (trouble.kind, trouble.pod)
+        assert status.failure.message.endswith("; gave up after 1 s without all of it running")
+        assert stuck.end(run) == status
+        assert stuck.runs.get(f"jobset/{run}")["spec"]["suspend"] is True
+        selector = f"stepset.dev/run={run}"
+        stuck.runs.cluster.wait("the end of its pods", lambda: not stuck.runs.get("pods", "-l", selector)["items"])
+
+
+def apply(runs: Runs, *objects: dict[str, Any]) -> None:
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    runs.cluster.kubectl("apply", "-n", runs.namespace, "-f", "-", text=text)
+
+
+class TestItGoesOn:
+    def test_when_its_secret_is_made_and_its_quota_raised(self, runs: Runs) -> None:
+        quota = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "pods"},
+            "spec": {"hard": {"pods": 1}},
+        }
+        apply(runs, quota)
+        runs.cluster.wait("the quota", lambda: "hard" in runs.get("resourcequota/pods").get("status", {}))
+        env = {"TOKEN": {"secret": "hub", "key": "token"}}
+        handle, heard = runs.start("import os; print(len(os.environ['TOKEN']))", env=env, **PAIR)
+        trouble = trouble_of(heard)
+        heard.wait_for(Phase.PENDING, "Unschedulable")
+        heard.wait_until(lambda: "exceeded quota" in trouble_of(heard).message, "the quota's words")
+        trouble = trouble_of(heard)
+        assert trouble.kind is FailureKind.UNSCHEDULABLE
+        assert re.search("exceeded quota: pods, requested: pods=1, used: pods=1, limited: pods=1", trouble.message)
+        apply(runs, {**quota, "spec": {"hard": {"pods": 2}}})
+        heard.wait_until(lambda: 'secret "hub" not found' in trouble_of(heard).message, "the secret's words")
+        apply(
+            runs,
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub"}, "stringData": {"token": "secret!"}},
+        )
+        status = handle.wait()
+        assert status.phase is Phase.SUCCEEDED
+        assert [heard.texts(f"rank {rank}") for rank in (0, 1)] == [["7"], ["7"]]
+        assert not any("secret!" in json.dumps(each.to_dict()) for each in heard.statuses)
+
+
+class TestPodsThatAreRefused:
+    """The workload is taken and its pods are not: only events tell."""
+
+    def test_by_a_limit_range(self, runs: Runs) -> None:
+        limits = [{"type": "Container", "max": {"memory": "64Mi"}}]
+        meta = {"name": "small"}
+        apply(runs, {"apiVersion": "v1", "kind": "LimitRange", "metadata": meta, "spec": {"limits": limits}})
+        _, heard = runs.start(TRAINED, resources_per_node={"memory": "1Gi"})
+        trouble = trouble_of(heard)
+        assert trouble.kind is FailureKind.REJECTED
+        assert "maximum memory usage per Container is 64Mi, but limit is 1Gi" in trouble.message
+
+    def test_by_pod_security(self, runs: Runs) -> None:
+        label = "pod-security.kubernetes.io/enforce=restricted"
+        runs.cluster.kubectl("label", "namespace", runs.namespace, label)
+        _, heard = runs.start(TRAINED)
+        trouble = trouble_of(heard)
+        assert trouble.kind is FailureKind.REJECTED
+        assert 'violates PodSecurity "restricted:latest"' in trouble.message
+
+    def test_by_a_policy_of_the_cluster(self, runs: Runs) -> None:
+        with policy(runs, "", "v1", "pods"):
+            _, heard = runs.start(TRAINED)
+            trouble = trouble_of(heard)
+        assert trouble.kind is FailureKind.REJECTED
+        assert "trainings belong elsewhere" in trouble.message
+
+
+@contextmanager
+def policy(runs: Runs, group: str, version: str, resource: str) -> Iterator[None]:
+    """Nothing of a kind is let into the namespace: what an admission webhook does, without a server for it."""
+    name, api = runs.namespace, {"apiVersion": "admissionregistration.k8s.io/v1"}
+    rules = [{"apiGroups": [group], "apiVersions": [version], "operations": ["CREATE"], "resources": [resource]}]
+    rule = {"expression": "false", "message": "trainings belong elsewhere"}
+    spec = {"matchConstraints": {"resourceRules": rules}, "validations": [rule]}
+    selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
+    bound = {"policyName": name, "validationActions": ["Deny"], "matchResources": selector}
+    runs.cluster.apply({**api, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec})
+    runs.cluster.apply({**api, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name}, "spec": bound})
+    probes = {
+        "pods": {"apiVersion": "v1", "kind": "Pod", "spec": runs.cluster.pod_spec(["true"])},
+        "jobsets": {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {}},
+    }
+    probe = json.dumps({**probes[resource], "metadata": {"name": "probe"}})
+    try:
+        runs.cluster.wait("the policy", lambda: "belong elsewhere" in refusal(runs, probe))
+        yield
+    finally:
+        runs.cluster.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name)
+
+
+def refusal(runs: Runs, manifest: str) -> str:
+    """What the server has against an object; empty where nothing."""
+    try:
+        runs.cluster.kubectl("create", "--dry-run=server", "-n", runs.namespace, "-f", "-", text=manifest)
+    except TestbedError as error:
+        return str(error)
+    return ""
+
+
+class TestSubmissionsThatAreRefused:
+    """Nothing is left of them."""
+
+    def test_by_a_policy_of_the_cluster(self, runs: Runs) -> None:
+        with policy(runs, "jobset.x-k8s.io", "v1alpha2", "jobsets"):
+            with pytest.raises(BadInputError, match="trainings belong elsewhere"):
+                runs.start(TRAINED)
+            runs.job_file(TRAINED)
+            done = runs.cli("run", "job.yaml")
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+        assert "trainings belong elsewhere" in done.stderr
+        assert runs.left() == []
+
+    def test_because_of_their_number(self, runs: Runs) -> None:
+        hard = {"hard": {"count/jobsets.jobset.x-k8s.io": 0}}
+        apply(runs, {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": hard})
+        runs.cluster.wait("the quota", lambda: "hard" in runs.get("resourcequota/none").get("status", {}))
+        with pytest.raises(BadInputError, match=r"^JobSet run: .* exceeded quota: none, requested: count/jobsets"):
+            runs.start(TRAINED)
+        assert runs.left() == []
+
+    def test_because_of_too_much_code(self, runs: Runs) -> None:
+        (runs.directory / "src").mkdir()
+        (runs.directory / "src" / "weights.bin").write_bytes(os.urandom(1200 * 1024))
+        (runs.directory / "src" / "train.py").write_text(TRAINED)
+        with pytest.raises(BadInputError, match=r"^code: .* bytes packed; at most 1048576 bytes packed can be shipped"):
+            runs.start(code="src", script="train.py")
+        assert runs.left() == []
+
+    def test_because_of_too_large_an_environment(self, runs: Runs) -> None:
+        with pytest.raises(
+            BadInputError,
+            match=r"^JobSet run: is more than the server takes in one object",
+        ):
+            runs.start(TRAINED, env={"BIG": "x" * 1_600_000})
+        assert runs.left() == []
+
+    def test_because_there_is_no_such_namespace(self, runs: Runs) -> None:
+        elsewhere = {"namespace": "nobody-made-it"}
+        with pytest.raises(InfrastructureError, match=r'^rbac: .* in the namespace "nobody-made-it"'):
+            runs.start(TRAINED, options=elsewhere)
+        with pytest.raises(BadInputError, match=r"^namespace: 'nobody-made-it' is not there"):
+            runs.start(TRAINED, options={**elsewhere, "kubeconfig": runs.cluster.kubeconfig})
+
+
+class TestAnAccountWithoutRights:
+    def test_is_told_what_it_lacks_and_who_can_mend_it(self, runs: Runs) -> None:
+        runs.cluster.kubectl("delete", "rolebinding", "--all", "-n", runs.namespace)
+        runs.job_file(TRAINED)
+        done = runs.cli("run", "job.yaml")
+        assert done.returncode == 3
+        who = f'User "system:serviceaccount:{runs.namespace}:submitter"'
+        assert done.stderr == (
+            f"stepset: rbac: jobsets.jobset.x-k8s.io is forbidden: {who}"
+            f' cannot create resource "jobsets" in API group "jobset.x-k8s.io" in the namespace "{runs.namespace}";'
+            f" have an administrator run: stepset rbac --namespace {runs.namespace} | kubectl apply -f -\n"
+        )
+        assert runs.left() == []
+
+    @pytest.mark.parametrize("kind", ["configmaps"])
+    def test_leaves_nothing_half_made(self, runs: Runs, kind: str) -> None:
+        rules = [rule for rule in runs.get("role/stepset")["rules"] if rule["resources"] != [kind]]
+        patch = json.dumps({"rules": rules})
+        runs.cluster.kubectl("patch", "role/stepset", "-n", runs.namespace, "--type=merge", "-p", patch)
+        with pytest.raises(InfrastructureError, match=f'rbac: .* cannot create resource "{kind}"'):
+            runs.start(TRAINED)
+        runs.wait_nothing_left()
+
+    def test_that_may_submit_but_not_look_is_told_so(self, runs: Runs) -> None:
+        rules = runs.get("role/stepset")["rules"]
+        kept = [{**rule, "verbs": ["create"]} if rule["resources"] == ["pods"] else rule for rule in rules]
+        runs.cluster.kubectl(
+            "patch", "role/stepset", "-n", runs.namespace, "--type=merge", "-p", json.dumps({"rules": kept})
+        )
+        handle, _ = runs.start(TRAINED)
+        with pytest.raises(InfrastructureError, match=r'^rbac: .* cannot list resource "pods"'):
+            handle.wait()
+        handle.cancel()
+        runs.wait_nothing_left()
