@@ -14,7 +14,7 @@ from stepset.backends.kubernetes.resources import Resource
 from stepset.backends.kubernetes.site import WORKLOADS, Site
 from stepset.backends.kubernetes.stop import delete, suspend
 from stepset.errors import BadInputError
-from stepset.targets.gang import gang_of
+from stepset.targets.gang import QUEUE_LABEL, gang_of
 from stepset.targets.identity import OWNER_HASH
 from stepset.targets.request import check_target
 from stepset.watch.state import RunStatus
@@ -76,7 +76,8 @@ class LastRequest:
         site: with a connection that nothing else uses.
         target: what the run becomes.
         request: what was asked for.
-        how: suspend, delete or leave. A run that no retry could find is deleted instead of suspended.
+        how: suspend, delete or leave. A run that no retry could find, or that a queue would resume, is deleted instead
+            of suspended.
     """
 
     site: Site
@@ -91,7 +92,9 @@ class LastRequest:
         if workload is None and (workload := self._on_its_way()) is None:
             return "no run had been made"
         findable = self.request.owner is not None
-        act: Callable[[Site, Manifest], None] = suspend if self.how == "suspend" and findable else delete
+        queued = QUEUE_LABEL in (workload["metadata"].get("labels") or {})  # the queue would resume it
+        keep = self.how == "suspend" and findable and not queued
+        act: Callable[[Site, Manifest], None] = suspend if keep else delete
         act(self.site, workload)
         return f"run {workload['metadata']['name']} is {'suspended' if act is suspend else 'deleted'}"
 

@@ -75,10 +75,25 @@ class Steps:
         text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [account, *granted, workflow]})
         self.cluster.kubectl("apply", "-n", self.namespace, "-f", "-", text=text)
 
-    def start(self, text: str, *, node: str = "digits-x7k2p.root.train.executor(0)", **inputs: Any) -> str:
-        """A step that trains with a script's text; its pod's name."""
+    def start(
+        self,
+        text: str,
+        *,
+        node: str = "digits-x7k2p.root.train.executor(0)",
+        task_config: dict[str, Any] | None = None,
+        **inputs: Any,
+    ) -> str:
+        """A step that trains with a script's text; its pod's name.
+
+        Args:
+            text: the script.
+            node: Argo's name for the step.
+            task_config: what KFP's driver puts in, from what was set on the task.
+            inputs: of distributed_train.
+        """
         (self.shared / "train.py").write_text(dedent(text))
-        return self._start(self._training(inputs), node)
+        words, values, kinds = self._training(inputs)
+        return self._start((words, {**values, "task_config": task_config or {}}, kinds), node)
 
     def start_other(self, component: Any, **inputs: Any) -> str:
         """A step of another component; its pod's name."""
@@ -194,7 +209,7 @@ class Steps:
         """The runs there are."""
         return list(self.cluster.get("jobsets", self.namespace)["items"])
 
-    def wait(self, pod: str, timeout: float = 240.0) -> int:
+    def wait(self, pod: str, timeout: float = 420.0) -> int:
         """Until a step is over; its exit code."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
@@ -205,7 +220,7 @@ class Steps:
             time.sleep(0.3)
         raise AssertionError(f"{pod} is not over after {timeout:.0f} s:\n{self.log(pod)}")
 
-    def wait_for_line(self, pod: str, text: str, timeout: float = 240.0) -> None:
+    def wait_for_line(self, pod: str, text: str, timeout: float = 420.0) -> None:
         """Until a step has printed something."""
         deadline = time.monotonic() + timeout
         while text not in (log := self.log(pod)):

@@ -88,6 +88,15 @@ def test_a_step_told_to_end_suspends_its_run_and_the_next_try_goes_on_from_the_c
     assert [each["metadata"]["uid"] for each in steps.jobsets()] == [jobset["metadata"]["uid"]], "one run for both"
 
 
+def test_a_queues_run_is_deleted_because_the_queue_would_resume_it(steps: Steps) -> None:
+    pod = steps.start(WAITS, checkpoint_dir="/tmp/c", queue_name="nowhere")
+    steps.wait_for_line(pod, "Pending (Queued)")
+    steps.cluster.kubectl("exec", pod, "-n", steps.namespace, "--", "/bin/sh", "-c", "kill -TERM 1")
+    assert steps.wait(pod) == 143
+    assert "is deleted" in steps.log(pod)
+    steps.cluster.wait("the run to be gone", lambda: not steps.jobsets())
+
+
 def test_a_step_whose_pod_was_deleted_finds_its_run_again(steps: Steps) -> None:
     home = steps.shared / "checkpoints"
     first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
@@ -181,6 +190,45 @@ def test_without_the_role_the_step_names_each_missing_verb_and_makes_nothing(
     assert "create, patch, delete jobsets.jobset.x-k8s.io" in log and "stepset rbac" in log
     assert "Traceback" not in log
     assert steps.jobsets() == []
+
+
+def test_a_volume_for_one_node_at_a_time_is_refused_where_several_are_to_mount_it(steps: Steps) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "run-kfp-workspace"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+    }
+    steps.cluster.apply(claim, steps.namespace)
+    task_config = {
+        "volumes": [{"name": "kfp-workspace", "persistentVolumeClaim": {"claimName": "run-kfp-workspace"}}],
+        "volumeMounts": [{"name": "kfp-workspace", "mountPath": "/work"}],
+    }
+    pod = steps.start(WAITS, checkpoint_dir="/work/c", task_config=task_config)
+    assert steps.wait(pod) == 2
+    assert "PersistentVolumeClaim run-kfp-workspace is ReadWriteOnce, and 2 nodes are to mount it" in steps.log(pod)
+    assert steps.jobsets() == []
+
+
+def test_settings_of_the_task_are_those_of_the_training_pods_as_the_server_has_them(steps: Steps) -> None:
+    task_config = {
+        "env": [{"name": "LR", "value": "0.1"}],
+        "resources": {"limits": {"memory": "200Mi"}, "requests": {"cpu": "10m"}},
+        "tolerations": [{"key": "example-key", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600}],
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+    }
+    text = "import os, pathlib\npathlib.Path(os.environ['STEPSET_RESULT_FILE']).write_text(os.environ['LR'])\n"
+    pod = steps.start(text, task_config=task_config, num_nodes=1)
+    assert steps.wait(pod) == 0, steps.log(pod)
+    assert json.loads((steps.out(pod) / "result").read_text()) == {"value": 0.1}
+    (jobset,) = steps.jobsets()
+    spec = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert spec["containers"][0]["resources"] == {
+        "limits": {"memory": "200Mi"},
+        "requests": {"cpu": "10m", "memory": "200Mi"},
+    }
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert task_config["tolerations"][0] in spec["tolerations"]
 
 
 def test_a_missing_image_is_said_while_the_step_waits_and_its_patience_has_an_end(steps: Steps) -> None:
