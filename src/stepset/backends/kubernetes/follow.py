@@ -13,6 +13,7 @@ from typing import Any
 from stepset.backends.base import RunListener
 from stepset.backends.kubernetes.client import UnreachableError
 from stepset.backends.kubernetes.hearing import Hearing, Printed
+from stepset.backends.kubernetes.refusals import REFUSES_AT_START
 from stepset.backends.kubernetes.site import Site
 from stepset.backends.kubernetes.stop import delete, kill_pod, kill_pods, suspend
 from stepset.backends.kubernetes.verdict import verdict_of, write_verdict
@@ -62,6 +63,7 @@ class RunFollower:
         self._hearing = Hearing(site, workload, sources)
         self._joiners: dict[str, Joiner] = {}
         self._asked = self._answered = 0
+        self._away = float("-inf")
         self._stop_by: Callable[[Site, Manifest], None] = delete
         self._left = self._ended = False
         self.status = RunStatus(self._run, self._run, "kubernetes", notes=notes)
@@ -149,6 +151,13 @@ class RunFollower:
             if self._listener is not None:
                 self._listener.on_status(status)
 
+    def _may_pass(self, error: StepsetError) -> bool:
+        """Whether an error may be over soon: the server is away, or was and does not know all roles yet."""
+        now = time.monotonic()
+        if isinstance(error, UnreachableError) or self._hearing.silent_for():
+            self._away = now
+        return now - self._away < REFUSES_AT_START
+
     def _silence(self) -> tuple[str, ...]:
         """Said while the server gives no answer."""
         return silence(self._site.connection.server, self._hearing.silent_for())
@@ -161,8 +170,8 @@ class RunFollower:
                     self._stop_by(self._site, self._workload)
                 else:
                     kill_pods(self._site, self._hearing.objects)
-            except UnreachableError:
-                if self._asked > 1:
+            except StepsetError as error:
+                if self._asked > 1 or not self._may_pass(error):
                     raise
                 return
             self._answered += 1
@@ -172,8 +181,10 @@ class RunFollower:
         for pod in self._judge.to_release(self._hearing.objects, now, self._hearing.silent_for()):
             try:
                 kill_pod(self._site, pod.name, pod.uid)
-            except UnreachableError:
-                return
+            except StepsetError as error:
+                if self._may_pass(error):
+                    return
+                self._notes = (*self._notes, f"the pods of lost nodes are not released: {error}")
             self._judge.released(pod)
 
     def _finish(self) -> None:
@@ -196,7 +207,7 @@ class RunFollower:
                 self._tell(final)
                 return
             except StepsetError as error:
-                again = isinstance(error, UnreachableError) and not (_past(until) or self._left or self._asked > asked)
+                again = self._may_pass(error) and not (_past(until) or self._left or self._asked > asked)
                 word = "cannot be written down yet" if again else "could not be written down"
                 self._tell(final.with_(notes=(*final.notes, f"its end {word}: {error}")))
                 if not again:

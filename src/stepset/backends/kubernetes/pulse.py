@@ -9,6 +9,7 @@ not what the watch has told, everything that is open is asked for again.
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ from stepset.errors import StepsetError
 
 QUIET_FOR = 15.0
 """Seconds without a word from any watch after which the server is asked, and after which again."""
+SILENT_FOR = 5.0
+"""The same where it has not answered the last time."""
 ANSWER_WITHIN = 10.0
 """Seconds a server has for that."""
 GRACE = 3.0
@@ -65,13 +68,14 @@ class Pulse:
         return 0.0 if since is None else time.monotonic() - since
 
     def _beat(self) -> None:
-        asked = time.monotonic()
+        asked, spread = time.monotonic(), _spread()
         while not self._stopping.wait(_LOOK):
             heard = max(watcher.heard for watcher in self._watchers)
             if heard > asked:
                 self._silent_since = None
-            if time.monotonic() - max(heard, asked) > QUIET_FOR:
-                asked = time.monotonic()
+            pause = SILENT_FOR if self._silent_since else QUIET_FOR
+            if time.monotonic() - max(heard, asked) > pause * spread:
+                asked, spread = time.monotonic(), _spread()
                 self._ask(heard)
 
     def _ask(self, heard: float) -> None:
@@ -109,3 +113,8 @@ class Pulse:
             if time.monotonic() > until or self._stopping.wait(_LOOK / 5):
                 return False
         return True
+
+
+def _spread() -> float:
+    """Many runs that lost one server must not all come back at the same moment."""
+    return random.uniform(0.8, 1.2)

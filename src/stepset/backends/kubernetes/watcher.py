@@ -62,7 +62,7 @@ class Watcher:
         self._connection, self._collection = connection, collection
         self._changed, self._failed = changed, failed
         self._feed = Feed(collection.wanted, collection.trim)
-        self._stopping = threading.Event()
+        self._stopping, self._awake = threading.Event(), threading.Event()
         self._stream: Stream | None = None
         self._silent_since: float | None = None
         self._refused_since: float | None = None
@@ -99,7 +99,8 @@ class Watcher:
         return self._feed.version(uid)
 
     def reconnect(self) -> None:
-        """Gives the present connection up: somebody knows better than what it says."""
+        """Gives the present connection up, or the wait for the next: somebody knows better."""
+        self._awake.set()
         if (stream := self._stream) is not None:
             stream.close()
 
@@ -121,7 +122,8 @@ class Watcher:
                 # A watch that was open has reset it; what fails now was silent since it was asked.
                 self._silent_since = self._silent_since or (time.monotonic() if self._opened else began)
                 # Many runs that lost one server must not all come back at the same moment.
-                self._stopping.wait(self._feed.failed() * random.uniform(0.7, 1.3))
+                self._awake.wait(self._feed.failed() * random.uniform(0.7, 1.3))
+                self._awake.clear()
 
     def _may_pass(self, error: StepsetError) -> bool:
         """Whether a refusal may be over soon: a server that starts does not know everybody at once."""
