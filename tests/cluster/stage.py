@@ -1,0 +1,85 @@
+"""A directory that a test and the ranks of its runs both see: the test says when, and nothing depends on how long.
+
+On the test cluster only, whose pods may mount directories of this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepset.watch.state import LogLine
+from tests.cluster.many import PAIR, RANK
+
+_COUNT = """
+from pathlib import Path
+
+def count_until(word):
+    global count
+    while not Path({stage!r}, word).exists():
+        print('line', count)
+        count += 1
+        time.sleep(0.05)
+
+def wait_until(word):
+    while not Path({stage!r}, word).exists():
+        time.sleep(0.05)
+
+def say(word):
+    Path({stage!r}, word).touch()
+
+count = 0
+"""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The directory.
+
+    Args:
+        path: absolute, and not below /var or /run, which nodes have of their own.
+    """
+
+    path: Path
+
+    def say(self, word: str) -> None:
+        """Lets ranks that wait for a word go on."""
+        (self.path / word).touch()
+
+    def said(self, word: str) -> bool:
+        """Whether somebody has said a word."""
+        return (self.path / word).exists()
+
+    def job(self, *lines: str, **fields: Any) -> dict[str, Any]:
+        """Fields of a job whose ranks run some lines of Python.
+
+        Args:
+            lines: may use `rank`, `attempt`, `count_until(word)`, `wait_until(word)`, `say(word)`.
+            fields: of the job; default: two pods with a rank each.
+        """
+        container = {"name": "node", "volumeMounts": [{"name": "stage", "mountPath": str(self.path)}]}
+        volumes = [{"name": "stage", "hostPath": {"path": str(self.path)}}]
+        more = dict(fields.pop("pod_template", {}))
+        template = {"containers": [container], "volumes": volumes, **more}
+        text = "\n".join([RANK + _COUNT.format(stage=str(self.path)), *lines, ""])
+        return {**PAIR, "function": text, "pod_template": template, **fields}
+
+
+def missing_lines(lines: Sequence[LogLine], source: str) -> str:
+    """What is wrong with the numbered lines of a source, of which there may be several attempts; "" where nothing is.
+
+    Args:
+        lines: in the order in which they were told.
+        source: such as `rank 0`.
+    """
+    numbers = [int(each.text[5:]) for each in lines if each.source == source and each.text.startswith("line ")]
+    expected = 0
+    for at, number in enumerate(numbers):
+        if number == 0:
+            expected = 0
+        if number != expected:
+            return f"{source}: {numbers[max(0, at - 3) : at + 3]} where {expected} should be"
+        expected += 1
+    return "" if numbers else f"{source}: no lines"
