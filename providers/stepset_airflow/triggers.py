@@ -381,12 +381,12 @@ class _Follower:
         """Deletes the pods of lost nodes where the job says so; that another triggerer does so too is no harm."""
         from stepset.backends.kubernetes.client import UnreachableError
         from stepset.backends.kubernetes.site import Site
-        from stepset.backends.kubernetes.stop import kill_pod
+        from stepset.backends.kubernetes.stop import release_pod
 
         for pod in self._keeper.to_release(self._followed.objects, time.time(), self._followed.watch.silent_for()):
             cluster = self._followed.cluster
             try:
-                await asyncio.to_thread(kill_pod, Site(cluster.connection, cluster.namespace), pod.name, pod.uid)
+                await asyncio.to_thread(release_pod, Site(cluster.connection, cluster.namespace), pod.name, pod.uid)
             except UnreachableError:
                 return
             self._keeper.released(pod)

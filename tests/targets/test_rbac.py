@@ -57,6 +57,7 @@ def test_nothing_is_allowed_wholesale() -> None:
 def test_pods_are_read_and_a_lost_nodes_are_removed() -> None:
     verbs = _verbs()
     assert verbs["", "pods"] == ["get", "list", "watch", "delete"]
+    assert verbs["", "pods/status"] == ["patch"]
     assert verbs["", "pods/log"] == ["get"]
     assert verbs["", "events"] == ["list", "watch"]
 

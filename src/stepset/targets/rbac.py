@@ -122,7 +122,8 @@ def rules(target: str, gang: str) -> list[dict[str, Any]]:
         found.append(_rule("batch", "jobs", _FOLLOW))
     return [
         *found,
-        _rule("", "pods", (*_FOLLOW, "delete")),  # pods of a lost node are released by deleting them
+        _rule("", "pods", (*_FOLLOW, "delete")),
+        _rule("", "pods/status", ("patch",)),  # pods of a lost node are released by saying that they failed
         _rule("", "pods/log", ("get",)),
         _rule("", "events", ("list", "watch")),
     ]

@@ -15,7 +15,7 @@ from stepset.backends.kubernetes.client import UnreachableError
 from stepset.backends.kubernetes.hearing import Hearing, Printed
 from stepset.backends.kubernetes.refusals import REFUSES_AT_START
 from stepset.backends.kubernetes.site import Site
-from stepset.backends.kubernetes.stop import delete, kill_pod, kill_pods, suspend
+from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, suspend
 from stepset.backends.kubernetes.verdict import verdict_of, write_verdict
 from stepset.errors import StepsetError
 from stepset.watch.cluster.keeper import Keeper, Patience, silence
@@ -180,7 +180,7 @@ class RunFollower:
         """Deletes the pods of lost nodes where the job says so, once each."""
         for pod in self._judge.to_release(self._hearing.objects, now, self._hearing.silent_for()):
             try:
-                kill_pod(self._site, pod.name, pod.uid)
+                release_pod(self._site, pod.name, pod.uid)
             except StepsetError as error:
                 if self._may_pass(error):
                     return

@@ -84,6 +84,26 @@ def kill_pod(site: Site, name: str, uid: str) -> None:
     _check(site.connection.delete(site.one(PODS, name), options), "deleted", pod)
 
 
+def release_pod(site: Site, name: str, uid: str) -> None:
+    """Takes a lost node's pod away from it, so that the gang can start elsewhere.
+
+    A Job with a podFailurePolicy keeps a pod, deleted by force or not, until its phase says that it failed, which is
+    the kubelet's to say; the pod's own finalizer is the Job's (kubernetes v1.36 pkg/controller/job/job_controller.go,
+    the same as its pod garbage collector does for nodes that are out of service: pkg/controller/podgc; executed).
+
+    Args:
+        site: where.
+        name, uid: of the pod.
+
+    Raises:
+        InfrastructureError: the server cannot be asked, or does not let whoever asks.
+    """
+    pod = {"kind": "Pod", "metadata": {"name": name}}
+    failed = {"metadata": {"uid": uid}, "status": {"phase": "Failed"}}
+    _check(site.connection.patch(f"{site.one(PODS, name)}/status", failed), "released", pod)
+    kill_pod(site, name, uid)
+
+
 def _check(reply: Reply, what: str, manifest: Manifest) -> None:
     if reply.accepted or reply.status in (404, 409) or _another(reply):
         return  # the object, or this one of the name, is gone
