@@ -112,6 +112,10 @@ def test_a_server_that_is_away_for_a_minute_is_told_of_and_all_goes_on_when_it_i
         time.sleep(max(0.0, gone_since + AWAY - time.monotonic()))
         assert heard_waiting.statuses[-1].phase is Phase.PENDING, "nobody is blamed for what he could not do"
         outages.start(testbed_choice, outages.API_SERVER)
+        # They would come back by themselves, after a minute.
+        for name in (outages.CONTROLLER_MANAGER, outages.JOBSET):
+            outages.stop(name)
+            outages.start(testbed_choice, name)
 
         assert (ends.wait().phase, ends.wait().result) == (Phase.SUCCEEDED, len(heard_ending.texts("rank 0")))
         failed, cancelled = fails.wait().failure, stopped.wait().failure

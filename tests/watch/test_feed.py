@@ -107,6 +107,9 @@ class TestPatience:
         assert delays == sorted(delays) and delays[0] < 1 and delays[-1] == LONGEST_DELAY
         feed.listed(listing(7))
         assert feed.failed() == delays[0]
+        assert feed.failed() > delays[0]
+        feed.hopeful()
+        assert feed.failed() == delays[0]
 
     def test_an_answer_is_what_can_be_built_on_and_not_an_error_or_the_half_of_one(self) -> None:
         feed = Feed()

@@ -146,6 +146,10 @@ class Feed:
         self._failures += 1
         return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self._failures - 1, 16)))
 
+    def hopeful(self) -> None:
+        """The server is known to be there again: what fails next counts as the first failure."""
+        self._failures = 0
+
     def _line(self, line: bytes) -> Change | None:
         try:
             event = json.loads(line)

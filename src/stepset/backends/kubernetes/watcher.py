@@ -122,8 +122,9 @@ class Watcher:
                 # A watch that was open has reset it; what fails now was silent since it was asked.
                 self._silent_since = self._silent_since or (time.monotonic() if self._opened else began)
                 # Many runs that lost one server must not all come back at the same moment.
-                self._awake.wait(self._feed.failed() * random.uniform(0.7, 1.3))
-                self._awake.clear()
+                if self._awake.wait(self._feed.failed() * random.uniform(0.7, 1.3)):
+                    self._awake.clear()
+                    self._feed.hopeful()
 
     def _may_pass(self, error: StepsetError) -> bool:
         """Whether a refusal may be over soon: a server that starts does not know everybody at once."""
