@@ -12,7 +12,7 @@ import pytest
 
 from stepset.cli import display as module
 from stepset.cli.display import RunDisplay
-from stepset.watch.state import LogLine, Phase, Progress, RunStatus
+from stepset.watch.state import Failure, FailureKind, LogLine, Phase, Progress, RunStatus
 from tests.waiting import LIMIT, until
 
 RUNNING = RunStatus("digits-1", "digits", "local", Phase.RUNNING, world_size=2, created=time.time())
@@ -120,6 +120,22 @@ def test_each_note_is_shown_once() -> None:
         display.on_status(RUNNING.with_(notes=("few cores", "restart 1: rank 0 failed.")))
     notes = [line for line in messages.getvalue().decode().splitlines() if "note" in line]
     assert notes == ["stepset: note: few cores", "stepset: note: restart 1: rank 0 failed."]
+
+
+def test_trouble_is_shown_when_it_is_another_and_not_whenever_it_has_lasted_longer() -> None:
+    def lost(node: str, seconds: int) -> RunStatus:
+        text = f"node {node} is lost: its pod should have been gone {seconds} s ago."
+        return RUNNING.with_(trouble=Failure(FailureKind.INFRASTRUCTURE, text, "Wait.", node=node))
+
+    messages = io.BytesIO()
+    with RunDisplay(io.BytesIO(), messages) as display:
+        for status in (lost("node-1", 1), lost("node-1", 2), RUNNING, lost("node-1", 3), lost("node-2", 4)):
+            display.on_status(status)
+    shown = [line for line in messages.getvalue().decode().splitlines() if "trouble" in line]
+    assert shown == [
+        "stepset: trouble: Infrastructure: node node-1 is lost: its pod should have been gone 1 s ago.",
+        "stepset: trouble: Infrastructure: node node-2 is lost: its pod should have been gone 4 s ago.",
+    ]
 
 
 def test_a_closed_pipe_is_told_once_and_does_not_hurt_the_run() -> None:

@@ -91,6 +91,16 @@ def test_cancelled_is_one_line_and_running_is_said_to_be_running() -> None:
     assert outcome(now).startswith("stepset: digits-1 is not over: Running, 4/4 ranks running")
 
 
+def test_of_a_run_that_is_held_up_it_is_said_by_what_and_what_to_do() -> None:
+    trouble = Failure(FailureKind.UNSCHEDULABLE, "pod a has no room.", "Ask for less.", pod="a")
+    held_up = RUNNING.with_(phase=Phase.PENDING, reason="Unschedulable", created=time.time(), trouble=trouble)
+    first, *rest = outcome(held_up).splitlines()
+    assert first.startswith("stepset: digits-1 is not over: Pending (Unschedulable)")
+    assert rest == ["  trouble       Unschedulable: pod a has no room.", "  advice        Ask for less."]
+    lines = [line.split(maxsplit=1) for line in status_page(held_up).splitlines()]
+    assert ["trouble", "Unschedulable: pod a has no room."] in lines and ["advice", "Ask for less."] in lines
+
+
 def test_what_a_program_printed_cannot_forge_or_break_the_block() -> None:
     nasty = Failure(FailureKind.USER_ERROR, "x\nstepset: all is well", "y", error="a\x1b[2Jb", tail=("c\rd", "\x00"))
     text = outcome(RUNNING.with_(phase=Phase.FAILED, failure=nasty))

@@ -6,6 +6,7 @@ TICKS_PER_SECOND times a second, so that a rank's print costs no system call and
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 import time
@@ -14,8 +15,9 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from stepset.cli.report import in_words, state_line, took
-from stepset.cli.terminal import for_terminal, painted, source_colour
+from stepset.cli.terminal import for_terminal, painted, printable, source_colour
 from stepset.errors import InfrastructureError
+from stepset.watch.report import what_happened
 from stepset.watch.state import LogLine, RunStatus
 
 TICKS_PER_SECOND = 10
@@ -25,6 +27,7 @@ HELD_BACK = 1 << 20
 """Characters that may wait for a slow reader; above, the run waits for it, as with any pipe."""
 
 _CLEAR_LINE = b"\r\x1b[K"
+_NUMBER = re.compile(r"\d+")
 
 
 class RunDisplay:
@@ -109,6 +112,12 @@ class RunDisplay:
             if note not in self._notes:
                 self._notes.add(note)
                 self.say(f"note: {note}")
+        if (trouble := status.trouble) is not None:
+            # What differs in numbers alone is no news: how long it has been so already.
+            about = f"{trouble.pod} {trouble.node} {_NUMBER.sub('0', what_happened(trouble))}"
+            if about not in self._notes:
+                self._notes.add(about)
+                self.say(f"trouble: {printable(what_happened(trouble))}")
         self._work.set()
 
     def say(self, text: str) -> None:

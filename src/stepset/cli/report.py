@@ -72,13 +72,23 @@ def outcome(status: RunStatus, colour: bool = False) -> str:
         restarts = f" after {counted(status.attempt, 'restart')}" if status.attempt else ""
         return f"stepset: {status.name} {painted('succeeded', _GREEN, colour)} in {spent}{restarts}{result}"
     if not status.phase.final:
-        return f"stepset: {status.name} is not over: {state_line(status)}, {spent} so far"
+        so_far = f"stepset: {status.name} is not over: {state_line(status)}, {spent} so far"
+        return "\n".join([so_far, *_trouble_lines(status, colour)])
     if status.failure is None:
         ended_as = painted(status.phase.value.lower(), _RED, colour)
         return f"stepset: {status.name} {ended_as} after {spent}; no reason is known, see 'stepset logs {status.name}'"
     if status.failure.kind is FailureKind.CANCELLED:
         return f"stepset: {status.name} {painted('was cancelled', _RED, colour)} after {spent}"
     return "\n".join(_failure_block(status, status.failure, spent, colour))
+
+
+def _trouble_lines(status: RunStatus, colour: bool) -> list[str]:
+    """What keeps a run from going on, and what to do about it."""
+    trouble = status.trouble
+    if trouble is None:
+        return []
+    rows = (("trouble", what_happened(trouble)), ("events", "; ".join(trouble.events)), ("advice", trouble.advice))
+    return [f"  {painted(title.ljust(14), _BOLD, colour)}{printable(text)}" for title, text in rows if text]
 
 
 def _failure_block(status: RunStatus, failure: Failure, spent: str, colour: bool) -> list[str]:

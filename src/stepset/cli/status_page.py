@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from stepset.cli.report import in_words, progress_in_words, ranks_in_words, result_text, took
 from stepset.cli.tables import rendered, table
-from stepset.watch.report import ended
+from stepset.watch.report import ended, what_happened
 from stepset.watch.state import Phase, RunStatus
 
 _PHASE_STYLES = {Phase.SUCCEEDED: "green", Phase.FAILED: "bold red", Phase.LOST: "bold red", Phase.RUNNING: "cyan"}
@@ -26,7 +26,9 @@ def status_page(status: RunStatus) -> str:
         ("restarts", str(status.attempt) if status.attempt else ""),
         ("progress", progress_in_words(status.progress)),
         ("result", "" if status.result is None else result_text(status)),
-        ("failure", f"{status.failure.kind.value}: {status.failure.message}" if status.failure else ""),
+        ("failure", what_happened(status.failure) if status.failure else ""),
+        ("trouble", what_happened(status.trouble) if status.trouble else ""),
+        ("advice", status.trouble.advice if status.trouble else ""),
         *(("note", note) for note in status.notes),
     ]
     head = table(("", ""), [row for row in about if row[1]], ("bold", _PHASE_STYLES.get(status.phase, "")))
