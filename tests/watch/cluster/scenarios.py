@@ -529,12 +529,14 @@ def node_lost(stage: Stage) -> None:
     stage.afterwards(lambda: faults.start_kubelet(choice, node))
     stage.wait("its end", lambda: any("deletionTimestamp" in each["metadata"] for each in stage.pods()))
     stage.cluster.wait("nothing", lambda: _older_than(stage, 18), timeout=120)
-    # A forced deletion does not free it: a Job with a podFailurePolicy waits until the pod's phase says that it failed,
-    # which only its kubelet would say.
+    # A forced deletion alone does not free it: a Job with a podFailurePolicy keeps the pod until its phase says that it
+    # failed. Nor does the phase alone: the pod is there until its kubelet, or force, lets it go. Either would be the
+    # kubelet's to say.
     for each in stage.pods():
         if each["spec"].get("nodeName") == name:
             failed = json.dumps({"status": {"phase": "Failed"}})
             pod = each["metadata"]["name"]
+            stage.kubectl("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
             stage.kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", "--patch", failed)
     stage.wait("the restart", lambda: int(stage.get("jobset/run")["status"].get("restarts", 0)) >= 1)
     stage.over()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 
 from stepset.watch.state import Phase
@@ -86,7 +88,9 @@ class TestRestarts:
         ],
     )
     def test_of_the_gang_are_told_and_explained(self, name: str) -> None:
-        assert [phase.partition(" ")[0] for phase in phases(name) if "NodeLost" not in phase] == [
+        # That a node is lost is told before, and no longer once its pod is on its way.
+        told = [phase.partition(" ")[0] for phase in phases(name) if "NodeLost" not in phase]
+        assert [phase for phase, _ in groupby(told)] == [
             "Pending",
             "Running",
             "Restarting",
