@@ -183,7 +183,7 @@ class Hearing:
         for change in changes:
             self._objects.see(change)
             if change.object.get("kind") == "Pod":
-                self._logs.pod(change.object, gone=change.verb == "DELETED")
+                self._logs.pod(change.object, change.verb == "DELETED", change.witnessed)
 
     def _next(self, wait: float) -> _Changed | Printed | StepsetError | None:
         try:

@@ -31,6 +31,7 @@ class LogPod:
         restarts: how often it was started again.
         over: it will not be started again, and has ended.
         gone: the pod was deleted.
+        alive: its command was running, by what was last seen.
     """
 
     uid: str
@@ -45,6 +46,7 @@ class LogPod:
     restarts: int
     over: bool
     gone: bool
+    alive: bool = False
 
 
 def log_pod(data: Fields, gone: bool = False) -> LogPod:
@@ -74,6 +76,7 @@ def log_pod(data: Fields, gone: bool = False) -> LogPod:
         restarts=number(told, "restartCount"),
         over=gone or pod.phase in ("Succeeded", "Failed") or bool(ended and for_good),
         gone=gone,
+        alive=bool(part(told, "state", "running")),
     )
 
 

@@ -49,16 +49,18 @@ class RunLogs:
         self._sources, self._ranks, self._quiet = sources, ranks or {}, quiet
         self._readers: dict[str, PodLog] = {}
         self._ended: set[str] = set()
+        self._running_on: dict[str, LogPod] = {}
         self._finishing = self._let = False
         self._problems: list[str] = []
         self._lock = threading.Lock()
 
-    def pod(self, data: Manifest, gone: bool = False) -> None:
+    def pod(self, data: Manifest, gone: bool = False, witnessed: bool = True) -> None:
         """A pod was seen; its log is read from when there is one.
 
         Args:
             data: the object.
             gone: it was deleted.
+            witnessed: where it was not, how its container was last seen is not how it was.
         """
         pod = log_pod(data, gone)
         with self._lock:
@@ -66,6 +68,8 @@ class RunLogs:
             reader = self._readers.get(pod.uid)
             if reader is not None:
                 reader.see(pod)
+                if gone and witnessed and pod.alive:
+                    self._running_on[pod.uid] = pod
             elif pod.begun and not self._finishing and pod.uid not in self._ended:
                 if may_hold(pod, self._sources, self._ranks):
                     self._start(pod)
@@ -119,6 +123,11 @@ class RunLogs:
             return tuple(self._problems)
 
     def _start(self, pod: LogPod) -> None:
+        # A pod that was deleted by force may run on where nobody can end it, as on a lost node. From when another is
+        # in its place nobody wants to hear of it.
+        for uid, old in self._running_on.items():
+            if (old.group, old.index) == (pod.group, pod.index) and uid in self._readers:
+                self._readers[uid].close()
         sink = partial(self._sink, pod.uid)
         let = self._let or any(reader.let for reader in self._readers.values())
         reader = PodLog(self._connection, self._namespace, pod, sink, self._quiet, let)
