@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-GROUPS = ("plans", "render", "startup", "airflow_import", "local_run", "logs", "cluster_logs")
+GROUPS = ("plans", "render", "startup", "airflow_import", "local_run", "logs", "cluster_logs", "submit", "watching")
 
 
 def main(names: list[str]) -> int:

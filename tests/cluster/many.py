@@ -24,6 +24,9 @@ TORCH: dict[str, Any] = {"kind": "torch", "launcher": "none"}
 """Ranks that are told of each other and need no framework."""
 PAIR: dict[str, Any] = {"framework": TORCH, "num_nodes": 2, "procs_per_node": 1}
 """Two pods with a rank each."""
+BRIEF: dict[str, Any] = {"terminationGracePeriodSeconds": 5}
+"""A pod_template for ranks that may be stopped while they start: a pod's first process hears no SIGTERM until it says
+so, and Python takes a moment for that."""
 RANK = (
     "import json, os, pathlib, signal, sys, time\n"
     "rank, attempt = int(os.environ.get('RANK', 0)), int(os.environ['STEPSET_ATTEMPT'])\n"

@@ -12,7 +12,7 @@ import pytest
 from stepset.targets.identity import VERDICT
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.state import FailureKind, Phase, RunStatus
-from tests.cluster.many import PAIR, RANK, RESULT, SLEEP, Many, many
+from tests.cluster.many import BRIEF, PAIR, RANK, RESULT, SLEEP, Many, many
 from tests.cluster.testbed.handle import Cluster
 
 pytestmark = pytest.mark.cluster
@@ -41,16 +41,22 @@ JOBS: dict[str, dict[str, Any]] = {
         + "if rank == 1: time.sleep(600)\n"
         + "import datetime, torch.distributed as dist\n"
         + "dist.init_process_group('gloo', timeout=datetime.timedelta(seconds=2))\n",
+        "pod_template": BRIEF,
     },
-    "memory": {**PAIR, "text": SECOND.format("x = bytearray(1 << 30)"), "resources_per_node": {"memory": "128Mi"}},
+    "memory": {
+        **PAIR,
+        "text": SECOND.format("x = bytearray(1 << 30)"),
+        "pod_template": BRIEF,
+        "resources_per_node": {"memory": "128Mi"},
+    },
     "success": {
         **PAIR,
         "text": RANK + "print('trained', rank)\nif rank == 0: " + RESULT.format("{'loss': 0.5, 'by': rank}"),
     },
-    "code-1": {**PAIR, "text": SECOND.format(LAST_WORDS.format("sys.exit(1)"))},
-    "code-137": {**PAIR, "text": SECOND.format("sys.exit(137)")},
-    "traceback": {**PAIR, "text": SECOND.format("raise ValueError('batch 7 is empty')")},
-    "segfault": {**PAIR, "text": SECOND.format("os.kill(os.getpid(), signal.SIGSEGV)")},
+    "code-1": {**PAIR, "text": SECOND.format(LAST_WORDS.format("sys.exit(1)")), "pod_template": BRIEF},
+    "code-137": {**PAIR, "text": SECOND.format("sys.exit(137)"), "pod_template": BRIEF},
+    "traceback": {**PAIR, "text": SECOND.format("raise ValueError('batch 7 is empty')"), "pod_template": BRIEF},
+    "segfault": {**PAIR, "text": SECOND.format("os.kill(os.getpid(), signal.SIGSEGV)"), "pod_template": BRIEF},
     "no-agent": {"agent": False, "text": "print('read the data')\nraise ValueError('batch 7 is empty')"},
     "no-command": {"command": ["no-such-program"]},
     "peer-never-there": {
@@ -59,14 +65,13 @@ JOBS: dict[str, dict[str, Any]] = {
         "procs_per_node": 1,
         "text": "print('never said')",
         "network": {"peer_timeout": "3s"},
-        "pod_template": APART,
+        "pod_template": {**APART, **BRIEF},
     },
     "deadline": {
         **PAIR,
         "text": RANK + SLEEP,
         "deadline": "10s",
-        # Python as a pod's first process hears no SIGTERM before it has said so.
-        "pod_template": {"terminationGracePeriodSeconds": 5},
+        "pod_template": BRIEF,
     },
     "removed-at-once": {
         **PAIR,

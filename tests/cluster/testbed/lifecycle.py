@@ -29,6 +29,9 @@ from .layout import (
     TestbedError,
 )
 
+# Bytes that a cluster takes in the course of the tests.
+ROOM = 1 << 30
+
 
 def up(choice: Choice) -> float:
     """Bring the cluster up, building what the cache lacks.
@@ -52,9 +55,11 @@ def up(choice: Choice) -> float:
         started = time.monotonic()
         try:
             _start(choice)
-        except BaseException:
+        except BaseException as error:
             _keep_logs()
             _remove_everything()
+            if isinstance(error, OSError):  # a full disk, no more processes
+                raise TestbedError(f"{error.filename or STATE}: {error.strerror or error}") from error
             raise
         return time.monotonic() - started
 
@@ -120,6 +125,7 @@ def status() -> dict[str, str]:
 
 def _start(choice: Choice) -> None:
     nodes = choice.worker_nodes
+    _check_room()
     network.check_free()
     STATE.mkdir(mode=0o755)
     CONFIG.mkdir()
@@ -153,6 +159,17 @@ def _start(choice: Choice) -> None:
     CHOICE_FILE.write_text(json.dumps(asdict(choice)))
 
 
+def _check_room() -> None:
+    """Refuse to start where the disk would soon be full."""
+    disk = shutil.disk_usage(STATE.parent)
+    # With less than 1 % left the kubelets would take no pods (`evictionHard` in node.py).
+    needed = ROOM + disk.total // 50
+    if disk.free < needed:
+        raise TestbedError(
+            f"{STATE.parent} has {disk.free >> 20} MiB left and a cluster needs {needed >> 20}; free some space there"
+        )
+
+
 def _processes() -> list[str]:
     return sorted(path.name for path in PIDS.iterdir()) if PIDS.is_dir() else []
 
@@ -176,9 +193,13 @@ def _keep_logs() -> None:
     """Save the logs of a failed start where `down` and the next `up` do not delete them."""
     saved = build.cache_root() / "failed-start-logs"
     shutil.rmtree(saved, ignore_errors=True)
-    if (STATE / "log").is_dir():
+    if not (STATE / "log").is_dir():
+        return
+    try:
         shutil.copytree(STATE / "log", saved)
         print(f"logs of the failed start: {saved}", flush=True)
+    except (OSError, shutil.Error) as error:
+        print(f"logs of the failed start could not be kept: {error}", flush=True)
 
 
 @contextmanager

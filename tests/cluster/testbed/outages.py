@@ -44,8 +44,16 @@ def stop(name: str, number: signal.Signals = signal.SIGTERM) -> None:
 
 
 def start(choice: Choice, name: str) -> None:
-    """Start a process of the control plane again, and wait until it serves."""
-    _starters(choice)[name]()
+    """Start a process of the control plane again, and wait until it serves.
+
+    With the API server the controllers are started anew, which would be back by themselves only after a minute.
+    """
+    starters = _starters(choice)
+    starters[name]()
+    if name == API_SERVER:
+        for other in (CONTROLLER_MANAGER, SCHEDULER, JOBSET):
+            stop(other, signal.SIGKILL)
+            starters[other]()
 
 
 def freeze(name: str) -> None:

@@ -1,0 +1,28 @@
+"""What the benchmarks on a cluster share: the cluster of `make cluster`, or the line that says that it is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.cluster.testbed import handle
+from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.layout import TestbedError
+
+from benchmarks.paired import Row
+
+
+def with_cluster(measure: Callable[[Cluster], list[Row]], *what: tuple[str, str]) -> list[Row]:
+    """Measures on the test cluster.
+
+    Args:
+        measure: gives the rows.
+        what: the rows' first and third columns, for when there is no cluster.
+    """
+    try:
+        cluster = handle.find()
+        reason = "" if cluster.choice else "only on the cluster of `make cluster`"
+    except TestbedError as error:
+        reason = str(error).partition(":")[0]
+    if reason:
+        return [Row(each, f"not measured: {reason}", budget) for each, budget in what]
+    return measure(cluster)

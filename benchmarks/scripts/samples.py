@@ -1,0 +1,43 @@
+"""What the two ways of waiting for many runs write down of themselves: once a second, and at each run's end.
+
+Called by wait_shared.py and wait_polling.py; read by benchmarks/watching.py.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TextIO
+
+
+class Samples:
+    """Lines of JSON in a file.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._out: TextIO = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115  # for life
+        self.requests = 0
+        self._next = 0.0
+
+    def tick(self) -> None:
+        """Writes CPU seconds, memory and requests so far, at most once a second."""
+        now = time.time()
+        if now >= self._next:
+            self._next = now + 1
+            self._write({"at": now, "cpu": time.process_time(), "mib": _resident(), "requests": self.requests})
+
+    def ended(self, run: str) -> None:
+        """Writes that a run is known to be over."""
+        self._write({"at": time.time(), "run": run})
+
+    def _write(self, row: dict[str, object]) -> None:
+        self._out.write(json.dumps(row) + "\n")
+
+
+def _resident() -> float:
+    words = Path("/proc/self/statm").read_text().split()
+    return int(words[1]) * 4096 / 2**20

@@ -1,0 +1,158 @@
+"""From submitting a run to its ranks' first line of code, against `kubectl apply` of the very same manifests.
+
+The ranks themselves write down when they begin, so that neither side is measured by what it tells.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.manifests import bundle
+from tests.cluster.testbed.pod import Mount
+
+from benchmarks.on_cluster import with_cluster
+from benchmarks.paired import Row
+from stepset.api import render
+from stepset.backends.base import ClusterOptions, RunRequest
+from stepset.backends.kubernetes import kubernetes_backend
+from stepset.sources import read_sources
+from stepset.spec import parse_job
+from stepset.targets.overlay import merge
+from stepset.watch.state import Phase, RunStatus
+
+WHAT = "submit to running: 2 pods by the backend, against `kubectl apply` of the same manifests and `kubectl wait`"
+BUDGET = "<= 1.1 x"
+_MARK = """
+import os, pathlib, time
+name = os.environ["STEPSET_RUN"] + "-" + os.environ["STEPSET_NODE_RANK"]
+pathlib.Path("{directory}", name).write_text(str(time.time()))
+time.sleep(1)
+"""
+_READY = "--for=jsonpath={.status.replicatedJobsStatus[0].ready}=1"
+
+
+@dataclass(frozen=True)
+class Start:
+    """Seconds from the command: until the last rank began, and until whoever asked was told."""
+
+    began: float
+    told: float
+
+
+def rows(pairs: int = 11) -> list[Row]:
+    """One row."""
+    return with_cluster(lambda cluster: _measured(cluster, pairs), (WHAT, BUDGET))
+
+
+def _measured(cluster: Cluster, pairs: int) -> list[Row]:
+    with cluster.namespace("bench") as namespace, _shared_directory() as directory:
+        site = _Site(cluster, namespace, directory)
+        site.ours("warm-ours")
+        site.theirs("warm-theirs")
+        samples = [(site.ours(f"ours-{number}"), site.theirs(f"theirs-{number}")) for number in range(pairs)]
+    began = statistics.median(ours.began / theirs.began for ours, theirs in samples)
+    told = statistics.median(ours.told / theirs.told for ours, theirs in samples)
+    medians = [
+        [statistics.median(getattr(pair[side], figure) for pair in samples) for side in (0, 1)]
+        for figure in ("began", "told")
+    ]
+    text = (
+        f"{began:.2f} x until the ranks begin ({medians[0][0]:.2f} s against {medians[0][1]:.2f} s);"
+        f" {told:.2f} x until it is told ({medians[1][0]:.2f} s against {medians[1][1]:.2f} s)"
+    )
+    return [Row(WHAT, text, BUDGET, began <= 1.1)]
+
+
+@contextmanager
+def _shared_directory() -> Iterator[Path]:
+    """A directory that the pods can write to: they run as root of this machine."""
+    directory = Path(tempfile.mkdtemp(prefix="stepset-bench-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
+
+
+class _Site:
+    """Where both sides start the same job."""
+
+    def __init__(self, cluster: Cluster, namespace: str, directory: Path) -> None:
+        self._cluster, self._namespace, self._directory = cluster, namespace, directory
+        self._backend = kubernetes_backend(ClusterOptions(kubeconfig=cluster.kubeconfig, namespace=namespace))
+
+    def _job(self, run: str) -> dict[str, Any]:
+        template = self._cluster.pod_template(mounts=[Mount(str(self._directory), read_only=False)])
+        apart = {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"stepset.dev/run": run}},
+        }
+        return {
+            "name": run,
+            "framework": "plain",
+            "num_nodes": 2,
+            "image": self._cluster.image,
+            "function": _MARK.format(directory=self._directory),
+            "pod_template": merge(template, {"spec": {"topologySpreadConstraints": [apart]}}),
+        }
+
+    def ours(self, run: str) -> Start:
+        """The backend's start, in this process."""
+        job = parse_job(self._job(run))
+        listener = _Listener()
+        start = time.time()
+        handle = self._backend.start(RunRequest(job, read_sources(job, self._directory), name=run), listener)
+        listener.running.wait(60)
+        status = handle.wait()
+        if status.phase is not Phase.SUCCEEDED or listener.at is None:
+            raise RuntimeError(f"{run}: {status.failure}")
+        self._remove(run)
+        return Start(self._began(run) - start, listener.at - start)
+
+    def theirs(self, run: str) -> Start:
+        """What stepset renders, applied and waited for."""
+        objects = render(self._job(run), namespace=self._namespace)
+        text = bundle(objects)
+        where = ("-n", self._namespace)
+        start = time.time()
+        self._cluster.kubectl("apply", "--server-side", *where, "-f", "-", text=text)
+        self._cluster.kubectl("wait", _READY, *where, f"jobset/{run}", "--timeout=60s")
+        told = time.time()
+        self._cluster.kubectl("wait", "--for=condition=Completed", *where, f"jobset/{run}", "--timeout=60s")
+        self._remove(run)
+        return Start(self._began(run) - start, told - start)
+
+    def _began(self, run: str) -> float:
+        return max(float((self._directory / f"{run}-{node}").read_text()) for node in (0, 1))
+
+    def _remove(self, run: str) -> None:
+        """The next one finds the cluster as this one did."""
+        self._cluster.kubectl("delete", "jobset,configmap", "-n", self._namespace, "-l", f"stepset.dev/run={run}")
+
+
+class _Listener:
+    """Notes when it is told that the run runs."""
+
+    def __init__(self) -> None:
+        self.running = threading.Event()
+        self.at: float | None = None
+
+    def on_line(self, line: object) -> None:
+        """Nothing."""
+
+    def on_status(self, status: RunStatus) -> None:
+        """The first time."""
+        if status.phase is Phase.RUNNING and self.at is None:
+            self.at = time.time()
+            self.running.set()

@@ -1,0 +1,250 @@
+"""Waiting for 1,000 runs in one process: one set of watches, against asking for each run every ten seconds.
+
+The runs are JobSets of two pods on kwok's fake nodes, and all three ways wait for the same ones at the same time. What
+each costs is its own CPU time, memory and requests; the server's share is not counted.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.testbed import scale
+from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.manifests import bundle
+
+from benchmarks.on_cluster import with_cluster
+from benchmarks.paired import Row, paired
+from stepset.api import render
+
+COUNT = 1000
+IDLE = 60.0
+"""Seconds in which nothing changes and everybody waits."""
+RUN_FOR = 300
+"""Seconds each pod lasts: until all are made, all wait, and have waited."""
+
+SCRIPTS = Path(__file__).parent / "scripts"
+BIN = Path(sys.executable).parent
+WAYS = {
+    "ours": ["wait_shared.py"],
+    "trigger": ["wait_polling.py", "trigger"],
+    "client": ["wait_polling.py", "client"],
+}
+TRIGGER = f"{COUNT:,} runs waited for: shared watches against KubernetesJobOperator's trigger, one each"
+CLIENT = f"{COUNT:,} runs waited for: shared watches against polls of the JobSets over one shared client"
+ENDS = f"{COUNT:,} runs end: what hearing of it costs, and how late it is"
+LIST = f"`stepset list` of {COUNT:,} runs, against `kubectl get jobsets,pods`"
+BUDGET = "<= 1/20 of the trigger's CPU"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a process used in some time.
+
+    Args:
+        cpu: seconds.
+        requests: to the server.
+        mib: memory at the end of it.
+        seconds: how long it was.
+    """
+
+    cpu: float
+    requests: int
+    mib: float
+    seconds: float
+
+    def a_minute(self) -> str:
+        """As text."""
+        cpu, requests = (figure * 60 / self.seconds for figure in (self.cpu, self.requests))
+        return f"{cpu:.2f} s CPU and {requests:,.0f} requests a minute, {self.mib:.0f} MiB"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a way of waiting wrote down of itself.
+
+    Args:
+        samples: at, cpu, mib, requests.
+        ends: run -> when it was known to be over.
+    """
+
+    samples: list[dict[str, float]]
+    ends: dict[str, float]
+
+    def cost(self, since: float, until: float) -> Cost:
+        """What was used in between."""
+        inside = [each for each in self.samples if since <= each["at"] <= until]
+        first, last = inside[0], inside[-1]
+        return Cost(
+            last["cpu"] - first["cpu"],
+            int(last["requests"] - first["requests"]),
+            last["mib"],
+            last["at"] - first["at"],
+        )
+
+
+def rows(count: int = COUNT) -> list[Row]:
+    """Four rows."""
+    what = ((TRIGGER, BUDGET), (CLIENT, ""), (ENDS, ""), (LIST, ""))
+    return with_cluster(lambda cluster: _measured(cluster, count), *what)
+
+
+def _measured(cluster: Cluster, count: int) -> list[Row]:
+    with _fake_nodes(cluster), _runs(cluster, count) as namespace, tempfile.TemporaryDirectory() as directory:
+        outs = {way: Path(directory, way) for way in WAYS}
+        waiting = [_Waiting(words, [cluster.kubeconfig, namespace, count, outs[way]]) for way, words in WAYS.items()]
+        _until(lambda: all(_requests(out) >= (count if out.name != "ours" else 5) for out in outs.values()), waiting)
+        idle = time.time()
+        time.sleep(IDLE)
+        busy = time.time()
+        for each in waiting:
+            each.finish()
+        finished = _finished(cluster, namespace)
+        told = {way: _told(out) for way, out in outs.items()}
+        listed = _listed(cluster, namespace)
+    return [*_waits(told, idle, busy, min(finished.values())), _ends(told, busy, finished), listed]
+
+
+class _Waiting:
+    """A way of waiting, in a process of its own.
+
+    Args:
+        words: its script and what that is told first.
+        arguments: what both are told.
+    """
+
+    def __init__(self, words: list[str], arguments: list[object]) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the process
+        command = [sys.executable, str(SCRIPTS / words[0]), *words[1:], *map(str, arguments)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self._errors)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended with an error."""
+        return bool(self._process.poll())
+
+    def finish(self) -> None:
+        """Waits until it has seen all runs end."""
+        code = self._process.wait(RUN_FOR + 300)
+        self._errors.seek(0)
+        said = self._errors.read()
+        self._errors.close()
+        if code:
+            raise RuntimeError(f"{self._process.args!r} ended with {code}\n{said[-2000:]}")
+
+
+@contextmanager
+def _fake_nodes(cluster: Cluster) -> Iterator[None]:
+    assert cluster.choice is not None
+    scale.add_nodes(cluster.choice, 4)
+    try:
+        yield
+    finally:
+        scale.remove_nodes(cluster.choice)
+
+
+@contextmanager
+def _runs(cluster: Cluster, count: int) -> Iterator[str]:
+    """A namespace in which so many runs run; when it is left, all of it is gone."""
+    with cluster.namespace("bench") as namespace:
+        names = [f"run-{number}" for number in range(count)]
+        for first in range(0, count, 100):
+            objects = [each for name in names[first : first + 100] for each in render(_job(name))]
+            cluster.kubectl("create", "-n", namespace, "-f", "-", text=bundle(objects))
+        words = ("get", "pods", "-n", namespace, "--field-selector", "status.phase=Running", "-o", "name")
+        cluster.wait("all pods", lambda: len(cluster.kubectl(*words).split()) == 2 * count, timeout=RUN_FOR - IDLE - 30)
+        yield namespace
+    cluster.kubectl("wait", "--for=delete", f"namespace/{namespace}", "--timeout=600s", timeout=660)
+
+
+def _job(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "framework": "plain",
+        "num_nodes": 2,
+        "image": "none",
+        "command": ["true"],
+        "agent": False,
+        "annotations": {scale.RUN_FOR: f"{RUN_FOR}s"},
+        "pod_template": scale.PLACEMENT,
+    }
+
+
+def _until(condition: Callable[[], bool], waiting: list[_Waiting]) -> None:
+    until = time.monotonic() + 120
+    while not condition():
+        for each in waiting:
+            if each.failed:
+                each.finish()
+        if time.monotonic() > until:
+            raise RuntimeError("somebody does not wait for the runs")
+        time.sleep(0.5)
+
+
+def _requests(out: Path) -> int:
+    samples = _told(out).samples if out.exists() else []
+    return int(samples[-1]["requests"]) if samples else 0
+
+
+def _told(out: Path) -> Told:
+    lines = [line for line in out.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    found = [json.loads(line) for line in lines]
+    ends = {each["run"]: each["at"] for each in found if "run" in each}
+    return Told([each for each in found if "cpu" in each], ends)
+
+
+def _finished(cluster: Cluster, namespace: str) -> dict[str, float]:
+    """When each run was over, by the server's word, which is in whole seconds."""
+    found = {}
+    for each in cluster.get("jobsets", namespace)["items"]:
+        done = next(row for row in each["status"]["conditions"] if row["type"] == "Completed")
+        at = datetime.datetime.fromisoformat(done["lastTransitionTime"].replace("Z", "+00:00"))
+        found[each["metadata"]["name"]] = at.timestamp()
+    return found
+
+
+def _waits(told: dict[str, Told], idle: float, busy: float, first: float) -> list[Row]:
+    if first < busy:
+        raise RuntimeError("the first runs were over before the others had been waited for; the machine is too busy")
+    costs = {way: each.cost(idle, busy) for way, each in told.items()}
+    ours, result = costs["ours"], []
+    for what, way in ((TRIGGER, "trigger"), (CLIENT, "client")):
+        share = ours.cpu / ours.seconds / (costs[way].cpu / costs[way].seconds)
+        text = f"{share:.4f} x CPU: {ours.a_minute()} against {costs[way].a_minute()}"
+        held = share <= 1 / 20 if way == "trigger" else None
+        result.append(Row(what, text, BUDGET if way == "trigger" else "", held))
+    return result
+
+
+def _ends(told: dict[str, Told], busy: float, finished: dict[str, float]) -> Row:
+    parts = []
+    for way, each in told.items():
+        cost = each.cost(busy, max(each.ends.values()))
+        late = statistics.median(each.ends[run] - at for run, at in finished.items())
+        parts.append(f"{way}: {cost.cpu:.1f} s CPU in {cost.seconds:.0f} s, median {late:.1f} s late")
+    return Row(ENDS, "; ".join(parts), "")
+
+
+def _listed(cluster: Cluster, namespace: str) -> Row:
+    env = {**os.environ, "KUBECONFIG": cluster.kubeconfig}
+    ours = [str(BIN / "stepset"), "list", "--backend", "kubernetes", "--namespace", namespace, "-o", "json"]
+    theirs = [cluster.program, "get", "jobsets,pods", "-n", namespace]
+
+    def run(words: list[str]) -> Any:
+        return lambda: subprocess.run(words, env=env, stdout=subprocess.DEVNULL, check=True)
+
+    pair = paired(run(ours), run(theirs), 5)
+    walls = [statistics.median(each.wall for each in side) for side in (pair.ours, pair.theirs)]
+    text = f"{pair.ratio('wall'):.2f} x wall ({walls[0]:.2f} s against {walls[1]:.2f} s), {pair.ratio('cpu'):.2f} x CPU"
+    return Row(LIST, text, "")

@@ -1,0 +1,128 @@
+"""The runs of tests/cluster/test_frameworks.py: every framework, and what its result must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+IMPI = Path(__file__).resolve().parents[2] / ".venvs" / "impi"
+"""Where Intel MPI's runtime is installed; it is in no lock because nothing else here can use it."""
+
+MET = {"world_size": 4, "rank_sum": 10}
+TRAINED = {**MET, "parameters_equal": True}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run of one of the examples, on two nodes.
+
+    Args:
+        name: of the run.
+        framework: of the job.
+        program: what every rank runs, a path in examples/.
+        result: what the result holds, besides more.
+        target: what the run becomes.
+        user: that the pods run as; default: root.
+        env: variables of the job.
+        job: other fields of the job.
+        needs: programs that this machine must have, because the test cluster's pods use them.
+        heard_as: how a rank's lines are prefixed: `rank`, or `node` where its launcher is one that stepset gives a
+            whole program to start.
+        launcher_says: lines that the launcher prints, once.
+    """
+
+    name: str
+    framework: Any
+    program: str
+    result: Mapping[str, Any] = field(default_factory=lambda: TRAINED)
+    target: str = "jobset"
+    user: int = 0
+    env: Mapping[str, str] = field(default_factory=dict)
+    job: Mapping[str, Any] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    heard_as: str = "rank"
+    launcher_says: tuple[str, ...] = ()
+
+    @property
+    def world(self) -> int:
+        """How many ranks there are to be."""
+        return int(self.result["world_size"])
+
+    @property
+    def intel(self) -> bool:
+        """Whether Intel MPI is needed."""
+        return "I_MPI_ROOT" in self.env
+
+
+ONE_EPOCH = {"args": ["--epochs", "1"]}
+# Every process imports its framework, which on two cores is what all of this takes long for: one rank a node will do
+# where another case has two.
+MET_BY_TWO = {"world_size": 2, "rank_sum": 3}
+ONE_A_NODE = {"procs_per_node": 1}
+QUIET = {"OMPI_MCA_mca_base_component_show_load_errors": "0"}
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **QUIET}
+MLX_MPI = {**AS_ROOT, "MLX_MPI_LIBNAME": "libmpi.so.40"}
+INTEL = {
+    "I_MPI_ROOT": str(IMPI),
+    "LD_LIBRARY_PATH": f"{IMPI}/lib",
+    "MPI4PY_MPIABI": "impi",
+}
+
+SSHD = "/usr/sbin/sshd"
+OPENMPI = ("mpirun.openmpi", SSHD)
+MPIRUN = ("mpirun", "-x", "PROGRAM", "-x", "PATH")
+MPICH = ("mpiexec.hydra", "mpicc.mpich", SSHD)
+
+
+def _mpi(implementation: str, user: int = 0, as_node: bool = False, **fields: Any) -> Case:
+    """An MPI job whose keys are where the user's ssh looks for them."""
+    name = f"{implementation}{'-user' if user else ''}"
+    home = "/home/trainer" if user else "/root"
+    options = {"run_launcher_as_node": as_node, "ssh_auth_mount_path": f"{home}/.ssh"}
+    return Case(name, {"kind": "mpi", "implementation": implementation, **options}, user=user, **fields)
+
+
+CASES = [
+    Case("torch", "torch", "torch/train.py", job=ONE_EPOCH),
+    Case("torch-trainjob", "torch", "torch/train.py", target="trainjob", job=ONE_EPOCH),
+    Case("torch-job", "torch", "torch/train.py", MET_BY_TWO, target="job", job=ONE_EPOCH | ONE_A_NODE),
+    Case("torch-statefulset", "torch", "torch/train.py", MET_BY_TWO, target="statefulset", job=ONE_EPOCH | ONE_A_NODE),
+    Case("no-launcher", {"kind": "torch", "launcher": "none"}, "torch/no_launcher.py"),
+    Case("fsdp", "torch", "torch/fsdp.py", MET_BY_TWO, job=ONE_A_NODE),
+    Case("zero", {"kind": "deepspeed"}, "deepspeed/train.py"),
+    Case(
+        "zero-deepspeed",
+        {"kind": "deepspeed", "launcher": "deepspeed"},
+        "deepspeed/train.py",
+        MET_BY_TWO,
+        job=ONE_A_NODE,
+    ),
+    Case("zero-mpirun", {"kind": "deepspeed", "launcher": "mpirun"}, "deepspeed/train.py", env=AS_ROOT, needs=OPENMPI),
+    Case("mlx", "mlx", "mlx/train.py"),
+    Case("mlx-mpirun", {"kind": "mlx", "backend": "mpi"}, "mlx/train.py", env=MLX_MPI, needs=OPENMPI),
+    _mpi("openmpi", program="mpi/train.py", env=AS_ROOT, needs=OPENMPI),
+    _mpi(
+        "openmpi",
+        user=1000,
+        as_node=True,
+        program="mpi/train.py",
+        env=QUIET,
+        needs=OPENMPI,
+        job={"script": None, "agent": True, "command": [*MPIRUN, "--display-map", "python3", "-u", "speaking.py"]},
+        launcher_says=(" ========================   JOB MAP   ========================",),
+    ),
+    _mpi("mpich", as_node=True, program="./allreduce", result=MET, needs=MPICH),
+    _mpi("mpich", user=1000, program="./allreduce", result=MET, needs=MPICH),
+    _mpi("intel", program="mpi/train.py", env=INTEL, needs=(SSHD,)),
+    Case("jax", "jax", "jax/train.py", MET_BY_TWO, job={"procs_per_node": "auto"}),
+    Case("xgboost", "xgboost", "xgboost/train.py", {**MET, "models_equal": True}),
+    Case(
+        "torchtune",
+        {"kind": "torchtune", "recipe": "speaking.py", "config": "torchtune/config.yaml"},
+        "torchtune/recipe.py",
+        job={"script": None, "args": ["steps=10"]},
+        heard_as="node",
+    ),
+]

@@ -1,0 +1,216 @@
+"""What starts a run again, what that costs, and that it goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepset.watch.state import FailureKind, Phase
+from tests.cluster.many import BRIEF, PAIR, RANK, RESULT, SLEEP, Many, many, shared
+from tests.cluster.queues import queue, set_active, set_cpus
+from tests.cluster.runs import Runs
+from tests.cluster.testbed.handle import Cluster
+
+pytestmark = pytest.mark.cluster
+
+TRAINS = (
+    RANK
+    + """
+saved = pathlib.Path(os.environ['STEPSET_CHECKPOINT_DIR'], f'rank-{rank}')
+step = begun_at = int(saved.read_text()) if os.environ.get('STEPSET_RESUME_FROM') else 0
+while step < 6:
+    step += 1
+    saved.with_suffix('.new').write_text(str(step))
+    saved.with_suffix('.new').rename(saved)
+    print('attempt', attempt, 'step', step, flush=True)
+    if (attempt, step) == (0, 2):
+        time.sleep(600)
+    if (attempt, step) == (1, 4):
+        raise RuntimeError('a bad batch')
+if rank == 0:
+    """
+    + RESULT.format("{'attempt': attempt, 'begun_at': begun_at, 'from': os.environ.get('STEPSET_RESUME_FROM')}")
+)
+"""Takes six steps and saves each; the first attempt waits for what happens to it, the second fails."""
+
+
+def evict(runs: Runs, pod: str) -> None:
+    """What a drain or a preemption does to a pod."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": runs.namespace}}
+    path = f"/api/v1/namespaces/{runs.namespace}/pods/{pod}/eviction"
+    runs.cluster.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(eviction))
+
+
+def test_an_eviction_is_free_an_error_is_not_and_training_goes_on_from_its_checkpoints(
+    runs: Runs, tmp_path: Path
+) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    handle, heard = runs.start(
+        TRAINS,
+        **PAIR,
+        restart={"max_restarts": 1},
+        checkpoint_dir=str(checkpoints),
+        pod_template=shared(runs.cluster, checkpoints),
+    )
+    heard.wait_for_line("attempt 0 step 2", count=2)
+    second = runs.pods()[1]["metadata"]["name"]
+    evict(runs, second)
+    status = handle.wait()
+    assert status.phase is Phase.SUCCEEDED
+    assert status.result == {"attempt": 2, "begun_at": 4, "from": str(checkpoints)}
+    assert status.attempt == 2
+    assert {row.restarts for row in status.ranks} == {2}
+    counted = runs.get("jobset/run")["status"]
+    assert (counted["restarts"], counted["restartsCountTowardsMax"]) == (2, 1)
+    assert [note.partition(":")[0] for note in status.notes] == ["restart 1", "restart 2"]
+    assert f"pod {second}" in status.notes[0]
+    assert "was evicted" in status.notes[0]
+    assert "RuntimeError: a bad batch" in status.notes[1]
+    steps = [f"attempt {attempt} step {step}" for attempt, step in [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (2, 6)]]
+    for rank in (0, 1):
+        # Of two ranks that fail alike the slower may be stopped before its last line.
+        assert [text for text in heard.texts(f"rank {rank}") if text in steps] == steps
+    phases = [phase.partition(" ")[0] for phase in heard.phases()]
+    assert phases[-1] == "Succeeded"
+    assert phases.count("Restarting") >= 2
+
+
+FAILS = RANK + "print('attempt', attempt)\nif rank == 1: sys.exit(7)\n" + SLEEP
+ONCE = RANK + "print('attempt', attempt, flush=True)\nif attempt == 0: time.sleep(600)\n"
+JOBS: dict[str, dict[str, Any]] = {
+    "tried-again": {**PAIR, "text": FAILS, "pod_template": BRIEF, "restart": {"max_restarts": 1}},
+    "final": {**PAIR, "text": FAILS, "pod_template": BRIEF, "restart": {"max_restarts": 3, "user_errors": "fail"}},
+    "killed": {
+        **PAIR,
+        "text": RANK + "print('attempt', attempt, flush=True)\nif attempt == 0: os.kill(os.getpid(), signal.SIGKILL)\n",
+        "restart": {"max_restarts": 1, "user_errors": "fail"},
+    },
+    "deleted-pod": {**PAIR, "text": ONCE, "restart": {"max_restarts": 1}},
+    "deleted-pod-no-restart": {**PAIR, "text": ONCE},
+    "by-hand": {
+        **PAIR,
+        "text": RANK + "print('begins', flush=True)\nwhile not pathlib.Path('/tmp/go').exists(): time.sleep(0.1)\n",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def started(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Many]:
+    """The runs of the table, started together."""
+    with many(cluster, tmp_path_factory.mktemp("runs"), JOBS) as found:
+        yield found
+
+
+class TestErrors:
+    def test_an_error_is_tried_again_as_often_as_asked_and_then_told(self, started: Many) -> None:
+        status, failure = started.end("tried-again"), started.failure("tried-again")
+        assert (failure.kind, failure.rank, failure.exit_code, failure.restarts) == (FailureKind.USER_ERROR, 1, 7, 1)
+        assert status.attempt == 1
+        assert failure.pod.startswith("tried-again-node-0-1")
+        assert started.heard("tried-again").texts("rank 1") == ["attempt 0", "attempt 1"]
+        assert len(status.notes) == 1
+        assert status.notes[0].startswith("restart 1: rank 1 (pod tried-again-node-0-1")
+
+    def test_it_is_final_where_the_job_says_so(self, started: Many) -> None:
+        failure = started.failure("final")
+        assert (failure.rank, failure.exit_code, failure.restarts) == (1, 7, 0)
+        assert started.heard("final").texts("rank 1") == ["attempt 0"]
+
+    def test_being_killed_is_no_error_of_the_code(self, started: Many) -> None:
+        status = started.end("killed")
+        assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 1)
+
+
+class TestPodsThatAreDeleted:
+    def _delete(self, started: Many, run: str) -> str:
+        started.heard(run).wait_for_line("attempt 0", count=2)
+        pods = started.runs.get("pods", "-l", f"stepset.dev/run={run}")["items"]
+        pod = sorted(str(each["metadata"]["name"]) for each in pods)[0]
+        started.runs.cluster.kubectl("delete", f"pod/{pod}", "-n", started.runs.namespace, "--wait=false")
+        return pod
+
+    def test_by_hand_it_is_a_failure_from_outside(self, started: Many) -> None:
+        pod = self._delete(started, "deleted-pod-no-restart")
+        failure = started.failure("deleted-pod-no-restart")
+        assert (failure.kind, failure.rank, failure.pod) == (FailureKind.INFRASTRUCTURE, 0, pod)
+        assert "somebody deleted its pod" in failure.message
+        assert failure.aftermath == ("rank 1",)
+        assert int(started.end("deleted-pod-no-restart").exit_code) == 3
+
+    def test_and_it_is_tried_again_where_that_is_allowed(self, started: Many) -> None:
+        pod = self._delete(started, "deleted-pod")
+        status = started.end("deleted-pod")
+        assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 1)
+        assert f"(pod {pod}" in status.notes[0]
+
+
+class TestSuspended:
+    def _patch(self, started: Many, suspend: bool) -> None:
+        patch = json.dumps({"spec": {"suspend": suspend}})
+        started.runs.cluster.kubectl(
+            "patch", "jobset/by-hand", "-n", started.runs.namespace, "--type=merge", "-p", patch
+        )
+
+    def test_by_hand_it_waits_and_goes_on_when_resumed(self, started: Many) -> None:
+        heard = started.heard("by-hand")
+        heard.wait_for_line("begins", count=2)
+        self._patch(started, suspend=True)
+        status = heard.wait_for(Phase.SUSPENDED)
+        assert (status.failure, status.trouble) == (None, None)
+        started.runs.cluster.wait(
+            "no pods", lambda: not started.runs.get("pods", "-l", "stepset.dev/run=by-hand")["items"]
+        )
+        self._patch(started, suspend=False)
+        heard.wait_for_line("begins", count=4)
+        pods = started.runs.get("pods", "-l", "stepset.dev/run=by-hand")["items"]
+        for pod in pods:
+            words = ["exec", pod["metadata"]["name"], "-n", started.runs.namespace, "--", "touch", "/tmp/go"]
+            started.runs.cluster.kubectl(*words)
+        status = started.end("by-hand")
+        assert status.phase is Phase.SUCCEEDED
+        assert [heard.texts(f"rank {rank}") for rank in (0, 1)] == [["begins", "begins"]] * 2
+
+
+class TestQueues:
+    QUEUED: dict[str, Any] = {"resources_per_node": {"requests": {"cpu": "10m"}}}  # noqa: RUF012  # a table
+
+    def test_a_run_waits_for_its_place_is_sent_back_and_goes_on(self, runs: Runs) -> None:
+        code = RANK + "print('begins', flush=True)\nwhile not pathlib.Path('/tmp/go').exists(): time.sleep(0.1)\n"
+        with queue(runs.cluster, runs.namespace, 0) as name:
+            handle, heard = runs.start(code, **PAIR, **self.QUEUED, scheduling={"queue_name": name})
+            heard.wait_for(Phase.PENDING, "Queued")
+            heard.wait_until(lambda: heard.statuses[-1].trouble is not None, "Kueue's words")
+            trouble = heard.statuses[-1].trouble
+            assert trouble is not None
+            assert trouble.message.startswith(f"the run waits in queue {name}: ")
+            assert "insufficient quota for cpu" in trouble.message
+            set_cpus(runs.cluster, runs.namespace, 1)
+            heard.wait_for_line("begins", count=2)
+            set_active(runs.cluster, runs.namespace, False)
+            heard.wait_for(Phase.PENDING, "Queued")
+            runs.cluster.wait("no pods", lambda: not runs.pods())
+            set_active(runs.cluster, runs.namespace, True)
+            heard.wait_for_line("begins", count=4)
+            for pod in runs.pods():
+                runs.cluster.kubectl("exec", pod["metadata"]["name"], "-n", runs.namespace, "--", "touch", "/tmp/go")
+            status = handle.wait()
+        assert status.phase is Phase.SUCCEEDED
+        assert [heard.texts(f"rank {rank}") for rank in (0, 1)] == [["begins", "begins"]] * 2
+
+    def test_when_patience_with_the_queue_is_at_an_end_it_is_taken_out(self, runs: Runs) -> None:
+        with queue(runs.cluster, runs.namespace, 0) as name:
+            job: dict[str, Any] = {**PAIR, **self.QUEUED, "scheduling": {"queue_name": name}, "owner": "asker"}
+            _, heard = runs.start("print('never')", options={"startup_timeout": 1}, **job)
+            heard.wait_until(lambda: bool(heard.statuses) and heard.statuses[-1].trouble is not None, "Kueue's words")
+            handle, _ = runs.start("print('never')", options={"admission_timeout": 1}, **job)
+            status = handle.wait()
+            assert status.failure is not None
+            assert (status.failure.kind, int(status.exit_code)) == (FailureKind.UNSCHEDULABLE, 3)
+            assert status.failure.message.startswith(f"the run waits in queue {name}: ")
+            assert status.failure.message.endswith("; gave up after 1 s in the queue")
+            runs.wait_nothing_left()
