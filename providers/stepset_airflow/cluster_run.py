@@ -280,8 +280,8 @@ class ClusterRun:
         Raises:
             AirflowFailException, AirflowSkipException, AirflowException: it failed, as the task's policy has it.
         """
-        from stepset.backends.kubernetes.verdict import verdict_text
         from stepset.errors import StepsetError
+        from stepset.watch.cluster.verdict import verdict_text
         from stepset.watch.state import Phase
 
         succeeded = status.phase is Phase.SUCCEEDED

@@ -402,7 +402,7 @@ class _Follower:
                 await asyncio.to_thread(self._shown.call, callback, status)
 
     async def _event(self, late: bool) -> dict[str, Any]:
-        from stepset.backends.kubernetes.verdict import verdict_text
+        from stepset.watch.cluster.verdict import verdict_text
 
         if not late and not self._keeper.gave_up:
             status = self._present()

@@ -16,7 +16,8 @@ from stepset.backends.kubernetes.follow import RunFollower
 from stepset.backends.kubernetes.scope import of_run
 from stepset.backends.kubernetes.site import Site
 from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
-from stepset.backends.kubernetes.verdict import verdict_of, write_verdict
+from stepset.backends.kubernetes.verdict import write_verdict
+from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.state import FailureKind, Phase
 from tests.cluster.many import PAIR, RANK, RESULT, SLEEP, shared
 from tests.cluster.runs import Listening, Runs

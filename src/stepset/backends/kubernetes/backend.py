@@ -17,12 +17,13 @@ from stepset.backends.kubernetes.scope import of_run
 from stepset.backends.kubernetes.site import WORKLOADS, Site
 from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
 from stepset.backends.kubernetes.submit import Submitted, remove_half_submitted, submit
-from stepset.backends.kubernetes.verdict import verdict_of, write_verdict
+from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.errors import BadInputError, RunNotFoundError
 from stepset.rendering import make_request
 from stepset.spec.names import check_dns_1035
 from stepset.targets.request import RenderRequest, check_target
 from stepset.watch.cluster.keeper import Patience
+from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.state import Failure, FailureKind, LogLine, Phase, RunStatus
 

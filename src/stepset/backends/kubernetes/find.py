@@ -10,13 +10,13 @@ from stepset.backends.kubernetes.refusals import may_not, missing_right
 from stepset.backends.kubernetes.resources import Resource
 from stepset.backends.kubernetes.scope import of_all_runs, of_run
 from stepset.backends.kubernetes.site import WORKLOADS, Site
-from stepset.backends.kubernetes.verdict import verdict_of
 from stepset.backends.kubernetes.watcher import Collection
 from stepset.errors import RunNotFoundError
 from stepset.targets.identity import JOB, RUN
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
+from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.feed import Feed
 from stepset.watch.state import RunStatus
 

@@ -16,10 +16,11 @@ from stepset.backends.kubernetes.hearing import Hearing, Printed
 from stepset.backends.kubernetes.refusals import REFUSES_AT_START
 from stepset.backends.kubernetes.site import Site
 from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, suspend
-from stepset.backends.kubernetes.verdict import verdict_of, write_verdict
+from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.errors import StepsetError
 from stepset.watch.cluster.keeper import Keeper, Patience, silence
 from stepset.watch.cluster.status import all_ended
+from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.lines import Joiner, log_lines
 from stepset.watch.state import Phase, RunStatus
 

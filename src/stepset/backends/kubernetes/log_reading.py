@@ -18,9 +18,9 @@ from stepset.backends.kubernetes.log_rows import rows_of
 from stepset.backends.kubernetes.log_spool import in_groups
 from stepset.backends.kubernetes.pod_log import LAST_QUIET, NOT_YET, log_path, log_query, not_shown
 from stepset.backends.kubernetes.site import PODS, Site
-from stepset.backends.kubernetes.verdict import verdict_of
 from stepset.errors import InfrastructureError
 from stepset.targets.identity import RUN
+from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.cluster.workload import read_workload
 from stepset.watch.lines import Joiner, log_lines
 from stepset.watch.resume import Resume

@@ -52,8 +52,8 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
     workload = objects.workload
     if workload is None:
         return _nothing_known(objects, now)
-    if (known := _verdict(workload)) is not None:
-        return known
+    if workload.verdict is not None:
+        return workload.verdict
     pods = objects.pods
     where = homes(workload, pods, reports)
     seen = observations(pods, objects, reports, where)
@@ -119,17 +119,6 @@ def _nothing_known(objects: RunObjects, now: float) -> RunStatus:
     if not objects.fate:
         return status
     return status.with_(phase=Phase.LOST, reason="", finished=now, failure=lost(objects, None))
-
-
-def _verdict(workload: Workload) -> RunStatus | None:
-    """What was written down by whoever saw the run end."""
-    if workload.verdict is None:
-        return None
-    try:
-        status = RunStatus.from_dict(dict(workload.verdict))
-    except (AttributeError, KeyError, TypeError, ValueError):  # another version's, or somebody's own
-        return None
-    return status if status.phase.final else None
 
 
 def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> _End | None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from stepset.plan.model import NODE
 from stepset.targets.gang import QUEUE_LABEL
-from stepset.targets.identity import JOB, LOST_NODE_AFTER, RANKS, RUN, VERDICT, WORLD_SIZE
+from stepset.targets.identity import JOB, LOST_NODE_AFTER, RANKS, RUN, WORLD_SIZE
 from stepset.watch.cluster.fields import (
     Fields,
     conditions,
@@ -27,6 +27,8 @@ from stepset.watch.cluster.fields import (
     time_of,
     to_number,
 )
+from stepset.watch.cluster.verdict import verdict_of
+from stepset.watch.state import RunStatus
 
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 """On a JobSet's Jobs."""
@@ -61,7 +63,7 @@ class Workload:
         world_size: ranks there are to be, where known.
         ranks: group -> (first rank, ranks per pod).
         lost_after: seconds after which pods of a lost node are to be released, where the job says so.
-        verdict: the final RunStatus that was written onto it, as plain data.
+        verdict: how the run ended, where that was written onto it.
     """
 
     kind: str
@@ -92,7 +94,7 @@ class Workload:
     world_size: int | None = None
     ranks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     lost_after: float | None = None
-    verdict: Mapping[str, Any] | None = None
+    verdict: RunStatus | None = None
 
 
 def read_workload(data: Fields) -> Workload | None:
@@ -120,7 +122,7 @@ def read_workload(data: Fields) -> Workload | None:
         world_size=number(notes, WORLD_SIZE) or None,
         ranks=_ranks(text(notes, RANKS)),
         lost_after=float(lost_after) if lost_after.replace(".", "", 1).isdecimal() else None,
-        verdict=_json(text(notes, VERDICT)),
+        verdict=verdict_of(data),
     )
     return read(common, part(data, "spec"), part(data, "status"))
 
@@ -291,19 +293,12 @@ def _earliest(*times: float | None) -> float | None:
 
 
 def _ranks(words: str) -> dict[str, tuple[int, int]]:
-    found = _json(words)
-    if found is None:
-        return {}
-    return {
-        group: (to_number(pair[0]), to_number(pair[1]))
-        for group, pair in found.items()
-        if isinstance(pair, list) and len(pair) == 2
-    }
-
-
-def _json(words: str) -> Mapping[str, Any] | None:
     try:
         found = json.loads(words) if words else None
     except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+        return {}
+    return {
+        group: (to_number(pair[0]), to_number(pair[1]))
+        for group, pair in (found.items() if isinstance(found, dict) else ())
+        if isinstance(pair, list) and len(pair) == 2
+    }

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from stepset.backends.kubernetes.verdict import LIMIT, verdict_of, verdict_text
 from stepset.targets.identity import VERDICT
+from stepset.watch.cluster.verdict import LIMIT, verdict_of, verdict_text
 from stepset.watch.state import Failure, FailureKind, Phase, RankStatus, RunStatus
 
 
@@ -43,6 +43,11 @@ def test_long_lines_are_cut() -> None:
     assert {len(line) for line in read.failure.tail} == {500}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", json.dumps({"name": 1, "phase": "Odd"}), "null"])
+UNFINISHED = json.dumps(RunStatus("run", "job", "kubernetes", Phase.RUNNING).to_dict())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", json.dumps({"name": 1, "phase": "Odd"}), "null", "[" * 100_000, UNFINISHED]
+)
 def test_what_cannot_be_read_is_none(text: str) -> None:
     assert verdict_of(workload(text)) is None
