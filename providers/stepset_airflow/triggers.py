@@ -329,6 +329,7 @@ class _Follower:
                 await self._tell(self._status.with_(notes=silent))
                 continue
             self._logs.see(self._followed.pods)
+            self._reports.tidy(self._followed.objects)
             status = self._present()
             if not status.phase.final:
                 await self._release()

@@ -172,9 +172,13 @@ class TestMemory:
         assert sum(len(line) for line in report.tails["rank 0"]) <= 20 * 1000
         assert report.last_line("rank 0").startswith("999 ")
 
-    def test_pods_that_are_none_of_the_run_any_more_are_forgotten(self) -> None:
-        reports = Reports()
-        hear(reports, "a", "[rank 0] x")
-        hear(reports, "b", "[rank 0] x")
-        reports.keep(["b"])
-        assert reports.of("a") is None and reports.of("b") is not None
+    def test_pods_that_are_none_of_the_run_any_more_are_forgotten_before_there_are_many(self) -> None:
+        objects, reports = running(), Reports()
+        present = uid(objects, 0)
+        hear(reports, present, "[rank 0] x")
+        earlier = [f"pod of attempt {attempt}" for attempt in range(1000)]
+        for pod in earlier:
+            hear(reports, pod, "[rank 0] x")
+            reports.tidy(objects)
+        assert reports.of(present) is not None
+        assert sum(reports.of(pod) is not None for pod in earlier) < 64

@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, Queue
+from queue import Empty
 from typing import Any
 
 from stepset.backends.kubernetes.client import RefusedError
+from stepset.backends.kubernetes.inbox import Inbox
 from stepset.backends.kubernetes.pulse import Pulse
 from stepset.backends.kubernetes.refusals import may_not, missing_right
 from stepset.backends.kubernetes.run_logs import RunLogs
@@ -35,7 +36,12 @@ from stepset.watch.state import RunStatus
 LOG_PATIENCE = 15.0
 """Seconds that the last lines may take after a run is over."""
 
-_WAITING = 256
+_WAITING = 16 * 1024 * 1024
+"""Bytes of memory that may wait to be taken, about."""
+_TURN = 256
+"""What is taken in at once."""
+_OBJECT = 16 * 1024
+"""Bytes of one object, about."""
 _ENDING = 5.0
 _BREATH = 0.02
 
@@ -77,7 +83,7 @@ class Hearing:
         self._objects = RunObjects(uid=str(workload["metadata"]["uid"]))
         self._reports = Reports()
         self._leaving = Leaving()
-        self._inbox: Queue[_Changed | Printed | StepsetError] = Queue(_WAITING)
+        self._inbox: Inbox[_Changed | Printed | StepsetError] = Inbox(_WAITING, _weight)
         self._listed: set[int] = set()
         known = read_workload(workload)
         ranks = known.ranks if known else None
@@ -148,7 +154,7 @@ class Hearing:
         Raises:
             InfrastructureError: a collection cannot be followed any more.
         """
-        for count in range(_WAITING):
+        for count in range(_TURN):
             news = self._next(0 if count else wait)
             if news is None:
                 return
@@ -184,6 +190,7 @@ class Hearing:
             self._objects.see(change)
             if change.object.get("kind") == "Pod":
                 self._logs.pod(change.object, change.verb == "DELETED", change.witnessed)
+        self._reports.tidy(self._objects)
 
     def _next(self, wait: float) -> _Changed | Printed | StepsetError | None:
         try:
@@ -201,3 +208,10 @@ class Hearing:
 
     def _changed(self, watcher: int, changes: list[Change]) -> None:
         self._inbox.put(_Changed(watcher, changes))
+
+
+def _weight(news: _Changed | Printed | StepsetError) -> int:
+    """Bytes of memory it takes, about."""
+    if isinstance(news, Printed):
+        return news.batch.weight
+    return _OBJECT * (1 + len(news.changes)) if isinstance(news, _Changed) else _OBJECT

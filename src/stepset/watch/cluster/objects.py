@@ -274,7 +274,7 @@ class RunObjects:
 
     @property
     def known(self) -> set[str]:
-        """Uids of all pods that a status may speak of; for `Reports.keep`, when a new attempt begins."""
+        """Uids of all pods that a status may speak of."""
         earlier = (uid for pods in self._earlier.values() for uid in pods)
         return {*self._pods, *earlier, *(pod.uid for pod in self._departed)}
 

@@ -6,16 +6,19 @@ Filled by whoever follows a run, from the pods' logs; a status knows more with i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.diagnose import TAIL
 from stepset.watch.lines import Batch, merge_progress
 from stepset.watch.state import Progress
 
 _LINE = 1000
 """Bytes of a line that are kept."""
+_ROOM = 64
+"""Pods of which nothing is forgotten, because it is not worth looking for what may be."""
 
 
 @dataclass(slots=True)
@@ -66,6 +69,7 @@ class Reports:
 
     def __init__(self) -> None:
         self._pods: dict[str, PodReport] = {}
+        self._room = _ROOM
         self.progress: Progress | None = None
 
     def of(self, pod: str) -> PodReport | None:
@@ -99,11 +103,20 @@ class Reports:
         for event in batch.events:
             _take(report, event)
 
-    def keep(self, pods: Iterable[str]) -> None:
-        """Forgets all pods but these: `RunObjects.known`, now and then, or a run of many restarts fills the memory."""
-        kept = set(pods)
+    def tidy(self, objects: RunObjects) -> None:
+        """Forgets pods that no status speaks of any more, or a run of many restarts fills the memory.
+
+        For whoever follows a run, whenever its objects have changed; it costs nothing most of the time.
+
+        Args:
+            objects: the run's; a pod is known there before its log is read.
+        """
+        if len(self._pods) < self._room:
+            return
+        kept = objects.known
         for pod in [pod for pod in self._pods if pod not in kept]:
             del self._pods[pod]
+        self._room = max(_ROOM, 2 * len(self._pods))
 
 
 def _take(report: PodReport, event: Mapping[str, Any]) -> None:

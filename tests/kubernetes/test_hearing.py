@@ -1,0 +1,67 @@
+"""What waits to be taken in, and what is kept of it, however much a run says. Nothing is asked: there is no server."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stepset.backends.kubernetes.client import connect
+from stepset.backends.kubernetes.hearing import Hearing
+from stepset.backends.kubernetes.inbox import Inbox
+from stepset.backends.kubernetes.site import Site
+from stepset.watch.lines import Splitter
+from stepset.watch.plain_lines import PlainSplitter
+from tests.waiting import until
+
+MIB = 1024 * 1024
+RUN = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "run", "uid": "u"}}
+
+
+@pytest.fixture
+def hearing(tmp_path: Path) -> Hearing:
+    nowhere = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "c", "user": {}}],
+    }
+    (tmp_path / "config").write_text(yaml.safe_dump(nowhere))
+    return Hearing(Site(connect(str(tmp_path / "config")), "ns"), RUN)
+
+
+def test_of_long_lines_few_wait_to_be_taken(hearing: Hearing) -> None:
+    part, handed = b"x" * 2 * MIB + b"\n", []
+
+    def read() -> None:
+        splitter = PlainSplitter("node 0")
+        for number in range(64):
+            hearing._printed("a-pod", splitter.feed(part))
+            handed.append(number)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    assert not until(lambda: not reader.is_alive(), 2)
+    assert 0 < len(handed) * len(part) <= 16 * MIB
+    taken = 0
+    while taken < 64:
+        taken += sum(1 for _ in hearing.take(1.0))
+    assert until(lambda: not reader.is_alive())
+
+
+def test_a_line_too_heavy_for_all_of_the_room_is_let_in_alone() -> None:
+    inbox: Inbox[int] = Inbox(10, lambda weight: weight)
+    inbox.put(50)
+    assert inbox.full()
+    assert inbox.get() == 50
+    inbox.put(9)
+    inbox.put(9)
+    assert inbox.full()
+    assert (inbox.get(), inbox.get(), inbox.empty()) == (9, 9, True)
+
+
+def test_many_short_lines_weigh_more_than_their_bytes() -> None:
+    for splitter in (Splitter("node 0"), PlainSplitter("node 0")):
+        assert splitter.feed(b"\n" * 1000).weight > 100_000
