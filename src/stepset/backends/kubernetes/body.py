@@ -1,6 +1,6 @@
 """The body of an answer that comes bit by bit, each time all that has arrived.
 
-Called by client.Stream. A server sends each line of a log that is followed as a chunk of its own (RFC 9112 7.1), and
+Called by Stream. A server sends each line of a log that is followed as a chunk of its own (RFC 9112 7.1), and
 urllib3 hands them on one by one; a rank that prints much would keep a reader busy with nothing else.
 """
 

@@ -10,14 +10,13 @@ import json
 import re
 import socket
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
+from functools import partial
 from typing import Any, Literal, NewType
 from urllib.parse import urlencode
 
-from stepset.backends.kubernetes.body import pieces
 from stepset.backends.kubernetes.kubeconfig import Source, find
+from stepset.backends.kubernetes.stream import Stream
 from stepset.errors import BadInputError, InfrastructureError
 
 Namespace = NewType("Namespace", str)
@@ -88,55 +87,6 @@ class RefusedError(InfrastructureError):
         super().__init__(f"the server refused with HTTP {reply.status}: {said}")
 
 
-class Stream:
-    """An answer that comes bit by bit: a watch, a log that is followed.
-
-    Args:
-        response: a urllib3 response whose body has not been read.
-        connection: what words its errors.
-    """
-
-    def __init__(self, response: Any, connection: Connection) -> None:
-        self._response = response
-        self._connection = connection
-        self._pieces = pieces(response)
-        self._closed = False
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-        self._response.close()
-
-    def read(self) -> bytes:
-        """The next bytes, as soon as there are some; b"" at the end, or once it is closed.
-
-        Raises:
-            UnreachableError: it was cut, or nothing came for as long as was agreed.
-        """
-        from urllib3.exceptions import HTTPError
-
-        try:
-            return b"" if self._closed else next(self._pieces, b"")
-        except (HTTPError, OSError, ValueError, AttributeError) as error:
-            # Closed by another thread, urllib3 and http.client stumble in several ways over what is not there any more.
-            if self._closed:
-                return b""
-            if isinstance(error, AttributeError):
-                raise
-            raise self._connection.unreachable(error) from error
-
-    def close(self) -> None:
-        """Ends it; whoever waits in `read` in another thread comes back at once."""
-        self._closed = True
-        sock = getattr(getattr(self._response, "connection", None), "sock", None)
-        if sock is not None:
-            with suppress(OSError):  # it is gone already
-                # Not the TLS socket's own shutdown, which takes its state away under the reader.
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
-
-
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 
 
@@ -149,6 +99,9 @@ class Connection:
     """
 
     def __init__(self, api: Any, namespace: str) -> None:
+        from stepset.backends.kubernetes.opening import tell
+
+        tell(api.rest_client.pool_manager)
         self._api = api
         self.server: str = api.configuration.host
         self.namespace = Namespace(namespace)
@@ -212,20 +165,20 @@ class Connection:
         return self.reply(response.status, response.data, response.headers.getlist("Warning"))
 
     def stream(self, path: str, query: Mapping[str, str], read_timeout: float) -> Stream:
-        """Asks for an answer that comes bit by bit.
+        """An answer that comes bit by bit; it is asked for by `with`.
 
         Args:
             path: of a collection to watch, or of a pod's log.
             query: parameters.
             read_timeout: seconds without a byte after which it counts as cut.
-
-        Raises:
-            RefusedError: the server says no.
-            UnreachableError, InfrastructureError, BadInputError: as `request` does.
         """
+        return Stream(partial(self._begin, path, query, read_timeout), self.unreachable)
+
+    def _begin(self, path: str, query: Mapping[str, str], read_timeout: float) -> Any:
+        """A response whose body has not been read."""
         response = self._send("GET", path, query, read_timeout, preload_content=False)
         if response.status == 200:
-            return Stream(response, self)
+            return response
         try:
             data = response.read()
         finally:

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any, BinaryIO
 
-from stepset.backends.kubernetes.client import RefusedError, Stream, UnreachableError
+from stepset.backends.kubernetes.client import RefusedError, UnreachableError
 from stepset.backends.kubernetes.log_follow import followed
 from stepset.backends.kubernetes.log_pods import LogPod, log_pod, may_hold
 from stepset.backends.kubernetes.log_rows import rows_of
 from stepset.backends.kubernetes.log_spool import in_groups
 from stepset.backends.kubernetes.pod_log import LAST_QUIET, NOT_YET, log_path, log_query, not_shown
 from stepset.backends.kubernetes.site import PODS, Site
+from stepset.backends.kubernetes.stream import Stream
 from stepset.errors import InfrastructureError
 from stepset.targets.identity import RUN
 from stepset.watch.cluster.verdict import verdict_of

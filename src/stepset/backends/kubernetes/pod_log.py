@@ -15,10 +15,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from stepset.backends.kubernetes.client import Connection, RefusedError, Reply, Stream, UnreachableError
+from stepset.backends.kubernetes.client import Connection, RefusedError, Reply, UnreachableError
 from stepset.backends.kubernetes.log_pods import LogPod
 from stepset.backends.kubernetes.refusals import REFUSES_AT_START, may_not
 from stepset.backends.kubernetes.site import PODS
+from stepset.backends.kubernetes.stream import Stream
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.watch.cluster.fields import one_line
 from stepset.watch.lines import Batch, Splitter
@@ -242,12 +243,14 @@ class PodLog:
         """One request; whether it was answered to what looks like the end."""
         query = log_query(pod, self._resume.since, follow=follow, previous=previous)
         self._broken_off = False
+        stream = self._connection.stream(self._path, query, self._quiet if follow else LAST_QUIET)
         try:
-            with self._connection.stream(self._path, query, self._quiet if follow else LAST_QUIET) as stream:
-                self._stream = stream
+            # Of a pod that has not printed yet the server sends not even a head.
+            self._stream, self._silent_since = stream, time.monotonic() if follow else None
+            if self._closed or (follow and self._finishing):
+                return False
+            with stream:
                 self.let, self._refused_since = True, None
-                if self._closed or (follow and self._finishing):
-                    return False
                 self._pump(stream, follow)
         except UnreachableError:
             self._refused_since = None

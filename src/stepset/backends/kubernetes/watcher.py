@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from stepset.backends.kubernetes.client import Connection, RefusedError, Stream, UnreachableError
+from stepset.backends.kubernetes.client import Connection, RefusedError, UnreachableError
 from stepset.backends.kubernetes.refusals import REFUSES_AT_START
+from stepset.backends.kubernetes.stream import Stream
 from stepset.errors import StepsetError
 from stepset.watch.cluster.change import Change
 from stepset.watch.feed import Feed, Object
@@ -158,17 +159,19 @@ class Watcher:
         return True
 
     def _watch(self, query: Mapping[str, str]) -> None:
-        with self._connection.stream(self._collection.path, query, QUIET) as stream:
-            self._stream = stream
-            self._opened, self._silent_since = True, None
-            self._heard = time.monotonic()
-            try:
+        self._stream = stream = self._connection.stream(self._collection.path, query, QUIET)
+        try:
+            if self._stopping.is_set():
+                return
+            with stream:
+                self._opened, self._silent_since = True, None
+                self._heard = time.monotonic()
                 while not self._stopping.is_set() and self._feed.listed_once and (chunk := stream.read()):
                     self._heard = time.monotonic()
                     if changes := self._feed.data(chunk):
                         self._changed(changes)
-            finally:
-                self._stream = None
+        finally:
+            self._stream = None
 
     def _give_up(self, error: StepsetError) -> None:
         refused = isinstance(error, RefusedError) and error.reply.status in (403, 404)
