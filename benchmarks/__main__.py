@@ -5,7 +5,18 @@ from __future__ import annotations
 import importlib
 import sys
 
-GROUPS = ("plans", "render", "startup", "airflow_import", "local_run", "logs", "cluster_logs", "submit", "watching")
+GROUPS = (
+    "plans",
+    "render",
+    "startup",
+    "airflow_import",
+    "local_run",
+    "logs",
+    "cluster_logs",
+    "submit",
+    "watching",
+    "interrupts",
+)
 
 
 def main(names: list[str]) -> int:

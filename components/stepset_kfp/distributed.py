@@ -15,7 +15,6 @@ from typing_extensions import Unpack
 
 from stepset.errors import BadInputError
 from stepset.spec.base import nearest
-from stepset_kfp.image import base_image
 from stepset_kfp.job_inputs import JOB_FIELDS
 
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseCo
     from kfp.dsl.python_component import PythonComponent
     from kfp.dsl.structures import ComponentSpec, InputSpec
 
+    from stepset_kfp.training.distributed_train.component import distributed_train as step
+
     if unknown := set(settings) - set(KNOWN):
         name = sorted(unknown)[0]
         raise BadInputError(f"{name}: no such setting; {nearest(name, KNOWN)}")
@@ -93,11 +94,10 @@ def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseCo
     own = [*container.command, *(container.args or ())]
     container.command = ["python3", "-m", "stepset_kfp.entry"]
     container.args = ["--settings", json.dumps(given), "--", *own]
-    container.image = base_image()
+    ours: ComponentSpec = step.component_spec
+    container.image = ours.implementation.container.image
     spec.inputs = {**(spec.inputs or {}), TASK_CONFIG: InputSpec(type="TaskConfig", default=None, optional=True)}
-    from stepset_kfp.passthroughs import normalized
-
-    spec.task_config_passthroughs = normalized()
+    spec.task_config_passthroughs = copy.deepcopy(ours.task_config_passthroughs)
     return PythonComponent(component_spec=spec, python_func=component.python_func)
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.conftest import cluster, namespace, testbed_choice
+from tests.cluster.testbed.handle import Cluster
+
+if TYPE_CHECKING:
+    from tests.kfp.steps import Steps
 
 __all__ = ["cluster", "namespace", "testbed_choice"]  # the fixtures of tests/cluster
 HERE = Path(__file__).parent
@@ -32,3 +37,27 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "stepset"
     monkeypatch.setenv("STEPSET_HOME", str(path))
     yield path
+
+
+@pytest.fixture(scope="session")
+def workflows(cluster: Cluster, testbed_choice: object) -> None:
+    """Argo's kind of object, without Argo. It stays: tests in other processes may be using it."""
+    from tests.kfp.steps import WORKFLOWS
+
+    cluster.kubectl("apply", "-f", "-", text=WORKFLOWS)
+    cluster.kubectl("wait", "--for=condition=Established", "crd/workflows.argoproj.io", "--timeout=60s")
+
+
+@pytest.fixture
+def bare_steps(cluster: Cluster, testbed_choice: object, namespace: str, tmp_path: Path, workflows: None) -> Steps:
+    """Steps of a pipeline in the test's namespace, for whose account nothing is made yet."""
+    from tests.kfp.steps import Steps
+
+    return Steps(cluster, namespace, tmp_path)
+
+
+@pytest.fixture
+def steps(bare_steps: Steps) -> Steps:
+    """Steps of a pipeline in the test's namespace; their outputs are on this machine."""
+    bare_steps.prepare()
+    return bare_steps

@@ -35,6 +35,21 @@ code = child.wait()
 sys.exit(code if code >= 0 else 128 - code)
 """
 
+# Trains until it is let go; saves a checkpoint, and says where it begins.
+WAITS = """\
+import json, os, pathlib, time
+home = pathlib.Path(os.environ["STEPSET_CHECKPOINT_DIR"])
+home.mkdir(parents=True, exist_ok=True)
+rank = os.environ["STEPSET_NODE_RANK"]
+begin = "checkpoint" if os.environ.get("STEPSET_RESUME_FROM") else "nothing"
+(home / ("rank-" + rank)).write_text("saved")
+print("begins from", begin, flush=True)
+while not (home / "go").exists():
+    time.sleep(0.1)
+if rank == "0":
+    pathlib.Path(os.environ["STEPSET_RESULT_FILE"]).write_text(json.dumps({"begin": begin, "accuracy": 0.5}))
+"""
+
 # So that ownerReferences name what Argo's name; the garbage collector knows no other way.
 WORKFLOWS = """\
 apiVersion: apiextensions.k8s.io/v1
@@ -60,11 +75,13 @@ class Steps:
         cluster: where.
         namespace: of the test.
         shared: a directory that steps, ranks and the test see at the same path.
+        launcher: program that starts the step's command, its arguments.
     """
 
     cluster: Cluster
     namespace: str
     shared: Path
+    launcher: str = EMISSARY
     _count: int = field(default=0)
 
     def prepare(self, *, role: bool = True) -> None:
@@ -108,7 +125,7 @@ class Steps:
         self._count += 1
         name = f"digits-x7k2p-{self._count}"
         command = self._command(compiled, name)
-        spec = self.cluster.pod_spec(["python3", "-c", EMISSARY, *command], "main")
+        spec = self.cluster.pod_spec(["python3", "-c", self.launcher, *command], "main")
         mounts = [Mount(str(ROOT / "src")), Mount(str(ROOT / "components")), Mount(str(self.shared), read_only=False)]
         spec = merge(spec, self.cluster.pod_template("main", mounts)["spec"])
         container = spec["containers"][0]
@@ -208,6 +225,14 @@ class Steps:
     def jobsets(self) -> list[dict[str, Any]]:
         """The runs there are."""
         return list(self.cluster.get("jobsets", self.namespace)["items"])
+
+    def left(self) -> list[str]:
+        """What is in the namespace beside the steps' own pods and what every namespace has, as kind/name."""
+        kinds = "jobsets,jobs,pods,services,configmaps,secrets"
+        found = self.cluster.get(kinds, self.namespace)["items"]
+        names = {f"{each['kind']}/{each['metadata']['name']}" for each in found}
+        own = {f"Pod/digits-x7k2p-{count}" for count in range(1, self._count + 1)}
+        return sorted(names - own - {"ConfigMap/kube-root-ca.crt"})
 
     def wait(self, pod: str, timeout: float = 420.0) -> int:
         """Until a step is over; its exit code."""

@@ -1,7 +1,6 @@
 """`distributed_train` in pods of a real cluster, under the least Role, as KFP starts it and as Argo ends it."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,43 +10,9 @@ from stepset_kfp import cleanup_training, distribute, distributed_train, wait_fo
 from tests.cluster.runs import runs_in
 from tests.cluster.testbed.handle import Cluster
 from tests.kfp.pipelines import DDP, one_step, run_pipeline
-from tests.kfp.steps import WORKFLOWS, Steps
+from tests.kfp.steps import WAITS, Steps
 
 pytestmark = pytest.mark.cluster
-
-# Trains until it is let go; saves a checkpoint, and says where it begins.
-WAITS = """\
-import json, os, pathlib, time
-home = pathlib.Path(os.environ["STEPSET_CHECKPOINT_DIR"])
-home.mkdir(parents=True, exist_ok=True)
-rank = os.environ["STEPSET_NODE_RANK"]
-begin = "checkpoint" if os.environ.get("STEPSET_RESUME_FROM") else "nothing"
-(home / ("rank-" + rank)).write_text("saved")
-print("begins from", begin, flush=True)
-while not (home / "go").exists():
-    time.sleep(0.1)
-if rank == "0":
-    pathlib.Path(os.environ["STEPSET_RESULT_FILE"]).write_text(json.dumps({"begin": begin, "accuracy": 0.5}))
-"""
-
-
-@pytest.fixture(scope="module")
-def workflows(cluster: Cluster) -> Iterator[None]:
-    """Argo's kind of object, without Argo."""
-    there = "workflows.argoproj.io" in cluster.kubectl("get", "crds", "-o", "name")
-    cluster.kubectl("apply", "-f", "-", text=WORKFLOWS)
-    cluster.kubectl("wait", "--for=condition=Established", "crd/workflows.argoproj.io", "--timeout=60s")
-    yield
-    if not there:
-        cluster.kubectl("delete", "crd", "workflows.argoproj.io", "--wait=false")
-
-
-@pytest.fixture
-def steps(cluster: Cluster, testbed_choice: object, namespace: str, tmp_path: Path, workflows: None) -> Steps:
-    """Steps of a pipeline in the test's namespace; their outputs are on this machine."""
-    found = Steps(cluster, namespace, tmp_path)
-    found.prepare()
-    return found
 
 
 def test_a_step_makes_a_jobset_follows_it_and_leaves_its_outputs(steps: Steps) -> None:
@@ -132,82 +97,12 @@ def test_a_run_that_failed_is_made_anew_by_the_next_try(steps: Steps) -> None:
     assert len(steps.jobsets()) == 1
 
 
-def test_another_job_under_the_steps_name_is_an_error(steps: Steps) -> None:
-    home = steps.shared / "checkpoints"
-    first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
-    steps.wait_for_line(first, "begins from nothing")
-    other = steps.start(WAITS, checkpoint_dir=str(home), env={"LR": "0.1"})
-    assert steps.wait(other) == 2
-    assert "of the same asker but with another job" in steps.log(other)
-    (home / "go").touch()
-    assert steps.wait(first) == 0, "and the first is not disturbed"
-
-
-def test_a_name_that_is_anothers_is_an_error(steps: Steps) -> None:
-    home = steps.shared / "checkpoints"
-    (home / "go").parent.mkdir(parents=True)
-    (home / "go").touch()
-    first = steps.start(WAITS, checkpoint_dir=str(home))
-    assert steps.wait(first) == 0, steps.log(first)
-    (jobset,) = steps.jobsets()
-    name = jobset["metadata"]["name"]
-    steps.cluster.kubectl(
-        "label", "jobset", name, "-n", steps.namespace, "--overwrite", "stepset.dev/owner-hash=somebody"
-    )
-    second = steps.start(WAITS, checkpoint_dir=str(home))
-    assert steps.wait(second) == 2
-    assert "is another asker's" in steps.log(second)
-
-
 def test_runs_go_with_the_workflow(steps: Steps) -> None:
     home = steps.shared / "checkpoints"
     first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
     steps.wait_for_line(first, "begins from nothing")
     steps.cluster.kubectl("delete", "workflow", "digits-x7k2p", "-n", steps.namespace, "--wait=false")
     steps.cluster.wait("the run to be collected", lambda: not steps.jobsets())
-
-
-def test_without_the_role_the_step_names_each_missing_verb_and_makes_nothing(
-    cluster: Cluster,
-    testbed_choice: object,
-    namespace: str,
-    tmp_path: Path,
-    workflows: None,
-) -> None:
-    steps = Steps(cluster, namespace, tmp_path)
-    steps.prepare(role=False)
-    reader = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": "view"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
-        "subjects": [{"kind": "ServiceAccount", "name": "pipeline-runner", "namespace": namespace}],
-    }
-    cluster.apply(reader, namespace)
-    pod = steps.start(WAITS, checkpoint_dir=str(tmp_path / "checkpoints"))
-    assert steps.wait(pod) == 3
-    log = steps.log(pod)
-    assert "create, patch, delete jobsets.jobset.x-k8s.io" in log and "stepset rbac" in log
-    assert "Traceback" not in log
-    assert steps.jobsets() == []
-
-
-def test_a_volume_for_one_node_at_a_time_is_refused_where_several_are_to_mount_it(steps: Steps) -> None:
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "run-kfp-workspace"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
-    }
-    steps.cluster.apply(claim, steps.namespace)
-    task_config = {
-        "volumes": [{"name": "kfp-workspace", "persistentVolumeClaim": {"claimName": "run-kfp-workspace"}}],
-        "volumeMounts": [{"name": "kfp-workspace", "mountPath": "/work"}],
-    }
-    pod = steps.start(WAITS, checkpoint_dir="/work/c", task_config=task_config)
-    assert steps.wait(pod) == 2
-    assert "PersistentVolumeClaim run-kfp-workspace is ReadWriteOnce, and 2 nodes are to mount it" in steps.log(pod)
-    assert steps.jobsets() == []
 
 
 def test_settings_of_the_task_are_those_of_the_training_pods_as_the_server_has_them(steps: Steps) -> None:
@@ -229,13 +124,6 @@ def test_settings_of_the_task_are_those_of_the_training_pods_as_the_server_has_t
     }
     assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
     assert task_config["tolerations"][0] in spec["tolerations"]
-
-
-def test_a_missing_image_is_said_while_the_step_waits_and_its_patience_has_an_end(steps: Steps) -> None:
-    pod = steps.start(WAITS, image="nowhere.example/no:1", checkpoint_dir="/tmp/c", startup_timeout=15)
-    assert steps.wait(pod) == 3
-    log = steps.log(pod)
-    assert "nowhere.example/no:1" in log and "gave up after 15 s" in log
 
 
 def test_what_a_pipelines_run_has_left_is_cleaned_up_and_no_more(steps: Steps) -> None:

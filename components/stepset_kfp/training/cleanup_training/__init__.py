@@ -1,1 +1,5 @@
 """A step that ends what a pipeline's run has left, for exit handlers."""
+
+from .component import cleanup_training
+
+__all__ = ["cleanup_training"]

@@ -1,15 +1,30 @@
 """The component `distributed_train`. Its body runs in the step; pipelines use `stepset_kfp.distributed_train`.
 
-No `from __future__ import annotations` here: KFP reads the annotations themselves.
+No `from __future__ import annotations` here: KFP reads the annotations themselves. And no import but kfp, as in
+kubeflow/pipelines-components, where a copy of this folder is a component too.
 """
+
+import os
 
 from kfp import dsl
 
-from stepset_kfp.image import base_image
-from stepset_kfp.passthroughs import PASSTHROUGHS
+# Built from deploy/kfp/Containerfile. The version is in the tag, and the tag in KFP's cache key: a newer stepset finds
+# no older one's outputs. The name holds `python`, because KFP's local runner warns of images whose name does not.
+IMAGE = os.environ.get("STEPSET_KFP_IMAGE") or "stepset/kfp-python:0.1.0"
+
+# Which of a task's settings go to the training pods. One that is not listed would be a compile error. Variables and
+# volumes reach the step too: it may have to read what the training wrote.
+PASSTHROUGHS = [
+    dsl.TaskConfigField.RESOURCES,
+    dsl.TaskConfigPassthrough(field=dsl.TaskConfigField.ENV, apply_to_task=True),
+    dsl.TaskConfigField.KUBERNETES_AFFINITY,
+    dsl.TaskConfigField.KUBERNETES_TOLERATIONS,
+    dsl.TaskConfigField.KUBERNETES_NODE_SELECTOR,
+    dsl.TaskConfigPassthrough(field=dsl.TaskConfigField.KUBERNETES_VOLUMES, apply_to_task=True),
+]
 
 
-@dsl.component(base_image=base_image(), install_kfp_package=False, task_config_passthroughs=PASSTHROUGHS)
+@dsl.component(base_image=IMAGE, install_kfp_package=False, task_config_passthroughs=PASSTHROUGHS)
 def distributed_train(
     model: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],

@@ -1,14 +1,19 @@
 """The component `wait_for_training`.
 
-No `from __future__ import annotations` here: KFP reads the annotations themselves.
+No `from __future__ import annotations` here: KFP reads the annotations themselves. And no import but kfp, as in
+kubeflow/pipelines-components, where a copy of this folder is a component too.
 """
+
+import os
 
 from kfp import dsl
 
-from stepset_kfp.image import base_image
+# Built from deploy/kfp/Containerfile. The version is in the tag, and the tag in KFP's cache key: a newer stepset finds
+# no older one's outputs. The name holds `python`, because KFP's local runner warns of images whose name does not.
+IMAGE = os.environ.get("STEPSET_KFP_IMAGE") or "stepset/kfp-python:0.1.0"
 
 
-@dsl.component(base_image=base_image(), install_kfp_package=False)
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
 def wait_for_training(
     run: str,
     report: dsl.Output[dsl.HTML],

@@ -1,0 +1,119 @@
+"""What is wrong with a step's input, account or cluster is said in the step's log, and nothing is left behind."""
+
+from typing import Any
+
+import pytest
+
+from stepset_kfp.training.distributed_train.component import distributed_train as component
+from tests.kfp.steps import WAITS, Steps
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({"framework": "pytroch", "module": "train"}, "did you mean 'torch'?"),
+        ({"script": "train.py", "module": "train"}, "script and module are given"),
+        ({"module": "train"}, "image: is missing"),
+        ({"module": "train", "image": "i:1", "num_nodes": -2}, "num_nodes: -2"),
+        ({"module": "train", "image": "i:1", "on_interrupt": "pause"}, "use one of suspend, delete, leave"),
+        ({"module": "train", "image": "i:1", "target": "jobsets"}, "did you mean 'jobset'"),
+        ({"module": "train", "image": "No Such:1"}, "image"),
+        ({"module": "train", "image": "i:1", "labels": {"a b": "c"}}, "labels"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_bad_input_ends_the_step_with_its_reason(steps: Steps, inputs: dict[str, Any], said: str) -> None:
+    pod = steps.start_other(component, **inputs)
+    assert steps.wait(pod) == 2, steps.log(pod)
+    log = steps.log(pod)
+    assert said in log
+    assert "Traceback" not in log
+    assert steps.left() == []
+
+
+def test_a_name_that_is_anothers_is_an_error(steps: Steps) -> None:
+    home = steps.shared / "checkpoints"
+    (home / "go").parent.mkdir(parents=True)
+    (home / "go").touch()
+    first = steps.start(WAITS, checkpoint_dir=str(home))
+    assert steps.wait(first) == 0, steps.log(first)
+    (jobset,) = steps.jobsets()
+    name = jobset["metadata"]["name"]
+    steps.cluster.kubectl(
+        "label", "jobset", name, "-n", steps.namespace, "--overwrite", "stepset.dev/owner-hash=somebody"
+    )
+    before = steps.left()
+    second = steps.start(WAITS, checkpoint_dir=str(home))
+    assert steps.wait(second) == 2
+    assert "is another asker's" in steps.log(second)
+    assert steps.left() == before, "neither is theirs touched nor anything of one's own made"
+
+
+def test_without_the_role_the_step_names_each_missing_verb_and_makes_nothing(bare_steps: Steps) -> None:
+    steps = bare_steps
+    steps.prepare(role=False)
+    reader = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "view"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "ServiceAccount", "name": "pipeline-runner", "namespace": steps.namespace}],
+    }
+    steps.cluster.apply(reader, steps.namespace)
+    pod = steps.start(WAITS, checkpoint_dir=str(steps.shared / "checkpoints"))
+    assert steps.wait(pod) == 3
+    log = steps.log(pod)
+    assert "create, patch, delete jobsets.jobset.x-k8s.io" in log and "stepset rbac" in log
+    assert "Traceback" not in log
+    assert steps.left() == []
+
+
+def test_an_account_that_may_do_nothing_is_told_that_first(bare_steps: Steps) -> None:
+    bare_steps.prepare(role=False)
+    pod = bare_steps.start(WAITS, checkpoint_dir=str(bare_steps.shared / "checkpoints"))
+    assert bare_steps.wait(pod) == 3
+    log = bare_steps.log(pod)
+    assert "the step cannot read its own pod" in log and "stepset rbac --backend kfp" in log
+    assert "Traceback" not in log
+    assert bare_steps.left() == []
+
+
+def test_a_volume_for_one_node_at_a_time_is_refused_where_several_are_to_mount_it(steps: Steps) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "run-kfp-workspace"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+    }
+    steps.cluster.apply(claim, steps.namespace)
+    task_config = {
+        "volumes": [{"name": "kfp-workspace", "persistentVolumeClaim": {"claimName": "run-kfp-workspace"}}],
+        "volumeMounts": [{"name": "kfp-workspace", "mountPath": "/work"}],
+    }
+    pod = steps.start(WAITS, checkpoint_dir="/work/c", task_config=task_config)
+    assert steps.wait(pod) == 2
+    assert "PersistentVolumeClaim run-kfp-workspace is ReadWriteOnce, and 2 nodes are to mount it" in steps.log(pod)
+    assert steps.left() == []
+
+
+def test_a_missing_image_is_said_while_the_step_waits_and_its_patience_has_an_end(steps: Steps) -> None:
+    pod = steps.start(WAITS, image="nowhere.example/no:1", checkpoint_dir="/tmp/c", startup_timeout=15)
+    assert steps.wait(pod) == 3
+    log = steps.log(pod)
+    assert "nowhere.example/no:1" in log and "gave up after 15 s" in log
+    (jobset,) = steps.jobsets()
+    assert jobset["spec"]["suspend"] is True, "it holds nothing any more; the Workflow takes it along"
+    steps.cluster.wait("its pods to be gone", lambda: not [each for each in steps.left() if each.startswith("Pod/")])
+
+
+def test_another_job_under_the_steps_name_is_an_error(steps: Steps) -> None:
+    home = steps.shared / "checkpoints"
+    first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
+    steps.wait_for_line(first, "begins from nothing")
+    other = steps.start(WAITS, checkpoint_dir=str(home), env={"LR": "0.1"})
+    assert steps.wait(other) == 2
+    assert "of the same asker but with another job" in steps.log(other)
+    (home / "go").touch()
+    assert steps.wait(first) == 0, "and the first is not disturbed"
