@@ -31,6 +31,11 @@ else:
     except ImportError:
         import signal
 
+if __name__ == "__main__" and sys.argv[1:2] == ["run"]:
+    # To process 1, which the agent is in a pod, the kernel gives no signal that it has no handler for yet. What is held
+    # back comes when `Loop` has one.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+
 EXIT_PEERS = 70
 EXIT_WORLD = 71
 EXIT_RESULT = 72
@@ -713,8 +718,10 @@ class Loop:
         os.set_blocking(inner, False)
         os.set_blocking(outer, False)
         signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
-        for number in signals:
+        handled = tuple(signals)
+        for number in handled:
             signal.signal(number, _noticed)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
         self._wake = inner
         self.watch(inner, self._read_signals)
 
@@ -1584,6 +1591,7 @@ class Agent:
                     f"{names} did not resolve within {self._config.peer_timeout:g} s ({why});"
                     " check that these pods are there and that their headless Service is",
                 )
+        self._turn_before_start(0.0)  # a stop that came before anybody listened
 
     def _look_up(self, names: list[str], deadline: float) -> tuple[list[str], str]:
         """(names that do not resolve, why the first of them does not)."""

@@ -184,7 +184,8 @@ class TestFollowing:
     def test_a_connection_that_died_without_a_word_is_noticed_while_a_pod_prints(self, place: Namespace) -> None:
         with place.reader(1, "--quiet", "2") as reader:
             place.pod("rank-0", numbered(0, 10_000).replace("0.125", "0.25"), agent=True)
-            time.sleep(4)
+            place.cluster.wait("its log being read", lambda: place.proxy.connections > 0)
+            time.sleep(3)
             assert place.proxy.freeze() > 0
             seen = heard(reader)
         assert (seen["wrong"], seen["lines"], seen["whole"]) == ({}, {"rank 0": 10_000}, True)
@@ -192,7 +193,7 @@ class TestFollowing:
     def test_and_at_a_pods_end(self, place: Namespace) -> None:
         with place.reader(1) as reader:
             place.pod("rank-0", numbered(0), agent=True)
-            place.cluster.wait("its log being read", lambda: place.get("rank-0")["status"]["phase"] == "Running")
+            place.cluster.wait("its log being read", lambda: place.proxy.connections > 0)
             time.sleep(3)
             assert place.proxy.freeze() > 0
             seen = heard(reader)
