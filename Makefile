@@ -73,7 +73,7 @@ cluster-down: ## Remove every trace of it
 
 .PHONY: cluster-test
 cluster-test: system setup setup-kfp ## Run the tests that need a cluster (`make cluster`, or any that KUBECONFIG names)
-	@$(AIRFLOW)/python tools/suite.py cluster kfp-cluster
+	@$(AIRFLOW)/python tools/suite.py cluster kfp-cluster faults
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the import contracts

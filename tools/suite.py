@@ -36,6 +36,7 @@ class Group:
         cluster: whether it needs one.
         environment: the one below .venvs that runs it.
         place: their directory; pytest's own choice by default.
+        workers: how many of them run at a time; more than there are cores where tests mostly wait for pods.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Group:
     cluster: bool = False
     environment: str = "airflow"
     place: str = ""
+    workers: int = 1
 
 
 GROUPS = (
@@ -60,7 +62,7 @@ GROUPS = (
     Group("airflow", "Airflow", "airflow and not cluster"),
     Group("kfp", "Kubeflow Pipelines", "kfp and not cluster", environment="kfp", place="tests/kfp"),
     Group("frameworks", "Training for real, each framework", "frameworks and not cluster"),
-    Group("cluster", "On a real cluster", "cluster", cluster=True),
+    Group("cluster", "On a real cluster", "cluster and not disruptive", cluster=True, workers=4),
     Group(
         "kfp-cluster",
         "Kubeflow Pipelines on a real cluster",
@@ -68,7 +70,9 @@ GROUPS = (
         cluster=True,
         environment="kfp",
         place="tests/kfp",
+        workers=2,
     ),
+    Group("faults", "On a real cluster that breaks", "cluster and disruptive", cluster=True),
 )
 
 # pytest's exit code where tests failed, as opposed to not having been run at all.
@@ -143,7 +147,8 @@ def run_group(group: Group, unsteady: list[str], directory: Path) -> int:
         python = ROOT / ".venvs" / group.environment / "bin/python"
         command = [str(python), "-m", "pytest", "-q", "-m", group.marks, "-o", f"cache_dir={cache}"]
         command += [group.place] if group.place else []
-        code = _call(command, directory, environment)
+        side_by_side = ["-n", str(group.workers), "--dist", "loadfile"] if group.workers > 1 else []
+        code = _call([*command, *side_by_side], directory, environment)
         noted = Path(cache, "v/cache/lastfailed")
         if code != TESTS_FAILED or not noted.exists():
             return code

@@ -30,7 +30,7 @@ class Case:
         needs: programs that this machine must have, because the test cluster's pods use them.
         heard_as: how a rank's lines are prefixed: `rank`, or `node` where its launcher is one that stepset gives a
             whole program to start.
-        launcher_says: lines that the launcher prints, once.
+        launcher_says: lines that the launcher prints once for each node.
     """
 
     name: str

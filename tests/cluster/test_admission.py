@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.state import Failure, FailureKind, Phase
-from tests.cluster.many import PAIR, Many, many
+from tests.cluster.many import PAIR, RANK, Many, many, shared
 from tests.cluster.runs import Listening, Runs
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import TestbedError
@@ -23,6 +24,16 @@ pytestmark = pytest.mark.cluster
 
 FOR_EVER: dict[str, Any] = {"options": {"startup_timeout": None}}
 TRAINED = "print('trained')"
+MEET = (
+    RANK
+    + """
+met = pathlib.Path(os.environ['STEPSET_CHECKPOINT_DIR'])
+met.joinpath(str(rank)).touch()
+while len(list(met.iterdir())) < int(os.environ['WORLD_SIZE']):
+    time.sleep(0.1)
+"""
+)
+"""Ranks that meet before they go on, as those of a framework do: one that ended before another begins has no name."""
 
 JOBS: dict[str, dict[str, Any]] = {
     name: {"text": TRAINED, "owner": f"asker-of-{name}", **FOR_EVER, **PAIR, **fields}
@@ -109,7 +120,9 @@ def apply(runs: Runs, *objects: dict[str, Any]) -> None:
 
 
 class TestItGoesOn:
-    def test_when_its_secret_is_made_and_its_quota_raised(self, runs: Runs) -> None:
+    def test_when_its_secret_is_made_and_its_quota_raised(self, runs: Runs, tmp_path: Path) -> None:
+        meeting = tmp_path / "meeting"
+        meeting.mkdir()
         quota = {
             "apiVersion": "v1",
             "kind": "ResourceQuota",
@@ -119,7 +132,13 @@ class TestItGoesOn:
         apply(runs, quota)
         runs.cluster.wait("the quota", lambda: "hard" in runs.get("resourcequota/pods").get("status", {}))
         env = {"TOKEN": {"secret": "hub", "key": "token"}}
-        handle, heard = runs.start("import os; print(len(os.environ['TOKEN']))", env=env, **PAIR)
+        handle, heard = runs.start(
+            MEET + "print(len(os.environ['TOKEN']))",
+            env=env,
+            checkpoint_dir=str(meeting),
+            pod_template=shared(runs.cluster, meeting),
+            **PAIR,
+        )
         trouble = trouble_of(heard)
         heard.wait_for(Phase.PENDING, "Unschedulable")
         heard.wait_until(lambda: "exceeded quota" in trouble_of(heard).message, "the quota's words")

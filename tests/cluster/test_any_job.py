@@ -36,7 +36,7 @@ TARGETS = ("jobset", "trainjob", "statefulset", "job")
 # Always the same ones; STEPSET_DRAWS=300 tries more of them, after a change to how jobs are checked or rendered.
 DRAWS = int(os.environ.get("STEPSET_DRAWS", "80"))
 # Of so many draws at least this part must get as far as the server, in the target that can hold the most.
-ACCEPTED = {"valid": 0.6, "odd": 0.25}
+ACCEPTED = {"valid": 0.4, "odd": 0.2}
 # Kinds whose definitions the test cluster does not have.
 FOREIGN = ("scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1")
 
@@ -53,6 +53,7 @@ def api(cluster: Cluster, namespace: str) -> Iterator[Api]:
 @pytest.mark.parametrize(("kind", "files"), [("valid", job_files()), ("odd", odd_job_files())], ids=["valid", "odd"])
 def test_what_stepset_accepts_the_server_accepts(api: Api, kind: str, files: st.SearchStrategy[JobFile]) -> None:
     tried: Counter[str] = Counter()
+    only_one_of_them_takes: list[JobFile] = []
 
     @WHOLE
     @given(files)
@@ -60,16 +61,20 @@ def test_what_stepset_accepts_the_server_accepts(api: Api, kind: str, files: st.
         tried["draws"] += 1
         # A name of its own: Trainer's webhook would find an older draw's runtime by the same one.
         request = _request(file, api.namespace, run=f"run{tried['draws']}")
+        took = tried["jobset"] - tried["trainjob"]
         for target in TARGETS:
             objects = _accepted(lambda target=target: render(request, target)) if request else None
             if objects is not None:
                 tried[target] += 1
                 assert _refusals(api, objects) == []
+        if tried["jobset"] - tried["trainjob"] != took:
+            only_one_of_them_takes.append(file)
 
     each()
     print(f"{kind}: {dict(tried)}")
     assert tried["draws"] >= DRAWS
-    assert tried["jobset"] == tried["trainjob"] >= ACCEPTED[kind] * DRAWS
+    assert only_one_of_them_takes == [], "a TrainJob becomes a JobSet"
+    assert tried["jobset"] >= ACCEPTED[kind] * DRAWS
     assert min(tried[target] for target in TARGETS) >= 0.1 * DRAWS
 
 

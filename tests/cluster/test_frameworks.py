@@ -239,7 +239,8 @@ def check(case: Case, status: RunStatus, heard: Listening) -> None:
     if case.heard_as == "rank":
         assert [row.rank for row in rows] == list(range(case.world))
     assert {row.state for row in status.ranks} == {"Succeeded"}
-    assert [text for text in case.launcher_says if heard.texts("launcher").count(text) != 1] == []
+    launcher = heard.texts("launcher")
+    assert [launcher.count(text) for text in case.launcher_says] == [2 for _ in case.launcher_says], "\n".join(launcher)
     for rank in range(case.world):
         source = f"rank {rank}" if case.heard_as == "rank" else f"node {rank * 2 // case.world}"
         said = [text for text in heard.texts(source) if text.endswith(f" of rank {rank}")]

@@ -255,7 +255,8 @@ class TestPermissions:
             found[0] == f"rbac: {who} may not get, list, watch, create, patch, delete jobsets.jobset.x-k8s.io {where}"
         )
         assert f"rbac: {who} may not get pods/log {where}" in found
-        assert len(found) == 7
+        assert f"rbac: {who} may not patch pods/status {where}" in found
+        assert len(found) == 8
         assert yaml.safe_load(nobody.kubeconfig.read_text())["users"][0]["user"]["token"] not in "\n".join(found)
 
     def test_the_role_it_names_is_enough(self, cluster: Cluster, nobody: Asker) -> None:
