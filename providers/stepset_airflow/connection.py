@@ -51,11 +51,18 @@ def connect(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> C
     Raises:
         BadInputError: there is no such connection, or its configuration cannot be used.
     """
+    from stepset.backends.kubernetes.client import Connection
+
+    api, namespace = _opened(access, extras)
+    return Connection(api, namespace, renew=lambda: _opened(access, extras)[0])
+
+
+def _opened(access: ClusterAccess, extras: Mapping[str, Any] | None) -> tuple[Any, str]:
+    """A client of the kubernetes package, and the namespace; raises as `connect`."""
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
     from airflow.sdk.exceptions import AirflowException
     from kubernetes import client, config
 
-    from stepset.backends.kubernetes.client import Connection
     from stepset.errors import BadInputError
 
     # Our own, so that nothing global is changed: a triggerer talks to several clusters.
@@ -85,4 +92,4 @@ def connect(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> C
         ) from error
     if not namespace:
         namespace = _OWN_NAMESPACE.read_text().strip() if hook.is_in_cluster and _OWN_NAMESPACE.exists() else "default"
-    return Connection(api, namespace)
+    return api, namespace

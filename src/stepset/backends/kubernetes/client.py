@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NewType
@@ -28,6 +29,7 @@ TOO_LARGE = 413
 """HTTP status of an object that is more than the server takes."""
 
 _CONNECT_TIMEOUT = 15
+_UNAUTHORIZED = 401
 
 # A peer that is gone without a word (power, firewall, NAT) is noticed within half a minute on connections that only
 # listen. Linux' names; elsewhere the system's own times hold.
@@ -96,15 +98,20 @@ class Connection:
     Args:
         api: a kubernetes.client.ApiClient.
         namespace: where the context puts objects.
+        renew: makes such a client anew; asked when the server refuses the credentials, which others may have replaced.
     """
 
-    def __init__(self, api: Any, namespace: str) -> None:
+    def __init__(self, api: Any, namespace: str, renew: Callable[[], Any] | None = None) -> None:
+        self._use(api)
+        self._renew, self._renewing = renew, threading.Lock()
+        self.server: str = api.configuration.host
+        self.namespace = Namespace(namespace)
+
+    def _use(self, api: Any) -> None:
         from stepset.backends.kubernetes.opening import tell
 
         tell(api.rest_client.pool_manager)
         self._api = api
-        self.server: str = api.configuration.host
-        self.namespace = Namespace(namespace)
 
     def __enter__(self) -> Connection:
         return self
@@ -196,6 +203,39 @@ class Connection:
         content_type: str = "",
         preload_content: bool = True,
     ) -> Any:
+        """The answer; where the credentials are refused, they are renewed once."""
+        before = self._api
+        ask = partial(self._ask, method, path, query, read_timeout, body, content_type, preload_content)
+        response = ask()
+        if response.status == _UNAUTHORIZED and self._renewed(before):
+            response.drain_conn()
+            response = ask()
+        return response
+
+    def _renewed(self, refused: Any) -> bool:
+        """Whether there may be other credentials than those that were refused; the first who asks finds them out."""
+        if self._renew is None:
+            return False
+        with self._renewing:
+            if self._api is refused:
+                try:
+                    self._use(self._renew())
+                except BadInputError:  # what the server said tells more
+                    return False
+                refused.rest_client.pool_manager.clear()
+                refused.close()
+        return True
+
+    def _ask(
+        self,
+        method: Method,
+        path: str,
+        query: Mapping[str, str] | None,
+        read_timeout: float,
+        body: Mapping[str, Any] | None,
+        content_type: str,
+        preload_content: bool,
+    ) -> Any:
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
@@ -253,7 +293,7 @@ class Connection:
                     " kubeconfig"
                 )
             body = {}
-        if status == 401:
+        if status == _UNAUTHORIZED:
             raise InfrastructureError(
                 f"server {self.server}: refuses the credentials; log in again, or check the user of the kubeconfig's"
                 " context"
@@ -293,13 +333,18 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
         raise BadInputError(
             "the Python package kubernetes is missing; install it: pip install 'stepset[kubernetes]'"
         ) from error
-    configuration = client.Configuration()
-    configuration.retries = False
-    source: Source = find(kubeconfig, context)
-    namespace = source.load(configuration)
-    api = client.ApiClient(configuration)
-    api.rest_client.pool_manager.connection_pool_kw["socket_options"] = _KEEPALIVE
-    return Connection(api, namespace)
+
+    def opened() -> tuple[Any, str]:
+        configuration = client.Configuration()
+        configuration.retries = False
+        source: Source = find(kubeconfig, context)
+        namespace = source.load(configuration)
+        api = client.ApiClient(configuration)
+        api.rest_client.pool_manager.connection_pool_kw["socket_options"] = _KEEPALIVE
+        return api, namespace
+
+    api, namespace = opened()
+    return Connection(api, namespace, renew=lambda: opened()[0])
 
 
 def _warning(header: str) -> str:
