@@ -2,6 +2,7 @@
 
     digits_data (an asset) -> train -> digits_retrained (an asset, whose event carries the accuracy and the checkpoint)
 
+Each training begins with the weights of the last one: the checkpoint that the asset's latest event names.
 Whoever writes digits updates the asset; its event may say where they lie: `extra={"path": ...}`.
 """
 
@@ -60,6 +61,7 @@ def digits_on_new_data() -> None:
         checkpoint_dir=found["checkpoint_dir"],
         backend="local",
         outlets=[MODEL],
+        warm_start=MODEL,
     )
 
 

@@ -44,7 +44,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=16, help="per rank")
     parser.add_argument("--lr", type=float, default=0.05)
-    parser.add_argument("--start-from", default="", help="checkpoint of an earlier model; default: random weights")
+    parser.add_argument(
+        "--start-from",
+        default=os.environ.get("STEPSET_WARM_START", ""),  # set by the Airflow operator's warm_start
+        help="checkpoint of an earlier model; default: random weights",
+    )
     args = parser.parse_args()
     checkpoint = Path(os.environ.get("STEPSET_CHECKPOINT_DIR", "."), "last.pt")
 

@@ -59,7 +59,11 @@ def check_entries(fields: Mapping[str, Any], has_job: bool) -> None:
 
 
 def job_of(
-    job: Mapping[str, Any] | str | None, fields: Mapping[str, Any], queue_name: str | None, dag_folder: Path
+    job: Mapping[str, Any] | str | None,
+    fields: Mapping[str, Any],
+    queue_name: str | None,
+    dag_folder: Path,
+    environment: Mapping[str, str] | None = None,
 ) -> tuple[TrainingJob, Path]:
     """The job an operator's rendered parameters describe, and the directory its paths are relative to.
 
@@ -68,6 +72,7 @@ def job_of(
         fields: the job file's fields; those that are None are left out, the others replace `job`'s.
         queue_name: short for scheduling.queue_name.
         dag_folder: the DAG file's directory.
+        environment: variables that the ranks get besides, unless the job sets them.
 
     Raises:
         BadInputError: the job cannot be read, or is none.
@@ -85,4 +90,6 @@ def job_of(
     if queue_name is not None:
         scheduling = data.get("scheduling") or {}
         data["scheduling"] = {**scheduling, "queue_name": queue_name}
+    if environment and isinstance(given := data.get("env") or {}, Mapping):
+        data["env"] = {**environment, **given}
     return parse_job(data, where=where), base

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import Asset, BaseOperator, conf
+from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from stepset_airflow.assets import WARM_START, event_extra, latest_checkpoint, tell
 from stepset_airflow.exceptions import TrainingFailedError
 from stepset_airflow.identity import attempt, free_name, run_name
 from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of
@@ -23,7 +24,7 @@ from stepset_airflow.outcome import check_policy, verdict
 from stepset_airflow.task_log import TaskLog, find_callbacks, ranks_to_log
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Asset, Context
 
     from stepset.backends.base import Backend, RunHandle, RunRequest
     from stepset.spec import TrainingJob
@@ -52,6 +53,8 @@ class DistributedTrainOperator(BaseOperator):
             last lines always do; default: [stepset] log_ranks, else 0.
         exit_code_policy: exit code of the first failing rank, or failure kind -> `fail` (no further try), `retry` or
             `skip`; default: Rejected and Cancelled fail, everything else is retried while `retries` are left.
+        warm_start: an asset, made an inlet of the task; the checkpoint that its latest event names, if any, is in the
+            ranks' environment as STEPSET_WARM_START.
         callbacks: dotted paths of functions called with the run's status, as a mapping, at every change.
         durable: a retry finds the run of an earlier try and goes on with it. A local run ends with its worker, so
             there a retry starts anew, from the checkpoint in `checkpoint_dir` if there is one.
@@ -138,6 +141,7 @@ class DistributedTrainOperator(BaseOperator):
         exit_code_policy: Mapping[int | str, str] | None = None,
         callbacks: str | Sequence[str] | None = None,
         durable: bool = True,
+        warm_start: Asset | None = None,
         wait_for_completion: bool = True,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         kubernetes_conn_id: str = "kubernetes_default",
@@ -156,6 +160,8 @@ class DistributedTrainOperator(BaseOperator):
         self.job = _templatable(job)
         self.name = name
         self.framework = framework
+        if warm_start is not None and warm_start not in self.inlets:
+            self.inlets = [*self.inlets, warm_start]
         self.num_nodes = num_nodes
         self.procs_per_node = procs_per_node
         self.image = image
@@ -187,6 +193,7 @@ class DistributedTrainOperator(BaseOperator):
         self.exit_code_policy = exit_code_policy
         self.callbacks = callbacks
         self.durable = durable
+        self.warm_start = warm_start
         self.wait_for_completion = wait_for_completion
         self.deferrable = deferrable
         self.kubernetes_conn_id = kubernetes_conn_id
@@ -202,6 +209,7 @@ class DistributedTrainOperator(BaseOperator):
         self._handle: RunHandle | None = None
         self._killed = False
         self._stopped = False
+        self._environment: dict[str, str] = {}
         self._check_parameters()
 
     def execute(self, context: Context) -> Any:
@@ -224,6 +232,7 @@ class DistributedTrainOperator(BaseOperator):
         if name == "kubernetes":
             return self._execute_on_cluster(context)
         try:
+        self._environment = self._warm_environment(context)
             backend = backend_of(name)
             self._handle = backend.start(self._request(context, backend), self.task_log())
         except BadInputError as error:
@@ -311,13 +320,21 @@ class DistributedTrainOperator(BaseOperator):
     def job_and_base(self) -> tuple[TrainingJob, Path]:
         """The job that the rendered fields describe, and the directory its paths are relative to; raises as job_of."""
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
-        return job_of(self.job, fields, self.queue_name, Path(self.dag.folder))
+        return job_of(self.job, fields, self.queue_name, Path(self.dag.folder), self._environment)
 
     @property
     def ranks(self) -> frozenset[int] | None:
         """The ranks whose lines the task log shows; None: all."""
         log_ranks = self.log_ranks if self.log_ranks is not None else conf.get("stepset", "log_ranks", fallback="0")
         return ranks_to_log(log_ranks)
+
+    def _warm_environment(self, context: Context) -> dict[str, str]:
+        """What the ranks are told of an earlier model."""
+        checkpoint = None if self.warm_start is None else latest_checkpoint(context, self.warm_start)
+        if self.warm_start is None or checkpoint is None:
+            return {}
+        self.log.info(f"warm start from {checkpoint}, of asset {self.warm_start.name}")
+        return {WARM_START: checkpoint}
 
     def task_log(self, told: Mapping[str, Any] | None = None) -> TaskLog:
         """A listener that writes a run to this task's log.
@@ -366,14 +383,7 @@ class DistributedTrainOperator(BaseOperator):
 
     def tell_assets(self, context: Context, status: RunStatus) -> None:
         """Gives the events of this task's outlets the result, so that whoever is scheduled by them can read it."""
-        if not isinstance(status.result, dict):
-            return
-        extra = {"run": status.name, **status.result}
-        if self.checkpoint_dir is not None:
-            extra.setdefault("checkpoint", self.checkpoint_dir)
-        for outlet in self.outlets:
-            if isinstance(outlet, Asset):
-                context["outlet_events"][outlet].extra.update(extra)
+        tell(context, self.outlets, event_extra(status, self.checkpoint_dir))
 
 
 def _templatable(job: Any) -> Any:

@@ -1,0 +1,136 @@
+"""What a training leaves with an asset, and the next one that begins with it: `outlets` and `warm_start`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from tests.airflow.conftest import RunDag, WriteDag
+from tests.airflow.harness import EXAMPLES, DagRun, asset_event_extras, asset_state
+
+pytestmark = [pytest.mark.airflow, pytest.mark.local]
+
+TELLS = """
+    import json, os, sys
+    result = {"begun_with": os.environ.get("STEPSET_WARM_START"), "loss": 0.5}
+    print(json.dumps({"stepset": {"step": 3, "metrics": {"accuracy": 0.75}}}), flush=True)
+    open(os.environ["STEPSET_RESULT_FILE"], "w").write(json.dumps(result))
+"""
+
+
+def train(asset: str, more: str = "", **parameters: object) -> str:
+    """A task with an asset as its outlet, which says what it began with."""
+    given = {"task_id": "train", "framework": "plain", "backend": "local", "script": "train.py", **parameters}
+    words = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    return f"DistributedTrainOperator({words}, outlets=[Asset({asset!r})], {more})"
+
+
+def warm(asset: str) -> str:
+    return f"warm_start=Asset({asset!r})"
+
+
+def begun_with(run: DagRun) -> object:
+    assert run.state == "success", run.explained()
+    return run.xcom("train")["begun_with"]
+
+
+def test_an_event_carries_result_metrics_and_checkpoint_and_the_asset_s_state_the_checkpoint(
+    write_dag: WriteDag, run_dag: RunDag
+) -> None:
+    run = run_dag(write_dag(train("told", checkpoint_dir="/models/{{ dag.dag_id }}"), TELLS))
+    assert begun_with(run) is None
+    (extra,) = asset_event_extras("told")
+    dag_id = run.tasks["train"].dag_id
+    assert extra.pop("run").startswith("train-")
+    assert extra == {
+        "begun_with": None,
+        "loss": 0.5,
+        "metrics": {"accuracy": 0.75},
+        "checkpoint": f"/models/{dag_id}",
+    }
+    assert asset_state("told", "checkpoint") == f"/models/{dag_id}"
+
+
+def test_a_result_that_is_no_mapping_is_told_as_such(write_dag: WriteDag, run_dag: RunDag) -> None:
+    run = run_dag(write_dag(train("number"), "import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('0.5')"))
+    assert run.state == "success", run.explained()
+    (extra,) = asset_event_extras("number")
+    assert extra["result"] == 0.5
+    assert asset_state("number", "checkpoint") is None
+
+
+def test_without_a_model_a_warm_start_is_a_cold_one(write_dag: WriteDag, run_dag: RunDag) -> None:
+    assert begun_with(run_dag(write_dag(train("none", warm("none")), TELLS))) is None
+
+
+def test_each_run_begins_with_the_checkpoint_of_the_one_before(write_dag: WriteDag, run_dag: RunDag) -> None:
+    path = write_dag(train("chain", warm("chain"), checkpoint_dir="/models/{{ run_id }}"), TELLS)
+    runs = [run_dag(path) for _ in range(3)]
+    left = [f"/models/{run.tasks['train'].run_id}" for run in runs]
+    assert [begun_with(run) for run in runs] == [None, *left[:2]]
+
+
+def test_an_event_that_names_no_checkpoint_is_passed_over(write_dag: WriteDag, run_dag: RunDag) -> None:
+    updates = """
+        @task(outlets=[Asset("by_hand")])
+        def promote(outlet_events=None):
+            outlet_events[Asset("by_hand")].extra = {"checkpoint": "/models/promoted"}
+
+        @task(outlets=[Asset("by_hand")])
+        def touch(): ...
+
+    """
+    text = f"promote() >> touch() >> {train('other', warm('by_hand'))}"
+    assert begun_with(run_dag(write_dag(f"{updates}\n        {text}", TELLS))) == "/models/promoted"
+    assert asset_event_extras("by_hand")[-1] == {}
+
+
+def test_events_that_were_cleaned_away_are_no_loss(write_dag: WriteDag, run_dag: RunDag) -> None:
+    path = write_dag(train("cleaned", warm("cleaned"), checkpoint_dir="/models/kept"), TELLS)
+    assert begun_with(run_dag(path)) is None
+    _forget_events()
+    assert begun_with(run_dag(path)) == "/models/kept"
+
+
+def test_what_the_job_itself_sets_counts(write_dag: WriteDag, run_dag: RunDag) -> None:
+    env = {"STEPSET_WARM_START": "/models/mine"}
+    path = write_dag(train("own", warm("own"), checkpoint_dir="/models/theirs", env=env), TELLS)
+    assert [begun_with(run_dag(path)) for _ in range(2)] == ["/models/mine"] * 2
+
+
+def test_a_mapped_task_names_the_asset_as_an_inlet_or_is_told_to(write_dag: WriteDag, run_dag: RunDag) -> None:
+    def mapped(inlets: str) -> str:
+        text = train("mapped", f"{warm('mapped')}, {inlets}", checkpoint_dir="/models/mapped")
+        return text.replace("Operator(", "Operator.partial(", 1) + ".expand(args=[['a']])"
+
+    failed = run_dag(write_dag(mapped(""), TELLS))
+    assert isinstance(failed.error, AirflowFailException), failed.explained()
+    assert "asset 'mapped' is no inlet of this task" in str(failed.error)
+    path = write_dag(mapped("inlets=[Asset('mapped')]"), TELLS)
+    first, second = run_dag(path), run_dag(path)
+    assert first.state == "success", first.explained()
+    assert second.xcom("train[0]", map_indexes=0)["begun_with"] == "/models/mapped"
+
+
+def test_a_second_run_of_the_example_begins_with_the_first_one_s_weights(
+    run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_DIGITS_HOME", str(tmp_path / "digits"))
+    first, second = (run_dag(EXAMPLES / "digits_on_new_data.py", "retrain") for _ in range(2))
+    assert second.state == "success", second.explained()
+    before, after = first.xcom("train"), second.xcom("train")
+    assert (after["start"], after["started_from"]) == ("warm start", before["checkpoint"])
+    assert after["before"] == {"accuracy": before["accuracy"], "loss": before["loss"]}
+    assert after["history"]["loss"][0] < before["history"]["loss"][0] / 2
+
+
+def _forget_events() -> None:
+    """What `airflow db clean` does to assets' events."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    with create_session() as session:
+        session.execute(delete(AssetEvent))
