@@ -1,6 +1,7 @@
 """Every test, the quick ones first; stops at the first group that fails. `make test` calls it.
 
-docs/testing/README.md tells what the groups need. Names of groups as arguments run only these.
+docs/testing/README.md tells what the groups need. Names of groups as arguments run only these. Those that need a
+cluster mostly wait for it: they run beside the others, and what they print comes at the end.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,7 +64,8 @@ GROUPS = (
     Group("airflow", "Airflow", "airflow and not cluster"),
     Group("kfp", "Kubeflow Pipelines", "kfp and not cluster", environment="kfp", place="tests/kfp"),
     Group("frameworks", "Training for real, each framework", "frameworks and not cluster"),
-    Group("cluster", "On a real cluster", "cluster and not disruptive", cluster=True, workers=4),
+    Group("cluster", "On a real cluster", "cluster and not disruptive and not stack", cluster=True, workers=4),
+    Group("stack", "A whole Airflow on a real cluster", "stack", cluster=True),
     Group(
         "kfp-cluster",
         "Kubeflow Pipelines on a real cluster",
@@ -89,9 +92,53 @@ def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: 
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
+    chosen = [group for group in groups if group.name in names]
+    here = [group for group in chosen if not group.cluster]
+    there = [group for group in chosen if group.cluster]
+    if not (here and there):
+        return run_groups(chosen, directory)
+    with _beside(there, directory) as exit_code:
+        return run_groups(here, directory) or exit_code()
+
+
+@contextmanager
+def _beside(groups: Sequence[Group], directory: Path) -> Iterator[Callable[[], int]]:
+    """Runs groups in a process of its own; gives what waits for its exit code. What it prints comes at the end.
+
+    It is told to end when the block is left before it has ended.
+    """
+    with tempfile.TemporaryFile() as said:
+        process = get_context("fork").Process(target=_run_into, args=(said.fileno(), groups, directory))
+        sys.stdout.flush()
+        process.start()
+
+        def exit_code() -> int:
+            process.join()
+            return process.exitcode or 0
+
+        try:
+            yield exit_code
+        finally:
+            if process.is_alive():
+                process.terminate()
+            process.join()
+            said.seek(0)
+            for line in said:
+                sys.stdout.write(line.decode("utf-8", "replace"))
+            sys.stdout.flush()
+
+
+def _run_into(file: int, groups: Sequence[Group], directory: Path) -> None:
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    sys.exit(run_groups(groups, directory))
+
+
+def run_groups(groups: Sequence[Group], directory: Path) -> int:
+    """Runs groups one after the other, and names the unsteady tests last of all; the first bad exit code."""
     unsteady: list[str] = []
     try:
-        return _run([group for group in groups if group.name in names], unsteady, directory)
+        return _run(groups, unsteady, directory)
     except TestbedError as error:
         print(f"failed: {error}", file=sys.stderr)
         return 1

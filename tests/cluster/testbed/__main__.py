@@ -18,8 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("down", help="take it down and remove every trace but the binary cache")
     commands.add_parser("status", help="list its processes; exit code 1 when one has stopped or none was started")
     commands.add_parser("env", help='print what the shell needs: eval "$(... env)"')
-    building = commands.add_parser("build", help="only build the binaries")
-    building.add_argument("--idle", action="store_true", help="with whatever time the machine has left over")
+    commands.add_parser("build", help="only build the binaries")
     kwok = commands.add_parser("kwok", help="have fake nodes that kwok runs pods on, for scale; --nodes 0 removes them")
     kwok.add_argument("--nodes", type=int, default=10)
     fault = commands.add_parser("fault", help="break a node or mend it")
@@ -54,8 +53,6 @@ def _run(options: argparse.Namespace) -> int:
         print(f"export KUBECONFIG={KUBECONFIG}")
         print(f"export PATH={build.binary(f'kubernetes-{choice.kubernetes}', 'kubectl').parent}:$PATH")
     elif options.command == "build":
-        if options.idle:
-            build.yield_to_others()
         build.ensure(Choice.from_environment().components)
     elif options.command == "kwok":
         choice = lifecycle.require_running()

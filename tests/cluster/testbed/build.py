@@ -15,7 +15,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from .components import COMPONENTS, Component
@@ -80,13 +79,6 @@ def ensure(names: Iterable[str]) -> list[str]:
     return wanted
 
 
-def yield_to_others() -> None:
-    """Let everything else on the machine go first, from now on; for a build beside other work."""
-    os.nice(19)
-    with suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
 def _build(name: str, kubectl: Path | None) -> None:
     component, module = COMPONENTS[name], GO_MODULES / name
     started = time.monotonic()
@@ -142,7 +134,7 @@ def _go(module: Path, *arguments: str) -> str:
     environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     with subprocess.Popen(
         ["go", *arguments], cwd=module, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=_in_its_own_group,
+        preexec_fn=_apart,
     ) as process:  # fmt: skip
         try:
             out, err = process.communicate()
@@ -157,9 +149,10 @@ def _go(module: Path, *arguments: str) -> str:
     return out
 
 
-def _in_its_own_group() -> None:
-    """So that compilers and linkers end with `go` when this program is told to, a shell's background job too."""
+def _apart() -> None:
+    """Compilers and linkers end with `go` when this program is told to, also a shell's background job; tests go first."""
     os.setpgrp()
+    os.nice(10)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

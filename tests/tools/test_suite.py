@@ -1,4 +1,4 @@
-"""The suite gives a test that fails a second chance, by itself, and says which took it."""
+"""The suite: a test that fails has a second chance, by itself; those of a cluster run beside the others."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from suite import Group, main
-sys.exit(main([], (Group("one", "First", "one"), Group("two", "Second", "two")), Path.cwd()))
+groups = (Group("one", "First", "one"), Group("two", "Second", "two", cluster=len(sys.argv) > 2))
+sys.exit(main([], groups, Path.cwd()))
 """
-MARKS = "import pathlib, pytest\none, two = pytest.mark.one, pytest.mark.two\nran = pathlib.Path('ran')\n"
+MARKS = "import pathlib, pytest, time\none, two = pytest.mark.one, pytest.mark.two\nran = pathlib.Path('ran')\n"
 STEADY = "@one\ndef test_steady():\n    ran.open('a').write('steady ')\n"
 UNSTEADY = (
     "@one\ndef test_unsteady():\n    ran.open('a').write('unsteady ')\n    assert ran.read_text().count('un') == 2\n"
@@ -27,11 +28,17 @@ WRONG = "@one\ndef test_wrong():\n    ran.open('a').write('wrong ')\n    assert 
 LATER = "@two\ndef test_later():\n    ran.open('a').write('later ')\n"
 
 
-def run(directory: Path, *tests: str) -> tuple[int, list[str], str]:
-    """Runs tests as a suite of two groups: (exit code, the tests in the order in which they ran, its output)."""
+def run(directory: Path, *tests: str, beside: bool = False) -> tuple[int, list[str], str]:
+    """Runs tests as a suite of two groups: (exit code, the tests in the order in which they ran, its output).
+
+    Args:
+        directory: where.
+        tests: their texts.
+        beside: the second group needs a cluster, which is there.
+    """
     (directory / "test_it.py").write_text("\n\n".join((MARKS, *tests)))
     (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n    one\n    two\n")
-    command = [sys.executable, "-c", RUN, str(ROOT / "tools")]
+    command = [sys.executable, "-c", RUN, str(ROOT / "tools"), *(["beside"] if beside else [])]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
     ran = (directory / "ran").read_text().split() if (directory / "ran").exists() else []
     return done.returncode, ran, done.stdout + done.stderr
@@ -64,3 +71,36 @@ def test_what_cannot_even_be_collected_has_no_second_chance(tmp_path: Path) -> N
     code, ran, said = run(tmp_path, STEADY, "import nothing_like_this")
     assert (code, ran) == (2, [])
     assert said.count("nothing_like_this") < 5
+
+
+@pytest.mark.cluster
+class TestBesideEachOther:
+    """Groups that need a cluster do not wait for the others."""
+
+    def test_both_run_at_the_same_time_and_the_clusters_are_told_of_at_the_end(self, tmp_path: Path) -> None:
+        code, ran, said = run(tmp_path, meets("one", "two"), meets("two", "one"), beside=True)
+        assert (code, sorted(ran)) == (0, ["one", "two"])
+        assert said.index("First") < said.index("Second")
+
+    @pytest.mark.parametrize("wrong", ["one", "two"])
+    def test_either_fails_the_suite(self, tmp_path: Path, wrong: str) -> None:
+        code, _, _ = run(tmp_path, STEADY, LATER, WRONG.replace("@one", f"@{wrong}"), beside=True)
+        assert code == 1
+
+    def test_when_the_first_have_failed_the_others_are_told_to_end(self, tmp_path: Path) -> None:
+        endless = "@two\ndef test_endless():\n    pathlib.Path('two').touch()\n    time.sleep(600)\n"
+        fails = f"@one\ndef test_wrong():\n{AWAITS.format('two')}    assert 0\n"
+        code, _, said = run(tmp_path, endless, fails, beside=True)
+        assert code == 1
+        assert "KeyboardInterrupt" in said
+
+
+AWAITS = "    while not pathlib.Path({!r}).exists():\n        time.sleep(0.05)\n"
+
+
+def meets(one: str, other: str) -> str:
+    """A test of one group that ends when the other group's has begun."""
+    return (
+        f"@{one}\ndef test_{one}():\n    pathlib.Path({one!r}).touch()\n{AWAITS.format(other)}"
+        f"    ran.open('a').write('{one} ')\n"
+    )
