@@ -20,7 +20,9 @@ from stepset_airflow.claim import Claim, Claimer
 from stepset_airflow.connection import ClusterAccess, connect
 from stepset_airflow.log_sources import log_sources
 from stepset_airflow.outcome import should_delete, verdict
+from stepset_airflow.page.store import TaskKey
 from stepset_airflow.record import ANEW, RETRY, SUCCEEDED, Record
+from stepset_airflow.task_log import Listeners
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from stepset.spec import TrainingJob
     from stepset.watch.state import RunStatus
     from stepset_airflow.operators import DistributedTrainOperator
+    from stepset_airflow.page.writer import PageWriter
 
 _LOOK = 0.2
 _GOES_ON = ("running", "deferred")
@@ -49,6 +52,7 @@ class ClusterRun:
         self._task, self._context = task, context
         self._backends: dict[str, KubernetesBackend] = {}
         self._handle: KubernetesHandle | None = None
+        self._page: PageWriter | None = None
         self.access = ClusterAccess(
             task.kubernetes_conn_id, task.namespace, task.in_cluster, task.cluster_context, task.config_file
         )
@@ -64,7 +68,37 @@ class ClusterRun:
         found = self.claimer.claim()
         if found.found:
             self._task.log.info(f"run {found.record.name} is there already: this task goes on with it")
+        if found.workload is not None:
+            self.page(found.record).on_status(self._begun(found))
         return found
+
+    def page(self, record: Record, *, resumed: bool = False) -> PageWriter:
+        """What keeps the run's page written.
+
+        Args:
+            record: of the run.
+            resumed: goes on where a trigger has left it.
+        """
+        if self._page is None:
+            task = self._task
+            about = {
+                "namespace": record.namespace,
+                "target": task.target or "jobset",
+                "followed": task.wait_for_completion,
+            }
+            self._page = task.page(self._context, about, resumed=resumed)
+        return self._page
+
+    def close(self) -> None:
+        """Ends what goes on beside the task."""
+        if self._page is not None:
+            self._page.close()
+
+    def _begun(self, claim: Claim) -> RunStatus:
+        """What is known of a run before anybody has looked at its pods."""
+        from stepset.watch.state import RunStatus
+
+        return RunStatus(claim.record.name, self._job[0].name, "kubernetes", created=time.time(), notes=claim.notes)
 
     @cached_property
     def claimer(self) -> Claimer:
@@ -135,7 +169,8 @@ class ClusterRun:
         """
         assert claim.workload is not None
         backend = self.backend(claim.record.namespace)
-        handle = backend.follow(claim.workload, self._task.task_log(), claim.notes)
+        listener = Listeners(self._task.task_log(), self.page(claim.record))
+        handle = backend.follow(claim.workload, listener, claim.notes)
         try:
             while not handle.ended(_LOOK):
                 if killed():
@@ -217,6 +252,7 @@ class ClusterRun:
                 on_kill_action=task.on_kill_action,
                 told=shown.told,
                 printed=told.get("printed"),
+                page=TaskKey.of(self._context["ti"]).to_dict(),
             ),
             method_name="execute_complete",
         )
@@ -262,6 +298,7 @@ class ClusterRun:
                 self.defer(claim, event)
             backend.conclude(claim.workload, status, stop=bool(event.get("gave_up")) and status is told)
         self._task.task_log(event.get("told")).on_status(status)
+        self.page(record, resumed=True)
         return self.finish(claim, status)
 
     def told(self, record: Record) -> Any:
@@ -269,7 +306,9 @@ class ClusterRun:
         from stepset.watch.state import RunStatus
 
         assert record.status is not None
-        return self._outcome(RunStatus.from_dict(dict(record.status)), record.ended)
+        status = RunStatus.from_dict(dict(record.status))
+        self.page(record).on_status(status)
+        return self._outcome(status, record.ended)
 
     def finish(self, claim: Claim, status: RunStatus) -> Any:
         """Deals with a run that is over.
@@ -284,6 +323,7 @@ class ClusterRun:
         from stepset.watch.cluster.verdict import verdict_text
         from stepset.watch.state import Phase
 
+        self.page(claim.record).on_status(status)
         succeeded = status.phase is Phase.SUCCEEDED
         ended = SUCCEEDED if succeeded else verdict(status.failure, self._task.exit_code_policy)
         self.claimer.save(claim.record.over(ended, None if ended == RETRY else json.loads(verdict_text(status))))

@@ -14,6 +14,7 @@ def get_provider_info() -> dict[str, Any]:
         "task-decorators": [
             {"name": "distributed_train", "class-name": "stepset_airflow.decorators.distributed_train_task"}
         ],
+        "extra-links": ["stepset_airflow.links.TrainingLink"],
         "config": {
             "stepset": {
                 "description": "Defaults of DistributedTrainOperator and @task.distributed_train.",

@@ -20,8 +20,9 @@ from stepset_airflow.assets import WARM_START, event_extra, latest_checkpoint, t
 from stepset_airflow.exceptions import TrainingFailedError
 from stepset_airflow.identity import attempt, free_name, run_name
 from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of
+from stepset_airflow.links import LINKS, links_of
 from stepset_airflow.outcome import check_policy, verdict
-from stepset_airflow.task_log import TaskLog, find_callbacks, ranks_to_log
+from stepset_airflow.task_log import Listeners, TaskLog, find_callbacks, ranks_to_log
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from stepset.spec import TrainingJob
     from stepset.watch.state import RunStatus
     from stepset_airflow.cluster_run import ClusterRun
+    from stepset_airflow.page.writer import PageWriter
 
 FINISH_ACTIONS = ("keep", "delete", "delete_succeeded")
 KILL_ACTIONS = ("delete", "suspend", "keep")
@@ -51,10 +53,10 @@ class DistributedTrainOperator(BaseOperator):
         target: what the run becomes on a cluster: jobset (default), trainjob, statefulset, job or volcano.
         log_ranks: whose lines go to the task log: `all`, `failed`, a rank, or a list of ranks; the failing rank's
             last lines always do; default: [stepset] log_ranks, else 0.
-        exit_code_policy: exit code of the first failing rank, or failure kind -> `fail` (no further try), `retry` or
-            `skip`; default: Rejected and Cancelled fail, everything else is retried while `retries` are left.
         warm_start: an asset, made an inlet of the task; the checkpoint that its latest event names, if any, is in the
             ranks' environment as STEPSET_WARM_START.
+        exit_code_policy: exit code of the first failing rank, or failure kind -> `fail` (no further try), `retry` or
+            `skip`; default: Rejected and Cancelled fail, everything else is retried while `retries` are left.
         callbacks: dotted paths of functions called with the run's status, as a mapping, at every change.
         durable: a retry finds the run of an earlier try and goes on with it. A local run ends with its worker, so
             there a retry starts anew, from the checkpoint in `checkpoint_dir` if there is one.
@@ -101,6 +103,7 @@ class DistributedTrainOperator(BaseOperator):
         "pod_template": "json",
     }
     ui_color = "#e9e4f8"
+    operator_extra_links = LINKS
     _brings_program: ClassVar[bool] = False
     """Whether a subclass makes `function` when the task runs."""
 
@@ -138,10 +141,10 @@ class DistributedTrainOperator(BaseOperator):
         backend: str | None = None,
         target: str | None = None,
         log_ranks: str | int | Sequence[int] | None = None,
+        warm_start: Asset | None = None,
         exit_code_policy: Mapping[int | str, str] | None = None,
         callbacks: str | Sequence[str] | None = None,
         durable: bool = True,
-        warm_start: Asset | None = None,
         wait_for_completion: bool = True,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         kubernetes_conn_id: str = "kubernetes_default",
@@ -157,11 +160,11 @@ class DistributedTrainOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if warm_start is not None and warm_start not in self.inlets:
+            self.inlets = [*self.inlets, warm_start]
         self.job = _templatable(job)
         self.name = name
         self.framework = framework
-        if warm_start is not None and warm_start not in self.inlets:
-            self.inlets = [*self.inlets, warm_start]
         self.num_nodes = num_nodes
         self.procs_per_node = procs_per_node
         self.image = image
@@ -190,10 +193,10 @@ class DistributedTrainOperator(BaseOperator):
         self.backend = backend
         self.target = target
         self.log_ranks = log_ranks
+        self.warm_start = warm_start
         self.exit_code_policy = exit_code_policy
         self.callbacks = callbacks
         self.durable = durable
-        self.warm_start = warm_start
         self.wait_for_completion = wait_for_completion
         self.deferrable = deferrable
         self.kubernetes_conn_id = kubernetes_conn_id
@@ -206,10 +209,10 @@ class DistributedTrainOperator(BaseOperator):
         self.startup_timeout = startup_timeout
         self.on_finish_action = on_finish_action
         self.on_kill_action = on_kill_action
+        self._environment: dict[str, str] = {}
         self._handle: RunHandle | None = None
         self._killed = False
         self._stopped = False
-        self._environment: dict[str, str] = {}
         self._check_parameters()
 
     def execute(self, context: Context) -> Any:
@@ -229,15 +232,16 @@ class DistributedTrainOperator(BaseOperator):
 
         name = self.backend or conf.get("stepset", "backend", fallback="kubernetes")
         self._check_backend(name)
+        self._environment = self._warm_environment(context)
         if name == "kubernetes":
             return self._execute_on_cluster(context)
-        try:
-        self._environment = self._warm_environment(context)
-            backend = backend_of(name)
-            self._handle = backend.start(self._request(context, backend), self.task_log())
-        except BadInputError as error:
-            raise AirflowFailException(str(error)) from error
-        status = self._wait(self._handle)
+        with self.page(context, {}) as page:
+            try:
+                backend = backend_of(name)
+                self._handle = backend.start(self._request(context, backend), Listeners(self.task_log(), page))
+            except BadInputError as error:
+                raise AirflowFailException(str(error)) from error
+            status = self._wait(self._handle)
         if self._killed:
             # Airflow calls on_kill from its SIGTERM handler and then lets execute() go on (apache/airflow#73006):
             # without this a killed training could end its task as a success.
@@ -261,6 +265,19 @@ class DistributedTrainOperator(BaseOperator):
         """
         return self._on_cluster(context, lambda run: run.resume(event))
 
+    def page(self, context: Context, about: Mapping[str, Any], *, resumed: bool = False) -> PageWriter:
+        """What keeps the page "Training" of this task instance written.
+
+        Args:
+            context: of the task instance.
+            about: what a status does not say, such as the namespace.
+            resumed: goes on where a trigger has left it.
+        """
+        from stepset_airflow.page.writer import open_page
+
+        ti = context["ti"]
+        return open_page(ti, about, links_of(self, ti), resumed=resumed)
+
     def _execute_on_cluster(self, context: Context) -> Any:
         def execute(run: ClusterRun) -> Any:
             claim = run.begin()
@@ -281,12 +298,15 @@ class DistributedTrainOperator(BaseOperator):
         from stepset.errors import BadInputError, InfrastructureError
         from stepset_airflow.cluster_run import ClusterRun
 
+        run = ClusterRun(self, context)
         try:
-            return what(ClusterRun(self, context))
+            return what(run)
         except BadInputError as error:
             raise AirflowFailException(str(error)) from error
         except InfrastructureError as error:
             raise AirflowException(str(error)) from error
+        finally:
+            run.close()
 
     def _check_parameters(self) -> None:
         """What can be told wrong at parse time, before anything is rendered."""
@@ -308,6 +328,14 @@ class DistributedTrainOperator(BaseOperator):
                 " leave wait_for_completion out"
             )
 
+    def _warm_environment(self, context: Context) -> dict[str, str]:
+        """What the ranks are told of an earlier model."""
+        checkpoint = None if self.warm_start is None else latest_checkpoint(context, self.warm_start)
+        if self.warm_start is None or checkpoint is None:
+            return {}
+        self.log.info(f"warm start from {checkpoint}, of asset {self.warm_start.name}")
+        return {WARM_START: checkpoint}
+
     def _request(self, context: Context, backend: Backend) -> RunRequest:
         from stepset.backends.base import RunRequest
         from stepset.sources import read_sources
@@ -327,14 +355,6 @@ class DistributedTrainOperator(BaseOperator):
         """The ranks whose lines the task log shows; None: all."""
         log_ranks = self.log_ranks if self.log_ranks is not None else conf.get("stepset", "log_ranks", fallback="0")
         return ranks_to_log(log_ranks)
-
-    def _warm_environment(self, context: Context) -> dict[str, str]:
-        """What the ranks are told of an earlier model."""
-        checkpoint = None if self.warm_start is None else latest_checkpoint(context, self.warm_start)
-        if self.warm_start is None or checkpoint is None:
-            return {}
-        self.log.info(f"warm start from {checkpoint}, of asset {self.warm_start.name}")
-        return {WARM_START: checkpoint}
 
     def task_log(self, told: Mapping[str, Any] | None = None) -> TaskLog:
         """A listener that writes a run to this task's log.

@@ -11,6 +11,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from stepset.backends.base import RunListener
     from stepset.watch.state import LogLine, Progress, RunStatus
 
 PROGRESS_EVERY = 1.0
@@ -146,6 +147,27 @@ class TaskLog:
             return
         self._progress, self._progress_at = status.progress, now
         self._log.info(progress_text(status.progress))
+
+
+class Listeners:
+    """Several listeners of a run as one.
+
+    Args:
+        listeners: told of everything, in this order.
+    """
+
+    def __init__(self, *listeners: RunListener) -> None:
+        self._listeners = listeners
+
+    def on_line(self, line: LogLine) -> None:
+        """A line was printed."""
+        for listener in self._listeners:
+            listener.on_line(line)
+
+    def on_status(self, status: RunStatus) -> None:
+        """Something about the run changed."""
+        for listener in self._listeners:
+            listener.on_status(status)
 
 
 def phase_text(status: RunStatus) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from stepset.watch.state import RunStatus
     from stepset_airflow.async_client import AsyncCluster
     from stepset_airflow.async_logs import AsyncLogs
+    from stepset_airflow.page.async_writer import AsyncPageWriter
     from stepset_airflow.shared_watch import Following
 
 log = structlog.get_logger(logger_name=__name__)
@@ -56,6 +57,7 @@ class DistributedTrainTrigger(BaseTrigger):
         deadline: seconds since the epoch at which the task's time is over; None: never.
         on_kill_action: `delete`, `suspend` or `keep`.
         told, printed: what was written to the task's log before.
+        page: whose page is kept written, as TaskKey.to_dict says it; None: nobody's.
     """
 
     def __init__(
@@ -72,13 +74,14 @@ class DistributedTrainTrigger(BaseTrigger):
         on_kill_action: str = "delete",
         told: Mapping[str, Any] | None = None,
         printed: Mapping[str, Any] | None = None,
+        page: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
         self.access, self.workload = dict(access), dict(workload)
         self.sources, self.ranks, self.callbacks = sources, ranks, callbacks
         self.admission_timeout, self.startup_timeout = admission_timeout, startup_timeout
         self.poll_interval, self.deadline, self.on_kill_action = poll_interval, deadline, on_kill_action
-        self.told, self.printed = told, printed
+        self.told, self.printed, self.page = told, printed, page
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """What another process makes the same trigger from; no credentials."""
@@ -95,6 +98,7 @@ class DistributedTrainTrigger(BaseTrigger):
             "on_kill_action": self.on_kill_action,
             "told": self.told,
             "printed": self.printed,
+            "page": self.page,
         }
         return "stepset_airflow.triggers.DistributedTrainTrigger", fields
 
@@ -134,6 +138,7 @@ class DistributedTrainTrigger(BaseTrigger):
         """The event's payload."""
         from stepset.watch.cluster.reports import Reports
         from stepset_airflow.async_logs import AsyncLogs
+        from stepset_airflow.page.async_writer import AsyncPageWriter
         from stepset_airflow.shared_watch import following
 
         ranks = None if self.ranks is None else frozenset(self.ranks)
@@ -141,13 +146,23 @@ class DistributedTrainTrigger(BaseTrigger):
         sources = None if self.sources is None else frozenset(self.sources)
         async with following(ClusterAccess(**self.access), self.workload) as followed:
             logs = AsyncLogs(followed.cluster, sources, self._ranks_of_pods(), self.printed)
-            follower = _Follower(self, followed, logs, Reports(), shown)
+            page = AsyncPageWriter(self.page, self._about())
+            follower = _Follower(self, followed, logs, Reports(), shown, page)
             writer = asyncio.create_task(follower.write())
             try:
-                return await follower.follow(writer)
+                await page.open()
+                payload = await follower.follow(writer)
+                await page.finish()
+                return payload
             finally:
                 writer.cancel()
+                await page.close()
                 await logs.close()
+
+    def _about(self) -> dict[str, Any]:
+        """What the run's page says beside its status."""
+        about = {"namespace": self.access["namespace"], "target": self.workload["target"], "followed": True}
+        return {**about, "try_number": (self.page or {}).get("try_number")}
 
     def _ranks_of_pods(self) -> dict[str, tuple[int, int]]:
         from stepset.targets.identity import RANKS
@@ -298,13 +313,19 @@ class _Follower:
     """One run, followed to its end or to the end of the task's time."""
 
     def __init__(
-        self, trigger: DistributedTrainTrigger, followed: Following, logs: AsyncLogs, reports: Any, shown: TaskLog
+        self,
+        trigger: DistributedTrainTrigger,
+        followed: Following,
+        logs: AsyncLogs,
+        reports: Any,
+        shown: TaskLog,
+        page: AsyncPageWriter,
     ) -> None:
         from stepset.watch.cluster.keeper import Keeper, Patience
         from stepset.watch.state import RunStatus
 
         self._trigger, self._followed, self._logs = trigger, followed, logs
-        self._reports, self._shown = reports, shown
+        self._reports, self._shown, self._page = reports, shown, page
         self._keeper = Keeper(Patience(trigger.admission_timeout, trigger.startup_timeout))
         self._callbacks = find_callbacks(trigger.callbacks)
         self._joiners: dict[str, Any] = {}
@@ -398,6 +419,7 @@ class _Follower:
             return
         self._status = status
         if not status.phase.final or final:
+            self._page.see(status)
             self._shown.on_status(status)
             for callback in self._callbacks:
                 await asyncio.to_thread(self._shown.call, callback, status)
@@ -413,6 +435,7 @@ class _Follower:
         if status.phase.final:
             notes = tuple(dict.fromkeys((*status.notes, *self._logs.problems)))
             self._status = status = status.with_(notes=notes)
+            self._page.see(status)
             self._shown.on_status(status)
             for callback in self._callbacks:
                 await asyncio.to_thread(self._shown.call, callback, status)

@@ -29,7 +29,8 @@ def new_modules(imports: str, before: str = "") -> set[str]:
 def test_the_operator_adds_only_its_own_modules_to_what_a_dag_file_has_anyway() -> None:
     added = new_modules("from stepset_airflow import DistributedTrainOperator", "from airflow.sdk import DAG, task")
     foreign = {name for name in added if name.split(".")[0] != "stepset_airflow"}
-    assert foreign <= set(sys.stdlib_module_names), foreign
+    # Every operator that has links needs the last one: a class of forty lines.
+    assert foreign <= {*sys.stdlib_module_names, "airflow.sdk.bases.operatorlink"}, foreign
     assert "stepset_airflow.operators" in added
 
 

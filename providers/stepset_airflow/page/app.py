@@ -1,0 +1,105 @@
+"""The page and its data, under the API server: a FastAPI application that asks Airflow who may see what.
+
+Mounted by plugin.py. It reads Airflow's database and files of this package: neither clusters nor run directories, so
+that the API server needs access to none, and a page that is open costs two small queries now and then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib.resources import files
+from typing import Annotated, Any
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+
+from stepset_airflow.page.reading import recent_runs, run_page
+
+PAGE = "training.html"
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_HEADERS = {
+    # The page is shown in a frame of Airflow's own, and what runs have printed is never taken for anything but text.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " connect-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+
+# What a task instance's own page asks for, and its log's: a document holds lines of it.
+MAY_READ = (
+    Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE)),
+    Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS)),
+)
+
+
+def make_app() -> FastAPI:
+    """The application. Whoever is not logged in gets 401, whoever may not read a DAG gets 403 for its runs."""
+    app = FastAPI(
+        title="stepset",
+        description="Distributed training runs.",
+        dependencies=[Depends(get_user)],
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    app.add_api_route("/training", page, methods=["GET"])
+    app.add_api_route("/static/{name}", static_file, methods=["GET"])
+    app.add_api_route("/api/runs", runs, methods=["GET"])
+    app.add_api_route(
+        "/api/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}", run, methods=["GET"], dependencies=[*MAY_READ]
+    )
+    return app
+
+
+def page(request: Request) -> Response:
+    """The page; what it shows, its script asks for."""
+    return static_file(PAGE, request)
+
+
+def static_file(name: str, request: Request) -> Response:
+    """A file of the page."""
+    known = {each.name: each for each in (files("stepset_airflow.page") / "static").iterdir()}
+    if name not in known:
+        raise HTTPException(404, f"{name}: no such file")
+    kind = _TYPES.get(name[name.rfind(".") :], "application/octet-stream")
+    return _answer(request, known[name].read_bytes(), kind)
+
+
+def run(
+    dag_id: str,
+    run_id: str,
+    task_id: str,
+    request: Request,
+    session: SessionDep,
+    map_index: Annotated[int, Query(ge=-1)] = -1,
+) -> Response:
+    """The training of a task instance."""
+    found = run_page(session, dag_id, run_id, task_id, map_index)
+    if found is None:
+        raise HTTPException(404, f"task {task_id} of run {run_id} of DAG {dag_id}: there is no such task instance")
+    return _answer(request, _json(found), "application/json")
+
+
+def runs(request: Request, session: SessionDep, user: GetUserDep) -> Response:
+    """Recent trainings of all DAGs that the user may read."""
+    readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET", session=session)
+    return _answer(request, _json({"runs": recent_runs(session, readable)}), "application/json")
+
+
+def _json(data: Any) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
+def _answer(request: Request, body: bytes, kind: str) -> Response:
+    """The body, or that it is what the browser has already."""
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {**_HEADERS, "ETag": tag}
+    # A proxy, or Airflow's own compression, may have made a weak one of it.
+    if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type=kind, headers=headers)

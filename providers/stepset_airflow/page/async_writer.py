@@ -1,0 +1,110 @@
+"""Keeps a run's page written while a triggerer follows the run.
+
+Used by the trigger. What one triggerer writes for all its runs together is bounded (pace.py): its supervisor hands
+every writing on, one after the other, beside everything else it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from stepset_airflow.page.chronicle import Chronicle
+from stepset_airflow.page.pace import Pace
+from stepset_airflow.page.store import TaskKey
+
+if TYPE_CHECKING:
+    from stepset.watch.state import RunStatus
+
+_log = logging.getLogger(__name__)
+
+LAST = 10.0
+"""Seconds the end of a trigger waits for its last writing."""
+
+_all: WeakSet[AsyncPageWriter] = WeakSet()
+
+
+class AsyncPageWriter:
+    """A run's page, of which an event loop takes care.
+
+    Args:
+        key: the task instance's; None: there is nobody to write for.
+        about: what a status does not say.
+    """
+
+    def __init__(self, key: Mapping[str, Any] | None, about: Mapping[str, Any]) -> None:
+        self._key = None if key is None else TaskKey(**key)
+        self._about = about
+        self._chronicle = Chronicle(about)
+        self._news = asyncio.Event()
+        self._written: RunStatus | None = None
+        self._urgent = self._failing = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Goes on where the page was left."""
+        if self._key is None:
+            return
+        try:
+            self._chronicle = Chronicle(self._about, await asyncio.to_thread(self._key.load))
+        except Exception as error:  # noqa: BLE001  # a run is followed without its page, too
+            self._warn(error)
+        _all.add(self)
+        self._task = asyncio.create_task(self._write_on())
+
+    def see(self, status: RunStatus) -> None:
+        """Something about the run changed."""
+        if self._task is not None:
+            self._urgent |= self._chronicle.see(status, time.time())
+            self._news.set()
+
+    async def finish(self) -> None:
+        """Writes what has not been written: the run is over, or followed from elsewhere."""
+        if self._task is None:
+            return
+        await self.close()
+        if self._chronicle.status is not self._written:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._write(), LAST)
+
+    async def close(self) -> None:
+        """Ends, without another word: this may be because the triggerer goes away."""
+        _all.discard(self)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _write_on(self) -> None:
+        while True:
+            await self._news.wait()
+            await self._write()
+            status = self._chronicle.status
+            age = time.time() - status.created if status is not None else 0.0
+            pace, waited = Pace(len(_all)), 0.0
+            # What is urgent may come at any time while it waits.
+            while waited < pace.wait(age, self._urgent):
+                await asyncio.sleep(min(1.0, pace.wait(age, self._urgent)))
+                waited += 1.0
+
+    async def _write(self) -> None:
+        assert self._key is not None
+        self._news.clear()
+        self._urgent = False
+        status, document = self._chronicle.status, self._chronicle.document(time.time())
+        try:
+            await asyncio.to_thread(self._key.save, document)
+            self._failing = False
+        except Exception as error:  # noqa: BLE001  # whatever it is: a run is followed without its page, too
+            self._warn(error)
+        self._written = status
+
+    def _warn(self, error: Exception) -> None:
+        if not self._failing:
+            _log.warning("the page of %s cannot be read or written: %s; it is tried again", self._key, error)
+        self._failing = True

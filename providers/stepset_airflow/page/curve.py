@@ -1,0 +1,99 @@
+"""The metrics of a training over its steps, in a bounded number of points. No I/O, no clock.
+
+Used by chronicle.py, for whoever follows a run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepset.watch.state import Progress
+
+POINTS = 160
+"""Points a curve has at most; from there on every other one is left out, again and again."""
+METRICS = 6
+"""Metrics that are shown: those that were told of first."""
+
+_NAME = 40
+Point = list[float | None]
+_STEP, _PERCENT = "step", "percent"
+
+
+class Curve:
+    """Metrics over steps, or over the part that is done where the training tells no steps.
+
+    Args:
+        stored: what `to_dict` wrote of the same run before.
+    """
+
+    def __init__(self, stored: Mapping[str, Any] | None = None) -> None:
+        stored = stored or {}
+        self._x = str(stored.get("x", _STEP))
+        self._names: list[str] = [str(name) for name in stored.get("names", ())]
+        self._kept: list[Point] = [list(point) for point in stored.get("points", ())]
+        self._newest: Point | None = None
+        self._stride = int(stored.get("stride", 1))
+        self._offered = 0
+        self._told_to = self._kept[-1][0] if self._kept else None
+
+    def add(self, progress: Progress) -> bool:
+        """Takes what the training said last; whether that is a new point.
+
+        A training that goes on from a checkpoint goes on there: what came after it is taken back. What was stored
+        before and is only told again (a log read from its beginning) is not.
+        """
+        x, at = _position(progress)
+        values = {name[:_NAME]: _finite(value) for name, value in progress.metrics.items()}
+        if at is None or not values:
+            return False
+        if x != self._x:
+            self._x, self._kept, self._newest, self._stride, self._told_to = x, [], None, 1, None
+        if self._told_to is not None:
+            if at <= self._told_to:
+                return False
+            self._told_to = None
+        self._take_back(at)
+        self._names += [name for name in values if name not in self._names][: METRICS - len(self._names)]
+        point = [at, *(values.get(name) for name in self._names)]
+        if self._offered % self._stride:
+            self._newest = point
+        else:
+            self._kept.append(point)
+            self._newest = None
+        self._offered += 1
+        if len(self._kept) > POINTS:
+            self._kept, self._newest, self._stride = self._kept[::2], self._newest or self._kept[-1], self._stride * 2
+            self._offered = 1
+        return True
+
+    def restarted(self) -> None:
+        """The training begins again, perhaps from a checkpoint: smaller steps than the last are no repetition."""
+        self._told_to = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: `points` holds the position, then a value for each of `names`, None where there is none."""
+        width = len(self._names) + 1
+        shown = [*self._kept, self._newest] if self._newest and self._newest != self._kept[-1] else self._kept
+        points = [[*point, *[None] * (width - len(point))] for point in shown]
+        return {"x": self._x, "names": list(self._names), "points": points, "stride": self._stride}
+
+    def _take_back(self, at: float) -> None:
+        if self._newest is not None and (self._newest[0] or 0) >= at:
+            self._newest = None
+        while self._kept and (self._kept[-1][0] or 0) >= at:
+            self._kept.pop()
+            self._offered = 0
+
+
+def _position(progress: Progress) -> tuple[str, float | None]:
+    if progress.step is not None:
+        return _STEP, progress.step
+    return _PERCENT, None if progress.progress is None else _finite(round(100 * progress.progress, 2))
+
+
+def _finite(value: float) -> float | None:
+    """No NaN: databases refuse it as JSON. Six digits are more than a picture shows."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -1,0 +1,148 @@
+"""What the page shows of a run, as one bounded piece of plain data. Pure.
+
+Written as an XCom of the task by whoever follows the run (chronicle.py fills it), read by the API server (reading.py)
+and by the page's script, which know no more of a run than this.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepset.watch.state import RankStatus, RunStatus
+
+KEY = "stepset_training"
+"""Of the XCom."""
+VERSION = 1
+LIMIT = 64 * 1024
+"""Bytes a document may have as JSON."""
+
+RANK_FIELDS = ("source", "rank", "pod", "node", "state", "restarts", "ended", "last_line")
+"""Of a row of `ranks`; `node` is an index of `nodes`."""
+
+_LINE, _NOTE, _RESULT = 200, 500, 2000
+_ROWS, _LINES = 256, 60
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def document_of(
+    status: RunStatus, timeline: Sequence[Mapping[str, Any]], curve: Mapping[str, Any], about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The document.
+
+    Args:
+        status: of the run.
+        timeline: its phases so far, each with `at`, in seconds since the epoch.
+        curve: as Curve.to_dict has it.
+        about: what a status does not say: namespace, target, try_number, updated.
+    """
+    nodes = list(dict.fromkeys(row.node for row in status.ranks if row.node))
+    body = {
+        "version": VERSION,
+        "run": status.name,
+        "job": status.job,
+        "backend": status.backend,
+        "phase": status.phase.value,
+        "reason": status.reason,
+        "attempt": status.attempt,
+        "world_size": status.world_size,
+        "created": status.created,
+        "started": status.started,
+        "finished": status.finished,
+        "progress": _progress(status),
+        "timeline": list(timeline),
+        "curve": dict(curve),
+        "failure": _failure(status),
+        "trouble": _trouble(status),
+        "notes": [plain(note)[:_NOTE] for note in status.notes[:20]],
+        "result": None if status.result is None else plain(json.dumps(status.result))[:_RESULT],
+        "nodes": nodes,
+        **about,
+    }
+    return _bounded(body, status.ranks, {name: index for index, name in enumerate(nodes)})
+
+
+def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What a list of runs shows of a document."""
+    wanted = ("run", "job", "backend", "phase", "reason", "attempt", "world_size", "created", "started", "finished")
+    failure = document.get("failure") or {}
+    return {
+        **{name: document.get(name) for name in (*wanted, "progress", "updated", "try_number")},
+        "failure": failure.get("headline", ""),
+    }
+
+
+def plain(text: str) -> str:
+    """Text without what colours it, moves a cursor, or cannot be stored as JSON in every database.
+
+    >>> plain("\\x1b[31mred\\x1b[0m\\x00 tab\\tstays")
+    'red tab\\tstays'
+    """
+    return _CONTROL.sub("", _COLOURS.sub("", text))
+
+
+def _bounded(body: dict[str, Any], ranks: Sequence[RankStatus], nodes: Mapping[str, int]) -> dict[str, Any]:
+    """The document with as much of the ranks as there is room for: states come before lines, trouble before success."""
+    rest = len(json.dumps(body))
+    shorten: Sequence[Callable[[RankStatus], str]] = (
+        lambda row: plain(row.last_line)[:_LINE],
+        lambda row: plain(row.last_line)[:_LINE] if row.state == "Failed" else "",
+    )
+    for line_of in shorten:
+        rows = [_row(row, nodes, line_of(row)) for row in ranks]
+        if rest + len(json.dumps(rows)) <= LIMIT:
+            return {**body, "ranks": rows, "hidden": 0}
+    order = ("Failed", "Pending", "Running")
+    kept = sorted(ranks, key=lambda row: order.index(row.state) if row.state in order else len(order))[:_ROWS]
+    shown = sorted(kept, key=lambda row: (row.rank is None, row.rank or 0))
+    return {**body, "ranks": [_row(row, nodes, "") for row in shown], "hidden": len(ranks) - len(shown)}
+
+
+def _row(row: RankStatus, nodes: Mapping[str, int], line: str) -> list[Any]:
+    from stepset.watch.report import ended
+
+    how = ended(row.exit_code, row.signal) if row.exit_code or row.signal is not None else ""
+    return [row.source, row.rank, row.pod, nodes.get(row.node, -1), row.state, row.restarts, how, line]
+
+
+def _progress(status: RunStatus) -> dict[str, Any] | None:
+    if status.progress is None:
+        return None
+    return {"step": status.progress.step, "progress": status.progress.progress}
+
+
+def _failure(status: RunStatus) -> dict[str, Any] | None:
+    """The same words as in the task's log and at every other door."""
+    from stepset.watch.report import failure_rows, failure_text
+    from stepset.watch.state import Phase
+
+    if not status.phase.final or status.phase is Phase.SUCCEEDED:
+        return None
+    failure = status.failure
+    headline, *_ = failure_text(status).splitlines()
+    rows = () if failure is None else failure_rows(failure)
+    return {
+        "headline": plain(headline)[: 2 * _NOTE],
+        "rows": [[title, [plain(line)[:_NOTE] for line in _ends(lines)]] for title, lines in rows],
+        "kind": failure.kind.value if failure else "Lost",
+        "rank": failure.rank if failure else None,
+        "pod": failure.pod if failure else "",
+    }
+
+
+def _ends(lines: Sequence[str]) -> Sequence[str]:
+    """The first and the last lines of many."""
+    return lines if len(lines) <= _LINES else (*lines[: _LINES // 2], "...", *lines[-_LINES // 2 :])
+
+
+def _trouble(status: RunStatus) -> dict[str, Any] | None:
+    from stepset.watch.report import what_happened
+
+    trouble = status.trouble
+    if trouble is None:
+        return None
+    return {"summary": plain(what_happened(trouble))[:_NOTE], "advice": trouble.advice}

@@ -1,0 +1,43 @@
+"""When a page's document is worth writing again. Pure.
+
+Used by writer.py and async_writer.py: one document is one row of Airflow's database, and nobody may be looking at it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+AT_LEAST = 1.0
+"""Seconds between two writings, whatever has changed; the last state of all is written at once."""
+QUIET_LEAST, QUIET_MOST = 2.0, 15.0
+"""The same where only progress and lines came: more often for a run that has just begun, which somebody may watch."""
+BUDGET = 4.0
+"""Writings in a second by all runs that one process follows."""
+
+_QUIET_SHARE = 1 / 60
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often a document is written.
+
+    Args:
+        followed: runs that this process follows.
+    """
+
+    followed: int = 1
+
+    def wait(self, age: float, urgent: bool) -> float:
+        """Seconds from one writing to the next.
+
+        Args:
+            age: of the run, in seconds.
+            urgent: its phase, or a rank's state, has changed.
+
+        >>> Pace().wait(10, urgent=False), Pace().wait(600, urgent=False), Pace().wait(600, urgent=True)
+        (2.0, 10.0, 1.0)
+        >>> Pace(followed=400).wait(600, urgent=False)
+        100.0
+        """
+        least = AT_LEAST if urgent else min(QUIET_MOST, max(QUIET_LEAST, age * _QUIET_SHARE))
+        return max(least, self.followed / BUDGET)

@@ -1,0 +1,107 @@
+"""What the API server reads for the page: the documents of runs and the state of their tasks, from Airflow's database.
+
+Used by app.py, after it has asked whether the user may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import and_, select
+
+from stepset_airflow.page.document import KEY, RANK_FIELDS, VERSION, summary_of
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+RECENT = 50
+"""Runs in the list."""
+
+
+def run_page(session: Session, dag_id: str, run_id: str, task_id: str, map_index: int) -> dict[str, Any] | None:
+    """The page of a task instance; None where there is no such task instance.
+
+    Args:
+        session: of Airflow's database.
+        map_index: -1 for one that is not mapped.
+
+    Returns:
+        `task`, about the task instance, and `training`, its document, None where it has none.
+    """
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+
+    query = (
+        select(TaskInstance.state, TaskInstance.try_number, TaskInstance.max_tries, XComModel.value)
+        .outerjoin(XComModel, and_(*_same_task_instance(), XComModel.key == KEY))
+        .where(
+            TaskInstance.dag_id == dag_id,
+            TaskInstance.run_id == run_id,
+            TaskInstance.task_id == task_id,
+            TaskInstance.map_index == map_index,
+        )
+    )
+    row = session.execute(query).first()
+    if row is None:
+        return None
+    state, try_number, max_tries, value = row
+    task = {
+        **_key(dag_id, run_id, task_id, map_index),
+        "state": _text(state),
+        "try_number": try_number,
+        "tries": max(try_number, max_tries + 1),
+    }
+    return {"task": task, "training": _document(value), "rank_fields": RANK_FIELDS}
+
+
+def recent_runs(session: Session, dag_ids: Collection[str]) -> list[dict[str, Any]]:
+    """The runs of which something was heard last, the newest first.
+
+    Args:
+        session: of Airflow's database.
+        dag_ids: the DAGs that the user may read.
+    """
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+
+    query = (
+        select(
+            XComModel.dag_id,
+            XComModel.run_id,
+            XComModel.task_id,
+            XComModel.map_index,
+            TaskInstance.state,
+            XComModel.value,
+        )
+        .join(TaskInstance, and_(*_same_task_instance()))
+        .where(XComModel.key == KEY, XComModel.dag_id.in_(dag_ids))
+        .order_by(XComModel.timestamp.desc())
+        .limit(RECENT)
+    )
+    return [
+        {"task": {**_key(*where), "state": _text(state)}, "training": summary_of(document)}
+        for *where, state, value in session.execute(query)
+        if (document := _document(value)) is not None
+    ]
+
+
+def _same_task_instance() -> tuple[Any, ...]:
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+
+    names = ("dag_id", "run_id", "task_id", "map_index")
+    return tuple(getattr(XComModel, name) == getattr(TaskInstance, name) for name in names)
+
+
+def _document(value: Any) -> Mapping[str, Any] | None:
+    """A document of this version; anything else under its key is nobody's."""
+    return value if isinstance(value, Mapping) and value.get("version") == VERSION else None
+
+
+def _key(dag_id: str, run_id: str, task_id: str, map_index: int) -> dict[str, Any]:
+    return {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": map_index}
+
+
+def _text(state: Any) -> str | None:
+    return None if state is None else str(getattr(state, "value", state))

@@ -1,0 +1,137 @@
+// The training's metrics over its steps: a small chart for each, with one cursor through all of them.
+
+import { h, s, write } from "./dom.js";
+import { number } from "./words.js";
+
+const HEIGHT = 132, LEFT = 46, RIGHT = 10, TOP = 8, BOTTOM = 20;
+
+/** The charts as a view: their element, and `show(curve)`. */
+export function makeCurve() {
+  const charts = h("div", { class: "charts" });
+  const cursor = h("p", { class: "muted small cursor" });
+  // One thing to move, so one stop for the keyboard: the arrow keys go from point to point.
+  const stage = h("div", {
+    class: "stage", tabindex: "0", role: "slider", "aria-label": "Point of the curves", onkeydown: key, onblur: leave,
+  }, charts);
+  const section = h("section", { class: "card", "aria-labelledby": "metrics", hidden: true },
+    h("div", { class: "head" }, h("h2", { id: "metrics" }, "Metrics"), cursor), stage);
+  let curve = null, drawn = [], at = null;
+  new ResizeObserver(() => curve && draw()).observe(charts);
+
+  function show(next) {
+    section.hidden = !next || next.points.length === 0;
+    if (section.hidden) return;
+    const changed = JSON.stringify(next) !== JSON.stringify(curve);
+    curve = next;
+    if (changed) draw();
+  }
+
+  function draw() {
+    if (charts.children.length !== curve.names.length) {
+      charts.replaceChildren(...curve.names.map(() => h("figure")));
+    }
+    drawn = curve.names.map((name, index) => chart(charts.children[index], curve, name, index + 1, point));
+    point(at === null ? null : Math.min(at, curve.points.length - 1));
+  }
+
+  function point(index) {
+    at = index;
+    const shown = index ?? curve.points.length - 1;
+    const values = curve.names.map((name, place) => `${name} ${number(curve.points[shown][place + 1])}`).join(", ");
+    const where = `${curve.x} ${number(curve.points[shown][0])}`;
+    drawn.forEach((each) => each.point(index));
+    write(cursor, index === null ? `to ${where}` : `${where}: ${values}`);
+    const about = { valuemin: 0, valuemax: curve.points.length - 1, valuenow: shown, valuetext: `${where}: ${values}` };
+    for (const [name, value] of Object.entries(about)) stage.setAttribute(`aria-${name}`, value);
+  }
+
+  function key(event) {
+    const last = curve.points.length - 1, now = at ?? last;
+    const to = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: last, PageUp: now + 10, PageDown: now - 10 };
+    if (event.key === "Escape") point(null);
+    else if (event.key in to) point(Math.max(0, Math.min(last, to[event.key])));
+    else return;
+    event.preventDefault();
+  }
+
+  function leave() {
+    if (curve) point(null);
+  }
+
+  stage.addEventListener("pointerleave", leave);
+  return { element: section, show };
+}
+
+/** Draws one metric into a figure; gives what moves its cursor. */
+function chart(figure, curve, name, place, onpoint) {
+  const points = curve.points.map((row, index) => ({ index, x: row[0], y: row[place] })).filter((each) => each.y != null);
+  const width = Math.max(220, figure.clientWidth);
+  const [x0, x1] = range(curve.points.map((row) => row[0]));
+  const [y0, y1] = padded(range(points.map((each) => each.y)));
+  const across = (x) => LEFT + ((x - x0) / (x1 - x0 || 1)) * (width - LEFT - RIGHT);
+  const up = (y) => TOP + (1 - (y - y0) / (y1 - y0)) * (HEIGHT - TOP - BOTTOM);
+  const dot = s("circle", { r: 3.5, class: "dot" });
+  const hair = s("line", { y1: TOP, y2: HEIGHT - BOTTOM, class: "hair", visibility: "hidden" });
+  const value = h("output", {}, "");
+  const lines = gaps(points).map((part) => part.map(({ x, y }) => `${across(x).toFixed(1)},${up(y).toFixed(1)}`));
+  const floor = HEIGHT - BOTTOM;
+  figure.replaceChildren(
+    h("figcaption", {}, h("span", {}, name), value),
+    s("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, height: HEIGHT, "aria-hidden": "true", onpointermove: move },
+      ticks(y0, y1).map((y) => s("g", { class: "tick" },
+        s("line", { x1: LEFT, x2: width - RIGHT, y1: up(y), y2: up(y) }),
+        s("text", { x: LEFT - 6, y: up(y) + 3.5, "text-anchor": "end" }, number(y)))),
+      [[x0, "start"], [x1, "end"]].slice(x0 === x1 ? 1 : 0).map(([x, anchor]) => s("text", {
+        x: across(x), y: HEIGHT - 4, "text-anchor": anchor, class: "axis",
+      }, `${anchor === "end" ? `${curve.x} ` : ""}${number(x)}`)),
+      lines.map((part) => s("path", {
+        class: "area", d: `M${part[0].split(",")[0]},${floor}L${part.join("L")}L${part.at(-1).split(",")[0]},${floor}Z`,
+      })),
+      lines.map((part) => s("polyline", { class: "line", points: part.join(" ") })), hair, dot));
+
+  function move(event) {
+    const box = event.currentTarget.getBoundingClientRect();
+    const x = ((event.clientX - box.left) / box.width) * width;
+    const near = curve.points.reduce((best, row, index) =>
+      Math.abs(across(row[0]) - x) < Math.abs(across(curve.points[best][0]) - x) ? index : best, 0);
+    onpoint(near);
+  }
+
+  return {
+    point(index) {
+      const shown = points.findLast((each) => each.index <= (index ?? Infinity)) ?? points[0];
+      hair.setAttribute("visibility", index === null ? "hidden" : "visible");
+      if (!shown) return;
+      for (const name of ["x1", "x2"]) hair.setAttribute(name, across(curve.points[index ?? 0][0]));
+      dot.setAttribute("cx", across(shown.x));
+      dot.setAttribute("cy", up(shown.y));
+      write(value, number(shown.y));
+    },
+  };
+}
+
+const range = (values) => [Math.min(...values), Math.max(...values)];
+
+function padded([low, high]) {
+  if (!isFinite(low)) return [0, 1];
+  const room = (high - low) * 0.08 || Math.abs(high) * 0.1 || 1;
+  return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
+}
+
+/** A few round numbers between two. */
+function ticks(low, high) {
+  const rough = (high - low) / 4, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((each) => each * power).find((each) => each >= rough);
+  const first = Math.ceil(low / step), last = Math.floor(high / step);
+  return Array.from({ length: last - first + 1 }, (_, index) => Number(((first + index) * step).toPrecision(12)));
+}
+
+/** Runs of neighbouring points: where a value is missing, or no number, the line has a gap. */
+function gaps(points) {
+  const parts = [];
+  for (const each of points) {
+    if (parts.length && parts.at(-1).at(-1).index === each.index - 1) parts.at(-1).push(each);
+    else parts.push([each]);
+  }
+  return parts;
+}

@@ -1,0 +1,163 @@
+// One training: where it is, why it failed, its phases, its metrics, its ranks.
+
+import { makeCurve } from "./curve.js";
+import { h, write } from "./dom.js";
+import { makeRanks } from "./ranks.js";
+import { makeTimeline } from "./timeline.js";
+import { clock, isOver, number, phaseText, took } from "./words.js";
+
+const TASK_OVER = ["success", "failed", "skipped", "upstream_failed", "removed"];
+const FACTS = ["Took", "Ranks", "Restarts", "Step", "Done"];
+
+/**
+ * The run as a view: its element, and `show`.
+ *
+ * @param say tells those who listen what has happened.
+ */
+export function makeRun(say) {
+  const pill = h("span", { class: "pill big" });
+  const title = h("h1", { class: "mono" });
+  const about = h("p", { class: "muted" });
+  const heard = h("p", { class: "heard muted small" });
+  const facts = Object.fromEntries(FACTS.map((name) => [name, h("dd")]));
+  const done = h("div", { class: "done", role: "progressbar", "aria-label": "Part that is done", hidden: true }, h("i"));
+  const head = h("header", { class: "card" },
+    h("div", { class: "head" }, h("div", { class: "title" }, pill, title), heard), about,
+    h("dl", { class: "facts" }, FACTS.map((name) => h("div", {}, h("dt", {}, name), facts[name]))), done);
+  const diagnosis = makeDiagnosis();
+  const notes = h("ul");
+  const noteCard = h("section", { class: "card", "aria-labelledby": "notes", hidden: true },
+    h("h2", { id: "notes" }, "Notes"), notes);
+  const timeline = makeTimeline(), curve = makeCurve(), ranks = makeRanks();
+  const result = h("code");
+  const resultCard = h("section", { class: "card", "aria-labelledby": "result", hidden: true },
+    h("h2", { id: "result" }, "Result"), h("pre", {}, result));
+  const empty = h("section", { class: "card empty", hidden: true });
+  const body = [head, diagnosis.element, timeline.element, curve.element, ranks.element, resultCard, noteCard];
+  let training = null, task = null, ahead = 0, phase = null;
+
+  setInterval(() => training && tick(), 1000);
+
+  function show(data, skew) {
+    ({ training, task } = data);
+    ahead = skew;
+    for (const each of body.slice(0, 1).concat(timeline.element, ranks.element)) each.hidden = training === null;
+    empty.hidden = training !== null;
+    const taskOver = TASK_OVER.includes(task.state);
+    if (training === null) {
+      empty.replaceChildren(...nothing(task));
+      return !taskOver;
+    }
+    const said = phaseText(training);
+    if (phase !== null && phase !== said) say(`Run ${training.run}: ${said}`);
+    phase = said;
+    document.title = `${training.run}: ${training.phase}`;
+    pill.dataset.state = training.phase;
+    write(pill, said);
+    write(title, training.run);
+    write(about, aboutText(training, task));
+    write(facts.Ranks, ranksText(training));
+    write(facts.Restarts, String(training.attempt));
+    const { step, progress } = training.progress ?? {};
+    write(facts.Step, step == null ? "–" : number(step));
+    write(facts.Done, progress == null ? "–" : `${Math.round(100 * progress)} %`);
+    done.hidden = progress == null;
+    if (progress != null) {
+      done.setAttribute("aria-valuenow", Math.round(100 * progress));
+      done.firstChild.style.width = `${Math.max(0, Math.min(100, 100 * progress))}%`;
+    }
+    done.dataset.state = training.phase;
+    diagnosis.show(training, task);
+    noteCard.hidden = training.notes.length === 0;
+    notes.replaceChildren(...training.notes.map((note) => h("li", {}, note)));
+    curve.show(training.curve);
+    ranks.show(training, data.rank_fields);
+    resultCard.hidden = training.result === null;
+    write(result, training.result ?? "");
+    tick();
+    return !(isOver(training.phase) && taskOver);
+  }
+
+  /** What changes with time alone. */
+  function tick() {
+    const now = Date.now() / 1000 - ahead, over = isOver(training.phase);
+    write(facts.Took, training.created ? took((training.finished ?? (over ? training.updated : now)) - training.created) : "–");
+    timeline.show(training, Math.max(now, training.updated));
+    heard.classList.toggle("live", !over && !TASK_OVER.includes(task.state));
+    write(heard, over ? `over since ${clock(training.finished ?? training.updated)}`
+      : `last change ${took(Math.max(0, now - training.updated))} ago`);
+  }
+
+  return { element: h("div", { class: "stack" }, empty, body), show };
+}
+
+function aboutText(training, task) {
+  const index = task.map_index >= 0 ? ` [${task.map_index}]` : "";
+  const where = training.backend === "local" ? "on the worker" : `namespace ${training.namespace}, ${training.target}`;
+  return [
+    `${task.dag_id} · ${task.task_id}${index}`, where, `try ${training.try_number} of ${task.tries}`,
+    training.created ? `since ${clock(training.created)}` : "",
+  ].filter(Boolean).join("  ·  ");
+}
+
+function ranksText(training) {
+  const ranks = training.ranks.filter((row) => row[1] !== null);
+  const all = training.world_size ?? ranks.length;
+  const wanted = { Succeeded: "Succeeded", Failed: "Failed", Lost: "Failed" }[training.phase] ?? "Running";
+  const are = ranks.filter((row) => row[4] === wanted).length;
+  return all ? `${are.toLocaleString()} of ${all.toLocaleString()} ${wanted.toLowerCase()}` : "–";
+}
+
+/** Why the run failed, in the words of the task's log; what keeps it from going on; or that nobody follows it. */
+function makeDiagnosis() {
+  const title = h("h2", { id: "diagnosis" });
+  const rows = h("dl");
+  const advice = h("p");
+  const card = h("section", { class: "card diagnosis", "aria-labelledby": "diagnosis", hidden: true }, title, advice, rows);
+  let shown = "";
+  return {
+    element: card,
+    show(training, task) {
+      const { failure, trouble } = training;
+      const left = !isOver(training.phase) && TASK_OVER.includes(task.state);
+      card.hidden = !failure && !trouble && !left && training.followed !== false;
+      card.classList.toggle("failed", Boolean(failure));
+      rows.hidden = !failure;
+      advice.hidden = Boolean(failure);
+      if (failure) {
+        write(title, failure.headline);
+        if (shown === JSON.stringify(failure.rows)) return;
+        shown = JSON.stringify(failure.rows);
+        rows.replaceChildren(...failure.rows.map(diagnosisRow));
+        for (const printed of rows.querySelectorAll("pre")) printed.scrollTop = printed.scrollHeight; // the last matter most
+      } else if (left) {
+        write(title, `The task is over (${task.state}); this is the last that it heard of its run`);
+        write(advice, `stepset status ${training.run} tells where the run is now.`);
+      } else if (trouble) {
+        write(title, trouble.summary);
+        write(advice, trouble.advice);
+      } else {
+        write(title, "Nobody follows this run");
+        write(advice, `wait_for_completion is False: stepset status ${training.run} tells where the run is.`);
+      }
+    },
+  };
+}
+
+/** A row of the diagnosis; lines that somebody printed can be scrolled, by the keyboard too. */
+function diagnosisRow([name, lines]) {
+  const printed = name === "last lines" || name === "events";
+  const text = lines.join("\n");
+  return h("div", {}, h("dt", {}, name),
+    h("dd", {}, printed ? h("pre", { tabindex: "0", role: "region", "aria-label": name }, text) : text));
+}
+
+function nothing(task) {
+  const waits = [null, "scheduled", "queued", "running", "deferred", "up_for_retry", "restarting"].includes(task.state);
+  return [
+    h("h2", {}, waits ? "Nothing to show yet" : "No training here"),
+    h("p", {}, waits
+      ? `Task ${task.task_id} is ${task.state ?? "not scheduled yet"}. If it trains, its run appears here as soon as it is made.`
+      : `Task ${task.task_id} has left nothing of a training. Only tasks of DistributedTrainOperator do.`),
+  ];
+}

@@ -1,0 +1,44 @@
+// A run's phases on a line, each as wide as it took, and the same in words.
+
+import { h } from "./dom.js";
+import { clock, isOver, phaseText, took } from "./words.js";
+
+const LEAST = 0.6; // percent of the line, so that the shortest phase can be seen
+
+/** The time line as a view: its element, and `show(training, now)`. */
+export function makeTimeline() {
+  const bar = h("div", { class: "bar", "aria-hidden": "true" });
+  const words = h("ol", { class: "phases" });
+  let shown = "";
+  return {
+    element: h("section", { class: "card", "aria-labelledby": "phases" },
+      h("h2", { id: "phases" }, "Phases"), bar, words),
+    show(training, now) {
+      const phases = lasting(training.timeline, training.finished ?? now);
+      const total = Math.max(0.001, phases.reduce((sum, each) => sum + each.seconds, 0));
+      const text = JSON.stringify(phases);
+      if (text === shown) return;
+      shown = text;
+      bar.replaceChildren(...phases.filter((each) => !isOver(each.phase)).map((each) => h("span", {
+        "data-state": each.phase,
+        title: `${phaseText(each)}, ${took(each.seconds)}`,
+      })));
+      // Widths are set here, not in an attribute: the page allows no styles that come with markup.
+      [...bar.children].forEach((part, index) => {
+        part.style.flexGrow = Math.max(LEAST, (100 * phases[index].seconds) / total);
+      });
+      words.replaceChildren(...phases.map((each) => h("li", { "data-state": each.phase },
+        h("b", {}, phaseText(each)),
+        h("span", { class: "muted" }, isOver(each.phase) ? clock(each.at) : took(each.seconds)),
+        each.attempt ? h("span", { class: "muted" }, `restart ${each.attempt}`) : null)));
+    },
+  };
+}
+
+/** Phases with how long each lasted, in seconds. */
+function lasting(timeline, end) {
+  return timeline.map((each, index) => {
+    const next = index + 1 < timeline.length ? timeline[index + 1].at : end;
+    return { ...each, seconds: isOver(each.phase) ? 0 : Math.max(0, Math.round(10 * (next - each.at)) / 10) };
+  });
+}

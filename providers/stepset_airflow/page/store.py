@@ -1,0 +1,70 @@
+"""A page's document in Airflow's database: an XCom of the task, reached through the Task SDK. Blocks.
+
+Used by writer.py in a worker and by async_writer.py in a triggerer, where the task state store cannot be reached
+(Airflow 3.3). Airflow clears a task's XComs before each try: a document tells of one try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from stepset_airflow.page.document import KEY
+
+
+class TaskInstance(Protocol):
+    """What must be known of an Airflow task instance."""
+
+    dag_id: str
+    task_id: str
+    run_id: str
+    map_index: int | None
+    try_number: int
+
+
+@dataclass(frozen=True)
+class TaskKey:
+    """A task instance's try.
+
+    Args:
+        map_index: -1 for one that is not mapped.
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+    try_number: int = 1
+
+    @classmethod
+    def of(cls, ti: TaskInstance) -> TaskKey:
+        """That of a task instance."""
+        index = -1 if ti.map_index is None else ti.map_index
+        return cls(ti.dag_id, ti.run_id, ti.task_id, index, ti.try_number)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    def load(self) -> Mapping[str, Any] | None:
+        """The document that was written in this try, if there is one."""
+        from airflow.sdk.bases.xcom import BaseXCom
+
+        found = BaseXCom.get_one(key=KEY, **self._where())
+        return found if isinstance(found, Mapping) else None
+
+    def save(self, document: Mapping[str, Any]) -> None:
+        """Writes it; what Airflow knows to be secret is masked, as it is in logs."""
+        from airflow.providers.common.compat.sdk import redact
+
+        self.set(KEY, redact(dict(document)))
+
+    def set(self, key: str, value: Any) -> None:
+        """Sets an XCom, in the database itself: a custom XCom backend is for results."""
+        from airflow.sdk.bases.xcom import BaseXCom
+
+        BaseXCom.set(key, value, **self._where())
+
+    def _where(self) -> dict[str, Any]:
+        return {"dag_id": self.dag_id, "run_id": self.run_id, "task_id": self.task_id, "map_index": self.map_index}

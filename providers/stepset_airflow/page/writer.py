@@ -1,0 +1,126 @@
+"""Keeps a run's page written while a worker follows the run, in a thread of its own.
+
+Made by the operator for each run and told of it as a listener. Airflow may be slow or away for a while: neither the
+training nor the task waits for its page, and none of them fails for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from stepset_airflow.page.chronicle import Chronicle
+from stepset_airflow.page.pace import Pace
+from stepset_airflow.page.store import TaskInstance, TaskKey
+
+if TYPE_CHECKING:
+    from stepset.watch.state import LogLine, RunStatus
+
+_log = logging.getLogger(__name__)
+
+LAST = 10.0
+"""Seconds the end of a task waits for a writing that is under way."""
+
+
+class PageWriter:
+    """A listener that keeps a run's page written.
+
+    Args:
+        chronicle: of the run.
+        save: writes a document; blocks.
+    """
+
+    def __init__(self, chronicle: Chronicle, save: Callable[[Mapping[str, Any]], None]) -> None:
+        self._chronicle, self._save = chronicle, save
+        self._changed = threading.Condition()
+        self._dirty = self._urgent = self._closed = self._failing = False
+        self._written_at = float("-inf")
+        self._thread: threading.Thread | None = None
+
+    def on_line(self, line: LogLine) -> None:
+        """Nothing: last lines are part of a status."""
+
+    def on_status(self, status: RunStatus) -> None:
+        """Something about the run changed."""
+        with self._changed:
+            self._urgent |= self._chronicle.see(status, time.time())
+            self._dirty = True
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._write_on, name="stepset page", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def __enter__(self) -> PageWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Writes what has not been written, and ends."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(LAST)
+            if self._thread.is_alive():
+                return
+        if self._dirty:
+            self._write()
+
+    def _write_on(self) -> None:
+        while self._due():
+            self._write()
+
+    def _due(self) -> bool:
+        """Waits until it is time to write; whether there is more to come."""
+        with self._changed:
+            while not self._closed:
+                if not self._dirty:
+                    self._changed.wait()
+                    continue
+                status = self._chronicle.status
+                age = time.time() - status.created if status is not None else 0.0
+                left = self._written_at + Pace().wait(age, self._urgent) - time.monotonic()
+                if left <= 0:
+                    return True
+                self._changed.wait(left)
+            return False
+
+    def _write(self) -> None:
+        with self._changed:
+            document = self._chronicle.document(time.time())
+            self._dirty = self._urgent = False
+        self._written_at = time.monotonic()
+        try:
+            self._save(document)
+            self._failing = False
+        except Exception as error:  # noqa: BLE001  # whatever it is: a training is not stopped for its page
+            if not self._failing:
+                _log.warning("the page of run %s cannot be written: %s; it is tried again", document["run"], error)
+            self._failing = True
+
+
+def open_page(
+    ti: TaskInstance, about: Mapping[str, Any], links: Mapping[str, str], *, resumed: bool = False
+) -> PageWriter:
+    """The page of a task instance's run.
+
+    Args:
+        ti: the task instance.
+        about: what a status does not say, such as the namespace.
+        links: XCom keys of extra links, and where they lead to: Airflow sets them only when a task ends or is deferred.
+        resumed: goes on where a trigger has left it.
+    """
+    key = TaskKey.of(ti)
+    stored = None
+    try:
+        stored = key.load() if resumed else None
+        for name, url in links.items():
+            key.set(name, url)
+    except Exception as error:  # noqa: BLE001  # whatever it is: a training is not stopped for its page
+        _log.warning("the page of %s cannot be read or its link be set: %s", key, error)
+    return PageWriter(Chronicle({"try_number": key.try_number, **about}, stored), key.save)
