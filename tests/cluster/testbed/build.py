@@ -150,7 +150,7 @@ def _go(module: Path, *arguments: str) -> str:
 
 
 def _apart() -> None:
-    """Compilers and linkers end with `go` when this program is told to, also a shell's background job; tests go first."""
+    """Compilers and linkers end with `go` when this program is told to, also as a background job; tests go first."""
     os.setpgrp()
     os.nice(10)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
