@@ -12,6 +12,7 @@ from stepset.cli import tables
 from stepset.cli.formats import as_json
 from stepset.cli.report import in_words, outcome, progress_in_words, state_line
 from stepset.cli.status_page import list_page, status_page
+from stepset.cli.where import Where
 from stepset.watch.report import ended
 from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 
@@ -70,6 +71,18 @@ def test_a_failure_names_who_failed_first_how_and_what_to_do() -> None:
         "  advice        Fix the error and run again.",
         "  more          stepset logs digits-1 --ranks 3",
     ]
+
+
+def test_what_to_type_next_names_where_the_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STEPSET_BACKEND", raising=False)
+    where = Where("kubernetes", namespace="ml", kubeconfig="my config")
+    flags = "--backend kubernetes --namespace ml --kubeconfig 'my config'"
+    assert outcome(FAILED, where=where.said).splitlines()[-1] == (
+        f"  more          stepset logs digits-1 {flags} --ranks 3"
+    )
+    monkeypatch.setenv("STEPSET_BACKEND", "kubernetes")
+    assert Where("kubernetes", namespace="ml").said == " --namespace ml"
+    assert Where().said == ""
 
 
 def test_a_failure_of_which_little_is_known_says_that_little() -> None:

@@ -110,7 +110,8 @@ class TestFromTheCommandLine:
         again = runs.cli("cancel", "run")
         assert (again.returncode, again.stderr) == (
             2,
-            f"stepset: run 'run' is not in namespace {runs.namespace}; see 'stepset list --backend kubernetes'\n",
+            f"stepset: run 'run' is not in namespace {runs.namespace}; see 'stepset list --backend kubernetes"
+            f" --namespace {runs.namespace}'\n",
         )
 
     def test_a_run_that_is_over_stays_as_it_is(self, runs: Runs) -> None:

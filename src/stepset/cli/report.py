@@ -64,8 +64,14 @@ def result_text(status: RunStatus) -> str:
     return json.dumps(status.result, ensure_ascii=False)
 
 
-def outcome(status: RunStatus, colour: bool = False) -> str:
-    """How a run ended, or where it is: one line, and the failure block when it failed."""
+def outcome(status: RunStatus, colour: bool = False, where: str = "") -> str:
+    """How a run ended, or where it is: one line, and the failure block when it failed.
+
+    Args:
+        status: the run's.
+        colour: whether to colour.
+        where: the flags by which other commands find the run, as `Where.said`.
+    """
     spent = in_words(took(status))
     if status.phase is Phase.SUCCEEDED:
         result = "" if status.result is None else f"; result: {printable(result_text(status))}"
@@ -76,10 +82,12 @@ def outcome(status: RunStatus, colour: bool = False) -> str:
         return "\n".join([so_far, *_trouble_lines(status, colour)])
     if status.failure is None:
         ended_as = painted(status.phase.value.lower(), _RED, colour)
-        return f"stepset: {status.name} {ended_as} after {spent}; no reason is known, see 'stepset logs {status.name}'"
+        see = f"see 'stepset logs {status.name}{where}'"
+        return f"stepset: {status.name} {ended_as} after {spent}; no reason is known, {see}"
     if status.failure.kind is FailureKind.CANCELLED:
         return f"stepset: {status.name} {painted('was cancelled', _RED, colour)} after {spent}"
-    return "\n".join(_failure_block(status, status.failure, spent, colour))
+    ranks = "" if status.failure.rank is None else f" --ranks {status.failure.rank}"
+    return "\n".join(_failure_block(status, status.failure, spent, colour, f"{where}{ranks}"))
 
 
 def _trouble_lines(status: RunStatus, colour: bool) -> list[str]:
@@ -91,13 +99,12 @@ def _trouble_lines(status: RunStatus, colour: bool) -> list[str]:
     return [f"  {painted(title.ljust(14), _BOLD, colour)}{printable(text)}" for title, text in rows if text]
 
 
-def _failure_block(status: RunStatus, failure: Failure, spent: str, colour: bool) -> list[str]:
+def _failure_block(status: RunStatus, failure: Failure, spent: str, colour: bool, flags: str) -> list[str]:
     def name(title: str) -> str:
         return painted(title, _BOLD, colour)
 
     heading = (
         f"stepset: {status.name} {painted('failed', _RED, colour)} after {spent}: {printable(what_happened(failure))}"
     )
-    ranks = "" if failure.rank is None else f" --ranks {failure.rank}"
-    more = f"  {name('more'.ljust(14))}stepset logs {status.name}{ranks}"
+    more = f"  {name('more'.ljust(14))}stepset logs {status.name}{flags}"
     return [heading, *failure_lines(failure, name, printable), more]

@@ -84,7 +84,7 @@ def run(
     backend = where.opened(flags=flags, target=kind, sources=sources, **patience)
     if detach:
         return _submit(args, backend)
-    status = _run(args, backend, lines_to_stderr=output == "json")
+    status = _run(args, backend, where.said, lines_to_stderr=output == "json")
     if output == "json":
         from stepset.cli.formats import as_json
         from stepset.cli.terminal import write_out
@@ -108,7 +108,7 @@ def _submit(args: JobArgs, backend: Backend) -> int:
     return 0
 
 
-def _run(args: JobArgs, backend: Backend, lines_to_stderr: bool) -> RunStatus:
+def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> RunStatus:
     """Runs the job to its end and says how it ended."""
     from stepset.backends.base import RunRequest
     from stepset.cli.display import RunDisplay
@@ -147,7 +147,7 @@ def _run(args: JobArgs, backend: Backend, lines_to_stderr: bool) -> RunStatus:
         if not _reader_gone(display.error, terminal):
             reason = f"the output cannot be written: {display.error.strerror}; the run was stopped"
             raise InfrastructureError(reason) from display.error
-    say(outcome(status, wants_colour(sys.stderr)))
+    say(outcome(status, wants_colour(sys.stderr), where))
     return status
 
 

@@ -120,7 +120,7 @@ def wait(
     from stepset.cli.formats import seconds_of
 
     found = where.opened().wait(name, None if timeout is None else seconds_of("--timeout", timeout))
-    _say(found)
+    _say(found, where)
     return int(found.exit_code if found.phase.final else ExitCode.TIMED_OUT)
 
 
@@ -147,7 +147,7 @@ def cancel(
         return 0
     if now:
         asked.cancel(before.name)
-    _say(asked.wait(before.name))
+    _say(asked.wait(before.name), where)
     return 0
 
 
@@ -162,12 +162,12 @@ def diagnose(name: RunName, *, where: Where) -> int:
     Names who failed first, how, and its last lines. Exits as the run did; with 0 while it goes on.
     """
     found = where.opened().status(name)
-    _say(found)
+    _say(found, where)
     return int(found.exit_code) if found.phase.final else 0
 
 
-def _say(found: RunStatus) -> None:
+def _say(found: RunStatus, where: Where) -> None:
     from stepset.cli.report import outcome
     from stepset.cli.terminal import say, wants_colour
 
-    say(outcome(found, wants_colour(sys.stderr)))
+    say(outcome(found, wants_colour(sys.stderr), where.said))

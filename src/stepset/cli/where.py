@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -34,6 +36,19 @@ class Where:
     kubeconfig: Annotated[
         str | None, typer.Option(metavar="FILE", help="Default: what KUBECONFIG names, else ~/.kube/config.")
     ] = None
+
+    @property
+    def said(self) -> str:
+        """These flags as another command needs them to find the same runs, with a space before; "" for local runs."""
+        if self.backend == "local":
+            return ""
+        given = {
+            "backend": None if os.environ.get("STEPSET_BACKEND") == self.backend else self.backend,
+            "namespace": self.namespace,
+            "context": self.context,
+            "kubeconfig": self.kubeconfig,
+        }
+        return "".join(f" --{flag} {shlex.quote(value)}" for flag, value in given.items() if value is not None)
 
     def opened(self, *, flags: Mapping[str, object] | None = None, **more: Any) -> Backend:
         """The backend that was asked for.

@@ -50,7 +50,8 @@ def find(site: Site, name: str, targets: Sequence[str] = tuple(WORKLOADS)) -> Ma
         return max(found, key=lambda each: (str(each["metadata"]["creationTimestamp"]), str(each["metadata"]["name"])))
     _check_sight(site, [reply for _, reply in answers])
     raise RunNotFoundError(
-        f"run {name!r} is not in namespace {site.namespace}; see 'stepset list --backend kubernetes'"
+        f"run {name!r} is not in namespace {site.namespace}; see 'stepset list --backend kubernetes --namespace"
+        f" {site.namespace}'"
     )
 
 
