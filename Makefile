@@ -14,7 +14,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-zA-Z_-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- environments ---------------------------------------------------------------------------------------------------
-# Two, because Airflow and KFP cannot share one (their requirements on `kubernetes` exclude each other).
+# Two, because Airflow and KFP cannot share one (their requirements on `kubernetes` exclude each other). A third has the
+# newest `kubernetes`, which neither takes yet.
 
 $(VENVS)/uv/bin/uv:
 	@echo "setting up uv"
@@ -35,12 +36,15 @@ setup: $(VENVS)/airflow/.done ## Install the environment with Airflow and the fr
 setup-kfp: $(VENVS)/kfp/.done ## Install the environment with KFP
 	@tools/kfp-specs $(UV)
 
+.PHONY: setup-kubernetes
+setup-kubernetes: $(VENVS)/kubernetes37/.done ## Install the environment with the newest kubernetes package
+
 .PHONY: system
 system: ## Install the Debian packages some tests use (Open MPI, MPICH), where this is Debian and you are root
 	@tools/system-packages
 
 .PHONY: lock
-lock: | $(UV) ## Resolve both environments again
+lock: | $(UV) ## Resolve the environments again
 	@tools/lock $(UV)
 
 # --- the demo -------------------------------------------------------------------------------------------------------
@@ -91,8 +95,9 @@ golden: setup ## Write the golden files beside examples/ anew
 	@$(AIRFLOW)/python -m tests.targets.regenerate
 
 .PHONY: docs
-docs: setup ## Write docs/job-file.md from the models
+docs: setup ## Write docs/job-file.md from the models, and the components' pages
 	@$(AIRFLOW)/python tools/job_file_docs.py
+	@$(AIRFLOW)/python tools/kfp_readmes.py
 
 .PHONY: bench
 bench: setup ## Measure the budgets side by side with what a user would pick instead
