@@ -76,12 +76,15 @@ class Steps:
         namespace: of the test.
         shared: a directory that steps, ranks and the test see at the same path.
         launcher: program that starts the step's command, its arguments.
+        image: of the steps; empty: the test cluster's, with this machine's Python. In one of its own a step is held to
+            the restricted Pod Security Standard, with a root file system that is read-only.
     """
 
     cluster: Cluster
     namespace: str
     shared: Path
     launcher: str = EMISSARY
+    image: str = ""
     _count: int = field(default=0)
 
     def prepare(self, *, role: bool = True) -> None:
@@ -121,19 +124,23 @@ class Steps:
 
         return self._start(self._compiled(pipeline), f"digits-x7k2p.root.{component.name}.executor(0)")
 
+    def start_program(self, text: str) -> str:
+        """A step that runs a Python program and no component; its pod's name."""
+        return self._start_pod(self._next(), ["python3", "-c", text], "digits-x7k2p.root.program.executor(0)")
+
     def _start(self, compiled: tuple[list[str], dict[str, Any], dict[str, str]], node: str) -> str:
+        name = self._next()
+        return self._start_pod(name, self._command(compiled, name), node)
+
+    def _next(self) -> str:
         self._count += 1
-        name = f"digits-x7k2p-{self._count}"
-        command = self._command(compiled, name)
-        spec = self.cluster.pod_spec(["python3", "-c", self.launcher, *command], "main")
-        mounts = [Mount(str(ROOT / "src")), Mount(str(ROOT / "components")), Mount(str(self.shared), read_only=False)]
-        spec = merge(spec, self.cluster.pod_template("main", mounts)["spec"])
-        container = spec["containers"][0]
-        container["command"][0] = self.cluster.python
-        container["env"] = [
-            {"name": "KFP_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            *({"name": name, "value": value} for name, value in self.path().items()),
-        ]
+        return f"digits-x7k2p-{self._count}"
+
+    def _start_pod(self, name: str, command: list[str], node: str) -> str:
+        spec = self._in_image(command) if self.image else self._on_this_machines_programs(command)
+        spec["containers"][0].setdefault("env", []).append(
+            {"name": "KFP_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+        )
         workflow = self.cluster.get("workflows/digits-x7k2p", self.namespace)
         owner = {key: workflow[key] for key in ("apiVersion", "kind")}
         owner |= {key: workflow["metadata"][key] for key in ("name", "uid")}
@@ -150,6 +157,35 @@ class Steps:
         }
         self.cluster.apply(pod, self.namespace)
         return name
+
+    def _on_this_machines_programs(self, command: list[str]) -> dict[str, Any]:
+        spec = self.cluster.pod_spec(["python3", "-c", self.launcher, *command], "main")
+        mounts = [Mount(str(ROOT / "src")), Mount(str(ROOT / "components")), Mount(str(self.shared), read_only=False)]
+        spec = merge(spec, self.cluster.pod_template("main", mounts)["spec"])
+        container = spec["containers"][0]
+        container["command"][0] = self.cluster.python
+        container["env"] = [{"name": name, "value": value} for name, value in self.path().items()]
+        return spec
+
+    def _in_image(self, command: list[str]) -> dict[str, Any]:
+        writable = {"tmp": {"emptyDir": {}}, "shared": {"hostPath": {"path": str(self.shared)}}}
+        paths = {"tmp": "/tmp", "shared": str(self.shared)}
+        container = {
+            "name": "main",
+            "image": self.image,
+            "imagePullPolicy": "Never",
+            "command": ["python3", "-c", self.launcher, *command],
+            "volumeMounts": [{"name": name, "mountPath": path} for name, path in paths.items()],
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "readOnlyRootFilesystem": True,
+                "runAsNonRoot": True,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+        }
+        volumes = [{"name": name, **source} for name, source in writable.items()]
+        return {"restartPolicy": "Never", "containers": [container], "volumes": volumes}
 
     def template(self) -> dict[str, Any]:
         """What makes training pods runnable here, with the shared directory."""
