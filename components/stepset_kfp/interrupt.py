@@ -21,9 +21,9 @@ from stepset.backends.kubernetes.client import Connection
 from stepset.errors import StepsetError
 
 BUDGET = 0.9
-"""Seconds for the request; the step ends then, answered or not. It takes some ten milliseconds (docs/benchmarks.md). But
-a step's pod has no claim on its node's CPU, and where that is short a request may not have left after 300: to end
-before argoexec says so gains nothing, and lost one run in sixty."""
+"""Seconds for the request; the step ends then, answered or not. It takes some ten milliseconds (docs/benchmarks.md).
+But a step's pod has no claim on its node's CPU, and where that is short a request may not have left after 300: to end
+before argoexec makes it end gains nothing, and lost one run in sixty."""
 KEEP_WARM = 20.0
 """Seconds between two small requests; servers close a connection that is silent for longer than a minute or two."""
 
