@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from stepset.targets.overlay import merge
 from stepset.watch.state import RunStatus
 from tests.cluster.conftest import cluster, namespace, runs  # noqa: F401  # fixtures
 from tests.cluster.runs import Runs
@@ -25,17 +26,24 @@ class Tasks:
 
     runs: Runs
 
-    def train(self, **parameters: Any) -> str:
-        """A DistributedTrainOperator with train.py as its script, runnable on this cluster."""
+    def train(self, text: str = "", /, **parameters: Any) -> str:
+        """A DistributedTrainOperator with train.py as its script, runnable on this cluster.
+
+        Args:
+            text: more parameters, as they are to be in the DAG file.
+            parameters: plain values; `pod_template` is merged over what makes pods runnable.
+        """
+        template = merge(self.runs.cluster.pod_template(), parameters.pop("pod_template", {}))
         given = {
             "task_id": "train",
             "framework": {"kind": "torch", "launcher": "none"},
             "image": self.runs.cluster.image,
-            "pod_template": self.runs.cluster.pod_template(),
+            "pod_template": template,
             "script": "train.py",
             **parameters,
         }
-        return f"DistributedTrainOperator({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+        words = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        return f"DistributedTrainOperator({', '.join([*words, text])})"
 
     def workloads(self) -> list[dict[str, Any]]:
         """The JobSets in the namespace, the oldest first."""
