@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,8 +22,23 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.3, 10.0
 _LAST_TRIES = 5
 
 
+@dataclass(frozen=True)
+class Printed:
+    """What a pod printed.
+
+    Args:
+        pod: its uid.
+        batch: of its output.
+        place: where in its log that ends, as plain data; None: another process has handed it on already.
+    """
+
+    pod: str
+    batch: Batch
+    place: Mapping[str, Any] | None
+
+
 class AsyncLogs:
-    """Follows the logs of one run's pods.
+    """Follows the logs of one run's pods, from their beginnings: a status knows more of what was printed before, too.
 
     Args:
         cluster: the connection.
@@ -31,7 +47,7 @@ class AsyncLogs:
         printed: what another process has handed on already, as `printed` says.
 
     Attributes:
-        inbox: uid of a pod, and what it printed; readers wait while it is full.
+        inbox: what pods printed; readers wait while it is full.
     """
 
     def __init__(
@@ -41,9 +57,9 @@ class AsyncLogs:
         ranks: Ranks,
         printed: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        self.inbox: asyncio.Queue[tuple[str, Batch]] = asyncio.Queue(_WAITING)
+        self.inbox: asyncio.Queue[Printed] = asyncio.Queue(_WAITING)
         self._cluster, self._sources, self._ranks = cluster, sources, ranks
-        self._before = {uid: dict(each) for uid, each in (printed or {}).items()}
+        self._places = {uid: dict(each) for uid, each in (printed or {}).items()}
         self._readers: dict[str, _Reader] = {}
         self._finishing = False
 
@@ -56,9 +72,7 @@ class AsyncLogs:
             if reader is not None:
                 reader.see(pod)
             elif pod.begun and not self._finishing and may_hold(pod, self._sources, self._ranks):
-                before = self._before.get(pod.uid, {})
-                if not before.get("complete"):
-                    self._readers[pod.uid] = _Reader(self._cluster, pod, self.inbox, before)
+                self._readers[pod.uid] = _Reader(self._cluster, pod, self.inbox, self._places.get(pod.uid))
 
     async def finish(self, seconds: float) -> None:
         """Nothing that is printed from now on is wanted: waits until what was is in `inbox`, for so long at most."""
@@ -76,10 +90,15 @@ class AsyncLogs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def wrote(self, printed: Printed) -> None:
+        """Whoever reads `inbox` has handed this on."""
+        if printed.place is not None:
+            self._places[printed.pod] = dict(printed.place)
+
     @property
     def printed(self) -> dict[str, dict[str, Any]]:
-        """What was handed on of each pod's log, as plain data, for whoever goes on; once the readers have ended."""
-        return {**self._before, **{uid: reader.printed for uid, reader in self._readers.items()}}
+        """What was handed on of each pod's log, as plain data, for whoever goes on."""
+        return dict(self._places)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -94,19 +113,21 @@ class _Reader:
         self,
         cluster: AsyncCluster,
         pod: LogPod,
-        inbox: asyncio.Queue[tuple[str, Batch]],
-        before: Mapping[str, Any],
+        inbox: asyncio.Queue[Printed],
+        before: Mapping[str, Any] | None,
     ) -> None:
         from stepset.backends.kubernetes.pod_log import splitter_of
         from stepset.watch.resume import Resume
 
         self.problem = ""
         self._cluster, self._pod, self._inbox = cluster, pod, inbox
-        self._resume = Resume.from_dict(before["resume"]) if before else Resume()
+        self._resume = Resume()
+        # Goes through the same answers until it finds what its predecessor has not handed on.
+        self._before = None if before is None else Resume.from_dict(before)
         self._splitter = splitter_of(pod)
-        self._starts_read = int(before.get("starts", 0))
+        self._starts_read = 0
         self._failures = self._tries = 0
-        self._complete = self._finishing = False
+        self._finishing = False
         self._changed = asyncio.Event()
         self.task = asyncio.create_task(self._run())
 
@@ -118,10 +139,6 @@ class _Reader:
     def finish(self) -> None:
         self._finishing = True
         self._changed.set()
-
-    @property
-    def printed(self) -> dict[str, Any]:
-        return {"resume": self._resume.to_dict(), "starts": self._starts_read, "complete": self._complete}
 
     async def _run(self) -> None:
         from stepset.errors import StepsetError
@@ -139,14 +156,16 @@ class _Reader:
             last = not before and (pod.over or finishing)
             complete = await self._ask(pod, follow=not (before or last), previous=before)
             if complete and (before or last):
-                await self._hand(self._resume.finish())
-                await self._put(self._splitter.finish())
+                left = self._resume.finish()
+                await self._hand(left, left if self._before is None else self._before.finish())
+                await self._put(self._splitter.finish(), known=self._before is not None)
                 if last:
-                    self._complete = pod.over
                     return
                 self._starts_read, self._tries = pod.restarts, 0
                 continue
             self._resume.cut()
+            if self._before is not None:
+                self._before.cut()
             self._failures += 1
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
             try:
@@ -195,9 +214,11 @@ class _Reader:
 
     async def _pump(self, chunks: Any) -> None:
         async for chunk in chunks:
-            if text := self._resume.feed(chunk):
+            text = self._resume.feed(chunk)
+            new = text if self._before is None else self._before.feed(chunk)
+            if text:
                 self._failures = self._tries = 0
-                await self._hand(text)
+                await self._hand(text, new)
 
     def _refused(self, refused: Any, pod: LogPod, *, final: bool, previous: bool) -> bool:
         """The server has no log to give; whether that is all it will ever say."""
@@ -220,10 +241,19 @@ class _Reader:
         self.problem = f"pod {pod.name}: the rest of its log cannot be read: {said[:300] or 'it is empty'}"
         return True
 
-    async def _hand(self, text: bytes) -> None:
-        if text:
-            await self._put(self._splitter.feed(text))
+    async def _hand(self, text: bytes, new: bytes) -> None:
+        """Hands on what was printed, of which `new`, its end, nobody has handed on before."""
+        if self._before is not None:
+            if new and not text.endswith(new):
+                new = text  # the predecessor has stopped amid a line that is whole here
+            if known := text[: len(text) - len(new)]:
+                await self._put(self._splitter.feed(known), known=True)
+            if not new:
+                return
+            self._before = None
+        if new:
+            await self._put(self._splitter.feed(new))
 
-    async def _put(self, batch: Batch) -> None:
+    async def _put(self, batch: Batch, *, known: bool = False) -> None:
         if batch.lines or batch.events or batch.progress:
-            await self._inbox.put((self._pod.uid, batch))
+            await self._inbox.put(Printed(self._pod.uid, batch, None if known else self._resume.to_dict()))

@@ -112,6 +112,8 @@ async def _ended_runs(cluster: AsyncCluster) -> AsyncIterator[dict[str, Any]]:
                 if first:
                     known.update(_uid(each.object) for each in changes if _over(each.object))
                     first = not feed.listed_once
+                    if not first:
+                        log.info(f"runs that end in namespace {cluster.namespace} are told from now on")
                 else:
                     for change in changes:
                         async for ended in _news(cluster, change, known):

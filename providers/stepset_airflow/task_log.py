@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -95,13 +96,19 @@ class TaskLog:
         before = told or {}
         self._phase = str(before.get("phase", ""))
         self._notes: set[str] = set(before.get("notes", ()))
-        self._progress: Progress | None = None
+        self._progress: Progress | None = _progress_of(before.get("progress"))
         self._progress_at = float("-inf")
 
     @property
     def told(self) -> dict[str, Any]:
         """What was written, so that whoever goes on does not write it again; plain data."""
-        return {"phase": self._phase, "notes": sorted(self._notes)}
+        progress = None if self._progress is None else asdict(self._progress)
+        return {"phase": self._phase, "notes": sorted(self._notes), "progress": progress}
+
+    @property
+    def progress(self) -> Progress | None:
+        """What was written last of how far the training is."""
+        return self._progress
 
     def on_line(self, line: LogLine) -> None:
         """A line was printed."""
@@ -168,6 +175,12 @@ class Listeners:
         """Something about the run changed."""
         for listener in self._listeners:
             listener.on_status(status)
+
+
+def _progress_of(told: Mapping[str, Any] | None) -> Progress | None:
+    from stepset.watch.state import Progress
+
+    return None if told is None else Progress(**told)
 
 
 def phase_text(status: RunStatus) -> str:

@@ -13,12 +13,14 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from stepset_airflow.connection import ClusterAccess
+from stepset_airflow.handover import Handover
 from stepset_airflow.task_log import TaskLog, find_callbacks
 
 if TYPE_CHECKING:
@@ -142,16 +144,21 @@ class DistributedTrainTrigger(BaseTrigger):
         from stepset_airflow.shared_watch import following
 
         ranks = None if self.ranks is None else frozenset(self.ranks)
-        shown = TaskLog(log, ranks, told=self.told)
         sources = None if self.sources is None else frozenset(self.sources)
+        handover = Handover(self)
+        before = {"told": self.told, "printed": self.printed, **await handover.find()}
+        shown, reports = TaskLog(log, ranks, told=before["told"]), Reports()
+        reports.progress = shown.progress
         async with following(ClusterAccess(**self.access), self.workload) as followed:
-            logs = AsyncLogs(followed.cluster, sources, self._ranks_of_pods(), self.printed)
+            logs = AsyncLogs(followed.cluster, sources, self._ranks_of_pods(), before["printed"])
             page = AsyncPageWriter(self.page, self._about())
-            follower = _Follower(self, followed, logs, Reports(), shown, page)
+            follower = _Follower(self, followed, logs, reports, shown, page, handover)
             writer = asyncio.create_task(follower.write())
             try:
                 await page.open()
-                payload = await follower.follow(writer)
+                async with handover.kept(lambda: {"told": shown.told, "printed": logs.printed}):
+                    payload = await follower.follow(writer)
+                await handover.forget()
                 await page.finish()
                 return payload
             finally:
@@ -320,12 +327,13 @@ class _Follower:
         reports: Any,
         shown: TaskLog,
         page: AsyncPageWriter,
+        handover: Handover,
     ) -> None:
         from stepset.watch.cluster.keeper import Keeper, Patience
         from stepset.watch.state import RunStatus
 
         self._trigger, self._followed, self._logs = trigger, followed, logs
-        self._reports, self._shown, self._page = reports, shown, page
+        self._reports, self._shown, self._page, self._handover = reports, shown, page, handover
         self._keeper = Keeper(Patience(trigger.admission_timeout, trigger.startup_timeout))
         self._callbacks = find_callbacks(trigger.callbacks)
         self._joiners: dict[str, Any] = {}
@@ -369,15 +377,21 @@ class _Follower:
 
         inbox = self._logs.inbox
         while True:
-            pod, batch = await inbox.get()
-            self._reports.see(pod, batch)
-            joiner = self._joiners.setdefault(pod, Joiner())
+            printed = await inbox.get()
+            batch, known = printed.batch, printed.place is None
+            if known:
+                batch = replace(batch, progress=[])  # it is shown already, or more is
+            else:
+                await self._handover.may_write()
+            self._reports.see(printed.pod, batch)
+            joiner = self._joiners.setdefault(printed.pod, Joiner())
             sources = self._trigger.sources
             for count, line in enumerate(log_lines(joiner.join(batch.lines)), 1):
-                if sources is None or line.source in sources:
+                if not known and (sources is None or line.source in sources):
                     self._shown.on_line(line)
                 if not count % _SLICE:
                     await asyncio.sleep(0)
+            self._logs.wrote(printed)
             if batch.progress or batch.events:
                 self._followed.news.set()
             inbox.task_done()
@@ -419,6 +433,7 @@ class _Follower:
             return
         self._status = status
         if not status.phase.final or final:
+            await self._handover.may_write()
             self._page.see(status)
             self._shown.on_status(status)
             for callback in self._callbacks:

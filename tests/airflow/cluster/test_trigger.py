@@ -23,6 +23,12 @@ pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
 
 PRINTS = "for number in range(300): print('line', number, flush=True)"
 WRITES = "import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('0.5')"
+SAYS_MUCH_AND_FAILS = """
+import json
+print(json.dumps({"stepset": {"progress": 0.5}}))
+for number in range(100): print("line", number)
+raise SystemExit("enough")
+"""
 SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
 
 
@@ -210,6 +216,23 @@ def test_a_run_that_is_gone_is_told_as_lost(tasks: Tasks) -> None:
     tasks.runs.backend().end(workload)
     assert until(lambda: not tasks.workloads(), 90)
     assert over(asyncio.run(event_of(waiting))).phase is Phase.LOST
+
+
+@pytest.mark.usefixtures("connection")
+def test_one_that_goes_on_for_another_shows_nothing_again_and_knows_what_was_printed_before(tasks: Tasks) -> None:
+    first = trigger(tasks, SAYS_MUCH_AND_FAILS)
+    with capture_logs() as said:
+        told = asyncio.run(event_of(first))
+    assert [each["event"] for each in said].count("[rank 0] line 99") == 1
+    assert [each["event"] for each in said if each["event"].startswith("progress")] == ["progress: 50 %"]
+    again = DistributedTrainTrigger(**{**first.serialize()[1], "told": told["told"], "printed": told["printed"]})
+    with capture_logs() as repeated:
+        found = asyncio.run(event_of(again))
+    assert [each["event"] for each in repeated] == []
+    assert found == told
+    failure = over(found).failure
+    assert failure
+    assert "line 99" in failure.tail
 
 
 @pytest.mark.usefixtures("connection")

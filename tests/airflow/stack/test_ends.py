@@ -1,0 +1,58 @@
+"""A task's usual way through a real Airflow, waiting in a worker and in the triggerer, mapped and not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.airflow.stack.conftest import Stage
+from tests.airflow.stack.training import lines_of_ranks
+
+pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
+
+TRAINS = """
+import json, os
+for number in range(100):
+    print("line", number, flush=True)
+if os.environ["RANK"] == "0":
+    result = {"world": int(os.environ["WORLD_SIZE"]), "given": os.environ["GIVEN"]}
+    open(os.environ["STEPSET_RESULT_FILE"], "w").write(json.dumps(result))
+"""
+FAILS = "import sys; print('hello', flush=True); int('no number')"
+LINES = [f"[rank 0] line {number}" for number in range(100)]
+
+
+def test_runs_that_succeed_in_a_worker_in_the_triggerer_and_mapped(stage: Stage) -> None:
+    given = {"on_finish_action": "delete"}
+    sync = stage.train(task_id="sync", outlets=[], env={"GIVEN": "sync"}, **given)
+    sync = sync.replace("outlets=[]", "outlets=[Asset('sync')]")
+    deferred = stage.train(task_id="deferred", outlets=[], env={"GIVEN": "deferred"}, deferrable=True, **given)
+    deferred = deferred.replace("outlets=[]", "outlets=[Asset('deferred')]")
+    each = stage.train(task_id="each", deferrable=True, **given)
+    each = each.replace("DistributedTrainOperator(", "DistributedTrainOperator.partial(")
+    each += ".expand(env=[{'GIVEN': 'a'}, {'GIVEN': 'b'}])"
+    run = stage.run(f"{sync}\n{deferred}\n{each}", TRAINS)
+    tasks = [run.task("sync"), run.task("deferred"), run.task("each", 0), run.task("each", 1)]
+    for task, name in zip(tasks, ("sync", "deferred", "a", "b"), strict=True):
+        assert task.wait()["state"] == "success", task.explained()
+        assert task.result() == {"world": 1, "given": name}
+        log = task.log()
+        assert lines_of_ranks(log) == LINES
+        (phase,) = [line for line in log if ": Succeeded" in line]
+        ran = phase.split()[1].rstrip(":")
+        if task.index < 0:
+            assert task.events() == [{"run": ran, "world": 1, "given": name}]
+    assert len(stage.jobsets.names()) == 4
+    stage.nothing_left()
+
+
+@pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])
+def test_a_run_that_fails_fails_its_task_with_the_diagnosis(stage: Stage, deferrable: bool) -> None:
+    text = stage.train(deferrable=deferrable, exit_code_policy={"UserError": "fail"}, on_finish_action="delete")
+    task = stage.run(text, FAILS).task()
+    assert task.wait()["state"] == "failed"
+    log = "\n".join(task.log())
+    assert "UserError: rank 0" in log
+    assert "ValueError: invalid literal for int() with base 10: 'no number'" in log
+    assert task.log().count("[rank 0] hello") == 1
+    assert len(stage.jobsets.names()) == 1
+    stage.nothing_left()

@@ -1,0 +1,64 @@
+"""Runs of somebody else, seen from a real Airflow: a sensor without a worker, an asset that is watched."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.airflow.stack.conftest import Stage
+from tests.airflow.stack.training import WAITS, let
+from tests.waiting import until
+
+pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
+
+TELLS = """
+@task
+def tell(triggering_asset_events=None):
+    (events,) = triggering_asset_events.values()
+    return events[-1].extra
+tell()
+"""
+
+
+def started_by_the_command_line(stage: Stage) -> str:
+    """A run of `stepset run`, by its name, once it waits to be let."""
+    runs = stage.tasks.runs
+    done = runs.cli("run", runs.job_file(WAITS), "--detach")
+    assert done.returncode == 0, done.stderr
+    assert until(lambda: any(pod["status"].get("phase") == "Running" for pod in runs.pods()))
+    (workload,) = stage.tasks.workloads()
+    return str(workload["metadata"]["name"])
+
+
+def test_a_sensor_waits_for_a_run_of_the_command_line_without_a_worker(stage: Stage) -> None:
+    name = started_by_the_command_line(stage)
+    text = (
+        f"DistributedTrainSensor(task_id='wait', run_name={name!r}, kubernetes_conn_id={stage.connection!r},"
+        " start_from_trigger=True, poll_interval=1)"
+    )
+    task = stage.run(text).task("wait")
+    task.wait("deferred", tries=0)
+    task.wait_for_line(f"run {name}: Running, 1 ranks")
+    assert task.look()["pid"] is None, "it has had a worker"
+    let(stage, "first", "second")
+    assert task.wait()["state"] == "success", task.explained()
+    assert task.result() == 7
+    assert stage.jobsets.names() == [name]
+
+
+def test_a_run_that_ends_schedules_the_dag_of_whoever_watches(stage: Stage) -> None:
+    watched = f"JobSetFinishedEventTrigger(job='job', kubernetes_conn_id={stage.connection!r})"
+    asset = f"Asset('trained', watchers=[AssetWatcher(name='runs', trigger={watched})])"
+    name = started_by_the_command_line(stage)
+    dag_id = stage.dag(TELLS, schedule=f"[{asset}]")
+    said = f"runs that end in namespace {stage.connection} are told from now on"
+    assert until(lambda: any(said in each.log.read_text() for each in stage.airflow.triggerers))
+    let(stage, "first", "second")
+    assert until(lambda: len(stage.airflow.rest.runs(dag_id)) == 1)
+    (run,) = stage.airflow.rest.runs(dag_id)
+    task = run.task("tell")
+    assert task.wait()["state"] == "success", task.explained()
+    payload = task.result()["payload"]
+    assert payload.pop("uid")
+    expected = {"run": name, "job": "job", "namespace": stage.connection, "phase": "Succeeded", "result": 7}
+    assert payload == expected
+    assert stage.jobsets.names() == [name]

@@ -1,0 +1,60 @@
+"""What a user does to a task in a real Airflow: marks it failed, clears it while it waits, clears one that is over."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.airflow.stack.conftest import Stage
+from tests.airflow.stack.training import WAITS, let, lines, lines_of_ranks
+from tests.waiting import until
+
+pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
+
+
+def test_a_task_marked_failed_ends_its_run_as_on_kill_action_says(stage: Stage) -> None:
+    ways = {"sync_delete": False, "deferred_delete": True, "deferred_suspend": True, "deferred_keep": True}
+    texts = [
+        stage.train(task_id=way, deferrable=deferrable, retries=2, on_kill_action=way.partition("_")[2])
+        for way, deferrable in ways.items()
+    ]
+    run = stage.run("\n".join(texts), WAITS)
+    tasks = {way: run.task(way) for way in ways}
+    for task in tasks.values():
+        task.wait_for_line("[rank 0] before 49")
+    for task in tasks.values():
+        task.mark("failed")
+
+    def left() -> dict[str, bool]:
+        """The runs that are not about to go, and whether they are suspended."""
+        return {
+            each["metadata"]["name"].rpartition("-")[0].rpartition("-")[0]: bool(each["spec"].get("suspend"))
+            for each in stage.tasks.workloads()
+            if "deletionTimestamp" not in each["metadata"]
+        }
+
+    assert until(lambda: left() == {"deferred-suspend": True, "deferred-keep": False}), left()
+    assert {way: task.state for way, task in tasks.items()} == dict.fromkeys(ways, "failed")
+    assert len(stage.jobsets.names()) == 4
+    for way in ("deferred_delete", "deferred_suspend"):
+        action = way.partition("_")[2]
+        assert any(f"was ended ({action}): a user has acted" in line for line in tasks[way].log()), tasks[way].log()
+
+
+def test_a_task_that_is_cleared_trains_anew_whether_its_run_is_over_or_not(stage: Stage) -> None:
+    run = stage.run(stage.train(deferrable=True, retries=2), WAITS)
+    task = run.task()
+    task.wait_for_line("[rank 0] before 49")
+    run.clear("train")
+    task.wait_for_line("[rank 0] before 49", 2)
+    let(stage, "first", "second")
+    assert task.wait(tries=2)["state"] == "success", task.explained()
+    assert lines_of_ranks(task.log(2)) == lines("before", "first", "second")
+    run.clear("train")
+    task.wait_for_line("[rank 0] before 49", 3)
+    let(stage, "first", "second")
+    assert task.wait(tries=3)["state"] == "success", task.explained()
+    assert lines_of_ranks(task.log(3)) == lines("before", "first", "second")
+    names = stage.jobsets.names()
+    assert [name.rpartition("-")[2] for name in names] == ["1", "2", "3"]
+    # The first was ended before the second began; the second is the record of a success.
+    assert [each["metadata"]["name"] for each in stage.tasks.workloads()] == names[1:]
