@@ -60,7 +60,7 @@ demo-kfp: setup-kfp ## The same through a Kubeflow pipeline, with KFP's local ru
 # --- checks ---------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: system setup setup-kfp ## Run every test, the quick ones first (ONLY="airflow cluster": only these groups)
+test: system setup setup-kfp setup-kubernetes ## Run every test, the quick ones first (ONLY="airflow cluster": only these groups)
 	@$(AIRFLOW)/python tools/suite.py $(ONLY)
 
 .PHONY: quick
@@ -76,8 +76,8 @@ cluster-down: ## Remove every trace of it
 	@$(PYTHON) -m tests.cluster.testbed down
 
 .PHONY: cluster-test
-cluster-test: system setup setup-kfp ## Run the tests that need a cluster (`make cluster`, or any that KUBECONFIG names)
-	@$(AIRFLOW)/python tools/suite.py cluster kfp-cluster faults
+cluster-test: system setup setup-kfp setup-kubernetes ## Run the tests that need a cluster (`make cluster`, or any that KUBECONFIG names)
+	@$(AIRFLOW)/python tools/suite.py cluster kfp-cluster kubernetes37-cluster faults
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the import contracts

@@ -37,7 +37,7 @@ class Group:
         marks: pytest's expression.
         cluster: whether it needs one.
         environment: the one below .venvs that runs it.
-        place: their directory; pytest's own choice by default.
+        place: their directories or files, with spaces between them; pytest's own choice by default.
         workers: how many of them run at a time; more than there are cores where tests mostly wait for pods.
     """
 
@@ -63,6 +63,8 @@ GROUPS = (
     ),
     Group("airflow", "Airflow", "airflow and not cluster"),
     Group("kfp", "Kubeflow Pipelines", "kfp and not cluster", environment="kfp", place="tests/kfp"),
+    Group("kubernetes30", "The oldest kubernetes package", "not cluster", environment="kfp", place="tests/kubernetes"),
+    Group("kubernetes37", "The newest", "not cluster", environment="kubernetes37", place="tests/kubernetes"),
     Group("frameworks", "Training for real, each framework", "frameworks and not cluster"),
     Group("cluster", "On a real cluster", "cluster and not disruptive and not stack", cluster=True, workers=4),
     Group("stack", "A whole Airflow on a real cluster", "stack", cluster=True),
@@ -74,6 +76,14 @@ GROUPS = (
         environment="kfp",
         place="tests/kfp",
         workers=2,
+    ),
+    Group(
+        "kubernetes37-cluster",
+        "The newest kubernetes package on a real cluster",
+        "cluster and not disruptive",
+        cluster=True,
+        environment="kubernetes37",
+        place="tests/cluster/test_logs.py tests/cluster/test_cancel.py",
     ),
     Group("faults", "On a real cluster that breaks", "cluster and disruptive", cluster=True),
 )
@@ -193,7 +203,7 @@ def run_group(group: Group, unsteady: list[str], directory: Path) -> int:
     with tempfile.TemporaryDirectory(prefix="stepset-tests-") as cache:
         python = ROOT / ".venvs" / group.environment / "bin/python"
         command = [str(python), "-m", "pytest", "-q", "-m", group.marks, "-o", f"cache_dir={cache}"]
-        command += [group.place] if group.place else []
+        command += group.place.split()
         side_by_side = ["-n", str(group.workers), "--dist", "loadfile"] if group.workers > 1 else []
         code = _call([*command, *side_by_side], directory, environment)
         noted = Path(cache, "v/cache/lastfailed")
