@@ -1701,12 +1701,20 @@ class Agent:
         if self._held_back and not self._ranks:
             number, self._held_back = self._held_back, 0
             self._tell_command(number)
+        if self._kill_at and self._launcher_is_alone():
+            # torchrun waits 300 s for other nodes' ranks, and does not heed a signal meanwhile (2.15, executed).
+            self._kill_at = min(self._kill_at, at + REST)
         if self._kill_at and at >= self._kill_at:
             self._kill_at = 0.0
             self._held_back = 0
             self._kill_tree()
         if self._server:
             self._server.keep_deadlines(at)
+
+    def _launcher_is_alone(self) -> bool:
+        """Whether all ranks that a launcher started here have ended, so that there is nothing to save any more."""
+        config = self._config
+        return bool(config.launcher and not config.mpi and self._ranks_seen and not self._ranks)
 
     def _see_off(self, child: Child) -> None:
         """Reports the end of a child, now that all it has said is in."""

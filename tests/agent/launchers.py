@@ -5,6 +5,7 @@ import os, signal, sys
 
 # Starts N copies of a program in sessions of their own with RANK set. When one fails it ends the others and exits 1,
 # as torchrun does; RESTARTS times it starts them all again; GOES_ON: it waits for the others; FORGETS: it then exits 0.
+# WAITS: at the end it waits for other nodes, deaf to signals.
 size, program = int(sys.argv[1]), sys.argv[2:]
 goes_on, restarts = "GOES_ON" in os.environ, int(os.environ.get("RESTARTS", "0"))
 ranks, told = {}, []
@@ -42,6 +43,8 @@ while ranks:
         restarts -= 1
         failed = False
         start()
+while "WAITS" in os.environ:
+    signal.pause()
 sys.exit(1 if failed and "FORGETS" not in os.environ else 0)
 """
 

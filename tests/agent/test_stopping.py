@@ -122,6 +122,15 @@ def test_no_rank_outlives_an_agent_that_is_killed(both: Both) -> None:
         assert running.all_gone()
 
 
+def test_a_launcher_that_waits_for_other_nodes_when_its_ranks_are_over_is_not_waited_for(pod: Pod) -> None:
+    with pod.start_launched("exit 0", 2, env={"WAITS": "1"}, grace=600) as running:
+        running.wait_for_line(b'"exited"', 2)
+        running.signal(signal.SIGTERM)
+        ended = running.end()
+        assert ended.exit_code == 128 + signal.SIGTERM
+        assert running.all_gone()
+
+
 def test_a_launcher_that_dies_takes_its_ranks_along(pod: Pod) -> None:
     with pod.start_launched("trap '' TERM; echo pid $PPID $$; while :; do sleep 1; done", 2) as running:
         running.wait_for_line(b"[rank 0] pid")
