@@ -33,6 +33,11 @@ def test_a_step_makes_a_jobset_follows_it_and_leaves_its_outputs(steps: Steps) -
     assert about["name"] == (out / "run").read_text()
     (owner,) = about["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["blockOwnerDeletion"]) == ("Workflow", "digits-x7k2p", False)
+    assert about["labels"]["kfp.stepset.dev/run"] == "8d0f3f0e"
+    pods = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}} in pods["spec"]["volumes"]
+    assert pods["spec"]["automountServiceAccountToken"] is False
+    assert pods["metadata"]["annotations"]["sidecar.istio.io/inject"] == "false"
 
 
 def test_a_step_told_to_end_suspends_its_run_and_the_next_try_goes_on_from_the_checkpoint(steps: Steps) -> None:

@@ -92,6 +92,12 @@ def test_resources_of_the_task_are_those_of_every_training_pod() -> None:
     assert own["resources_per_node"] == {"cpu": 4}, "what the inputs say comes first"
 
 
+def test_any_number_of_accelerators_and_any_resource_beside_them_can_be_asked_for_as_an_input() -> None:
+    asked = {"requests": {"nvidia.com/gpu": 3.0, "rdma/hca": 1.0}, "limits": {"nvidia.com/gpu": 3.0, "rdma/hca": 1.0}}
+    job = parse_job(job_mapping({"module": "train", "resources_per_node": asked}))
+    assert job.resources_per_node.limits == {"nvidia.com/gpu": "3", "rdma/hca": "1"}
+
+
 def test_variables_of_the_task_reach_the_ranks_except_fields_of_another_pod() -> None:
     env = [
         {"name": "LR", "value": "0.1"},

@@ -53,6 +53,24 @@ def test_a_step_trains_on_two_nodes_and_leaves_its_outputs(tmp_path: Path, home:
     assert "<polyline" in page and "rank 3" in page and "Succeeded" in page
 
 
+def test_a_parameter_of_the_pipeline_may_stand_anywhere_inside_an_input(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import json, os\n"
+        "with open(os.environ['STEPSET_RESULT_FILE'], 'w') as file:\n"
+        "    json.dump({name: os.environ[name] for name in ('RATE', 'EPOCHS', 'WHERE')}, file)\n"
+    )
+
+    @dsl.pipeline(name="test-parameters")
+    def pipeline(rate: float, epochs: int, where: str) -> None:
+        env = {"RATE": rate, "EPOCHS": epochs, "WHERE": {"value": where}}
+        distributed_train(base_dir=tmp_path, framework="plain", num_nodes=1, script="train.py", env=env)
+
+    ran = run_pipeline(pipeline, tmp_path / "out", rate=0.5, epochs=3, where="/data")
+    assert ran.error is None
+    result = json.loads(ran.output("distributed-train", "result").read_text())
+    assert result == {"RATE": "0.5", "EPOCHS": "3", "WHERE": "/data"}, "a whole number stays one"
+
+
 def test_a_failing_rank_fails_the_step_and_is_named(tmp_path: Path, home: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import os\nif os.environ['RANK'] == '1':\n    raise ValueError('the <b>label</b> is wrong')\n"
