@@ -40,6 +40,14 @@ FAILURE = Failure(
 FAILED = RUNNING.with_(phase=Phase.FAILED, finished=1062.0, failure=FAILURE)
 
 
+def test_where_ranks_cannot_be_told_apart_their_nodes_are_counted() -> None:
+    rows = tuple(RankStatus(f"node {n}", None, f"digits-{n}", state="Succeeded") for n in range(2))
+    launcher = RankStatus("launcher", None, "digits-launcher", state="Running")
+    run = RUNNING.with_(ranks=(launcher, *rows), progress=None)
+    assert state_line(run) == "Running, 0/2 nodes running"
+    assert state_line(run.with_(phase=Phase.SUCCEEDED)) == "Succeeded, 2/2 nodes succeeded"
+
+
 def test_the_state_line_tells_phase_ranks_and_progress() -> None:
     assert state_line(RUNNING) == "Running, 4/4 ranks running, 40 %, step 120, loss 0.31235, accuracy 0.9"
     assert state_line(RunStatus("a-1", "a", "local", reason="Starting")) == "Pending (Starting)"

@@ -32,14 +32,17 @@ def took(status: RunStatus, now: float | None = None) -> float:
 
 
 def ranks_in_words(status: RunStatus) -> str:
-    """How many ranks are at work, or are done, such as `3/4 ranks running`."""
-    ranks = [row.state for row in status.ranks if row.rank is not None]
-    total = status.world_size or len(ranks)
+    """How many ranks are at work, or are done, such as `3/4 ranks running`; nodes where nobody can tell ranks apart."""
+    states, what = [row.state for row in status.ranks if row.rank is not None], "ranks"
+    total = status.world_size or len(states)
+    nodes = [row.state for row in status.ranks if row.source.startswith("node ")]
+    if nodes and not states:
+        states, what, total = nodes, "nodes", len(nodes)
     if not total:
         return ""
     if status.phase.final:
-        return f"{ranks.count('Succeeded')}/{total} ranks succeeded"
-    return f"{ranks.count('Running')}/{total} ranks running"
+        return f"{states.count('Succeeded')}/{total} {what} succeeded"
+    return f"{states.count('Running')}/{total} {what} running"
 
 
 def progress_in_words(progress: Progress | None) -> str:

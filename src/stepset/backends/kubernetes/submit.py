@@ -71,7 +71,7 @@ def submit(site: Site, request: RenderRequest, target: str) -> Submitted:
     submission = _Submission(site, request)
     for runtime in runtimes:
         submission.make_runtime(runtime)
-    made = submission.make_workload(workload, runtimes)
+    made = submission.make_workload(_marked(workload) if rest else workload, runtimes)
     try:
         for each in companions:
             submission.make_companion(each, made.workload)
@@ -98,7 +98,7 @@ class _Submission:
             self._check(reply, runtime)
 
     def make_workload(self, workload: Manifest, runtimes: Sequence[Manifest]) -> Submitted:
-        reply = self._site.create(_marked(workload))
+        reply = self._site.create(workload)
         if already_exists(reply):
             return Submitted(self._adopted(workload), adopted=True)
         try:
