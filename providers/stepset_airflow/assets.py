@@ -5,6 +5,7 @@ Used by the operator when its run is over, and before it makes one with `warm_st
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,11 @@ CHECKPOINT = "checkpoint"
 
 WARM_START = "STEPSET_WARM_START"
 """The variable that tells the ranks which earlier model to begin with."""
+
+_log = logging.getLogger(__name__)
+
+_KEY = "stepset_warm_start"
+"""Of the task state store: which model this task's run has begun with."""
 
 _EVENTS = 20
 """How many of an asset's events are looked at: one that was made by hand may name no checkpoint."""
@@ -62,6 +68,35 @@ def tell(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> 
             context["outlet_events"][outlet].extra.update(extra)
             if CHECKPOINT in extra:
                 context["asset_state_store"][outlet].set(CHECKPOINT, extra[CHECKPOINT])
+
+
+def begin_warm(context: Context, asset: Asset) -> dict[str, str]:
+    """What the ranks are told of the model that an asset stands for; remembered for `begun_warm`.
+
+    Args:
+        context: of the task instance, whose inlet the asset is.
+        asset: the asset.
+
+    Raises:
+        AirflowFailException: it is no inlet of the task.
+    """
+    from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+    checkpoint = latest_checkpoint(context, asset) or ""
+    if checkpoint:
+        _log.info("warm start from %s, of asset %s", checkpoint, asset.name)
+    context["task_state_store"].set(_KEY, checkpoint, retention=NEVER_EXPIRE)
+    return begun_warm(context)
+
+
+def begun_warm(context: Context) -> dict[str, str]:
+    """What the ranks were told, for whoever goes on with the task.
+
+    Args:
+        context: of the task instance.
+    """
+    checkpoint = context["task_state_store"].get(_KEY)
+    return {WARM_START: str(checkpoint)} if checkpoint else {}
 
 
 def latest_checkpoint(context: Context, asset: Asset) -> str | None:

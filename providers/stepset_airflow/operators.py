@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from stepset_airflow.assets import WARM_START, event_extra, latest_checkpoint, tell
+from stepset_airflow.assets import begin_warm, begun_warm, event_extra, tell
 from stepset_airflow.exceptions import TrainingFailedError
 from stepset_airflow.identity import attempt, free_name, run_name
 from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of
 from stepset_airflow.links import LINKS, links_of
+from stepset_airflow.openlineage import TrainingLineage
 from stepset_airflow.outcome import check_policy, verdict
 from stepset_airflow.task_log import Listeners, TaskLog, find_callbacks, ranks_to_log
 
@@ -37,7 +38,7 @@ FINISH_ACTIONS = ("keep", "delete", "delete_succeeded")
 KILL_ACTIONS = ("delete", "suspend", "keep")
 
 
-class DistributedTrainOperator(BaseOperator):
+class DistributedTrainOperator(TrainingLineage, BaseOperator):
     """Runs a distributed training and waits for it; its result (what rank 0 wrote) is the task's XCom.
 
     The job is described by the fields of the job file under their own names, all of them templated, or by `job`, or by
@@ -232,7 +233,8 @@ class DistributedTrainOperator(BaseOperator):
 
         name = self.backend or conf.get("stepset", "backend", fallback="kubernetes")
         self._check_backend(name)
-        self._environment = self._warm_environment(context)
+        if self.warm_start is not None:
+            self._environment = begin_warm(context, self.warm_start)
         if name == "kubernetes":
             return self._execute_on_cluster(context)
         with self.page(context, {}) as page:
@@ -263,6 +265,8 @@ class DistributedTrainOperator(BaseOperator):
             context: of the task instance.
             event: of the trigger.
         """
+        if self.warm_start is not None:
+            self._environment = begun_warm(context)
         return self._on_cluster(context, lambda run: run.resume(event))
 
     def page(self, context: Context, about: Mapping[str, Any], *, resumed: bool = False) -> PageWriter:
@@ -328,14 +332,6 @@ class DistributedTrainOperator(BaseOperator):
                 " leave wait_for_completion out"
             )
 
-    def _warm_environment(self, context: Context) -> dict[str, str]:
-        """What the ranks are told of an earlier model."""
-        checkpoint = None if self.warm_start is None else latest_checkpoint(context, self.warm_start)
-        if self.warm_start is None or checkpoint is None:
-            return {}
-        self.log.info(f"warm start from {checkpoint}, of asset {self.warm_start.name}")
-        return {WARM_START: checkpoint}
-
     def _request(self, context: Context, backend: Backend) -> RunRequest:
         from stepset.backends.base import RunRequest
         from stepset.sources import read_sources
@@ -389,6 +385,7 @@ class DistributedTrainOperator(BaseOperator):
         """
         from stepset.watch.report import failure_text
 
+        self._status = status
         text = failure_text(status)
         if outcome == "skip":
             return AirflowSkipException(text)
@@ -403,6 +400,7 @@ class DistributedTrainOperator(BaseOperator):
 
     def tell_assets(self, context: Context, status: RunStatus) -> None:
         """Gives the events of this task's outlets the result, so that whoever is scheduled by them can read it."""
+        self._status = status
         tell(context, self.outlets, event_extra(status, self.checkpoint_dir))
 
 

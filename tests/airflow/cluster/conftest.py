@@ -12,7 +12,13 @@ import yaml
 
 from stepset.targets.overlay import merge
 from stepset.watch.state import RunStatus
-from tests.cluster.conftest import cluster, namespace, runs  # noqa: F401  # fixtures
+from tests.cluster.conftest import (  # noqa: F401  # fixtures, and the hook that mends
+    cluster,
+    namespace,
+    pytest_runtest_teardown,
+    runs,
+    testbed_choice,
+)
 from tests.cluster.runs import Runs
 
 

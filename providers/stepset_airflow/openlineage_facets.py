@@ -1,0 +1,102 @@
+"""OpenLineage's datasets and a run facet, made of stepset's words.
+
+Imported by openlineage.py when Airflow's OpenLineage provider asks, so that the package is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import attr
+from airflow.providers.openlineage.extractors.manager import ExtractorManager
+from airflow.sdk import Asset
+from openlineage.client.event_v2 import Dataset
+from openlineage.client.facet_v2 import RunFacet
+
+if TYPE_CHECKING:
+    from stepset.spec import TrainingJob
+    from stepset.watch.state import RunStatus
+
+_FILE = "file"
+
+
+@attr.define
+class TrainingRunFacet(RunFacet):
+    """A distributed training run; what is not known is None.
+
+    Args:
+        job: the job's name.
+        run: the run's name.
+        framework: torch, mpi, ...
+        numNodes: pods in the training world.
+        worldSize: ranks.
+        attempt: restarts of the whole gang.
+        phase: Succeeded or Failed, once it is over.
+        metrics: as the ranks reported them last.
+        failureKind: the diagnosis.
+        failureRank, exitCode: of the rank that failed first.
+    """
+
+    job: str | None = None
+    run: str | None = None
+    framework: str | None = None
+    numNodes: int | None = None  # noqa: N815  # as OpenLineage spells its fields
+    worldSize: int | None = None  # noqa: N815
+    attempt: int | None = None
+    phase: str | None = None
+    metrics: dict[str, float] = attr.field(factory=dict)
+    failureKind: str | None = None  # noqa: N815
+    failureRank: int | None = None  # noqa: N815
+    exitCode: int | None = None  # noqa: N815
+
+
+def training_facet(job: TrainingJob | None, status: RunStatus | None) -> TrainingRunFacet:
+    """The run facet.
+
+    Args:
+        job: the job, where it is one already.
+        status: of the run, once it is over.
+    """
+    facet = TrainingRunFacet()
+    if job is not None:
+        facet.job, facet.framework, facet.numNodes = job.name, job.framework.kind, job.num_nodes
+    if status is not None:
+        facet.job, facet.run, facet.phase = status.job, status.name, status.phase.value
+        facet.attempt, facet.worldSize = status.attempt, status.world_size
+        if status.progress is not None:
+            facet.metrics = dict(status.progress.metrics)
+        if status.failure is not None:
+            facet.failureKind = status.failure.kind.value
+            facet.failureRank, facet.exitCode = status.failure.rank, status.failure.exit_code
+    return facet
+
+
+def datasets(places: Iterable[Any]) -> list[Dataset]:
+    """Where data and models lie, each once.
+
+    Args:
+        places: assets and what else Airflow takes as inlets and outlets; URIs and absolute paths; None is left out, and
+            so is an asset that is only a name.
+    """
+    found: dict[tuple[str, str], Dataset] = {}
+    for place in places:
+        dataset = _of_uri(place) if isinstance(place, str) else ExtractorManager.convert_to_ol_dataset(place)
+        if dataset is None and isinstance(place, Asset):
+            dataset = _of_uri(place.uri)
+        if dataset is not None:
+            found.setdefault((dataset.namespace, dataset.name), dataset)
+    return list(found.values())
+
+
+def _of_uri(uri: str) -> Dataset | None:
+    """A place by OpenLineage's naming: `s3://bucket` and `key`, `file` and the path."""
+    parts = urlsplit(uri)
+    if parts.scheme == _FILE or (not parts.scheme and uri.startswith("/")):
+        return Dataset(namespace=_FILE, name=parts.path)
+    if not parts.scheme or not parts.hostname:
+        return None
+    # Without what might be a password.
+    host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+    return Dataset(namespace=f"{parts.scheme}://{host}", name=parts.path.lstrip("/"))
