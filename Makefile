@@ -77,7 +77,7 @@ cluster-down: ## Remove every trace of it
 
 .PHONY: cluster-test
 cluster-test: system setup setup-kfp setup-kubernetes ## Run the tests that need a cluster (`make cluster`, or any that KUBECONFIG names)
-	@$(AIRFLOW)/python tools/suite.py cluster kfp-cluster kubernetes37-cluster faults
+	@$(AIRFLOW)/python tools/suite.py cluster stack kfp-cluster kubernetes37-cluster faults
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the import contracts

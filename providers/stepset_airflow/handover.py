@@ -2,8 +2,8 @@
 
 Used by triggers.py. A triggerer that is killed says nothing any more, and Airflow starts its triggers anew elsewhere
 from the fields they were deferred with; one that stood still for a while goes on writing although another has its work.
-So what was written is noted as it is written, with who wrote it. It is noted after the fact: what a triggerer has
-written in its last moments before it is killed is written again, and nothing is lost.
+So what was written is noted once it is written, with who wrote it: what a triggerer has written in its last moments
+before it is killed is written again, and nothing is lost. Who only waits notes nothing.
 """
 
 from __future__ import annotations
@@ -25,96 +25,88 @@ if TYPE_CHECKING:
 KEY = "stepset_shown"
 """Of the XCom; it is there while the task is deferred."""
 
-EVERY = 2.0
-"""Seconds between two looks whether there is something to note."""
+_AFTER = 2.0
+"""Seconds after which what was written has left this process for sure, and is noted."""
 _BETWEEN = 0.1
 """Seconds between two notes of all triggers of an event loop together: the triggerer writes them to its database."""
 _STOOD_STILL = 3.0
-"""Seconds without a turn after which somebody else may have the trigger; less than Airflow waits before it gives it."""
+"""Seconds without a turn after which somebody else may have the triggers; less than Airflow waits before that."""
 
 Position = Mapping[str, Any]
 log = structlog.get_logger(logger_name=__name__)
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
 class Handover:
-    """What one trigger notes, and finds of its predecessor's.
-
-    Without a task instance, as `dag.test()` runs triggers, it does nothing.
+    """What one trigger notes, and what it has found of its predecessor's.
 
     Args:
-        trigger: whose.
+        trigger: whose; without a task instance, as `dag.test()` runs triggers, nothing is noted.
+        loop: what the triggers of this event loop share.
+
+    Attributes:
+        before: what a predecessor has written; empty where there was none.
     """
 
-    def __init__(self, trigger: BaseTrigger) -> None:
-        self._trigger = trigger
+    def __init__(self, trigger: BaseTrigger, loop: _Loop) -> None:
+        self._trigger, self._loop = trigger, loop
         self._me = uuid.uuid4().hex
-        self._noted: Position | None = None
-        self._turn = time.monotonic()
-        self._lost = False
+        self._stalls = loop.stalls()
+        self._written = asyncio.Event()
+        self._noted = self._lost = False
+        self.before: Position = {}
 
-    async def find(self) -> Position:
-        """What a predecessor has written; from here on it is not to write any more. Empty: there was none."""
+    async def find(self) -> None:
+        """Looks for a predecessor, who is not to write any more from here on."""
         try:
             found = await self._read()
         except AirflowRuntimeError as error:
             log.warning(f"whether another triggerer has written to this log before is not known: {error}")
-            return {}
-        if not found:
-            return {}
-        position: Position = found["position"]
-        await self._write(position)
-        return position
+            return
+        if found:
+            self.before = found["position"]
+            await self._note(self.before)
 
-    @asynccontextmanager
-    async def kept(self, position: Callable[[], Position]) -> AsyncIterator[None]:
-        """Notes what is written meanwhile.
+    async def keep(self, position: Callable[[], Position]) -> None:
+        """Notes what is written, for ever.
 
         Args:
             position: what has been written until now, as plain data.
         """
-        keeper = asyncio.create_task(self._keep(position))
-        try:
-            yield
-        finally:
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
+        while True:
+            await self._written.wait()
+            self._written.clear()
+            now = position()
+            await asyncio.sleep(_AFTER)
+            await self.may_write()
+            await self._note(now)
 
     async def may_write(self) -> None:
         """Comes back at once, or never where another triggerer has the trigger by now and writes in its place."""
-        if time.monotonic() - self._turn > _STOOD_STILL:
+        if (stalls := self._loop.stalls()) != self._stalls:
             with suppress(AirflowRuntimeError):  # who does not know writes: twice is better than never
-                by = (await self._read()).get("by", "" if self._noted is not None else self._me)
-                self._lost = by != self._me
-            self._turn = time.monotonic()
+                self._lost = (await self._read()).get("by", "" if self._noted else self._me) != self._me
+            self._stalls = stalls
         if self._lost:
             await asyncio.Event().wait()  # Airflow cancels it as soon as it sees that too
 
+    def wrote(self) -> None:
+        """Something was written."""
+        self._written.set()
+
     async def forget(self) -> None:
         """Everything is written, and the event says so."""
-        if self._noted is not None:
+        if self._noted:
             with suppress(AirflowRuntimeError):  # it says which deferral it is of, and harms no other
                 await self._ask("DeleteXCom")
 
-    async def _keep(self, position: Callable[[], Position]) -> None:
-        while True:
-            now = position()
-            # What was written has left this process by then.
-            for _ in range(int(EVERY)):
-                await asyncio.sleep(1)
-                await self.may_write()
-                self._turn = time.monotonic()
-            if now != self._noted:
-                await self._write(now)
-
-    async def _write(self, position: Position) -> None:
-        async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+    async def _note(self, position: Position) -> None:
+        async with self._loop.turn:
             value = {"trigger": self._trigger.trigger_id, "by": self._me, "position": position}
             try:
                 await self._ask("SetXCom", value=value)
+                self._noted = self._trigger.task_instance is not None
             except AirflowRuntimeError as error:
                 log.warning(f"what was written to this log cannot be noted for another triggerer: {error}")
-            self._noted = position
             await asyncio.sleep(_BETWEEN)
 
     async def _read(self) -> Mapping[str, Any]:
@@ -132,3 +124,57 @@ class Handover:
         index = -1 if ti.map_index is None else ti.map_index
         about = {"key": KEY, "dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": index}
         return await task_runner.SUPERVISOR_COMMS.asend(getattr(comms, what)(**about, **more))
+
+
+class _Loop:
+    """What the triggers of an event loop share: turns to note in, and a pulse that tells when it stood still.
+
+    Attributes:
+        users: how many triggers there are.
+        turn: of whoever notes.
+    """
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.turn = asyncio.Lock()
+        self._beaten, self._stalls = time.monotonic(), 0
+        self.pulse = asyncio.create_task(self._beat())
+
+    def stalls(self) -> int:
+        """How often nobody had a turn for so long that somebody else may have the triggers by now."""
+        if time.monotonic() - self._beaten > _STOOD_STILL:
+            self._stalls += 1
+            self._beaten = time.monotonic()
+        return self._stalls
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            self.stalls()
+            self._beaten = time.monotonic()
+
+
+_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def handing_over(trigger: BaseTrigger) -> AsyncIterator[Handover]:
+    """What a trigger takes over, and leaves for whoever takes it over.
+
+    Args:
+        trigger: one that runs.
+    """
+    running = asyncio.get_running_loop()
+    loop = _loops.get(running)
+    if loop is None:
+        loop = _loops[running] = _Loop()
+    loop.users += 1
+    try:
+        handover = Handover(trigger, loop)
+        await handover.find()
+        yield handover
+    finally:
+        loop.users -= 1
+        if not loop.users:
+            loop.pulse.cancel()
+            del _loops[running]

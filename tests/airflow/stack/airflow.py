@@ -40,7 +40,7 @@ class Airflow:
 
     Attributes:
         rest: its API.
-        triggerers: those that run, the oldest first.
+        triggerers: those that were started, the oldest first.
     """
 
     def __init__(self, home: Path) -> None:
@@ -61,7 +61,7 @@ class Airflow:
         self.api_server = self._component("api-server", "--port", str(self.port), "--workers", "1")
         self.dag_processor = self._component("dag-processor")
         self.scheduler = self._component("scheduler", "--skip-serve-logs")
-        self.add_triggerer()
+        self.have_triggerers(1)
         dead: list[Component] = []
 
         def known() -> bool:
@@ -77,11 +77,11 @@ class Airflow:
         for part in self._parts:
             part.wait()
 
-    def add_triggerer(self) -> Component:
-        """Starts one more."""
-        name = f"triggerer-{len(self.triggerers)}"
-        self.triggerers.append(self._component("triggerer", "--skip-serve-logs", name=name))
-        return self.triggerers[-1]
+    def have_triggerers(self, count: int) -> None:
+        """Starts so many more that this number runs."""
+        while sum(each.alive for each in self.triggerers) < count:
+            name = f"triggerer-{len(self.triggerers)}"
+            self.triggerers.append(self._component("triggerer", "--skip-serve-logs", name=name))
 
     def job(self, triggerer: Component) -> int | None:
         """The number by which Airflow knows a triggerer; None: it does not yet."""

@@ -50,31 +50,12 @@ def test_a_worker_that_dies_leaves_a_run_that_the_next_try_goes_on_with(stage: S
     stage.nothing_left()
 
 
-def test_a_triggerer_that_dies_is_followed_by_another_that_goes_on_where_it_was(stage: Stage) -> None:
-    task = stage.run(stage.train(deferrable=True, on_finish_action="delete"), WAITS).task()
-    task.wait_for_line("[rank 0] before 49")
-    assert until(lambda: noted(stage, task))
-    first = owner(stage.airflow, task)
-    stage.airflow.add_triggerer()
-    first.kill()
-    assert until(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, stage.airflow.job(first)))
-    let(stage, "first")
-    task.wait_for_line("[rank 0] first 49")
-    let(stage, "second")
-    assert task.wait()["state"] == "success", task.explained()
-    assert (task.look()["try_number"], task.result()) == (1, 7)
-    assert lines_of_ranks(task.log()) == lines("before", "first", "second")
-    assert "stepset_shown" not in task.xcoms()
-    assert len(stage.jobsets.names()) == 1
-    stage.nothing_left()
-
-
 def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing(stage: Stage) -> None:
     task = stage.run(stage.train(deferrable=True, on_finish_action="delete"), WAITS).task()
     task.wait_for_line("[rank 0] before 49")
     assert until(lambda: noted(stage, task))
     first = owner(stage.airflow, task)
-    stage.airflow.add_triggerer()
+    stage.airflow.have_triggerers(2)
     first.freeze()
     assert until(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, stage.airflow.job(first)))
     let(stage, "first")
@@ -86,5 +67,24 @@ def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing
     assert task.wait()["state"] == "success", task.explained()
     assert (task.look()["try_number"], task.result()) == (1, 7)
     assert lines_of_ranks(task.log()) == lines("before", "first", "second")
+    assert len(stage.jobsets.names()) == 1
+    stage.nothing_left()
+
+
+def test_a_triggerer_that_dies_is_followed_by_another_that_goes_on_where_it_was(stage: Stage) -> None:
+    task = stage.run(stage.train(deferrable=True, on_finish_action="delete"), WAITS).task()
+    task.wait_for_line("[rank 0] before 49")
+    assert until(lambda: noted(stage, task))
+    first = owner(stage.airflow, task)
+    stage.airflow.have_triggerers(2)
+    first.kill()
+    assert until(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, stage.airflow.job(first)))
+    let(stage, "first")
+    task.wait_for_line("[rank 0] first 49")
+    let(stage, "second")
+    assert task.wait()["state"] == "success", task.explained()
+    assert (task.look()["try_number"], task.result()) == (1, 7)
+    assert lines_of_ranks(task.log()) == lines("before", "first", "second")
+    assert "stepset_shown" not in task.xcoms()
     assert len(stage.jobsets.names()) == 1
     stage.nothing_left()
