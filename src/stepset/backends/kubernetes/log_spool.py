@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import IO
 
 from stepset.backends.kubernetes.log_merge import Block, merged
+from stepset.errors import InfrastructureError
 
 _BYTES = 1 << 16
 """Of a file that are read at a time."""
@@ -22,10 +23,23 @@ def in_groups(logs: Sequence[Iterator[Block]], at_once: int) -> Iterator[Block]:
     Args:
         logs: as for `merged`.
         at_once: how many; beyond, what they hold goes through temporary files.
+
+    Raises:
+        InfrastructureError: these cannot be written.
     """
     if len(logs) <= at_once:
         yield from merged(logs)
         return
+    try:
+        yield from _through_files(logs, at_once)
+    except OSError as error:
+        raise InfrastructureError(
+            f"{tempfile.tempdir or 'temporary directory'}: {error.strerror}; the logs of {len(logs)} pods are put in"
+            " order in files there: name a directory with more room by TMPDIR, or ask for fewer ranks"
+        ) from error
+
+
+def _through_files(logs: Sequence[Iterator[Block]], at_once: int) -> Iterator[Block]:
     with ExitStack() as files:
         groups = []
         for first in range(0, len(logs), at_once):
