@@ -83,7 +83,7 @@ GROUPS = (
         "cluster and not disruptive",
         cluster=True,
         environment="kubernetes37",
-        place="tests/cluster/test_logs.py tests/cluster/test_cancel.py",
+        place="tests/cluster/test_logs.py",
     ),
     Group("faults", "On a real cluster that breaks", "cluster and disruptive", cluster=True),
 )

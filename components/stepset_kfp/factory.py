@@ -197,7 +197,14 @@ def _marked(value: Any, *, inside: bool = True) -> Any:
 
 
 def _comes_later(value: Any) -> bool:
-    """Whether it holds an output of a task or a parameter of the pipeline, whose value is not known yet."""
+    """Whether it holds what is not known yet: a task's output, a pipeline's parameter, a place that KFP fills in."""
     from kfp.dsl.pipeline_channel import PipelineChannel, extract_pipeline_channels_from_any
 
-    return isinstance(value, PipelineChannel) or bool(extract_pipeline_channels_from_any(value))
+    return isinstance(value, PipelineChannel) or bool(extract_pipeline_channels_from_any(value)) or _has_place(value)
+
+
+def _has_place(value: Any) -> bool:
+    """Whether text in it has one of KFP's placeholders, such as dsl.WORKSPACE_PATH_PLACEHOLDER."""
+    if isinstance(value, Mapping):
+        return any(map(_has_place, value.values()))
+    return any(map(_has_place, value)) if isinstance(value, (list, tuple)) else "{{$" in str(value)

@@ -64,3 +64,16 @@ def test_what_only_a_run_knows_is_left_to_it(tmp_path: Path) -> None:
     inputs = compiled(tmp_path, module="train", num_nodes="EPOCHS", checkpoint_dir="WHERE")["inputs"]["parameters"]
     assert inputs["num_nodes"] == {"componentInputParameter": "epochs"}
     assert inputs["checkpoint_dir"] == {"componentInputParameter": "where"}
+
+
+def test_the_pages_first_pipeline_compiles(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/kfp.md").read_text(encoding="utf-8")
+    text = page.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "train.py").write_text("print(1)\n")
+    names: dict = {}
+    exec(compile(text, str(tmp_path / "retrain.py"), "exec"), names)  # the page's own text
+    compiler.Compiler().compile(names["retrain"], str(tmp_path / "pipeline.yaml"))
+    spec, platform = yaml.safe_load_all((tmp_path / "pipeline.yaml").read_text())
+    inputs = spec["root"]["dag"]["tasks"]["distributed-train"]["inputs"]["parameters"]
+    assert inputs["checkpoint_dir"]["runtimeValue"]["constant"] == "{{$.workspace_path}}/checkpoints"
+    assert "workspace" in platform["platforms"]["kubernetes"]["pipelineConfig"]

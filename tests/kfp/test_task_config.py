@@ -9,12 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import yaml
+from kfp import compiler, dsl, kubernetes
 from kfp.dsl import TaskConfig
 
 from stepset.rendering import make_request
 from stepset.sources import read_sources
 from stepset.spec.load import parse_job
 from stepset.targets.render import render
+from stepset_kfp import distributed_train
 from stepset_kfp.task_config import claims, with_task_config
 
 AFFINITY = {
@@ -86,3 +89,41 @@ def test_what_the_ranks_find_in_their_environment_and_on_their_disks() -> None:
 def test_claims_that_the_pods_share_are_known() -> None:
     assert claims(TASK) == ["run-kfp-workspace", "kubernetes-task-config-pvc"]
     assert claims(None) == []
+
+
+def test_a_pipeline_may_put_all_of_them_on_the_step_and_all_are_handed_on(tmp_path: Path) -> None:
+    @dsl.pipeline(
+        name="task-config",
+        pipeline_config=dsl.PipelineConfig(
+            workspace=dsl.WorkspaceConfig(
+                size="5Mi",
+                kubernetes=dsl.KubernetesWorkspaceConfig(pvcSpecPatch={"accessModes": ["ReadWriteMany"]}),
+            )
+        ),
+    )
+    def pipeline():
+        task = distributed_train(module="train", image="i:1", checkpoint_dir=f"{dsl.WORKSPACE_PATH_PLACEHOLDER}/c")
+        task.set_cpu_request("100m").set_memory_request("100Mi").set_cpu_limit("100m").set_memory_limit("100Mi")
+        task.set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(1)
+        kubernetes.mount_pvc(task, pvc_name="kubernetes-task-config-pvc", mount_path="/data")
+        kubernetes.add_node_selector(task, label_key="disktype", label_value="ssd")
+        kubernetes.add_toleration(
+            task, key="example-key", operator="Exists", effect="NoExecute", toleration_seconds=3600
+        )
+        kubernetes.add_node_affinity(task, match_expressions=[{"key": "disktype", "operator": "In", "values": ["ssd"]}])
+        task.set_env_variable(name="ENV1", value="val1").set_env_variable(name="ENV2", value="val2")
+
+    compiler.Compiler().compile(pipeline, str(tmp_path / "pipeline.yaml"))
+    spec, platform = yaml.safe_load_all((tmp_path / "pipeline.yaml").read_text())
+    (component,) = spec["components"].values()
+    handed_on = {each["field"]: each.get("applyToTask", False) for each in component["taskConfigPassthroughs"]}
+    assert handed_on == {
+        "RESOURCES": False,
+        "ENV": True,
+        "KUBERNETES_AFFINITY": False,
+        "KUBERNETES_TOLERATIONS": False,
+        "KUBERNETES_NODE_SELECTOR": False,
+        "KUBERNETES_VOLUMES": True,
+    }
+    (settings,) = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"].values()
+    assert {"pvcMount", "nodeSelector", "tolerations", "nodeAffinity"} <= set(settings)
