@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 
 from stepset_airflow.claim import Claim, Claimer
 from stepset_airflow.connection import ClusterAccess, connect
+from stepset_airflow.links import Place
 from stepset_airflow.log_sources import log_sources
 from stepset_airflow.outcome import should_delete, verdict
 from stepset_airflow.page.store import TaskKey
@@ -81,11 +82,12 @@ class ClusterRun:
         """
         if self._page is None:
             task = self._task
-            about = {
+            about: dict[str, Any] = {
                 "namespace": record.namespace,
                 "target": task.target or "jobset",
                 "followed": task.wait_for_completion,
             }
+            task.place = Place(record.namespace, record.name, about["target"])
             self._page = task.page(self._context, about, resumed=resumed)
         return self._page
 
@@ -335,6 +337,8 @@ class ClusterRun:
         return self._outcome(status, ended)
 
     def _outcome(self, status: RunStatus, ended: str) -> Any:
+        if status.failure is not None and self._task.place is not None:
+            self._task.place = self._task.place.failed(status.failure)
         if ended != SUCCEEDED:
             raise self._task.failure(status, ended)
         self._task.tell_assets(self._context, status)

@@ -14,7 +14,11 @@ def get_provider_info() -> dict[str, Any]:
         "task-decorators": [
             {"name": "distributed_train", "class-name": "stepset_airflow.decorators.distributed_train_task"}
         ],
-        "extra-links": ["stepset_airflow.links.TrainingLink"],
+        "extra-links": [
+            "stepset_airflow.links.TrainingLink",
+            "stepset_airflow.links.WorkloadLink",
+            "stepset_airflow.links.FailedRankLink",
+        ],
         "config": {
             "stepset": {
                 "description": "Defaults of DistributedTrainOperator and @task.distributed_train.",
@@ -33,6 +37,23 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "string",
                         "example": "all",
                         "default": "0",
+                    },
+                    "run_url": {
+                        "description": "Where a dashboard of yours shows a run's object: {namespace}, {run} and"
+                        " {target} are filled in. Makes the link Workload.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "https://headlamp.example/c/main/customresources/jobsets.jobset.x-k8s.io"
+                        "/{namespace}/{run}",
+                        "default": "",
+                    },
+                    "logs_url": {
+                        "description": "Where logs of pods are kept: {namespace}, {run}, {pod} and {rank} are filled"
+                        " in with who failed first. Makes the link Log of the failed rank.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "https://logs.example/?namespace={namespace}&pod={pod}",
+                        "default": "",
                     },
                     "instance": {
                         "description": "Which Airflow this is, where several make runs in one namespace; the same in"

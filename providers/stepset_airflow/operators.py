@@ -20,7 +20,7 @@ from stepset_airflow.assets import begin_warm, begun_warm, event_extra, tell
 from stepset_airflow.exceptions import TrainingFailedError
 from stepset_airflow.identity import attempt, free_name, run_name
 from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of
-from stepset_airflow.links import LINKS, links_of
+from stepset_airflow.links import LINKS, Place, links_of
 from stepset_airflow.openlineage import TrainingLineage
 from stepset_airflow.outcome import check_policy, verdict
 from stepset_airflow.task_log import Listeners, TaskLog, find_callbacks, ranks_to_log
@@ -211,6 +211,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         self.on_finish_action = on_finish_action
         self.on_kill_action = on_kill_action
         self._environment: dict[str, str] = {}
+        self.place: Place | None = None
         self._handle: RunHandle | None = None
         self._killed = False
         self._stopped = False

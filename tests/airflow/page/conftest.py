@@ -1,0 +1,78 @@
+"""Fixtures of the page's tests: an API server, a browser, and a training that goes on while it is looked at."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.airflow.harness import DAGS
+from tests.airflow.page.server import STARTS_WITHIN, Server, give_to_red_team, running_server
+from tests.airflow.page.training import Training, started_training
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+@pytest.fixture(scope="session")
+def starting_server(airflow_db: None) -> Iterator[Server]:
+    """Airflow's API server, which may not answer yet."""
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def server(starting_server: Server) -> Server:
+    """Airflow's API server."""
+    starting_server.wait()
+    return starting_server
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A real browser, without a window."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        if os.environ.get("STEPSET_REQUIRE_ALL"):
+            pytest.fail("chromium is not installed; run `make system` as root")
+        pytest.skip("chromium is not installed (`make system` as root installs it)")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="session")
+def training(starting_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
+    """A training of four ranks on two nodes that runs until a test lets it end, and of which the page has heard.
+
+    All tests share it: Airflow takes its time to come up.
+    """
+    signs, folder = tmp_path_factory.mktemp("signs"), DAGS / "digits_page"
+    with started_training(folder, signs) as started:
+        assert until(lambda: started.over or bool(started.run_id), STARTS_WITHIN)
+        give_to_red_team()
+        starting_server.wait()
+        heard = until(lambda: started.over or started.phase(starting_server) == "Running", STARTS_WITHIN)
+        assert heard, "the page hears nothing"
+        assert not started.over, started.log.read_text()[-3000:]
+        yield started
+
+
+@pytest.fixture
+def page(browser: Browser, server: Server) -> Iterator[Page]:
+    """A page of the browser, of a user who may read the DAG; its console must stay free of errors."""
+    context = browser.new_context(color_scheme="light", viewport={"width": 1280, "height": 900}, timezone_id="UTC")
+    context.add_cookies([{"name": "_token", "value": server.token("vera"), "url": server.address}])
+    opened, errors = context.new_page(), []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    yield opened
+    context.close()
+    assert [error for error in errors if "(Not Found)" not in error] == []

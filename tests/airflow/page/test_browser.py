@@ -1,0 +1,181 @@
+"""The page in a real browser: what it shows while a training runs and when it has failed, by keyboard, light and dark.
+
+`STEPSET_SCREENSHOTS=docs/images` writes the pictures of the documentation anew (`make screenshots`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.airflow.page.colours import poor_contrasts
+from tests.airflow.page.server import Server
+from tests.airflow.page.training import ERROR, RANKS, TASK, Training
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.airflow, pytest.mark.local]
+
+PATIENCE = 60_000.0
+"""Milliseconds after which what should be shown counts as missing, on a machine busy with other things."""
+
+
+def wait_for(page: Page, expression: str, argument: object = None) -> None:
+    """Waits until something is true in the page, which allows no scripts that wait by themselves."""
+    assert until(lambda: bool(page.evaluate(expression, argument))), f"{expression}: {page.inner_text('main')}"
+
+
+def opened(page: Page, server: Server, path: str) -> Page:
+    page.goto(f"{server.address}{path}")
+    page.wait_for_selector("main:not([aria-busy])", timeout=PATIENCE)
+    return page
+
+
+def states(page: Page) -> list[str]:
+    return page.locator("table.ranks tbody tr").evaluate_all("rows => rows.map(row => row.dataset.state)")
+
+
+def focused(page: Page) -> list[str]:
+    """The row and the text of what the keyboard is at."""
+    here = "document.activeElement"
+    return list(page.evaluate(f"[{here}.parentElement.dataset.source ?? '', {here}.textContent]"))
+
+
+def picture(page: Page, name: str) -> None:
+    """Keeps a picture for the documentation, when somebody asked for them."""
+    if folder := os.environ.get("STEPSET_SCREENSHOTS"):
+        page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def test_the_ranks_of_a_training_are_seen_to_run(page: Page, server: Server, training: Training) -> None:
+    opened(page, server, training.page)
+    wait_for(page, "document.querySelectorAll('[data-state=Running] .state').length == 4")
+    assert page.locator("header .pill").inner_text() == "Running"
+    assert states(page) == ["Running"] * RANKS
+    wait_for(page, "document.querySelector('table.ranks tbody tr .says').textContent.startsWith('epoch ')")
+
+
+def test_the_page_follows_without_being_asked_to(page: Page, server: Server, training: Training) -> None:
+    opened(page, server, training.page)
+    step = "document.querySelector('.facts div:nth-child(4) dd').textContent"
+    wait_for(page, f"{step} != '–'")
+    wait_for(page, f"before => {step} != before", page.evaluate(step))
+    wait_for(page, "document.querySelector('polyline').getAttribute('points').split(' ').length > 3")
+    assert page.locator("figcaption span").all_inner_texts() == ["loss", "accuracy"]
+
+
+def test_the_arrow_keys_walk_through_the_ranks(page: Page, server: Server, training: Training) -> None:
+    opened(page, server, training.page)
+    page.locator("table.ranks tbody tr").nth(3).wait_for(timeout=PATIENCE)
+    # With the Tab key to the grid, which is one stop; the arrow keys go on within it.
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        if focused(page)[0]:
+            break
+    assert focused(page) == ["rank 0", "0"]
+    for key, source in (
+        ("ArrowDown", "rank 1"),
+        ("ArrowDown", "rank 2"),
+        ("ArrowUp", "rank 1"),
+        ("PageDown", "rank 3"),
+    ):
+        page.keyboard.press(key)
+        assert focused(page)[0] == source
+    page.keyboard.press("ArrowRight")
+    assert focused(page)[1] == "Running"
+    page.keyboard.press("End")
+    assert focused(page)[1].startswith("epoch ")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid", "what the keyboard is at can be seen"
+    # What comes in meanwhile takes nobody away from where he is.
+    updates = "document.querySelector('.facts div:nth-child(4) dd').textContent"
+    wait_for(page, f"before => {updates} != before", page.evaluate(updates))
+    assert focused(page)[0] == "rank 3"
+    page.keyboard.press("Tab")
+    assert not focused(page)[0], "the grid is left with one Tab"
+
+
+def test_the_keyboard_reads_the_curves_and_filters_the_ranks(page: Page, server: Server, training: Training) -> None:
+    opened(page, server, training.page)
+    curves = page.get_by_role("slider")
+    wait_for(page, "document.querySelector('polyline')?.getAttribute('points').split(' ').length > 3")
+    curves.focus()
+    page.keyboard.press("Home")
+    assert str(curves.get_attribute("aria-valuetext")).startswith("step 10: loss 2.")
+    page.keyboard.press("ArrowRight")
+    assert int(curves.get_attribute("aria-valuenow") or 0) == 1
+    chip = page.locator(".chip")
+    chip.focus()
+    page.keyboard.press("Enter")
+    assert chip.get_attribute("aria-pressed") == "true"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out_from_what_is_behind_it(
+    page: Page, server: Server, training: Training, scheme: str
+) -> None:
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    opened(page, server, training.page)
+    page.locator("figcaption output").first.wait_for(timeout=PATIENCE)
+    # 4.5 to 1: WCAG 2.2, success criterion 1.4.3.
+    assert poor_contrasts(page, 4.5) == []
+
+
+def test_at_a_task_instance_it_is_a_tab_and_wears_airflow_s_theme(
+    page: Page, server: Server, training: Training
+) -> None:
+    page.goto(f"{server.address}{training.tab}")
+    inner = page.frame_locator("iframe[title=Training]")
+    inner.locator("table.ranks tbody tr").nth(RANKS - 1).wait_for(timeout=PATIENCE)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = inner.locator("body").evaluate(f"() => {ground}")
+    # As Airflow's own switch does it, in Airflow's document.
+    page.evaluate("localStorage.setItem('theme', 'dark')")
+    frame = next(each for each in page.frames if "/stepset/training" in each.url)
+    assert until(lambda: bool(frame.evaluate(f"{ground} != {light!r}")))
+    assert frame.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_the_task_instance_has_a_link_to_it_while_it_runs(server: Server, training: Training) -> None:
+    path = f"/api/v2/dags/{training.dag_id}/dagRuns/{training.run_id}/taskInstances/{TASK}/links"
+    links = server.get(path.replace("+", "%2B"), "vera").json()["extra_links"]
+    assert links["Training"].endswith(training.tab)
+
+
+def test_the_list_of_trainings_leads_to_each_of_them(page: Page, server: Server, training: Training) -> None:
+    opened(page, server, "/stepset/training")
+    row = page.locator("table.list tbody tr").filter(has_text=training.dag_id)
+    row.wait_for(timeout=PATIENCE)
+    assert "4 ranks" in row.inner_text()
+    row.locator("a").focus()
+    page.keyboard.press("Enter")
+    page.locator("table.ranks tbody tr").nth(RANKS - 1).wait_for(timeout=PATIENCE)
+
+
+def test_a_failure_comes_with_its_diagnosis_and_stays(page: Page, server: Server, training: Training) -> None:
+    opened(page, server, training.page)
+    wait_for(page, "document.querySelectorAll('[data-state=Running] .state').length == 4")
+    training.let("fail")
+    wait_for(page, "document.querySelector('header .pill').textContent == 'Failed'")
+    diagnosis = page.locator(".diagnosis").inner_text()
+    assert "UserError: rank 3 (pod node-1) exited with code 1" in diagnosis
+    assert ERROR in diagnosis
+    (aftermath,) = (line for line in diagnosis.splitlines() if line.endswith(": stopped because of it"))
+    assert sorted(aftermath.partition(":")[0].split(", ")) == ["rank 0", "rank 1", "rank 2"]
+    assert states(page) == ["Stopped", "Stopped", "Stopped", "Failed"]
+    assert page.locator(".phases b").all_inner_texts()[-2:] == ["Running", "Failed"]
+    assert "Failed" in page.locator("#said").inner_text(), "it is said to who cannot see it"
+    assert training.process.wait(120) == 0
+    page.reload()
+    wait_for(page, f"document.querySelector('.diagnosis')?.textContent.includes({ERROR!r})")
+    assert page.locator("polyline").count() == 2, "the curves stay"
+
+
+def test_of_a_task_that_does_not_train_it_says_so(page: Page, server: Server, training: Training) -> None:
+    opened(page, server, training.page.replace(f"task_id={TASK}", "task_id=other"))
+    assert "no such task instance" in page.get_by_role("alert").inner_text()

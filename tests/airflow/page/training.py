@@ -1,0 +1,143 @@
+"""A DAG run in a process of its own, whose ranks do what a test says, and where its page is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+from tests.airflow.page.server import Server
+
+TASK = "train"
+RANKS = 4
+ERROR = "ValueError: the gradient of fc2.weight is not a number: a learning rate of 0.8 is too high"
+
+_DAG = """
+    from airflow.sdk import DAG
+    from stepset_airflow import DistributedTrainOperator
+
+    with DAG({dag!r}, schedule=None) as dag:
+        DistributedTrainOperator(
+            task_id={task!r},
+            backend="local",
+            framework={{"kind": "torch", "launcher": "none"}},
+            num_nodes=2,
+            procs_per_node=2,
+            script="train.py",
+            args=[{signs!r}],
+        )
+
+    if __name__ == "__main__":
+        print("ended as", dag.test().state)
+"""
+_SCRIPT = """
+    import json, os, sys, time
+
+    signs, rank = sys.argv[1], int(os.environ["RANK"])
+    step = 0
+    while not os.path.exists(os.path.join(signs, "end")):
+        time.sleep(0.05)
+        step += 1
+        if rank == 0:
+            loss = 2.3 * 0.97 ** min(step, 90) + 0.04 * (step * 7 % 5)
+            metrics = {"loss": loss, "accuracy": 0.97 - 0.85 * 0.96**step}
+            said = {"step": 10 * step, "progress": min(0.9, step / 300), "metrics": metrics}
+            print(json.dumps({"stepset": said}), flush=True)
+        if step % 10 == 1:
+            print(f"epoch {step // 10 + 1}: {1437 * (rank + 1)} samples", flush=True)
+        if rank == 3 and os.path.exists(os.path.join(signs, "fail")):
+            raise ValueError("the gradient of fc2.weight is not a number: a learning rate of 0.8 is too high")
+"""
+
+
+@dataclass
+class Training:
+    """A DAG run with one training.
+
+    Args:
+        process: runs the DAG.
+        dag_id: of the DAG.
+        signs: where the ranks look for what to do next.
+        log: what the process prints.
+    """
+
+    process: subprocess.Popen[bytes]
+    dag_id: str
+    signs: Path
+    log: Path
+
+    @property
+    def over(self) -> bool:
+        """Whether its process has ended."""
+        return self.process.poll() is not None
+
+    @property
+    def run_id(self) -> str:
+        """Of the DAG run; empty while there is none."""
+        from airflow.models.dagrun import DagRun
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        with create_session() as session:
+            return str(session.scalar(select(DagRun.run_id).where(DagRun.dag_id == self.dag_id)) or "")
+
+    @property
+    def data(self) -> str:
+        """The path of its page's data."""
+        return f"/stepset/api/dags/{self.dag_id}/dagRuns/{quote(self.run_id)}/taskInstances/{TASK}"
+
+    @property
+    def page(self) -> str:
+        """The path of its page, by itself."""
+        where = {"dag_id": self.dag_id, "run_id": self.run_id, "task_id": TASK, "map_index": "{MAP_INDEX}"}
+        return f"/stepset/training?{urlencode(where)}"
+
+    @property
+    def tab(self) -> str:
+        """The path of the tab "Training" at its task instance, in Airflow's UI."""
+        return f"/dags/{self.dag_id}/runs/{quote(self.run_id, safe='')}/tasks/{TASK}/plugin/stepset-training"
+
+    def phase(self, server: Server) -> str:
+        """What its page knows it to be in; empty: nothing."""
+        answer = server.get(self.data, "ada")
+        return str((answer.json()["training"] or {}).get("phase", "")) if answer.is_success else ""
+
+    def let(self, sign: str) -> None:
+        """Lets the ranks do something: `fail` or `end`."""
+        (self.signs / sign).touch()
+
+
+@contextmanager
+def started_training(folder: Path, signs: Path) -> Iterator[Training]:
+    """A training in a DAG called like its folder; nothing of it is left after the block.
+
+    Args:
+        folder: where the DAG's file is made.
+        signs: an empty directory.
+    """
+    folder.mkdir()
+    (folder / "train.py").write_text(textwrap.dedent(_SCRIPT))
+    path = folder / "dag_file.py"
+    path.write_text(textwrap.dedent(_DAG).format(dag=folder.name, task=TASK, signs=str(signs)))
+    log = signs / "log"
+    environment = {**os.environ, "STEPSET_HOME": str(signs / "stepset")}
+    with (
+        log.open("wb") as out,
+        subprocess.Popen([sys.executable, path], env=environment, stdout=out, stderr=out) as run,
+    ):
+        started = Training(run, folder.name, signs, log)
+        try:
+            yield started
+        finally:
+            started.let("end")
+            run.terminate()
+            try:
+                run.wait(30)
+            except subprocess.TimeoutExpired:
+                run.kill()
