@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 
 from stepset_airflow.claim import Claim, Claimer
 from stepset_airflow.connection import ClusterAccess, connect
+from stepset_airflow.identity import labels_of
 from stepset_airflow.links import Place
 from stepset_airflow.log_sources import log_sources
 from stepset_airflow.outcome import should_delete, verdict
@@ -80,6 +81,8 @@ class ClusterRun:
             record: of the run.
             resumed: goes on where a trigger has left it.
         """
+        from stepset_airflow.page.writer import open_page
+
         if self._page is None:
             task = self._task
             about: dict[str, Any] = {
@@ -88,11 +91,11 @@ class ClusterRun:
                 "followed": task.wait_for_completion,
             }
             task.place = Place(record.namespace, record.name, about["target"])
-            self._page = task.page(self._context, about, resumed=resumed)
+            self._page = open_page(task, self._context["ti"], about, resumed=resumed)
         return self._page
 
     def close(self) -> None:
-        """Ends what goes on beside the task."""
+        """Ends what goes on beside the task: two threads do not ask Airflow at once."""
         if self._page is not None:
             self._page.close()
 
@@ -148,7 +151,7 @@ class ClusterRun:
     def _job(self) -> tuple[TrainingJob, Sources]:
         from stepset.sources import read_sources
 
-        job, base_dir = self._task.job_and_base()
+        job, base_dir = self._task.job_and_base(labels_of(self._context["ti"]))
         return job, read_sources(job, base_dir)
 
     def _request(self, name: str, attempt: int, owner: str) -> RunRequest:
@@ -176,13 +179,16 @@ class ClusterRun:
         try:
             while not handle.ended(_LOOK):
                 if killed():
+                    self.close()
                     self._killed(claim)
             return handle.wait()
         except AirflowTaskTimeout:
+            self.close()
             self.stop(claim, RETRY)
             raise
         finally:
             handle.leave()
+            self.close()
 
     def _killed(self, claim: Claim) -> None:
         """The process is told to end: by a user who does not want the task, or because the worker goes away."""
@@ -310,6 +316,7 @@ class ClusterRun:
         assert record.status is not None
         status = RunStatus.from_dict(dict(record.status))
         self.page(record).on_status(status)
+        self._tidy(record)
         return self._outcome(status, record.ended)
 
     def finish(self, claim: Claim, status: RunStatus) -> Any:
@@ -321,20 +328,35 @@ class ClusterRun:
         Raises:
             AirflowFailException, AirflowSkipException, AirflowException: it failed, as the task's policy has it.
         """
-        from stepset.errors import StepsetError
         from stepset.watch.cluster.verdict import verdict_text
         from stepset.watch.state import Phase
 
-        self.page(claim.record).on_status(status)
         succeeded = status.phase is Phase.SUCCEEDED
         ended = SUCCEEDED if succeeded else verdict(status.failure, self._task.exit_code_policy)
-        self.claimer.save(claim.record.over(ended, None if ended == RETRY else json.loads(verdict_text(status))))
-        if claim.workload is not None and should_delete(self._task.on_finish_action, succeeded):
-            try:
-                self.backend(claim.record.namespace).end(claim.workload)
-            except StepsetError as error:
-                self._task.log.warning(f"run {status.name} is over, but its objects cannot be deleted: {error}")
+        record = claim.record.over(ended, None if ended == RETRY else json.loads(verdict_text(status)))
+        self.claimer.save(record)
+        if claim.workload is not None:
+            self._tidy(record, claim.workload)
         return self._outcome(status, ended)
+
+    def _tidy(self, record: Record, workload: Mapping[str, Any] | None = None) -> None:
+        """Deletes the objects of a run that is over, where they are to go.
+
+        Args:
+            record: of the run.
+            workload: its object on top; None: it is looked for.
+        """
+        from stepset.errors import StepsetError
+
+        if not should_delete(self._task.on_finish_action, record.ended == SUCCEEDED):
+            return
+        try:
+            backend = self.backend(record.namespace)
+            workload = workload or backend.workload(record.name, record.uid)
+            if workload is not None:
+                backend.end(workload)
+        except StepsetError as error:
+            self._task.log.warning(f"run {record.name} is over, but its objects cannot be deleted: {error}")
 
     def _outcome(self, status: RunStatus, ended: str) -> Any:
         if status.failure is not None and self._task.place is not None:

@@ -47,6 +47,19 @@ def owner_of(ti: TaskInstance, instance: str) -> str:
     return _digest(ti, instance)[:40]
 
 
+def labels_of(ti: TaskInstance) -> dict[str, str]:
+    """Labels by which people find a task instance's objects, the same as KubernetesPodOperator's.
+
+    Without the try number: a run may be of several tries.
+    """
+    from airflow.providers.cncf.kubernetes.pod_generator import make_safe_label_value
+
+    about = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
+    if ti.map_index is not None and ti.map_index >= 0:
+        about["map_index"] = str(ti.map_index)
+    return {name: make_safe_label_value(value) for name, value in about.items()}
+
+
 def _name(ti: TaskInstance, digest: str, number: int) -> str:
     from stepset.spec.names import slug
 

@@ -64,6 +64,7 @@ def job_of(
     queue_name: str | None,
     dag_folder: Path,
     environment: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> tuple[TrainingJob, Path]:
     """The job an operator's rendered parameters describe, and the directory its paths are relative to.
 
@@ -73,6 +74,7 @@ def job_of(
         queue_name: short for scheduling.queue_name.
         dag_folder: the DAG file's directory.
         environment: variables that the ranks get besides, unless the job sets them.
+        labels: that the job's objects get besides, likewise.
 
     Raises:
         BadInputError: the job cannot be read, or is none.
@@ -90,6 +92,7 @@ def job_of(
     if queue_name is not None:
         scheduling = data.get("scheduling") or {}
         data["scheduling"] = {**scheduling, "queue_name": queue_name}
-    if environment and isinstance(given := data.get("env") or {}, Mapping):
-        data["env"] = {**environment, **given}
+    for field, more in (("env", environment), ("labels", labels)):
+        if more and isinstance(given := data.get(field) or {}, Mapping):
+            data[field] = {**more, **given}
     return parse_job(data, where=where), base

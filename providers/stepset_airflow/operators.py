@@ -20,7 +20,7 @@ from stepset_airflow.assets import begin_warm, begun_warm, event_extra, tell
 from stepset_airflow.exceptions import TrainingFailedError
 from stepset_airflow.identity import attempt, free_name, run_name
 from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of
-from stepset_airflow.links import LINKS, Place, links_of
+from stepset_airflow.links import LINKS, Place
 from stepset_airflow.openlineage import TrainingLineage
 from stepset_airflow.outcome import check_policy, verdict
 from stepset_airflow.task_log import Listeners, TaskLog, find_callbacks, ranks_to_log
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from stepset.spec import TrainingJob
     from stepset.watch.state import RunStatus
     from stepset_airflow.cluster_run import ClusterRun
-    from stepset_airflow.page.writer import PageWriter
 
 FINISH_ACTIONS = ("keep", "delete", "delete_succeeded")
 KILL_ACTIONS = ("delete", "suspend", "keep")
@@ -231,6 +230,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         from stepset.backends import backend_of
         from stepset.errors import BadInputError
         from stepset.watch.state import Phase
+        from stepset_airflow.page.writer import open_page
 
         name = self.backend or conf.get("stepset", "backend", fallback="kubernetes")
         self._check_backend(name)
@@ -238,7 +238,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
             self._environment = begin_warm(context, self.warm_start)
         if name == "kubernetes":
             return self._execute_on_cluster(context)
-        with self.page(context, {}) as page:
+        with open_page(self, context["ti"], {}) as page:
             try:
                 backend = backend_of(name)
                 self._handle = backend.start(self._request(context, backend), Listeners(self.task_log(), page))
@@ -269,19 +269,6 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         if self.warm_start is not None:
             self._environment = begun_warm(context)
         return self._on_cluster(context, lambda run: run.resume(event))
-
-    def page(self, context: Context, about: Mapping[str, Any], *, resumed: bool = False) -> PageWriter:
-        """What keeps the page "Training" of this task instance written.
-
-        Args:
-            context: of the task instance.
-            about: what a status does not say, such as the namespace.
-            resumed: goes on where a trigger has left it.
-        """
-        from stepset_airflow.page.writer import open_page
-
-        ti = context["ti"]
-        return open_page(ti, about, links_of(self, ti), resumed=resumed)
 
     def _execute_on_cluster(self, context: Context) -> Any:
         def execute(run: ClusterRun) -> Any:
@@ -342,10 +329,14 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         tried = attempt(ti, self.retries or 0)
         return RunRequest(job, read_sources(job, base_dir), name=free_name(run_name(ti), backend), attempt=tried)
 
-    def job_and_base(self) -> tuple[TrainingJob, Path]:
-        """The job that the rendered fields describe, and the directory its paths are relative to; raises as job_of."""
+    def job_and_base(self, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
+        """The job that the rendered fields describe, and the directory its paths are relative to; raises as job_of.
+
+        Args:
+            labels: that its objects get besides.
+        """
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
-        return job_of(self.job, fields, self.queue_name, Path(self.dag.folder), self._environment)
+        return job_of(self.job, fields, self.queue_name, Path(self.dag.folder), self._environment, labels)
 
     @property
     def ranks(self) -> frozenset[int] | None:

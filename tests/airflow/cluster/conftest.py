@@ -37,19 +37,26 @@ class Tasks:
 
         Args:
             text: more parameters, as they are to be in the DAG file.
-            parameters: plain values; `pod_template` is merged over what makes pods runnable.
+            parameters: plain values, as those of `parameters`.
+        """
+        words = [f"{name}={value!r}" for name, value in self.parameters(**{"task_id": "train", **parameters}).items()]
+        return f"DistributedTrainOperator({', '.join([*words, text])})"
+
+    def parameters(self, **parameters: Any) -> dict[str, Any]:
+        """Parameters of the operator, by which it is runnable on this cluster; those that are None are left out.
+
+        Args:
+            parameters: more; `pod_template` is merged over what makes pods runnable.
         """
         template = merge(self.runs.cluster.pod_template(), parameters.pop("pod_template", {}))
         given = {
-            "task_id": "train",
             "framework": {"kind": "torch", "launcher": "none"},
             "image": self.runs.cluster.image,
             "pod_template": template,
             "script": "train.py",
             **parameters,
         }
-        words = [f"{name}={value!r}" for name, value in given.items() if value is not None]
-        return f"DistributedTrainOperator({', '.join([*words, text])})"
+        return {name: value for name, value in given.items() if value is not None}
 
     def workloads(self) -> list[dict[str, Any]]:
         """The JobSets in the namespace, the oldest first."""

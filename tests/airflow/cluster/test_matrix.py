@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from airflow.providers.cncf.kubernetes.pod_generator import make_safe_label_value
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from stepset.watch.state import FailureKind, Phase
@@ -82,7 +83,12 @@ def test_a_run_that_succeeds(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks,
     assert "progress: 70 %, step 7, loss=0.25" in run.lines
     name = tasks.verdict().name
     assert [line for line in run.lines if ": Succeeded" in line] == [f"run {name}: Succeeded, 2 ranks"]
-    assert asset_event_extras(outlet)[-1] == {"run": name, "world": 2}
+    assert asset_event_extras(outlet)[-1] == {"run": name, "world": 2, "metrics": {"loss": 0.25}}
+    for labelled in [*tasks.workloads(), *tasks.runs.pods()]:
+        labels = labelled["metadata"]["labels"]
+        assert (labels["dag_id"], labels["task_id"], labels["run_id"]) == tuple(
+            make_safe_label_value(getattr(run.tasks["train"], each)) for each in ("dag_id", "task_id", "run_id")
+        )
 
 
 @WAYS
