@@ -99,6 +99,10 @@ docs: setup ## Write docs/job-file.md from the models, and the components' pages
 	@$(AIRFLOW)/python tools/job_file_docs.py
 	@$(AIRFLOW)/python tools/kfp_readmes.py
 
+.PHONY: screenshots
+screenshots: system setup ## Take the pictures of docs/images/ anew, of a real training in a real Airflow
+	@STEPSET_REQUIRE_ALL=1 STEPSET_SCREENSHOTS=docs/images $(AIRFLOW)/python -m pytest -q tests/airflow/page/test_browser.py
+
 .PHONY: bench
 bench: setup ## Measure the budgets side by side with what a user would pick instead
 	@$(AIRFLOW)/python -m benchmarks

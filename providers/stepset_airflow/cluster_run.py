@@ -335,6 +335,7 @@ class ClusterRun:
         ended = SUCCEEDED if succeeded else verdict(status.failure, self._task.exit_code_policy)
         record = claim.record.over(ended, None if ended == RETRY else json.loads(verdict_text(status)))
         self.claimer.save(record)
+        self.page(record).on_status(status)
         if claim.workload is not None:
             self._tidy(record, claim.workload)
         return self._outcome(status, ended)

@@ -12,11 +12,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from stepset_airflow.links import links_of
 from stepset_airflow.page.chronicle import Chronicle
 from stepset_airflow.page.pace import Pace
 from stepset_airflow.page.store import TaskInstance, TaskKey
 
 if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+
     from stepset.watch.state import LogLine, RunStatus
 
 _log = logging.getLogger(__name__)
@@ -46,6 +49,8 @@ class PageWriter:
     def on_status(self, status: RunStatus) -> None:
         """Something about the run changed."""
         with self._changed:
+            if status == self._chronicle.status:
+                return
             self._urgent |= self._chronicle.see(status, time.time())
             self._dirty = True
             if self._thread is None and not self._closed:
@@ -104,22 +109,20 @@ class PageWriter:
             self._failing = True
 
 
-def open_page(
-    ti: TaskInstance, about: Mapping[str, Any], links: Mapping[str, str], *, resumed: bool = False
-) -> PageWriter:
+def open_page(task: BaseOperator, ti: TaskInstance, about: Mapping[str, Any], *, resumed: bool = False) -> PageWriter:
     """The page of a task instance's run.
 
     Args:
+        task: the operator; its links are set now: Airflow does so only when a task ends or is deferred.
         ti: the task instance.
         about: what a status does not say, such as the namespace.
-        links: XCom keys of extra links, and where they lead to: Airflow sets them only when a task ends or is deferred.
         resumed: goes on where a trigger has left it.
     """
     key = TaskKey.of(ti)
     stored = None
     try:
         stored = key.load() if resumed else None
-        for name, url in links.items():
+        for name, url in links_of(task, ti).items():
             key.set(name, url)
     except Exception as error:  # noqa: BLE001  # whatever it is: a training is not stopped for its page
         _log.warning("the page of %s cannot be read or its link be set: %s", key, error)

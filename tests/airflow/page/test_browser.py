@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,10 +47,16 @@ def focused(page: Page) -> list[str]:
     return list(page.evaluate(f"[{here}.parentElement.dataset.source ?? '', {here}.textContent]"))
 
 
-def picture(page: Page, name: str) -> None:
-    """Keeps a picture for the documentation, when somebody asked for them."""
+def picture(page: Page, name: str, *, width: int, height: int) -> None:
+    """Keeps a picture for the documentation, when somebody asked for them; small enough to be read on its page."""
     if folder := os.environ.get("STEPSET_SCREENSHOTS"):
-        page.screenshot(path=Path(folder) / f"{name}.png")
+        from PIL import Image
+
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_timeout(1500)
+        taken = Image.open(io.BytesIO(page.screenshot()))
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        taken.convert("RGB").quantize(256).save(Path(folder) / f"{name}.png", optimize=True)
 
 
 def test_the_ranks_of_a_training_are_seen_to_run(page: Page, server: Server, training: Training) -> None:
@@ -132,6 +139,7 @@ def test_at_a_task_instance_it_is_a_tab_and_wears_airflow_s_theme(
     page.goto(f"{server.address}{training.tab}")
     inner = page.frame_locator("iframe[title=Training]")
     inner.locator("table.ranks tbody tr").nth(RANKS - 1).wait_for(timeout=PATIENCE)
+    picture(page, "airflow-training-light", width=1400, height=1000)
     ground = "getComputedStyle(document.body).backgroundColor"
     light = inner.locator("body").evaluate(f"() => {ground}")
     # As Airflow's own switch does it, in Airflow's document.
@@ -174,6 +182,8 @@ def test_a_failure_comes_with_its_diagnosis_and_stays(page: Page, server: Server
     page.reload()
     wait_for(page, f"document.querySelector('.diagnosis')?.textContent.includes({ERROR!r})")
     assert page.locator("polyline").count() == 2, "the curves stay"
+    page.emulate_media(color_scheme="dark")
+    picture(page, "airflow-training-dark", width=1180, height=1120)
 
 
 def test_of_a_task_that_does_not_train_it_says_so(page: Page, server: Server, training: Training) -> None:
