@@ -1,14 +1,17 @@
-"""Exactly one training, whatever dies: workers killed at each request in turn."""
+"""Exactly one training, whatever dies: workers killed at each request of a submission, and at each change after it."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.airflow.cluster.conftest import Tasks
+from tests.airflow.stack.created import created
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
 
@@ -35,3 +38,30 @@ def test_a_worker_killed_at_any_request_of_the_submission_leaves_one_run_that_th
         assert {owner["uid"] for each in maps for owner in each["metadata"]["ownerReferences"]} == {about["uid"]}, place
     # Besides those, the one of the process that came to its end.
     assert len(workloads) == len(places) + 1
+
+
+WRITES = "import json, os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps({'loss': 0.5}))"
+
+
+@pytest.mark.usefixtures("airflow_db")
+@pytest.mark.parametrize("way", ["sync", "deferred"])
+def test_a_worker_killed_at_any_change_after_that_leaves_one_run_and_the_next_one_ends_the_task_as_it_would_have(
+    tasks: Tasks, tmp_path: Path, way: str
+) -> None:
+    parameters = tasks.parameters(script=None, function=WRITES, on_finish_action="delete", poll_interval=1)
+    program = [sys.executable, "-m", "tests.airflow.cluster.dying_at_the_end", json.dumps(parameters), way]
+    with created(tasks.runs.cluster, tasks.runs.namespace, tmp_path / "jobsets") as made:
+        done = subprocess.run(program, capture_output=True, text=True, timeout=600, env=dict(os.environ))
+        assert done.returncode == 0, done.stderr[-3000:]
+        whole, *places = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        names = made.names()
+    assert not whole["killed"]
+    assert {"PATCH", "save", "DELETE"} <= {what.split()[0] for what in places[-1]["changed"]}
+    assert len(places) >= 6
+    for each in [whole, *places]:
+        assert each["killed"] is (each is not whole)
+        assert each["result"] == {"loss": 0.5}, each
+        assert each["event"]["run"] in names
+    assert all(name.endswith("-1") for name in names), names
+    assert len(names) == len(places) + 1
+    tasks.runs.wait_nothing_left()

@@ -1,0 +1,150 @@
+"""Executes a task in processes that are killed at each thing they change once its run is made; a program of its own.
+
+Called by test_exactly_one.py, because it forks: `python -m tests.airflow.cluster.dying_at_the_end PARAMETERS WAY`; the
+PARAMETERS are the operator's, as JSON; WAY is `sync` or `deferred`. For each place it prints a line of JSON: what
+the first process had changed when it was killed, and what the second one's task came to. What a process only reads
+makes no difference to the next one, so places are what it changes: in the task state store, and on the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Asset
+from airflow.sdk.exceptions import TaskDeferred
+
+from stepset.backends.kubernetes import client
+from stepset_airflow import DistributedTrainOperator
+from stepset_airflow.triggers import HEAVY
+from tests.airflow.cluster.dying import FileStore, Ti
+
+AT_ONCE = 4
+"""Processes: most of what they do is waiting."""
+
+
+class Event:
+    """An asset's event."""
+
+    def __init__(self) -> None:
+        self.extra: dict[str, Any] = {}
+
+
+class RunningTi(Ti):
+    """A task instance that nobody has acted on."""
+
+    start_date = datetime.now(timezone.utc)
+
+    def get_task_states(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {self.run_id: {self.task_id: "running"}}
+
+
+def execute(parameters: Mapping[str, Any], deferrable: bool, ti: Ti, store: FileStore) -> dict[str, Any]:
+    """Executes the task to its end, as worker and triggerer do between them; its result and its asset's event."""
+    model = Asset("model")
+    with DAG(ti.dag_id, schedule=None):
+        task = DistributedTrainOperator(task_id=ti.task_id, deferrable=deferrable, outlets=[model], **parameters)
+    event = Event()
+    context: Any = {"ti": ti, "task_state_store": store, "outlet_events": {model: event}}
+    try:
+        result = task.execute(context)
+    except TaskDeferred as deferred:
+        result = task.execute_complete(context, asyncio.run(_event_of(deferred.trigger)))
+    return {"result": result, "event": event.extra}
+
+
+async def _event_of(trigger: Any) -> Mapping[str, Any]:
+    async for event in trigger.run():
+        payload: Mapping[str, Any] = event.payload
+        return payload
+    raise AssertionError("no event")
+
+
+def die_at(number: int, *, after: bool, told: Path) -> None:
+    """Has this process killed at something that it changes.
+
+    Args:
+        number: which, from 1; 0: never.
+        after: it is killed when that is done; else before.
+        told: a file that what it changes is written to.
+    """
+    count = 0
+
+    def counted(what: str, do: Callable[[], Any]) -> Any:
+        nonlocal count
+        count += 1
+        with told.open("a") as file:
+            file.write(what + "\n")
+        if count == number and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        done = do()
+        if count == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+    send, save = client.Connection._send, FileStore.set
+
+    def sent(self: Any, method: str, path: str, *words: Any, **named: Any) -> Any:
+        if method == "GET":
+            return send(self, method, path, *words, **named)  # type: ignore[arg-type]  # as it came
+        return counted(f"{method} {path}", lambda: send(self, method, path, *words, **named))  # type: ignore[arg-type]
+
+    def saved(self: Any, key: str, value: Any, **named: Any) -> None:
+        counted(f"save {key}", lambda: save(self, key, value, **named))
+
+    client.Connection._send = sent  # type: ignore[method-assign, assignment]  # the fault of this test
+    FileStore.set = saved  # type: ignore[method-assign, assignment]  # likewise
+
+
+def one(place: tuple[int, bool], directory: Path, parameters: Mapping[str, Any], deferrable: bool) -> dict[str, Any]:
+    """A process that is killed at a place, and the next one, which goes to the end."""
+    name = f"{place[0]}-{'after' if place[1] else 'before'}"
+    store, told = FileStore(directory / f"{name}.json"), directory / f"{name}.told"
+    child = os.fork()
+    if not child:
+        die_at(place[0], after=place[1], told=told)
+        execute(parameters, deferrable, RunningTi(name), store)
+        os._exit(0)
+    killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    again = execute(parameters, deferrable, RunningTi(name, try_number=2), store)
+    return {"place": name, "killed": killed, "changed": told.read_text().splitlines(), **again}
+
+
+def main() -> None:
+    """All places from the one on at which the run is known."""
+    parameters, deferrable = json.loads(sys.argv[1]), sys.argv[2] == "deferred"
+    directory = Path(tempfile.mkdtemp())
+    for module in HEAVY:  # once, and not in each process
+        importlib.import_module(module)
+    whole = one((0, False), directory, parameters, deferrable)
+    changed = whole["changed"]
+    made = max(at for at, what in enumerate(changed, 1) if what.startswith("POST"))
+    print(json.dumps(whole), flush=True)
+    places = [(number, after) for number in range(made + 1, len(changed) + 1) for after in (False, True)]
+    running: set[int] = set()
+    failed = False
+    while places or running:
+        while places and len(running) < AT_ONCE:
+            place = places.pop(0)
+            child = os.fork()
+            if not child:
+                print(json.dumps(one(place, directory, parameters, deferrable)), flush=True)
+                os._exit(0)
+            running.add(child)
+        child, status = os.wait()
+        running.discard(child)
+        failed = failed or status != 0
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
