@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import random
-from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -19,6 +19,7 @@ from stepset_airflow.connection import ClusterAccess
 from stepset_airflow.triggers import HEAVY
 
 if TYPE_CHECKING:
+    from stepset.watch.cluster.change import Change
     from stepset_airflow.async_client import AsyncCluster
 
 log = structlog.get_logger(logger_name=__name__)
@@ -90,57 +91,66 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
 
 
 async def _ended_runs(cluster: AsyncCluster) -> AsyncIterator[dict[str, Any]]:
-    from stepset.backends.kubernetes.client import RefusedError, UnreachableError
+    from stepset.backends.kubernetes.client import RefusedError
     from stepset.backends.kubernetes.site import JOBSETS
     from stepset.backends.kubernetes.watcher import QUIET
+    from stepset.errors import StepsetError
     from stepset.targets.identity import RUN
     from stepset.watch.feed import Feed
 
-    await cluster.open()
-    path, feed = JOBSETS.path(cluster.namespace), Feed()
-    known: set[str] = set()
-    first = True
+    feed, known, untold = Feed(), set[str](), dict[str, Mapping[str, Any]]()
+    first, said = True, ""
     while True:
-        ask = feed.ask()
-        query = {"labelSelector": RUN, **ask.query}
         try:
+            await cluster.open()
+            async for ended in _told(cluster, untold):
+                yield ended
+            path, ask = JOBSETS.path(cluster.namespace), feed.ask()
+            query = {"labelSelector": RUN, **ask.query}
             if not ask.watch:
                 reply = await cluster.request("GET", path, query=query)
                 if not reply.accepted:
                     raise RefusedError(reply)
-                changes = feed.listed(reply.body)
-                if first:
-                    known.update(_uid(each.object) for each in changes if _over(each.object))
-                    first = not feed.listed_once
-                    if not first:
-                        log.info(f"runs that end in namespace {cluster.namespace} are told from now on")
-                else:
-                    for change in changes:
-                        async for ended in _news(cluster, change, known):
-                            yield ended
+                _take(feed.listed(reply.body), known, untold)
+                if first and feed.listed_once:
+                    untold.clear()
+                    first = False
+                    log.info(f"runs that end in namespace {cluster.namespace} are told from now on")
+                said = ""
                 continue
             async with cluster.stream(path, query, QUIET) as chunks:
                 async for chunk in chunks:
-                    for change in feed.data(chunk):
-                        async for ended in _news(cluster, change, known):
-                            yield ended
-        except UnreachableError as error:
-            log.warning(str(error))
+                    _take(feed.data(chunk), known, untold)
+                    async for ended in _told(cluster, untold):
+                        yield ended
+        except StepsetError as error:
+            if isinstance(error, RefusedError) and error.reply.status == _GONE:
+                feed.expired()
+                continue
+            # No task waits that could fail, and Airflow would start a trigger that ends anew each second.
+            if said != str(error):
+                said = str(error)
+                log.warning(f"nobody is told of runs that end, until this is mended: {said}")
             await asyncio.sleep(feed.failed() * random.uniform(0.7, 1.3))
-        except RefusedError as refused:
-            if refused.reply.status != _GONE:
-                raise
-            feed.expired()
 
 
-async def _news(cluster: AsyncCluster, change: Any, known: set[str]) -> AsyncIterator[dict[str, Any]]:
-    """What a change tells: nothing, or that a run has ended."""
-    uid = _uid(change.object)
-    if change.verb == "DELETED":
-        known.discard(uid)
-    elif uid not in known and _over(change.object):
-        known.add(uid)
-        yield await asyncio.to_thread(_read, cluster, change.object)
+def _take(changes: Iterable[Change], known: set[str], untold: dict[str, Mapping[str, Any]]) -> None:
+    """Notes runs that have ended: in `known` for as long as they are there, in `untold` until they are told."""
+    for change in changes:
+        uid = _uid(change.object)
+        if change.verb == "DELETED":
+            known.discard(uid)
+        elif uid not in known and _over(change.object):
+            known.add(uid)
+            untold[uid] = change.object
+
+
+async def _told(cluster: AsyncCluster, untold: dict[str, Mapping[str, Any]]) -> AsyncIterator[dict[str, Any]]:
+    """What there is to be said of runs that have ended; what cannot be read now stays."""
+    for uid, workload in list(untold.items()):
+        ended = await asyncio.to_thread(_read, cluster, workload)
+        del untold[uid]
+        yield ended
 
 
 def _read(cluster: AsyncCluster, workload: Mapping[str, Any]) -> dict[str, Any]:
