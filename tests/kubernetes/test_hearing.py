@@ -6,30 +6,20 @@ import threading
 from pathlib import Path
 
 import pytest
-import yaml
 
-from stepset.backends.kubernetes.client import connect
 from stepset.backends.kubernetes.hearing import Hearing
 from stepset.backends.kubernetes.inbox import Inbox
-from stepset.backends.kubernetes.site import Site
 from stepset.watch.lines import Splitter
 from stepset.watch.plain_lines import PlainSplitter
+from tests.kubernetes.nowhere import RUN, nowhere
 from tests.waiting import until
 
 MIB = 1024 * 1024
-RUN = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "run", "uid": "u"}}
 
 
 @pytest.fixture
 def hearing(tmp_path: Path) -> Hearing:
-    nowhere = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "users": [{"name": "c", "user": {}}],
-    }
-    (tmp_path / "config").write_text(yaml.safe_dump(nowhere))
-    return Hearing(Site(connect(str(tmp_path / "config")), "ns"), RUN)
+    return Hearing(nowhere(tmp_path), RUN)
 
 
 def test_of_long_lines_few_wait_to_be_taken(hearing: Hearing) -> None:

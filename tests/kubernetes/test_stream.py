@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from stepset.backends.kubernetes.client import Connection, UnreachableError, connect
 from stepset.backends.kubernetes.log_pods import LogPod
 from stepset.backends.kubernetes.pod_log import PodLog
+from tests.kubernetes.nowhere import kubeconfig
 from tests.waiting import until
 
 POD = LogPod("u", "silent", "node", "node", 0, 0, "node 0", False, True, 0, False, False)
@@ -52,14 +52,7 @@ def server() -> Iterator[Silent]:
 
 @pytest.fixture
 def connection(server: Silent, tmp_path: Path) -> Iterator[Connection]:
-    config = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.port}"}}],
-        "users": [{"name": "c", "user": {}}],
-    }
-    (tmp_path / "config").write_text(yaml.safe_dump(config))
-    with connect(str(tmp_path / "config")) as connection:
+    with connect(kubeconfig(tmp_path, server.port)) as connection:
         yield connection
 
 

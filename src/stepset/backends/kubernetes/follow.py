@@ -17,7 +17,7 @@ from stepset.backends.kubernetes.refusals import REFUSES_AT_START
 from stepset.backends.kubernetes.site import Site
 from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, suspend
 from stepset.backends.kubernetes.verdict import write_verdict
-from stepset.errors import StepsetError
+from stepset.errors import InfrastructureError, StepsetError
 from stepset.watch.cluster.keeper import Keeper, Patience, silence
 from stepset.watch.cluster.status import all_ended
 from stepset.watch.cluster.verdict import verdict_of
@@ -74,11 +74,17 @@ class RunFollower:
 
         Args:
             by: `stop.delete` or `stop.suspend`; a run that is suspended is not over, but `follow` comes back.
+
+        Raises:
+            InfrastructureError: nobody follows the run any more, and the server cannot be told.
         """
         self._stop_by = by
         self._asked += 1
         if self._ended and not self.status.phase.final:
-            self._obey()  # nobody else does any more
+            try:
+                self._obey()  # nobody else does any more
+            except StepsetError as error:
+                raise InfrastructureError(f"run {self._run} goes on, and cannot be stopped: {error}") from error
 
     def leave(self) -> None:
         """Lets `follow` come back although the run goes on. From any thread or signal handler."""
@@ -172,7 +178,7 @@ class RunFollower:
                 else:
                     kill_pods(self._site, self._hearing.objects)
             except StepsetError as error:
-                if self._asked > 1 or not self._may_pass(error):
+                if self._ended or self._asked > 1 or not self._may_pass(error):
                     raise
                 return
             self._answered += 1
