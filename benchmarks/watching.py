@@ -31,7 +31,7 @@ from stepset.api import render
 COUNT = 1000
 IDLE = 60.0
 """Seconds in which nothing changes and everybody waits."""
-RUN_FOR = 300
+RUN_FOR = 480
 """Seconds each pod lasts: until all are made, all wait, and have waited."""
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -55,7 +55,7 @@ class Cost:
     Args:
         cpu: seconds.
         requests: to the server.
-        mib: memory at the end of it.
+        mib: the most memory it has had up to its end.
         seconds: how long it was.
     """
 
@@ -67,7 +67,7 @@ class Cost:
     def a_minute(self) -> str:
         """As text."""
         cpu, requests = (figure * 60 / self.seconds for figure in (self.cpu, self.requests))
-        return f"{cpu:.2f} s CPU and {requests:,.0f} requests a minute, {self.mib:.0f} MiB"
+        return f"{cpu:.2f} s CPU and {requests:,.0f} requests a minute, {self.mib:.0f} MiB at most"
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ class Samples:
         self._next = 0.0
 
     def tick(self) -> None:
-        """Writes CPU seconds, memory and requests so far, at most once a second."""
+        """Writes CPU seconds, peak memory and requests so far, at most once a second."""
         now = time.time()
         if now >= self._next:
             self._next = now + 1
-            self._write({"at": now, "cpu": time.process_time(), "mib": _resident(), "requests": self.requests})
+            self._write({"at": now, "cpu": time.process_time(), "mib": _peak(), "requests": self.requests})
 
     def ended(self, run: str) -> None:
         """Writes that a run is known to be over."""
@@ -38,6 +38,6 @@ class Samples:
         self._out.write(json.dumps(row) + "\n")
 
 
-def _resident() -> float:
-    words = Path("/proc/self/statm").read_text().split()
-    return int(words[1]) * 4096 / 2**20
+def _peak() -> float:
+    rows = Path("/proc/self/status").read_text().splitlines()
+    return next(int(row.split()[1]) for row in rows if row.startswith("VmHWM:")) / 1024
