@@ -32,6 +32,7 @@ HEAVY = (
     "stepset.backends.kubernetes.backend",
     "stepset_airflow.async_logs",
     "stepset_airflow.shared_watch",
+    "stepset_airflow.page.async_writer",
 )
 """What is imported in a thread first, because it takes seconds."""
 
