@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +30,8 @@ from stepset_kfp.task_config import TaskConfig, claims
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 PATIENCE_ELSEWHERE = 10.0
 """Seconds for the last request of a step that nobody kills: one on a laptop."""
+ON_ITS_WAY, _LOOK = 0.5, 0.05
+"""Seconds for which a run whose creation has not been answered is looked for, and between two looks."""
 
 
 def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunListener) -> RunStatus:
@@ -99,13 +102,19 @@ class LastRequest:
         return f"run {workload['metadata']['name']} is {'suspended' if act is suspend else 'deleted'}"
 
     def _on_its_way(self) -> Manifest | None:
-        """The run whose creation has not been answered yet, if it is there and this step's."""
+        """The run whose creation has not been answered yet, if it is there, or comes, and is this step's."""
         if self.request.name is None:
             return None
-        kind = WORKLOADS[self.target]
-        reply = self.site.connection.get(self.site.one(kind, self.request.name))
-        labels = (reply.body.get("metadata") or {}).get("labels") or {}
-        return reply.body if reply.accepted and labels.get(OWNER_HASH) == self.request.owner else None
+        path = self.site.one(WORKLOADS[self.target], self.request.name)
+        until = time.monotonic() + ON_ITS_WAY
+        while True:
+            reply = self.site.connection.get(path)
+            labels = (reply.body.get("metadata") or {}).get("labels") or {}
+            if reply.accepted:
+                return reply.body if labels.get(OWNER_HASH) == self.request.owner else None
+            if time.monotonic() > until:
+                return None
+            time.sleep(_LOOK)
 
 
 def _check_claims(site: Site, task: TaskConfig | None, num_nodes: int) -> None:

@@ -102,4 +102,8 @@ class Interrupt:
 
 
 def _heard(number: int, frame: FrameType | None) -> None:
-    """Python writes a signal to the wake-up descriptor only where there is a handler; this one does no more."""
+    """Holds the main thread until the process ends, so that it makes nothing any more that nobody would know of.
+
+    Python writes a signal to the wake-up descriptor only where there is a handler.
+    """
+    threading.Event().wait()
