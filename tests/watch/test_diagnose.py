@@ -71,6 +71,12 @@ class TestTheFirst:
         assert (failure.rank, failure.exit_code) == (3, 7)
         assert failure.aftermath == ()
 
+    @pytest.mark.parametrize("code", [126, 127])
+    def test_whose_program_is_not_there_has_no_training_code_to_be_mended(self, code: int) -> None:
+        failure = failure_of(rank(0, 1.0, exit_code=code, error="cannot start torchrun: not found on PATH"))
+        assert failure.kind is FailureKind.USER_ERROR
+        assert failure.advice == "Check the command, and that the image has its program on PATH, executable."
+
     def test_is_the_pod_where_no_rank_is_known(self) -> None:
         failure = failure_of(Observation("prepare-0", 1.0, pod="prepare-0", exit_code=3))
         assert (failure.rank, failure.pod, failure.exit_code) == (None, "prepare-0", 3)

@@ -66,6 +66,8 @@ ADVICE = {
     FailureKind.CANCELLED: "Run it again when it is wanted.",
 }
 
+START_ADVICE = "Check the command, and that the image has its program on PATH, executable."
+
 # Text of an error -> kind. The first that matches counts; everything else is the user's.
 _PATTERNS = (
     (
@@ -115,7 +117,7 @@ def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: 
     return Failure(
         kind=kind,
         message=_message(first, kind),
-        advice=ADVICE[kind],
+        advice=_advice(first, kind),
         rank=first.rank,
         pod=first.pod,
         node=first.node,
@@ -127,6 +129,11 @@ def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: 
         restarts=restarts,
         aftermath=tuple(dict.fromkeys(o.source for o in every if o.source and _hit_by(first, o))),
     )
+
+
+def _advice(first: Observation, kind: FailureKind) -> str:
+    """What to do: a shell's and the agent's codes for a program that is not there are not the training's own."""
+    return START_ADVICE if kind is FailureKind.USER_ERROR and first.exit_code in (126, 127) else ADVICE[kind]
 
 
 def _hit_by(first: Observation, o: Observation) -> bool:
