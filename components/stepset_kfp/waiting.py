@@ -19,6 +19,8 @@ from stepset_kfp.step import fail
 from stepset_kfp.step_log import StepLog, say
 
 _LOOK = 2.0
+_TELL = 10.0
+"""Seconds after which whoever waits looks up, and says where the run is when that is new."""
 
 
 def wait(given: Mapping[str, Any]) -> None:
@@ -34,22 +36,21 @@ def wait(given: Mapping[str, Any]) -> None:
     try:
         name = backend_name(given["backend"], os.environ)
         options = ClusterOptions(namespace=given["namespace"] or None) if name == "kubernetes" else None
-        status = _over(backend_of(name, options), given["run"], time.monotonic() + given["timeout"])
+        status = _over(backend_of(name, options), given["run"], time.monotonic() + given["timeout"], log)
     except StepsetError as error:
         fail(str(error), int(error.exit_code))
-    log.on_status(status)
     write_text(given["report"].path, report_html(status, log.history))
     if status.phase is not Phase.SUCCEEDED:
         fail(failure_text(status), int(status.exit_code))
     write_text(given["result"], result_text(status))
 
 
-def _over(backend: Backend, run: str, until: float) -> RunStatus:
+def _over(backend: Backend, run: str, until: float, log: StepLog) -> RunStatus:
     told = False
     while True:
         left = until - time.monotonic()
         try:
-            status = backend.wait(run, timeout=max(0.0, left))
+            status = backend.wait(run, timeout=min(_TELL, max(0.0, left)))
         except RunNotFoundError:
             if left <= 0:
                 raise
@@ -58,7 +59,9 @@ def _over(backend: Backend, run: str, until: float) -> RunStatus:
                 say(f"stepset: run {run!r} is not there yet; waiting for it")
             time.sleep(min(_LOOK, max(0.0, left)))
             continue
-        if not status.phase.final:
+        log.on_status(status)
+        if status.phase.final:
+            return status
+        if left <= 0:
             where = f" ({status.reason})" if status.reason else ""
             raise InfrastructureError(f"run {status.name} is still {status.phase.value}{where}; give a longer timeout")
-        return status

@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 from kfp import dsl
 
+from stepset.backends import backend_of
+from stepset.backends.base import RunRequest
+from stepset.sources import read_sources
+from stepset.spec import parse_job
 from stepset_kfp import cleanup_training, distributed_train, wait_for_training
 from tests.kfp.pipelines import run_pipeline
 
@@ -48,6 +52,24 @@ def test_who_waits_for_a_run_has_its_result_and_its_report(tmp_path: Path, home:
     assert ran.error is None
     assert json.loads(ran.output("wait-for-training", "result").read_text()) == {"accuracy": 0.5}
     assert "Succeeded" in ran.output("wait-for-training", "report").read_text()
+
+
+def test_whoever_waits_says_where_the_run_is_and_how_long_it_would_have_waited(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
+    job = parse_job({"name": "digits", "framework": "plain", "script": "train.py"})
+    handle = backend_of("local").start(RunRequest(job, read_sources(job, tmp_path)))
+    try:
+
+        @dsl.pipeline(name="test-too-long")
+        def pipeline() -> None:
+            wait_for_training(run="digits", timeout=1)
+
+        ran = run_pipeline(pipeline, tmp_path / "out")
+    finally:
+        handle.cancel()
+        handle.wait()
+    assert ran.error is not None
+    assert ": Running" in ran.log and "is still Running; give a longer timeout" in ran.log
 
 
 def test_waiting_for_what_nobody_started_has_an_end(tmp_path: Path, home: Path) -> None:

@@ -136,6 +136,7 @@ def test_what_a_pipelines_run_has_left_is_cleaned_up_and_no_more(steps: Steps) -
     first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
     steps.wait_for_line(first, "begins from nothing")
     waiting = steps.start_other(wait_for_training, run=steps.jobsets()[0]["metadata"]["name"])
+    steps.wait_for_line(waiting, ": Running")
     (home / "go").touch()
     assert steps.wait(first) == 0
     assert steps.wait(waiting) == 0, steps.log(waiting)
