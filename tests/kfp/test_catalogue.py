@@ -64,6 +64,18 @@ def test_its_page_says_what_its_docstring_and_metadata_say(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_its_pages_example_compiles(name: str, tmp_path: Path) -> None:
+    text = (TRAINING / name / "README.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "pipeline.py").write_text(text)
+    program = str(Path(sys.executable).parent / "kfp")
+    command = [program, "dsl", "compile", "--py", "pipeline.py", "--output", "pipeline.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "pipeline.yaml").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_it_imports_nothing_but_kfp_and_the_standard_library_when_it_is_defined(name: str) -> None:
     tree = ast.parse((TRAINING / name / "component.py").read_text())
     imported = {
