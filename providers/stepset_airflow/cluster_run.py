@@ -363,6 +363,8 @@ class ClusterRun:
         if status.failure is not None and self._task.place is not None:
             self._task.place = self._task.place.failed(status.failure)
         if ended != SUCCEEDED:
+            if self._page is not None:
+                self._page.remember(self._context["task_state_store"])
             raise self._task.failure(status, ended)
         self._task.tell_assets(self._context, status)
         return status.result

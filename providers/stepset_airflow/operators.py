@@ -250,6 +250,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
             # without this a killed training could end its task as a success.
             raise AirflowException(f"run {status.name} was stopped because its task was killed")
         if status.phase is not Phase.SUCCEEDED:
+            page.remember(context["task_state_store"])
             raise self.failure(status, verdict(status.failure, self.exit_code_policy))
         self.tell_assets(context, status)
         return status.result

@@ -81,9 +81,9 @@ class Chronicle:
             return
         waits = status.phase.value == "Pending"
         if status.created:
-            self._timeline.append(_entry(status.created, "Pending", status.reason if waits else "", 0))
+            self._timeline.append(_entry(status.created, "Pending", status.reason if waits else "", status.attempt))
         if status.started:
-            self._timeline.append(_entry(status.started, "Running", "", 0))
+            self._timeline.append(_entry(status.started, "Running", "", status.attempt))
 
     def _enter(self, status: RunStatus, now: float) -> None:
         at, phase = now, status.phase.value

@@ -7,6 +7,7 @@ and by the page's script, which know no more of a run than this.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -112,7 +113,8 @@ def _row(row: RankStatus, nodes: Mapping[str, int], line: str) -> list[Any]:
 def _progress(status: RunStatus) -> dict[str, Any] | None:
     if status.progress is None:
         return None
-    return {"step": status.progress.step, "progress": status.progress.progress}
+    done = status.progress.progress
+    return {"step": status.progress.step, "progress": done if done is not None and math.isfinite(done) else None}
 
 
 def _failure(status: RunStatus) -> dict[str, Any] | None:

@@ -5,12 +5,14 @@ Used by app.py, after it has asked whether the user may.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, select
 
 from stepset_airflow.page.document import KEY, RANK_FIELDS, VERSION, summary_of
+from stepset_airflow.page.tries import KEY as TRIES_KEY
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -27,7 +29,8 @@ def run_page(session: Session, dag_id: str, run_id: str, task_id: str, map_index
         map_index: -1 for one that is not mapped.
 
     Returns:
-        `task`, about the task instance, and `training`, its document, None where it has none.
+        `task`, about the task instance; `training`, its document, None where it has none; `tries`, how other tries
+        ended.
     """
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
@@ -52,7 +55,25 @@ def run_page(session: Session, dag_id: str, run_id: str, task_id: str, map_index
         "try_number": try_number,
         "tries": max(try_number, max_tries + 1),
     }
-    return {"task": task, "training": _document(value), "rank_fields": RANK_FIELDS}
+    training = _document(value)
+    now = (training or {}).get("run")
+    tries = [each for each in _tries(session, dag_id, run_id, task_id, map_index) if each.get("run") != now]
+    return {"task": task, "training": training, "tries": tries, "rank_fields": RANK_FIELDS}
+
+
+def _tries(session: Session, dag_id: str, run_id: str, task_id: str, map_index: int) -> list[dict[str, Any]]:
+    """How earlier tries have ended, the oldest first."""
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+
+    query = select(Stored.value).where(
+        Stored.dag_id == dag_id,
+        Stored.run_id == run_id,
+        Stored.task_id == task_id,
+        Stored.map_index == map_index,
+        Stored.key == TRIES_KEY,
+    )
+    found = json.loads(session.scalar(query) or "[]")
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def recent_runs(session: Session, dag_ids: Collection[str]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from stepset_airflow.links import links_of
 from stepset_airflow.page.chronicle import Chronicle
 from stepset_airflow.page.pace import Pace
 from stepset_airflow.page.store import TaskInstance, TaskKey
+from stepset_airflow.page.tries import Store, remember_try
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -75,6 +76,15 @@ class PageWriter:
                 return
         if self._dirty:
             self._write()
+
+    def remember(self, store: Store) -> None:
+        """Keeps how this try has ended, for the page of the next one; something must have been seen.
+
+        Args:
+            store: of the task instance's state.
+        """
+        self.close()
+        remember_try(store, self._chronicle.document(time.time()))
 
     def _write_on(self) -> None:
         while self._due():

@@ -56,7 +56,7 @@ def picture(page: Page, name: str, *, width: int, height: int) -> None:
         page.wait_for_timeout(1500)
         taken = Image.open(io.BytesIO(page.screenshot()))
         Path(folder).mkdir(parents=True, exist_ok=True)
-        taken.convert("RGB").quantize(256).save(Path(folder) / f"{name}.png", optimize=True)
+        taken.convert("RGB").save(Path(folder) / f"{name}.png", optimize=True)
 
 
 def test_the_ranks_of_a_training_are_seen_to_run(page: Page, server: Server, training: Training) -> None:
@@ -169,6 +169,10 @@ def test_a_failure_comes_with_its_diagnosis_and_stays(page: Page, server: Server
     opened(page, server, training.page)
     wait_for(page, "document.querySelectorAll('[data-state=Running] .state').length == 4")
     training.let("fail")
+    wait_for(page, f"document.querySelector('.diagnosis').textContent.includes({ERROR!r})")
+    # It is tried once more: that try is followed on the same page, and fails in its turn.
+    wait_for(page, "document.querySelector('.tries').textContent.includes('Try 1')")
+    assert training.process.wait(120) == 0
     wait_for(page, "document.querySelector('header .pill').textContent == 'Failed'")
     diagnosis = page.locator(".diagnosis").inner_text()
     assert "UserError: rank 3 (pod node-1) exited with code 1" in diagnosis
@@ -178,11 +182,14 @@ def test_a_failure_comes_with_its_diagnosis_and_stays(page: Page, server: Server
     assert states(page) == ["Stopped", "Stopped", "Stopped", "Failed"]
     assert page.locator(".phases b").all_inner_texts()[-2:] == ["Running", "Failed"]
     assert "Failed" in page.locator("#said").inner_text(), "it is said to who cannot see it"
-    assert training.process.wait(120) == 0
+    assert "try 2 of 2" in page.locator("header").inner_text()
+    (before,) = page.locator(".tries li").all_inner_texts()
+    assert ERROR in before
     page.reload()
     wait_for(page, f"document.querySelector('.diagnosis')?.textContent.includes({ERROR!r})")
     assert page.locator("polyline").count() == 2, "the curves stay"
     page.emulate_media(color_scheme="dark")
+    assert poor_contrasts(page, 4.5) == []
     picture(page, "airflow-training-dark", width=1180, height=1120)
 
 

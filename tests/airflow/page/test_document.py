@@ -7,7 +7,7 @@ import json
 import pytest
 
 from stepset.watch.report import failure_lines
-from stepset.watch.state import Failure, FailureKind, Phase, RankStatus, RunStatus
+from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 from stepset_airflow.page.chronicle import PHASES, Chronicle
 from stepset_airflow.page.document import LIMIT, RANK_FIELDS, plain
 
@@ -79,7 +79,9 @@ def test_colours_and_what_databases_refuse_are_not_in_a_text() -> None:
 
 
 def test_a_document_is_json_even_where_a_result_is_not() -> None:
-    json.dumps(document_of(RUN.with_(phase=Phase.SUCCEEDED, result={"loss": float("nan")})), allow_nan=False)
+    progress = Progress(step=1, progress=float("nan"), metrics={"loss": float("inf")})
+    status = RUN.with_(phase=Phase.SUCCEEDED, result={"loss": float("nan")}, progress=progress)
+    json.dumps(document_of(status), allow_nan=False)
 
 
 def test_the_time_line_tells_what_came_before_anybody_looked() -> None:

@@ -28,12 +28,15 @@ export function makeRun(say) {
   const notes = h("ul");
   const noteCard = h("section", { class: "card", "aria-labelledby": "notes", hidden: true },
     h("h2", { id: "notes" }, "Notes"), notes);
+  const tries = h("ol", { class: "tries" });
+  const triesCard = h("section", { class: "card", "aria-labelledby": "tries", hidden: true },
+    h("h2", { id: "tries" }, "Earlier tries"), tries);
   const timeline = makeTimeline(), curve = makeCurve(), ranks = makeRanks();
   const result = h("code");
   const resultCard = h("section", { class: "card", "aria-labelledby": "result", hidden: true },
     h("h2", { id: "result" }, "Result"), h("pre", {}, result));
   const empty = h("section", { class: "card empty", hidden: true });
-  const body = [head, diagnosis.element, timeline.element, curve.element, ranks.element, resultCard, noteCard];
+  const body = [head, diagnosis.element, timeline.element, curve.element, ranks.element, resultCard, triesCard, noteCard];
   let training = null, task = null, ahead = 0, phase = null;
 
   setInterval(() => training && tick(), 1000);
@@ -57,7 +60,7 @@ export function makeRun(say) {
     write(title, training.run);
     write(about, aboutText(training, task));
     write(facts.Ranks, ranksText(training));
-    write(facts.Restarts, String(training.attempt));
+    write(facts.Restarts, String(training.attempt - (training.timeline[0]?.attempt ?? 0)));
     const { step, progress } = training.progress ?? {};
     write(facts.Step, step == null ? "–" : number(step));
     write(facts.Done, progress == null ? "–" : `${Math.round(100 * progress)} %`);
@@ -70,6 +73,8 @@ export function makeRun(say) {
     diagnosis.show(training, task);
     noteCard.hidden = training.notes.length === 0;
     notes.replaceChildren(...training.notes.map((note) => h("li", {}, note)));
+    triesCard.hidden = data.tries.length === 0;
+    tries.replaceChildren(...data.tries.toReversed().map(earlierTry));
     curve.show(training.curve);
     ranks.show(training, data.rank_fields);
     resultCard.hidden = training.result === null;
@@ -106,6 +111,17 @@ function ranksText(training) {
   const wanted = { Succeeded: "Succeeded", Failed: "Failed", Lost: "Failed" }[training.phase] ?? "Running";
   const are = ranks.filter((row) => row[4] === wanted).length;
   return all ? `${are.toLocaleString()} of ${all.toLocaleString()} ${wanted.toLowerCase()}` : "–";
+}
+
+/** How another try has ended. */
+function earlierTry(training) {
+  const end = training.finished ?? training.updated;
+  const at = training.progress?.step == null ? "" : ` at step ${number(training.progress.step)}`;
+  return h("li", {},
+    h("span", { class: "pill", "data-state": training.phase }, training.phase),
+    h("div", {}, h("b", {}, `Try ${training.try_number}`),
+      ` ${clock(training.created)}, after ${took(end - training.created)}${at}`,
+      training.failure ? h("div", { class: "muted" }, training.failure) : null));
 }
 
 /** Why the run failed, in the words of the task's log; what keeps it from going on; or that nobody follows it. */

@@ -30,7 +30,7 @@ export function makeTimeline() {
       words.replaceChildren(...phases.map((each) => h("li", { "data-state": each.phase },
         h("b", {}, phaseText(each)),
         h("span", { class: "muted" }, isOver(each.phase) ? clock(each.at) : took(each.seconds)),
-        each.attempt ? h("span", { class: "muted" }, `restart ${each.attempt}`) : null)));
+        each.restart ? h("span", { class: "muted" }, `restart ${each.restart}`) : null)));
     },
   };
 }
@@ -39,6 +39,8 @@ export function makeTimeline() {
 function lasting(timeline, end) {
   return timeline.map((each, index) => {
     const next = index + 1 < timeline.length ? timeline[index + 1].at : end;
-    return { ...each, seconds: isOver(each.phase) ? 0 : Math.max(0, Math.round(10 * (next - each.at)) / 10) };
+    // A retry of the task counts as a restart before it begins; what the run itself has seen begins at none.
+    const restart = each.attempt - timeline[0].attempt;
+    return { ...each, restart, seconds: isOver(each.phase) ? 0 : Math.max(0, Math.round(10 * (next - each.at)) / 10) };
   });
 }

@@ -1,0 +1,46 @@
+"""What the page tells of a task's earlier tries: how each ended, kept in the task state store.
+
+Used by the operator's side in a worker when a try has failed. A task's XComs, its page's document among them, go when
+the next try begins; its state does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from stepset_airflow.page.document import summary_of
+
+KEY = "stepset_tries"
+"""Of the task state store."""
+TRIES = 10
+"""The last ones that are kept."""
+
+_log = logging.getLogger(__name__)
+
+
+class Store(Protocol):
+    """Airflow's task state store."""
+
+    def get(self, key: str) -> Any: ...
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None: ...
+
+
+def remember_try(store: Store, document: Mapping[str, Any]) -> None:
+    """Keeps how a try has ended.
+
+    Args:
+        store: of the task instance's state.
+        document: its page's last.
+    """
+    from airflow.providers.common.compat.sdk import redact
+    from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+    try:
+        known = store.get(KEY)
+        others = [each for each in known if each.get("run") != document["run"]] if isinstance(known, list) else []
+        store.set(KEY, [*others, redact(summary_of(document))][-TRIES:], retention=NEVER_EXPIRE)
+    except Exception as error:  # noqa: BLE001  # whatever it is: how a task ends does not depend on its page
+        _log.warning("the page will not tell of this try: %s", error)
