@@ -24,6 +24,7 @@ export function makeRanks() {
     const states = [...new Set(ranks.map((each) => each.state))].sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b));
     if (!states.includes(only)) only = null;
     write(summary, said(training, ranks));
+    map.classList.toggle("many", ranks.length > 300);
     map.replaceChildren(...ranks.map((each) => h("i", { "data-state": each.state, title: `${each.source}: ${each.state}` })));
     chips.replaceChildren(...states.map((state) => chip(state, ranks.filter((each) => each.state === state).length)));
     const sources = new Set(ranks.map((each) => each.source));
