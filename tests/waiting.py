@@ -9,16 +9,17 @@ LIMIT = 90.0
 """Seconds after which something that should have happened counts as hanging, on a machine busy with other things."""
 
 
-def until(true: Callable[[], bool], seconds: float = LIMIT) -> bool:
+def until(true: Callable[[], bool], seconds: float = LIMIT, every: float = 0.02) -> bool:
     """Whether something becomes true in time.
 
     Args:
-        true: asked again and again, fifty times a second.
+        true: asked again and again.
         seconds: how long at most.
+        every: seconds between two looks; longer where a look takes away from those that are waited for.
     """
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:
             return False
-        time.sleep(0.02)
+        time.sleep(every)
     return True

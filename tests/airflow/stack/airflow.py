@@ -21,8 +21,7 @@ from pathlib import Path
 from tests.airflow.stack import hostname
 from tests.airflow.stack.component import Component
 from tests.airflow.stack.postgres import Postgres
-from tests.airflow.stack.rest import Rest
-from tests.waiting import until
+from tests.airflow.stack.rest import Rest, eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 AIRFLOW = Path(sys.executable).parent / "airflow"
@@ -68,7 +67,7 @@ class Airflow:
             dead[:] = [part for part in self._parts if not part.alive]
             return bool(dead) or self.rest.ready()
 
-        assert until(known, 180), self.api_server.log.read_text()[-3000:]
+        assert eventually(known), self.api_server.log.read_text()[-3000:]
         assert not dead, dead[0].log.read_text()[-3000:]
 
     def wait(self) -> None:
@@ -101,7 +100,12 @@ class Airflow:
         new = self.home / f"{dag_id}.new"
         new.write_text(text)
         new.rename(self.dags / f"{dag_id}.py")
-        assert until(lambda: self.rest.knows(dag_id)), self.dag_processor.log.read_text()[-3000:]
+        assert eventually(lambda: self.rest.knows(dag_id)), self.dag_processor.log.read_text()[-3000:]
+
+    def remove_dag(self, dag_id: str) -> None:
+        """Takes a DAG file away, and pauses what may still be scheduled of it."""
+        self.rest.ask("PATCH", f"/dags/{dag_id}", {"is_paused": True})
+        (self.dags / f"{dag_id}.py").unlink()
 
     def _component(self, *words: str, name: str = "") -> Component:
         name = name or words[0]

@@ -109,6 +109,9 @@ def stage(
     extra = {"kube_config": json.dumps(kube_config), "namespace": runs.namespace}
     connection = {"connection_id": runs.namespace, "conn_type": "kubernetes", "extra": json.dumps(extra)}
     airflow.rest.ask("POST", "/connections", connection)
-    name = request.node.name.removeprefix("test_").translate(str.maketrans("[]", "__"))
+    name = request.node.name.removeprefix("test_").translate(str.maketrans("[] ", "___"))
     with created(cluster, runs.namespace, tmp_path / "jobsets") as jobsets:
-        yield Stage(airflow, Tasks(runs), jobsets, name)
+        stage = Stage(airflow, Tasks(runs), jobsets, name)
+        yield stage
+    for dag_id in stage.dags:
+        airflow.remove_dag(dag_id)

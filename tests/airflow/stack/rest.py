@@ -6,6 +6,7 @@ Used by the tests through the `airflow` fixture.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,15 @@ import httpx
 
 from tests.waiting import until
 
-PATIENCE = 180.0
-"""Seconds after which a task that should have come somewhere counts as hanging."""
-
 ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    """Whether something becomes true in the time that Airflow and a cluster may take for it.
+
+    Three looks a second: each takes time of the servers that are waited for.
+    """
+    return until(true, 180, every=0.3)
 
 
 class Rest:
@@ -122,7 +128,7 @@ class Task:
             last.update(self.look())
             return last["state"] in (states or ENDED) and last["try_number"] >= tries
 
-        assert until(there, PATIENCE), f"{last.get('state')}, try {last.get('try_number')}\n{self.explained()}"
+        assert eventually(there), f"{last.get('state')}, try {last.get('try_number')}\n{self.explained()}"
         return last
 
     def mark(self, state: str) -> None:
@@ -143,7 +149,7 @@ class Task:
 
     def wait_for_line(self, text: str, number: int = 1) -> None:
         """Until its log has a line that is this text."""
-        assert until(lambda: text in self.log(number), PATIENCE), f"no line {text!r}\n{self.explained()}"
+        assert eventually(lambda: text in self.log(number)), f"no line {text!r}\n{self.explained()}"
 
     def result(self, key: str = "return_value") -> Any:
         """One of its XComs."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.airflow.stack.airflow import Airflow
 from tests.airflow.stack.component import Component, descendants, kill, parent
 from tests.airflow.stack.conftest import Stage
-from tests.airflow.stack.rest import Task
+from tests.airflow.stack.rest import Task, eventually
 from tests.airflow.stack.training import WAITS, let, lines, lines_of_ranks
-from tests.waiting import until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
 
@@ -53,16 +54,16 @@ def test_a_worker_that_dies_leaves_a_run_that_the_next_try_goes_on_with(stage: S
 def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing(stage: Stage) -> None:
     task = stage.run(stage.train(deferrable=True, on_finish_action="delete"), WAITS).task()
     task.wait_for_line("[rank 0] before 49")
-    assert until(lambda: noted(stage, task))
+    assert eventually(lambda: noted(stage, task))
     first = owner(stage.airflow, task)
     stage.airflow.have_triggerers(2)
     first.freeze()
-    assert until(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, stage.airflow.job(first)))
+    assert eventually(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, stage.airflow.job(first)))
     let(stage, "first")
     task.wait_for_line("[rank 0] first 49")
     first.thaw()
     said = "goes on: its task is deferred"
-    assert until(lambda: any(said in line for line in task.log())), task.explained()
+    assert eventually(lambda: any(said in line for line in task.log())), task.explained()
     let(stage, "second")
     assert task.wait()["state"] == "success", task.explained()
     assert (task.look()["try_number"], task.result()) == (1, 7)
@@ -71,14 +72,17 @@ def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing
     stage.nothing_left()
 
 
-def test_a_triggerer_that_dies_is_followed_by_another_that_goes_on_where_it_was(stage: Stage) -> None:
+@pytest.mark.parametrize("end", [Component.kill, Component.stop], ids=["killed", "told to end"])
+def test_a_triggerer_that_ends_is_followed_by_another_that_goes_on_where_it_was(
+    stage: Stage, end: Callable[[Component], None]
+) -> None:
     task = stage.run(stage.train(deferrable=True, on_finish_action="delete"), WAITS).task()
     task.wait_for_line("[rank 0] before 49")
-    assert until(lambda: noted(stage, task))
+    assert eventually(lambda: noted(stage, task))
     first = owner(stage.airflow, task)
     stage.airflow.have_triggerers(2)
-    first.kill()
-    assert until(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, stage.airflow.job(first)))
+    end(first)
+    assert eventually(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, stage.airflow.job(first)))
     let(stage, "first")
     task.wait_for_line("[rank 0] first 49")
     let(stage, "second")

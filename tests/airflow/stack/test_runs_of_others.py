@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.airflow.stack.conftest import Stage
+from tests.airflow.stack.rest import eventually
 from tests.airflow.stack.training import WAITS, let
-from tests.waiting import until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
 
@@ -24,7 +24,7 @@ def started_by_the_command_line(stage: Stage) -> str:
     runs = stage.tasks.runs
     done = runs.cli("run", runs.job_file(WAITS), "--detach")
     assert done.returncode == 0, done.stderr
-    assert until(lambda: any(pod["status"].get("phase") == "Running" for pod in runs.pods()))
+    assert eventually(lambda: any(pod["status"].get("phase") == "Running" for pod in runs.pods()))
     (workload,) = stage.tasks.workloads()
     return str(workload["metadata"]["name"])
 
@@ -51,9 +51,9 @@ def test_a_run_that_ends_schedules_the_dag_of_whoever_watches(stage: Stage) -> N
     name = started_by_the_command_line(stage)
     dag_id = stage.dag(TELLS, schedule=f"[{asset}]")
     said = f"runs that end in namespace {stage.connection} are told from now on"
-    assert until(lambda: any(said in each.log.read_text() for each in stage.airflow.triggerers))
+    assert eventually(lambda: any(said in each.log.read_text() for each in stage.airflow.triggerers))
     let(stage, "first", "second")
-    assert until(lambda: len(stage.airflow.rest.runs(dag_id)) == 1)
+    assert eventually(lambda: len(stage.airflow.rest.runs(dag_id)) == 1)
     (run,) = stage.airflow.rest.runs(dag_id)
     task = run.task("tell")
     assert task.wait()["state"] == "success", task.explained()

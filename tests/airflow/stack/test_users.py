@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.airflow.stack.conftest import Stage
+from tests.airflow.stack.rest import eventually
 from tests.airflow.stack.training import WAITS, let, lines, lines_of_ranks
-from tests.waiting import until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
 
@@ -32,7 +32,7 @@ def test_a_task_marked_failed_ends_its_run_as_on_kill_action_says(stage: Stage) 
             if "deletionTimestamp" not in each["metadata"]
         }
 
-    assert until(lambda: left() == {"deferred-suspend": True, "deferred-keep": False}), left()
+    assert eventually(lambda: left() == {"deferred-suspend": True, "deferred-keep": False}), left()
     assert {way: task.state for way, task in tasks.items()} == dict.fromkeys(ways, "failed")
     assert len(stage.jobsets.names()) == 4
     for way in ("deferred_delete", "deferred_suspend"):

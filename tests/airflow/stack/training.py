@@ -6,7 +6,7 @@ Used by the tests of what happens meanwhile.
 from __future__ import annotations
 
 from tests.airflow.stack.conftest import Stage
-from tests.waiting import until
+from tests.airflow.stack.rest import eventually
 
 WAITS = """
 import os, time
@@ -45,6 +45,6 @@ def let(stage: Stage, *names: str, run: str = "") -> None:
             if run in ("", pod["metadata"]["labels"]["stepset.dev/run"])
         ]
 
-    assert until(lambda: len(running()) == 1), running()
+    assert eventually(lambda: len(running()) == 1), running()
     files = [f"/tmp/{name}" for name in names]
     runs.cluster.kubectl("exec", running()[0], "-n", runs.namespace, "--", "touch", *files)
