@@ -94,6 +94,9 @@ class Chronicle:
             last = self._timeline[-1]
             if (last["phase"], last["reason"], last["attempt"]) == (phase, status.reason, status.attempt):
                 return
+            if phase == last["phase"] == "Pending" and not last["reason"]:
+                last.update(reason=status.reason, attempt=status.attempt)  # nobody had looked before
+                return
             if phase == last["phase"] == "Restarting" and status.reason == last["reason"]:
                 last["attempt"] = status.attempt
                 return
