@@ -31,7 +31,7 @@ def preflight(
     needed = [each for each in permissions(rules(target, gang)) if secrets or each.resource != "secrets"]
     missing = [each for each in needed if not allowed(connection, each, namespace)]
     if missing:
-        raise InfrastructureError("\n".join(problems(connection, missing, namespace, target, gang)))
+        raise InfrastructureError("\n".join(problems(connection, missing, namespace, target, gang, "kfp")))
 
 
 def main() -> int:

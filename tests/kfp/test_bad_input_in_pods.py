@@ -1,10 +1,14 @@
 """What is wrong with a step's input, account or cluster is said in the step's log, and nothing is left behind."""
 
+import re
+import shlex
+import subprocess
 from typing import Any
 
 import pytest
 
 from stepset_kfp.training.distributed_train.component import distributed_train as component
+from tests.cluster.runs import STEPSET
 from tests.kfp.steps import WAITS, Steps
 
 pytestmark = pytest.mark.cluster
@@ -51,7 +55,7 @@ def test_a_name_that_is_anothers_is_an_error(steps: Steps) -> None:
     assert steps.left() == before, "neither is theirs touched nor anything of one's own made"
 
 
-def test_without_the_role_the_step_names_each_missing_verb_and_makes_nothing(bare_steps: Steps) -> None:
+def test_without_the_role_the_step_names_each_missing_verb_and_the_command_that_grants_it(bare_steps: Steps) -> None:
     steps = bare_steps
     steps.prepare(role=False)
     reader = {
@@ -62,12 +66,22 @@ def test_without_the_role_the_step_names_each_missing_verb_and_makes_nothing(bar
         "subjects": [{"kind": "ServiceAccount", "name": "pipeline-runner", "namespace": steps.namespace}],
     }
     steps.cluster.apply(reader, steps.namespace)
-    pod = steps.start(WAITS, checkpoint_dir=str(steps.shared / "checkpoints"))
+    home = steps.shared / "checkpoints"
+    pod = steps.start(WAITS, checkpoint_dir=str(home))
     assert steps.wait(pod) == 3
     log = steps.log(pod)
-    assert "create, patch, delete jobsets.jobset.x-k8s.io" in log and "stepset rbac" in log
+    assert "create, patch, delete jobsets.jobset.x-k8s.io" in log
     assert "Traceback" not in log
     assert steps.left() == []
+
+    said = re.search(r"have an administrator run: stepset (rbac --backend kfp .*) \| kubectl apply -f -", log)
+    assert said is not None, log
+    role = subprocess.run([STEPSET, *shlex.split(said[1])], capture_output=True, text=True, check=True).stdout
+    steps.cluster.kubectl("apply", "-f", "-", text=role)
+    home.mkdir()
+    (home / "go").touch()
+    second = steps.start(WAITS, checkpoint_dir=str(home), node="digits-x7k2p.root.train.executor(1)")
+    assert steps.wait(second) == 0, steps.log(second)
 
 
 def test_an_account_that_may_do_nothing_is_told_that_first(bare_steps: Steps) -> None:

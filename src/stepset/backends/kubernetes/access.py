@@ -79,7 +79,7 @@ def allowed(connection: Connection, asked: Permission, namespace: str) -> bool:
 
 
 def problems(
-    connection: Connection, missing: Sequence[Permission], namespace: str, target: str, gang: str
+    connection: Connection, missing: Sequence[Permission], namespace: str, target: str, gang: str, door: str = "cli"
 ) -> Iterator[str]:
     """One line for each resource on which verbs are missing, with what grants them.
 
@@ -88,11 +88,13 @@ def problems(
         missing: what the server does not allow.
         namespace: where.
         target, gang: what the Role is for.
+        door: whose Role: cli, airflow or kfp.
     """
     if not missing:
         return
     who = _who(connection)
-    words = ["stepset", "rbac", "--namespace", namespace, "--target", target]
+    words = ["stepset", "rbac", *(["--backend", door] if door != "cli" else [])]
+    words += ["--namespace", namespace, "--target", target]
     words += ["--gang", gang] if gang in ("coscheduling", "volcano") else []
     if who.startswith(_ACCOUNT):
         words += ["--account", who.removeprefix(_ACCOUNT).replace(":", "/")]
