@@ -95,8 +95,9 @@ golden: setup ## Write the golden files beside examples/ anew
 	@$(AIRFLOW)/python -m tests.targets.regenerate
 
 .PHONY: docs
-docs: setup ## Write docs/job-file.md from the models, and the components' pages
+docs: setup ## Write docs/job-file.md from the models, the page of the example DAGs, the components' pages
 	@$(AIRFLOW)/python tools/job_file_docs.py
+	@$(AIRFLOW)/python tools/dag_docs.py
 	@$(AIRFLOW)/python tools/kfp_readmes.py
 
 .PHONY: screenshots

@@ -1,0 +1,36 @@
+"""Writes docs/airflow-examples.md: the example DAGs, verbatim. A test holds the page to the files.
+
+python tools/dag_docs.py
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "airflow-examples.md"
+DAGS = ROOT / "dags"
+_HEAD = """# Example DAGs
+
+Written by `tools/dag_docs.py` from [dags/](../dags), where each of them is run by a test. What their parameters mean
+is told in [Airflow](airflow.md).
+"""
+_SCRIPT = DAGS / "digits" / "train.py"
+
+
+def page() -> str:
+    """The page's text: a section for each DAG file, and one for the script that most of them run."""
+    sections = [_section(path) for path in (*sorted(DAGS.glob("*.py")), _SCRIPT)]
+    return "\n".join([_HEAD, *sections])
+
+
+def _section(path: Path) -> str:
+    text = path.read_text()
+    said = ast.get_docstring(ast.parse(text)) or ""
+    name = path.relative_to(DAGS).with_suffix("").as_posix()
+    return f"## {name}\n\n{said.splitlines()[0]}\n\n```python\n{text}```\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
