@@ -49,10 +49,10 @@ def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunL
     target = given["target"] or "jobset"
     check_target(target)
     with connect() as connection, connect() as spare:
-        identity = _identity(connection)
         site = Site(spare, given["namespace"] or connection.namespace)
         gang = gang_of(request.job)
         preflight(connection, site.namespace, target, gang, secrets=request.job.framework.kind == "mpi")
+        identity = _identity(connection)
         backend = kubernetes_backend(
             ClusterOptions(
                 namespace=site.namespace,

@@ -84,12 +84,14 @@ def test_without_the_role_the_step_names_each_missing_verb_and_the_command_that_
     assert steps.wait(second) == 0, steps.log(second)
 
 
-def test_an_account_that_may_do_nothing_is_told_that_first(bare_steps: Steps) -> None:
+def test_an_account_that_may_do_nothing_is_told_all_at_once(bare_steps: Steps) -> None:
     bare_steps.prepare(role=False)
     pod = bare_steps.start(WAITS, checkpoint_dir=str(bare_steps.shared / "checkpoints"))
     assert bare_steps.wait(pod) == 3
     log = bare_steps.log(pod)
-    assert "the step cannot read its own pod" in log and "stepset rbac --backend kfp" in log
+    assert "may not get, list, watch, delete pods in namespace" in log
+    assert "create, patch, delete jobsets.jobset.x-k8s.io" in log
+    assert f"--account {bare_steps.namespace}/pipeline-runner | kubectl apply" in log
     assert "Traceback" not in log
     assert bare_steps.left() == []
 
