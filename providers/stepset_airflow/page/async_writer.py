@@ -51,7 +51,7 @@ class AsyncPageWriter:
         if self._key is None:
             return
         try:
-            self._chronicle = Chronicle(self._about, await asyncio.to_thread(self._key.load))
+            self._chronicle = Chronicle(self._about, await self._key.aload())
         except Exception as error:  # noqa: BLE001  # a run is followed without its page, too
             self._warn(error)
         _all.add(self)
@@ -98,7 +98,7 @@ class AsyncPageWriter:
         self._urgent = False
         status, document = self._chronicle.status, self._chronicle.document(time.time())
         try:
-            await asyncio.to_thread(self._key.save, document)
+            await self._key.asave(document)
             self._failing = False
         except Exception as error:  # noqa: BLE001  # whatever it is: a run is followed without its page, too
             self._warn(error)

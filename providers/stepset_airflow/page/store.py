@@ -1,4 +1,4 @@
-"""A page's document in Airflow's database: an XCom of the task, reached through the Task SDK. Blocks.
+"""A page's document in Airflow's database: an XCom of the task, reached through the Task SDK.
 
 Used by writer.py in a worker and by async_writer.py in a triggerer, where the task state store cannot be reached
 (Airflow 3.3). Airflow clears a task's XComs before each try: a document tells of one try.
@@ -51,14 +51,26 @@ class TaskKey:
         """The document that was written in this try, if there is one."""
         from airflow.sdk.bases.xcom import BaseXCom
 
-        found = BaseXCom.get_one(key=KEY, **self._where())
-        return found if isinstance(found, Mapping) else None
+        return _document(BaseXCom.get_one(key=KEY, **self._where()))
+
+    async def aload(self) -> Mapping[str, Any] | None:
+        """The same in an event loop."""
+        from airflow.sdk.bases.xcom import BaseXCom
+
+        return _document(await BaseXCom.aget_one(key=KEY, **self._where())) if _asynchronous() else self.load()
 
     def save(self, document: Mapping[str, Any]) -> None:
         """Writes it; what Airflow knows to be secret is masked, as it is in logs."""
-        from airflow.providers.common.compat.sdk import redact
+        self.set(KEY, _masked(document))
 
-        self.set(KEY, redact(dict(document)))
+    async def asave(self, document: Mapping[str, Any]) -> None:
+        """The same in an event loop."""
+        from airflow.sdk.bases.xcom import BaseXCom
+
+        if _asynchronous():
+            await BaseXCom.aset(KEY, _masked(document), **self._where())
+        else:
+            self.save(document)
 
     def set(self, key: str, value: Any) -> None:
         """Sets an XCom, in the database itself: a custom XCom backend is for results."""
@@ -68,3 +80,20 @@ class TaskKey:
 
     def _where(self) -> dict[str, Any]:
         return {"dag_id": self.dag_id, "run_id": self.run_id, "task_id": self.task_id, "map_index": self.map_index}
+
+
+def _asynchronous() -> bool:
+    """Whether Airflow can be asked without blocking: a triggerer can, `dag.test()` cannot (Airflow 3.3)."""
+    from airflow.sdk.execution_time import task_runner
+
+    return hasattr(task_runner.SUPERVISOR_COMMS, "asend")
+
+
+def _masked(document: Mapping[str, Any]) -> Any:
+    from airflow.providers.common.compat.sdk import redact
+
+    return redact(dict(document))
+
+
+def _document(found: Any) -> Mapping[str, Any] | None:
+    return found if isinstance(found, Mapping) else None
