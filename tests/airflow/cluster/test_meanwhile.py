@@ -17,6 +17,7 @@ from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.cluster.scene import PHASES, Scene, meanwhile
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.airflow.harness import run_again
+from tests.cluster.proxy import proxy_to
 from tests.cluster.queues import queue, set_cpus
 from tests.cluster.runs import ACCOUNT
 from tests.cluster.stage import Stage
@@ -35,7 +36,7 @@ LEAVES = (
 )
 COUNTS_UNTIL_TOLD = ("say(f'begun-{rank}')", "count_until('end')", LEAVES)
 AWAY = 60.0
-"""Seconds for which the API server is away."""
+"""Seconds for which the API server is away, or the way there."""
 
 
 @pytest.fixture
@@ -191,6 +192,28 @@ def test_its_token_is_refused_from_the_start_and_a_later_try_has_a_good_one(
     tasks.runs.kubeconfig.write_text(good)
     again = run_again(path, run, clear=False)
     scene.check(again, tries=2, result={"attempt": 0, "from": None})
+
+
+@WAYS
+def test_the_server_cannot_be_reached_for_a_minute(
+    write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool, tmp_path: Path
+) -> None:
+    kubeconfig = scene.tasks.runs.kubeconfig
+    with proxy_to(str(kubeconfig), tmp_path) as (proxy, through):
+        kubeconfig.write_text(Path(through).read_text())
+
+        def away() -> None:
+            scene.wait_for_word("begun-0")
+            scene.wait_for("Running")
+            proxy.refuse()
+            time.sleep(AWAY)
+            proxy.refuse(False)
+            scene.stage.say("end")
+
+        with meanwhile(away):
+            run = run_dag(write_dag(scene.train(*COUNTS_UNTIL_TOLD, deferrable=deferrable)))
+        scene.check(run, result={"attempt": 0, "from": None})
+    assert len([line for line in run.lines if "does not answer" in line]) == 1
 
 
 @WAYS
