@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,9 +101,14 @@ def rows(count: int = COUNT) -> list[Row]:
 
 
 def _measured(cluster: Cluster, count: int) -> list[Row]:
-    with _fake_nodes(cluster), _runs(cluster, count) as namespace, tempfile.TemporaryDirectory() as directory:
+    with ExitStack() as stack:
+        stack.enter_context(_fake_nodes(cluster))
+        namespace = stack.enter_context(_runs(cluster, count))
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
         outs = {way: Path(directory, way) for way in WAYS}
         waiting = [_Waiting(words, [cluster.kubeconfig, namespace, count, outs[way]]) for way, words in WAYS.items()]
+        for each in waiting:
+            stack.callback(each.stop)
         _until(lambda: all(_requests(out) >= (count if out.name != "ours" else 5) for out in outs.values()), waiting)
         idle = time.time()
         time.sleep(IDLE)
@@ -134,9 +139,14 @@ class _Waiting:
         """Whether it has ended with an error."""
         return bool(self._process.poll())
 
+    def stop(self) -> None:
+        """Ends it, where it has not ended by itself."""
+        self._process.kill()
+        self._process.wait()
+
     def finish(self) -> None:
         """Waits until it has seen all runs end."""
-        code = self._process.wait(RUN_FOR + 300)
+        code = self._process.wait(RUN_FOR + 900)
         self._errors.seek(0)
         said = self._errors.read()
         self._errors.close()
