@@ -49,3 +49,10 @@ def test_the_provider_s_description_imports_nothing_but_itself() -> None:
     added = new_modules("import stepset_airflow.get_provider_info as p; p.get_provider_info()")
     ours = {"stepset_airflow", "stepset_airflow.get_provider_info"}
     assert {name for name in added if name.split(".")[0] not in sys.stdlib_module_names} == ours
+
+
+def test_the_plugin_which_every_process_loads_brings_no_web_framework_and_no_client() -> None:
+    added = {
+        name.split(".")[0] for name in new_modules("import stepset_airflow.plugin", "import airflow.plugins_manager")
+    }
+    assert not added & {"fastapi", "kubernetes", "kubernetes_asyncio", "pydantic", "sqlalchemy", "stepset", "yaml"}
