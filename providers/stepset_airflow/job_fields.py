@@ -5,6 +5,7 @@ Used by the operator when a DAG is parsed (cheap checks) and when a task runs. s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,3 +97,10 @@ def job_of(
         if more and isinstance(given := data.get(field) or {}, Mapping):
             data[field] = {**more, **given}
     return parse_job(data, where=where), base
+
+
+def templatable(job: Any) -> Any:
+    """A job as Airflow can render and show it: a TrainingJob as its mapping, a path as text, anything else as it is."""
+    if hasattr(job, "model_dump"):
+        return job.to_dict()
+    return os.fspath(job) if isinstance(job, os.PathLike) else job

@@ -8,7 +8,6 @@ Nothing slow is imported before a task runs: a DAG file with many of these must 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,7 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from stepset_airflow.assets import begin_warm, begun_warm, event_extra, tell
 from stepset_airflow.exceptions import TrainingFailedError
 from stepset_airflow.identity import attempt, free_name, run_name
-from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of
+from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of, templatable
 from stepset_airflow.links import LINKS, Place
 from stepset_airflow.openlineage import TrainingLineage
 from stepset_airflow.outcome import check_policy, verdict
@@ -162,7 +161,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         super().__init__(**kwargs)
         if warm_start is not None and warm_start not in self.inlets:
             self.inlets = [*self.inlets, warm_start]
-        self.job = _templatable(job)
+        self.job = templatable(job)
         self.name = name
         self.framework = framework
         self.num_nodes = num_nodes
@@ -395,10 +394,3 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         """Gives the events of this task's outlets the result, so that whoever is scheduled by them can read it."""
         self._status = status
         tell(context, self.outlets, event_extra(status, self.checkpoint_dir))
-
-
-def _templatable(job: Any) -> Any:
-    """A job as Airflow can render and show it: a TrainingJob as its mapping, a path as text, anything else as it is."""
-    if hasattr(job, "model_dump"):
-        return job.to_dict()
-    return os.fspath(job) if isinstance(job, os.PathLike) else job
