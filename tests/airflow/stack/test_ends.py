@@ -45,14 +45,18 @@ def test_runs_that_succeed_in_a_worker_in_the_triggerer_and_mapped(stage: Stage)
     stage.nothing_left()
 
 
-@pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])
-def test_a_run_that_fails_fails_its_task_with_the_diagnosis(stage: Stage, deferrable: bool) -> None:
-    text = stage.train(deferrable=deferrable, exit_code_policy={"UserError": "fail"}, on_finish_action="delete")
-    task = stage.run(text, FAILS).task()
-    assert task.wait()["state"] == "failed"
-    log = "\n".join(task.log())
-    assert "UserError: rank 0" in log
-    assert "ValueError: invalid literal for int() with base 10: 'no number'" in log
-    assert task.log().count("[rank 0] hello") == 1
-    assert len(stage.jobsets.names()) == 1
+def test_runs_that_fail_fail_their_tasks_with_the_diagnosis_in_a_worker_and_in_the_triggerer(stage: Stage) -> None:
+    ways = {"sync": False, "deferred": True}
+    given = {"exit_code_policy": {"UserError": "fail"}, "on_finish_action": "delete", "retries": 2}
+    texts = [stage.train(task_id=way, deferrable=deferrable, **given) for way, deferrable in ways.items()]
+    run = stage.run("\n".join(texts), FAILS)
+    for way in ways:
+        task = run.task(way)
+        ended = task.wait()
+        assert (ended["state"], ended["try_number"]) == ("failed", 1), task.explained()
+        log = "\n".join(task.log())
+        assert "UserError: rank 0" in log
+        assert "ValueError: invalid literal for int() with base 10: 'no number'" in log
+        assert task.log().count("[rank 0] hello") == 1
+    assert len(stage.jobsets.names()) == 2
     stage.nothing_left()
