@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from stepset.watch.state import FailureKind, Phase
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.airflow.harness import asset_event_extras, rows_of_every_table, run_again
+from tests.airflow.stack.created import created
 from tests.waiting import until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
@@ -47,6 +49,27 @@ SUCCEEDS_WHEN_TRIED_AGAIN = """
     open(os.environ["STEPSET_RESULT_FILE"], "w").write(os.environ["STEPSET_ATTEMPT"])
 """
 SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
+
+
+JOBSETS = {
+    "test_a_retry_trains_anew_and_goes_on_from_the_checkpoint": 2,
+    "test_a_task_that_is_cleared_trains_anew_and_one_whose_worker_died_at_the_end_does_not": 2,
+}
+"""How many are ever made, where it is not one."""
+
+
+@pytest.fixture(autouse=True)
+def _jobsets_are_counted_and_no_pod_goes_on(
+    tasks: Tasks, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[None]:
+    with created(tasks.runs.cluster, tasks.runs.namespace, tmp_path / "jobsets") as made:
+        yield
+        assert len(made.names()) == JOBSETS.get(request.node.function.__name__, 1)
+
+    def go_on() -> list[str]:
+        return [pod["status"].get("phase", "") for pod in tasks.runs.pods()]
+
+    assert until(lambda: not {"Pending", "Running"} & set(go_on())), go_on()
 
 
 def meanwhile(what: Callable[[], Any]) -> threading.Thread:
