@@ -10,7 +10,7 @@ from tests.cluster.testbed import faults
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import Choice, Node, TestbedError
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.disruptive]
 
 # A node is given up after 12 s without a heartbeat; the rest is for a busy machine.
 NODE_LOST = 120.0

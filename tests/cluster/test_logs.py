@@ -252,6 +252,7 @@ class TestFollowing:
         assert status.phase is Phase.SUCCEEDED
         assert listening.texts("rank 0") == [f"{attempt} {n}" for attempt in range(2) for n in range(5000)]
 
+    @pytest.mark.disruptive
     def test_lines_that_are_printed_while_the_kubelet_is_away_come_when_it_is_back(
         self, place: Namespace, testbed_choice: Choice
     ) -> None:
