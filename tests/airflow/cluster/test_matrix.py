@@ -151,12 +151,12 @@ def test_an_image_that_is_not_there(write_dag: WriteDag, run_dag: RunDag, tasks:
         deferrable=deferrable,
         image="registry.invalid/nothing:1",
         pod_template={"spec": {"containers": [{"name": "node", "imagePullPolicy": "IfNotPresent"}]}},
-        startup_timeout=5,
+        startup_timeout=15,
     )
     run = run_dag(write_dag(text, SLEEPS))
     assert run.task_state("train") == "failed"
     assert "ImagePull" in str(run.error), run.explained()
-    assert "gave up after 5 s" in str(run.error)
+    assert "gave up after 15 s" in str(run.error)
     (workload,) = tasks.workloads()
     assert workload["spec"].get("suspend") is True
     assert until(lambda: not tasks.runs.pods(), 60)
@@ -191,12 +191,12 @@ def test_a_run_that_is_out_of_memory(write_dag: WriteDag, run_dag: RunDag, tasks
 @WAYS
 def test_a_run_for_which_there_is_no_room(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
     text = tasks.train(
-        deferrable=deferrable, scheduling={"node_selector": {"example.com/no": "such"}}, startup_timeout=5
+        deferrable=deferrable, scheduling={"node_selector": {"example.com/no": "such"}}, startup_timeout=15
     )
     run = run_dag(write_dag(text, SLEEPS))
     first = str(run.error).splitlines()[0]
     assert "Unschedulable" in first, run.explained()
-    assert "gave up after 5 s" in first
+    assert "gave up after 15 s" in first
 
 
 @WAYS
