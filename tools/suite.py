@@ -50,6 +50,7 @@ class Group:
     workers: int = 1
 
 
+# Of those that need a cluster the ones that wait most come first: the others keep the processors busy meanwhile.
 GROUPS = (
     Group(
         "core",
@@ -67,7 +68,7 @@ GROUPS = (
     Group("kubernetes30", "The oldest kubernetes package", "not cluster", environment="kfp", place="tests/kubernetes"),
     Group("kubernetes37", "The newest", "not cluster", environment="kubernetes37", place="tests/kubernetes"),
     Group("frameworks", "Training for real, each framework", "frameworks and not cluster"),
-    Group("cluster", "On a real cluster", "cluster and not disruptive and not stack", cluster=True, workers=4),
+    Group("faults", "On a real cluster that breaks", "cluster and disruptive", cluster=True),
     Group("stack", "A whole Airflow on a real cluster", "stack", cluster=True),
     Group(
         "kfp-cluster",
@@ -86,7 +87,7 @@ GROUPS = (
         environment="kubernetes37",
         place="tests/cluster/test_logs.py",
     ),
-    Group("faults", "On a real cluster that breaks", "cluster and disruptive", cluster=True),
+    Group("cluster", "On a real cluster", "cluster and not disruptive and not stack", cluster=True, workers=4),
 )
 
 # pytest's exit code where tests failed, as opposed to not having been run at all.

@@ -13,8 +13,8 @@ pkg/kubelet/server/server.go and pkg/registry/core/pod/strategy.go; k8s.io/apise
 - What goes wrong after the first byte the kubelet writes into the log: as the last thing, without a timestamp and
   without a line end. And an answer that the kubelet broke off ends like a complete one, because the API server does
   not pass that on: an end is the log's end only if it was asked for after the container's.
-- Rotated files are not read: what is gone before it is read is lost, and nobody says so. Where a file begins amid a line
-  (of 10 MiB and more, then), that part looks like a later line, and comes a second time if it was handed on before.
+- Rotated files are not read: what is gone before it is read is lost, and nobody says so. Where a file begins amid a
+  line (of 10 MiB and more, then), that part looks like a later line, and comes again if it was handed on before.
 - containerd drops a carriage return before a line end; all other bytes are as they were printed.
 """
 
