@@ -26,7 +26,8 @@ class Silent:
         self.port = self._listener.getsockname()[1]
         self.requests: list[bytes] = []
         self._clients: list[socket.socket] = []
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._serving = threading.Thread(target=self._serve, daemon=True)
+        self._serving.start()
 
     def _serve(self) -> None:
         while True:
@@ -38,7 +39,9 @@ class Silent:
             self.requests.append(client.recv(65536))
 
     def close(self) -> None:
+        """Ends it; whoever connected has gone."""
         self._listener.shutdown(socket.SHUT_RDWR)
+        self._serving.join(60)
         for each in (self._listener, *self._clients):
             each.close()
 
