@@ -217,12 +217,13 @@ class Joiner:
             if mark in self._parts:
                 text = bytes(self._parts.pop(mark)) + text
                 line = b"%s] %s" % (mark, text)
-            out.append(self._on_event(text) if mark == b"[stepset" else line + b"\n")
+            event = mark == b"[stepset" or mark.startswith(b"[stepset ")
+            out.append(self._on_event(text) if event else line + b"\n")
         return b"".join(out)
 
     def finish(self, source: bytes | None = None) -> bytes:
         """Lines whose end never came, because their rank was killed; of one source, or of all."""
-        marks = [b"[" + source] if source else [m for m in self._parts if m != b"[stepset"]
+        marks = [b"[" + source] if source else [m for m in self._parts if not m.startswith(b"[stepset")]
         held = [(mark, self._parts.pop(mark)) for mark in marks if mark in self._parts]
         return b"".join(b"%s] %s\n" % (mark, bytes(text)) for mark, text in held)
 
@@ -1073,7 +1074,8 @@ class Rank:
         except OSError:
             return b""
         text = data.decode("utf-8", "surrogateescape") if size <= MESSAGE_LIMIT else ""
-        return long_event("result", {"size": size, "text": text})
+        # It may be long enough to be cut, and other ranks' events come between the parts.
+        return b"[stepset %d] " % self._number + long_event("result", {"size": size, "text": text})[len("[stepset] ") :]
 
     def _failed(self, failure: Mapping[str, Any]) -> None:
         event = {"event": "failed", "rank": self._number, **failure}

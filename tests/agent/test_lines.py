@@ -149,3 +149,16 @@ def peak_memory(pid: int) -> int:
     except OSError:
         return 0
     return max((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), default=0)
+
+
+def test_events_that_come_between_the_parts_of_a_ranks_long_one_leave_it_whole() -> None:
+    events: list[bytes] = []
+
+    def note(text: bytes) -> bytes:
+        events.append(text)
+        return b""
+
+    joiner = agent.Joiner(note)
+    first, *others = agent.packed(b"[stepset 0] " + b"x" * 9000 + b"\n")
+    printed = joiner.feed(first) + joiner.feed(b"[stepset] short\n") + joiner.feed(b"".join(others))
+    assert (printed, events) == (b"", [b"short", b"x" * 9000])
