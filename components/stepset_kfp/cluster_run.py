@@ -13,9 +13,9 @@ from stepset.backends.kubernetes import kubernetes_backend
 from stepset.backends.kubernetes.client import connect
 from stepset.backends.kubernetes.resources import Resource
 from stepset.backends.kubernetes.site import WORKLOADS, Site
-from stepset.backends.kubernetes.stop import delete, suspend
+from stepset.backends.kubernetes.stop import delete, stays_suspended, suspend
 from stepset.errors import BadInputError
-from stepset.targets.gang import QUEUE_LABEL, gang_of
+from stepset.targets.gang import gang_of
 from stepset.targets.identity import OWNER_HASH
 from stepset.targets.request import check_target
 from stepset.watch.state import RunStatus
@@ -79,8 +79,8 @@ class LastRequest:
         site: with a connection that nothing else uses.
         target: what the run becomes.
         request: what was asked for.
-        how: suspend, delete or leave. A run that no retry could find, or that a queue would resume, is deleted instead
-            of suspended.
+        how: suspend, delete or leave. A run that no retry could find, or that would not stay suspended, is deleted
+            instead.
     """
 
     site: Site
@@ -95,8 +95,7 @@ class LastRequest:
         if workload is None and (workload := self._on_its_way()) is None:
             return "no run had been made"
         findable = self.request.owner is not None
-        queued = QUEUE_LABEL in (workload["metadata"].get("labels") or {})  # the queue would resume it
-        keep = self.how == "suspend" and findable and not queued
+        keep = self.how == "suspend" and findable and stays_suspended(workload)
         act: Callable[[Site, Manifest], None] = suspend if keep else delete
         act(self.site, workload)
         return f"run {workload['metadata']['name']} is {'suspended' if act is suspend else 'deleted'}"

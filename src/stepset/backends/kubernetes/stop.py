@@ -29,10 +29,14 @@ def delete(site: Site, workload: Manifest) -> None:
     _check(site.connection.delete(site.path_of(workload), options), "deleted", workload)
 
 
-def suspend(site: Site, workload: Manifest) -> None:
-    """Takes a run's pods away and keeps its objects.
+def stays_suspended(workload: Manifest) -> bool:
+    """Whether `suspend` keeps it: a queue would start it again, and Volcano's jobs cannot be suspended."""
+    volcano = workload["apiVersion"].startswith("batch.volcano.sh/")
+    return not volcano and QUEUE_LABEL not in (workload["metadata"].get("labels") or {})
 
-    A queue's workload is deleted instead, because the queue would start it again; so is one that cannot be suspended.
+
+def suspend(site: Site, workload: Manifest) -> None:
+    """Takes a run's pods away and keeps its objects; deletes what would not stay suspended.
 
     Args:
         site: where.
@@ -41,8 +45,7 @@ def suspend(site: Site, workload: Manifest) -> None:
     Raises:
         InfrastructureError: the server cannot be asked, or does not let whoever asks.
     """
-    volcano = workload["apiVersion"].startswith("batch.volcano.sh/")
-    if QUEUE_LABEL in (workload["metadata"].get("labels") or {}) or volcano:
+    if not stays_suspended(workload):
         delete(site, workload)
         return
     spec = {"replicas": 0} if workload["kind"] == "StatefulSet" else {"suspend": True}
