@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 
 from stepset_airflow.claim import Claim, Claimer
 from stepset_airflow.connection import ClusterAccess, connect
-from stepset_airflow.identity import labels_of
+from stepset_airflow.identity import labels_of, map_index_of
 from stepset_airflow.links import Place
 from stepset_airflow.log_sources import log_sources
 from stepset_airflow.outcome import should_delete, verdict
@@ -214,7 +214,7 @@ class ClusterRun:
     def task_state(self) -> str | None:
         """The task instance's state as Airflow has it; None where it does not say."""
         ti = self._context["ti"]
-        index = -1 if ti.map_index is None else ti.map_index
+        index = map_index_of(ti)
         states = ti.get_task_states(ti.dag_id, map_index=index, task_ids=[ti.task_id], run_ids=[ti.run_id])
         found = next(iter((states.get(ti.run_id) or {}).values()), None)
         return None if found is None else str(getattr(found, "value", found))

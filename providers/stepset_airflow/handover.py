@@ -19,6 +19,8 @@ from weakref import WeakKeyDictionary
 import structlog
 from airflow.sdk.exceptions import AirflowRuntimeError
 
+from stepset_airflow.identity import map_index_of
+
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
@@ -121,7 +123,7 @@ class Handover:
         ti = self._trigger.task_instance
         if ti is None:
             return None
-        index = -1 if ti.map_index is None else ti.map_index
+        index = map_index_of(ti)
         about = {"key": KEY, "dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": index}
         return await task_runner.SUPERVISOR_COMMS.asend(getattr(comms, what)(**about, **more))
 

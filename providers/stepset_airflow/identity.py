@@ -6,7 +6,7 @@ Used by the operator before it starts anything, so that asking twice finds the f
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from stepset.backends.base import Backend
@@ -21,6 +21,15 @@ class TaskInstance(Protocol):
     map_index: int | None
     try_number: int
     max_tries: int
+
+
+def map_index_of(ti: Any) -> int:
+    """Which of a mapped task's instances it is; -1 for one that is not mapped, which Airflow says in two ways.
+
+    Args:
+        ti: a task instance, or the key of one.
+    """
+    return -1 if ti.map_index is None else int(ti.map_index)
 
 
 def run_name(ti: TaskInstance) -> str:
@@ -55,8 +64,8 @@ def labels_of(ti: TaskInstance) -> dict[str, str]:
     from airflow.providers.cncf.kubernetes.pod_generator import make_safe_label_value
 
     about = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
-    if ti.map_index is not None and ti.map_index >= 0:
-        about["map_index"] = str(ti.map_index)
+    if (index := map_index_of(ti)) >= 0:
+        about["map_index"] = str(index)
     return {name: make_safe_label_value(value) for name, value in about.items()}
 
 
@@ -67,7 +76,7 @@ def _name(ti: TaskInstance, digest: str, number: int) -> str:
 
 
 def _digest(ti: TaskInstance, *more: str) -> str:
-    identity = "|".join((ti.dag_id, ti.run_id, ti.task_id, str(-1 if ti.map_index is None else ti.map_index), *more))
+    identity = "|".join((ti.dag_id, ti.run_id, ti.task_id, str(map_index_of(ti)), *more))
     return hashlib.sha256(identity.encode()).hexdigest()
 
 

@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink, conf
 
+from stepset_airflow.identity import map_index_of
+
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
@@ -33,7 +35,7 @@ class TrainingLink(BaseOperatorLink):
             ti_key: the task instance's.
         """
         base = str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
-        index = -1 if ti_key.map_index is None else ti_key.map_index
+        index = map_index_of(ti_key)
         mapped = f"/mapped/{index}" if index >= 0 else ""
         dag, run, task = (quote(str(each), safe="") for each in (ti_key.dag_id, ti_key.run_id, ti_key.task_id))
         return f"{base}/dags/{dag}/runs/{run}/tasks/{task}{mapped}/plugin/{TASK_ROUTE}"

@@ -19,6 +19,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from stepset_airflow.connection import ClusterAccess
 from stepset_airflow.follower import Follower
 from stepset_airflow.handover import handing_over
+from stepset_airflow.identity import map_index_of
 from stepset_airflow.task_log import TaskLog
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class DistributedTrainTrigger(BaseTrigger):
         ti = self.task_instance
         if ti is None:
             return None
-        index = -1 if ti.map_index is None else ti.map_index
+        index = map_index_of(ti)
         try:
             states = await sync_to_async(RuntimeTaskInstance.get_task_states)(
                 dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=index

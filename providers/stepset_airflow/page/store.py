@@ -8,19 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from stepset_airflow.identity import TaskInstance, map_index_of
 from stepset_airflow.page.document import KEY
-
-
-class TaskInstance(Protocol):
-    """What must be known of an Airflow task instance."""
-
-    dag_id: str
-    task_id: str
-    run_id: str
-    map_index: int | None
-    try_number: int
 
 
 @dataclass(frozen=True)
@@ -40,8 +31,7 @@ class TaskKey:
     @classmethod
     def of(cls, ti: TaskInstance) -> TaskKey:
         """That of a task instance."""
-        index = -1 if ti.map_index is None else ti.map_index
-        return cls(ti.dag_id, ti.run_id, ti.task_id, index, ti.try_number)
+        return cls(ti.dag_id, ti.run_id, ti.task_id, map_index_of(ti), ti.try_number)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from stepset_airflow.identity import TaskInstance
 from stepset_airflow.links import links_of
 from stepset_airflow.page.chronicle import Chronicle
 from stepset_airflow.page.pace import Pace
-from stepset_airflow.page.store import TaskInstance, TaskKey
+from stepset_airflow.page.store import TaskKey
 from stepset_airflow.page.tries import Store, remember_try
 
 if TYPE_CHECKING:
