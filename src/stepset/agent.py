@@ -878,11 +878,11 @@ def short_event(name: str, **fields: object) -> bytes:
     return f'[stepset] {{"event": "{name}", {values}}}\n'.encode()
 
 
-def long_event(name: str, fields: Mapping[str, Any]) -> bytes:
-    """A `[stepset]` line."""
+def long_event(name: str, fields: Mapping[str, Any], mark: bytes = b"[stepset]") -> bytes:
+    """A `[stepset]` line; `[stepset 3]` where it may be cut, so that others' events between its parts are no part."""
     import json
 
-    return b"[stepset] " + json.dumps({"event": name, **fields}).encode() + b"\n"
+    return mark + b" " + json.dumps({"event": name, **fields}).encode() + b"\n"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1074,8 +1074,7 @@ class Rank:
         except OSError:
             return b""
         text = data.decode("utf-8", "surrogateescape") if size <= MESSAGE_LIMIT else ""
-        # It may be long enough to be cut, and other ranks' events come between the parts.
-        return b"[stepset %d] " % self._number + long_event("result", {"size": size, "text": text})[len("[stepset] ") :]
+        return long_event("result", {"size": size, "text": text}, b"[stepset %d]" % self._number)
 
     def _failed(self, failure: Mapping[str, Any]) -> None:
         event = {"event": "failed", "rank": self._number, **failure}
