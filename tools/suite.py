@@ -1,7 +1,8 @@
 """Every test, the quick ones first; stops at the first group that fails. `make test` calls it.
 
 docs/testing/README.md tells what the groups need. Names of groups as arguments run only these. Those that need a
-cluster mostly wait for it: they run beside the others, and what they print comes at the end.
+cluster mostly wait for it: they run beside the others, and those that break theirs beside those that do not; what they
+print comes at the end.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -23,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.cluster.testbed.borrow import borrowed  # noqa: E402  # the path comes first
-from tests.cluster.testbed.handle import NoClusterError  # noqa: E402
-from tests.cluster.testbed.layout import TestbedError  # noqa: E402
+from tests.cluster.testbed.handle import NoClusterError, named  # noqa: E402
+from tests.cluster.testbed.layout import NUMBER, NUMBER_VARIABLE, TestbedError  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Group:
         name: as an argument.
         title: as a heading.
         marks: pytest's expression.
-        cluster: whether it needs one.
+        cluster: which of the suite's clusters it needs, counted from 0; None for none. Those of one cluster run one after
+            the other.
         environment: the one below .venvs that runs it.
         place: their directories or files, with spaces between them; pytest's own choice by default.
         workers: how many of them run at a time; more than there are cores where tests mostly wait for pods.
@@ -44,13 +46,12 @@ class Group:
     name: str
     title: str
     marks: str
-    cluster: bool = False
+    cluster: int | None = None
     environment: str = "airflow"
     place: str = ""
     workers: int = 1
 
 
-# Of those that need a cluster the ones that wait most come first: the others keep the processors busy meanwhile.
 GROUPS = (
     Group(
         "core",
@@ -68,13 +69,12 @@ GROUPS = (
     Group("kubernetes30", "The oldest kubernetes package", "not cluster", environment="kfp", place="tests/kubernetes"),
     Group("kubernetes37", "The newest", "not cluster", environment="kubernetes37", place="tests/kubernetes"),
     Group("frameworks", "Training for real, each framework", "frameworks and not cluster"),
-    Group("faults", "On a real cluster that breaks", "cluster and disruptive", cluster=True),
-    Group("stack", "A whole Airflow on a real cluster", "stack", cluster=True),
+    Group("stack", "A whole Airflow on a real cluster", "stack", cluster=0),
     Group(
         "kfp-cluster",
         "Kubeflow Pipelines on a real cluster",
         "kfp and cluster",
-        cluster=True,
+        cluster=0,
         environment="kfp",
         place="tests/kfp",
         workers=3,
@@ -83,11 +83,12 @@ GROUPS = (
         "kubernetes37-cluster",
         "The newest kubernetes package on a real cluster",
         "cluster and not disruptive",
-        cluster=True,
+        cluster=0,
         environment="kubernetes37",
         place="tests/cluster/test_logs.py",
     ),
-    Group("cluster", "On a real cluster", "cluster and not disruptive and not stack", cluster=True, workers=4),
+    Group("cluster", "On a real cluster", "cluster and not disruptive and not stack", cluster=0, workers=4),
+    Group("faults", "On a real cluster that breaks", "cluster and disruptive", cluster=1),
 )
 
 # pytest's exit code where tests failed, as opposed to not having been run at all.
@@ -102,27 +103,46 @@ def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: 
     names = parser.parse_args(arguments).groups or known
     if unknown := set(names) - set(known):
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    chosen = [group for group in groups if group.name in names]
-    here = [group for group in chosen if not group.cluster]
-    there = [group for group in chosen if group.cluster]
-    if not (here and there):
-        return run_groups(chosen, directory)
-    with _beside(there, directory) as exit_code:
-        return run_groups(here, directory) or exit_code()
+    _end_when_told()
+    lanes = lanes_of([group for group in groups if group.name in names])
+    with ExitStack() as beside:
+        ends = [beside.enter_context(_beside(lane, cluster, directory)) for lane, cluster in lanes[1:]]
+        code = run_groups(lanes[0][0], directory)
+        for end in ends:
+            code = code or end()
+        return code
+
+
+def lanes_of(groups: Sequence[Group]) -> list[tuple[list[Group], int]]:
+    """What runs beside each other, and on which of the clusters: those that need none first.
+
+    Without them those of the first cluster are the first, so that a group that runs alone has the cluster that is up.
+    """
+    lanes: dict[int | None, list[Group]] = {}
+    for group in groups:
+        lanes.setdefault(group.cluster, []).append(group)
+    without = lanes.pop(None, None)
+    numbers = sorted({group.cluster for group in groups if group.cluster is not None})
+    on_clusters = [(lanes[number], place) for place, number in enumerate(numbers)]
+    return [*([(without, 0)] if without else []), *on_clusters]
 
 
 @contextmanager
-def _beside(groups: Sequence[Group], directory: Path) -> Iterator[Callable[[], int]]:
+def _beside(groups: Sequence[Group], cluster: int, directory: Path) -> Iterator[Callable[[], int]]:
     """Runs groups in a process of its own; gives what waits for its exit code. What it prints comes at the end.
 
     It is told to end when the block is left before it has ended.
+
+    Args:
+        groups: which.
+        cluster: counted from the one that this process means.
+        directory: where the tests are.
     """
-    with tempfile.TemporaryFile() as said:
-        process = get_context("fork").Process(target=_run_into, args=(said.fileno(), groups, directory))
-        sys.stdout.flush()
-        process.start()
+    with tempfile.NamedTemporaryFile() as said:
+        # Spawned and not forked: which cluster a process means is settled when the testbed is imported.
+        process = get_context("spawn").Process(target=_run_into, args=(said.name, groups, directory))
+        with _environment({NUMBER_VARIABLE: str(NUMBER + cluster)}, [] if named() else ["KUBECONFIG"]):
+            process.start()
 
         def exit_code() -> int:
             process.join()
@@ -134,15 +154,35 @@ def _beside(groups: Sequence[Group], directory: Path) -> Iterator[Callable[[], i
             if process.is_alive():
                 process.terminate()
             process.join()
-            said.seek(0)
             for line in said:
                 sys.stdout.write(line.decode("utf-8", "replace"))
             sys.stdout.flush()
 
 
-def _run_into(file: int, groups: Sequence[Group], directory: Path) -> None:
-    for stream in (1, 2):
-        os.dup2(file, stream)
+@contextmanager
+def _environment(more: Mapping[str, str], without: Iterable[str]) -> Iterator[None]:
+    """What is started meanwhile has these variables, and does not have those."""
+    before = dict(os.environ)
+    os.environ.update(more)
+    for name in without:
+        os.environ.pop(name, None)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _end_when_told() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
+def _run_into(path: str, groups: Sequence[Group], directory: Path) -> None:
+    with Path(path).open("w") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    _end_when_told()
     sys.exit(run_groups(groups, directory))
 
 
@@ -168,7 +208,7 @@ def _run(groups: Sequence[Group], unsteady: list[str], directory: Path) -> int:
         borrowed_one = False
         for group in groups:
             print(f"\n\033[1m{group.title}\033[0m", flush=True)
-            if group.cluster and not borrowed_one:
+            if group.cluster is not None and not borrowed_one:
                 try:
                     cluster.enter_context(borrowed(required))
                 except NoClusterError as error:
@@ -199,7 +239,7 @@ def run_group(group: Group, unsteady: list[str], directory: Path) -> int:
         pytest's exit code.
     """
     environment = dict(os.environ)
-    if group.cluster:
+    if group.cluster is not None:
         environment["STEPSET_CLUSTER"] = "required"  # a cluster that goes away is no reason to skip its tests
     # A cache of its own: what failed in other groups, or an hour ago, is nobody's second chance.
     with tempfile.TemporaryDirectory(prefix="stepset-tests-") as cache:

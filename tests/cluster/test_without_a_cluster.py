@@ -36,6 +36,36 @@ class TestChoice:
         assert "kueue" not in Choice.from_environment({"STEPSET_KUEUE": "0"}).components
 
 
+class TestNumber:
+    """Several clusters on one machine."""
+
+    def test_the_first_by_default(self) -> None:
+        assert layout.number_from({}) == 0
+
+    def test_each_has_its_own_directory_networks_and_processes(self) -> None:
+        script = (
+            "from tests.cluster.testbed import layout as l; n = l.Node(l.MAX_NODES - 1);"
+            "print(l.STATE, l.LOCK, l.HOST_LINK, l.API_URL, l.POD_NET, n.address, n.pod_net, n.cgroup)"
+        )
+        found = [of_cluster(number, script).stdout.split() for number in ("", "1", "15")]
+        assert found[0][:2] == ["/var/lib/stepset-cluster", "/run/lock/stepset-cluster.lock"]
+        assert found[1][4:7] == ["10.245.16.0/20", "10.98.1.18", "10.245.24.0/24"]
+        assert [len(set(values)) for values in zip(*found, strict=True)] == [3] * 8
+
+    def test_one_that_cannot_be_is_refused_in_one_line(self) -> None:
+        refused = of_cluster("16", "import tests.cluster.testbed.layout")
+        assert refused.returncode == 1
+        assert refused.stderr.startswith("testbed: STEPSET_CLUSTER_NUMBER='16' is not supported; use one of 0, 1, ")
+
+
+def of_cluster(number: str, script: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script that means one of this machine's clusters."""
+    environment = {**os.environ, layout.NUMBER_VARIABLE: number}
+    return subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, env=environment, capture_output=True, text=True
+    )
+
+
 class TestTheSuitesCluster:
     """What `make test` does where it is not told that a cluster is required."""
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.suite import Group, lanes_of
+
 pytestmark = pytest.mark.local
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,7 +18,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from suite import Group, main
-groups = (Group("one", "First", "one"), Group("two", "Second", "two", cluster=len(sys.argv) > 2))
+groups = (Group("one", "First", "one"), Group("two", "Second", "two", cluster=0 if len(sys.argv) > 2 else None))
 sys.exit(main([], groups, Path.cwd()))
 """
 MARKS = "import pathlib, pytest, time\none, two = pytest.mark.one, pytest.mark.two\nran = pathlib.Path('ran')\n"
@@ -71,6 +73,13 @@ def test_what_cannot_even_be_collected_has_no_second_chance(tmp_path: Path) -> N
     code, ran, said = run(tmp_path, STEADY, "import nothing_like_this")
     assert (code, ran) == (2, [])
     assert said.count("nothing_like_this") < 5
+
+
+def test_groups_of_different_clusters_run_beside_each_other_and_a_group_alone_has_the_one_that_is_up() -> None:
+    none, first, second = (Group(name, name, name, cluster=cluster) for name, cluster in zip("abc", (None, 0, 1)))
+    assert lanes_of([none, second, first, none]) == [([none, none], 0), ([first], 0), ([second], 1)]
+    assert lanes_of([second]) == [([second], 0)]
+    assert lanes_of([none, second]) == [([none], 0), ([second], 0)]
 
 
 @pytest.mark.cluster

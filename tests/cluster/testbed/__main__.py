@@ -7,7 +7,7 @@ import signal
 import sys
 
 from . import build, faults, lifecycle, scale
-from .layout import KUBECONFIG, Choice, TestbedError
+from .layout import KUBECONFIG, NUMBER, NUMBER_VARIABLE, Choice, TestbedError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def _run(options: argparse.Namespace) -> int:
         seconds = lifecycle.up(choice)
         took = f"up in {seconds:.1f} s" if seconds else "already up"
         print(f"Kubernetes {choice.kubernetes}, JobSet {choice.jobset}, {choice.nodes} nodes: {took}")
-        print(f"export KUBECONFIG={KUBECONFIG}")
+        _print_exports()
     elif options.command == "down":
         lifecycle.down()
     elif options.command == "status":
@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
         return 0 if state and all(text.startswith("running") for text in state.values()) else 1
     elif options.command == "env":
         choice = lifecycle.require_running()
-        print(f"export KUBECONFIG={KUBECONFIG}")
+        _print_exports()
         print(f"export PATH={build.binary(f'kubernetes-{choice.kubernetes}', 'kubectl').parent}:$PATH")
     elif options.command == "build":
         build.ensure(Choice.from_environment().components)
@@ -64,6 +64,13 @@ def _run(options: argparse.Namespace) -> int:
         choice = lifecycle.require_running()
         faults.FAULTS[options.kind](choice, faults.node_named(choice, options.node))
     return 0
+
+
+def _print_exports() -> None:
+    """What a shell must know to mean this cluster."""
+    if NUMBER:
+        print(f"export {NUMBER_VARIABLE}={NUMBER}")
+    print(f"export KUBECONFIG={KUBECONFIG}")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,51 @@
 """Where everything of the test cluster lives: paths, addresses, ports and versions.
 
-Called by every other file of the package. One cluster per machine, so these are constants; what a user chooses comes
-in through `Choice.from_environment`.
+Called by every other file of the package. A process has to do with one cluster, so these are constants; which of this
+machine's it is says STEPSET_CLUSTER_NUMBER, and what a user chooses about it comes in through
+`Choice.from_environment`.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-NAME = "stepset-cluster"
+
+class TestbedError(Exception):
+    """The cluster cannot be brought up, used or taken down; the message says what to do."""
+
+    # pytest would otherwise try to collect a class of this name.
+    __test__ = False
+
+
+NUMBER_VARIABLE = "STEPSET_CLUSTER_NUMBER"
+MAX_CLUSTERS = 16
+
+
+def number_from(environ: Mapping[str, str]) -> int:
+    """Which of this machine's clusters is meant: 0 to 15, 0 by default.
+
+    Raises:
+        TestbedError: STEPSET_CLUSTER_NUMBER is something else.
+    """
+    return int(_one_of(environ, NUMBER_VARIABLE, tuple(map(str, range(MAX_CLUSTERS)))))
+
+
+def _one_of(environ: Mapping[str, str], variable: str, allowed: tuple[str, ...]) -> str:
+    value = environ.get(variable, "") or allowed[0]
+    if value not in allowed:
+        raise TestbedError(f"{variable}={value!r} is not supported; use one of {', '.join(dict.fromkeys(allowed))}")
+    return value
+
+
+try:
+    NUMBER = number_from(os.environ)
+except TestbedError as error:
+    sys.exit(f"testbed: {error}")
+NAME = f"stepset-cluster-{NUMBER}" if NUMBER else "stepset-cluster"
 
 # Everything `up` writes on the host, apart from the binary cache. `down` deletes it whole.
 STATE = Path("/var/lib") / NAME
@@ -27,14 +61,14 @@ LOCK = Path("/run/lock") / f"{NAME}.lock"
 GO_MODULES = Path(__file__).resolve().parent.parent / "go"
 
 # The one link the host sees: its end of a veth pair whose other end is in the control plane's network namespace.
-HOST_LINK = "stepset0"
+HOST_LINK = f"stepset{NUMBER}"
 BRIDGE = "br0"
 CLUSTER_NET_BITS = 24
-HOST_ADDRESS = "10.98.0.254"
-CONTROL_ADDRESS = "10.98.0.1"
+HOST_ADDRESS = f"10.98.{NUMBER}.254"
+CONTROL_ADDRESS = f"10.98.{NUMBER}.1"
 SERVICE_NET = "10.97.0.0/16"
 SERVICE_API_ADDRESS = "10.97.0.1"
-POD_NET = "10.245.0.0/16"
+POD_NET = f"10.245.{16 * NUMBER}.0/20"
 CLUSTER_DOMAIN = "cluster.local"
 
 API_PORT = 6443
@@ -46,13 +80,6 @@ PAUSE_IMAGE = "stepset.test/pause:1"
 HOST_IMAGE = "stepset.test/host:1"
 
 CNI_PLUGINS = Path("/usr/lib/cni")
-
-
-class TestbedError(Exception):
-    """The cluster cannot be brought up, used or taken down; the message says what to do."""
-
-    # pytest would otherwise try to collect a class of this name.
-    __test__ = False
 
 
 @dataclass(frozen=True)
@@ -67,11 +94,11 @@ class Node:
 
     @property
     def address(self) -> str:
-        return f"10.98.0.{11 + self.index}"
+        return f"10.98.{NUMBER}.{11 + self.index}"
 
     @property
     def pod_net(self) -> str:
-        return f"10.245.{1 + self.index}.0/24"
+        return f"10.245.{16 * NUMBER + 1 + self.index}.0/24"
 
     @property
     def directory(self) -> Path:
@@ -129,10 +156,3 @@ class Choice:
         fixed = (f"kubernetes-{self.kubernetes}", "etcd", "pause", "coredns", f"jobset-{self.jobset}", "trainer")
         # kwok is started by the scale tests only, but no test should find itself compiling.
         return (*fixed, *kueue, "kwok")
-
-
-def _one_of(environ: Mapping[str, str], variable: str, allowed: tuple[str, ...]) -> str:
-    value = environ.get(variable, "") or allowed[0]
-    if value not in allowed:
-        raise TestbedError(f"{variable}={value!r} is not supported; use one of {', '.join(dict.fromkeys(allowed))}")
-    return value
