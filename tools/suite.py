@@ -36,7 +36,7 @@ class Group:
         name: as an argument.
         title: as a heading.
         marks: pytest's expression.
-        cluster: which of the suite's clusters it needs, counted from 0; None for none. Those of one cluster run one after
+        cluster: which of the suite's clusters it needs, counted from 0; None for none. Those of one run one after
             the other.
         environment: the one below .venvs that runs it.
         place: their directories or files, with spaces between them; pytest's own choice by default.

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tools.suite import Group, lanes_of
 
 pytestmark = pytest.mark.local
@@ -76,7 +75,7 @@ def test_what_cannot_even_be_collected_has_no_second_chance(tmp_path: Path) -> N
 
 
 def test_groups_of_different_clusters_run_beside_each_other_and_a_group_alone_has_the_one_that_is_up() -> None:
-    none, first, second = (Group(name, name, name, cluster=cluster) for name, cluster in zip("abc", (None, 0, 1)))
+    none, first, second = (Group(f"{cluster}", "", "", cluster=cluster) for cluster in (None, 0, 1))
     assert lanes_of([none, second, first, none]) == [([none, none], 0), ([first], 0), ([second], 1)]
     assert lanes_of([second]) == [([second], 0)]
     assert lanes_of([none, second]) == [([none], 0), ([second], 0)]
