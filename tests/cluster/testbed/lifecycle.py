@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -73,7 +74,7 @@ def down() -> None:
     packages.require_root()
     with _locked():
         _remove_everything()
-    LOCK.unlink(missing_ok=True)
+        LOCK.unlink()
 
 
 def running() -> Choice | None:
@@ -206,6 +207,10 @@ def _keep_logs() -> None:
 def _locked() -> Iterator[None]:
     """One `up` or `down` at a time on a machine."""
     LOCK.parent.mkdir(parents=True, exist_ok=True)
-    with LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    while True:
+        with LOCK.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # `down` removes the file, and whoever waited for it then holds one that the next does not see.
+            if LOCK.exists() and os.path.samestat(LOCK.stat(), os.fstat(lock.fileno())):
+                yield
+                return
