@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import pytest
 from structlog.testing import capture_logs
+from yarl import URL
 
 from stepset.watch.state import Phase, RunStatus
-from stepset_airflow import async_client
+from stepset_airflow.async_client import AsyncCluster
 from stepset_airflow.connection import ClusterAccess
 from stepset_airflow.events import JobSetFinishedEventTrigger
 from stepset_airflow.triggers import DistributedTrainTrigger, RunEndTrigger, reference
@@ -21,6 +24,8 @@ from tests.airflow.cluster.conftest import Tasks
 from tests.waiting import until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
+
+Connected = Callable[[Path], None]
 
 PRINTS = "for number in range(300): print('line', number, flush=True)"
 WRITES = "import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('0.5')"
@@ -34,16 +39,30 @@ SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
 
 
 @pytest.fixture
-def connection(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What Airflow's connection holds; given here without an Airflow to ask."""
-    extras: dict[str, Any] = {"kube_config_path": str(tasks.runs.kubeconfig), "namespace": tasks.runs.namespace}
+def connected(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> Connected:
+    """`connected(path)`: Airflow's connection names this kubeconfig from now on."""
 
-    async def given(conn_id: str | None) -> dict[str, Any]:
-        return dict(extras)
+    def to(kubeconfig: Path) -> None:
+        extra = {"kube_config_path": str(kubeconfig), "namespace": tasks.runs.namespace}
+        monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps({"conn_type": "kubernetes", "extra": extra}))
 
-    monkeypatch.setattr(async_client, "extras_of", given)
-    monkeypatch.setattr("stepset_airflow.triggers.DistributedTrainTrigger._extras", lambda self: given(None))
-    return extras
+    return to
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the triggers ask the server for, such as `GET pods` or `watch pods`, once it is answered."""
+    seen: list[str] = []
+    request = aiohttp.ClientSession._request
+
+    async def counted(self: aiohttp.ClientSession, method: str, address: Any, **more: Any) -> aiohttp.ClientResponse:
+        answer = await request(self, method, address, **more)
+        found = URL(address)
+        seen.append(f"{'watch' if found.query.get('watch') else method} {found.name}")
+        return answer
+
+    monkeypatch.setattr(aiohttp.ClientSession, "_request", counted)
+    return seen
 
 
 def trigger(tasks: Tasks, script: str, run: str = "run", **fields: Any) -> DistributedTrainTrigger:
@@ -65,19 +84,9 @@ def over(payload: Mapping[str, Any]) -> RunStatus:
     return RunStatus.from_dict(dict(payload["status"]))
 
 
-@pytest.mark.usefixtures("connection")
 def test_many_triggers_share_one_list_and_watch_of_each_collection_and_nothing_blocks(
-    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+    tasks: Tasks, asked: list[str]
 ) -> None:
-    asked: list[str] = []
-    send = async_client.AsyncCluster._send
-
-    async def counted(self: Any, method: str, path: str, query: Any, *rest: Any) -> Any:
-        if not path.endswith("/log"):
-            asked.append(f"{'watch' if (query or {}).get('watch') else method} {path.rpartition('/')[2]}")
-        return await send(self, method, path, query, *rest)
-
-    monkeypatch.setattr(async_client.AsyncCluster, "_send", counted)
     waiting = [trigger(tasks, PRINTS, f"run-{number}", sources=["rank 0"], ranks=[0]) for number in range(3)]
     waiting += [DistributedTrainTrigger(**waiting[0].serialize()[1]) for _ in range(20)]  # of other triggerers, say
 
@@ -111,7 +120,6 @@ def _import_all() -> None:
         importlib.import_module(module)
 
 
-@pytest.mark.usefixtures("connection")
 def test_its_serialized_fields_are_all_it_needs_and_hold_no_credentials(tasks: Tasks) -> None:
     classpath, fields = trigger(tasks, PRINTS, deadline=1e12).serialize()
     assert classpath == "stepset_airflow.triggers.DistributedTrainTrigger"
@@ -123,7 +131,6 @@ def test_its_serialized_fields_are_all_it_needs_and_hold_no_credentials(tasks: T
     assert over(asyncio.run(event_of(again))).phase is Phase.SUCCEEDED
 
 
-@pytest.mark.usefixtures("connection")
 @pytest.mark.parametrize(
     ("state", "action", "left"),
     [
@@ -153,16 +160,16 @@ def test_it_ends_the_run_only_if_a_user_has_acted_on_its_task(
         assert until(lambda: not tasks.workloads(), 90)
 
 
-def test_it_finds_out_anew_who_asks_when_that_is_refused(tasks: Tasks, connection: dict[str, Any]) -> None:
+def test_it_finds_out_anew_who_asks_when_that_is_refused(tasks: Tasks, connected: Connected) -> None:
     good, bad = tasks.runs.kubeconfig, tasks.runs.directory / "refused.kubeconfig"
     bad.write_text(good.read_text().replace(tasks.token(), "refused"))
     waiting = trigger(tasks, PRINTS)
-    connection["kube_config_path"] = str(bad)
+    connected(bad)
 
     async def renewed() -> Mapping[str, Any]:
-        cluster = async_client.AsyncCluster(ClusterAccess(namespace=tasks.runs.namespace))
+        cluster = AsyncCluster(ClusterAccess(namespace=tasks.runs.namespace))
         await cluster.open()
-        connection["kube_config_path"] = str(good)
+        connected(good)
         try:
             reply = await cluster.request("GET", f"/api/v1/namespaces/{tasks.runs.namespace}/pods")
             assert reply.accepted
@@ -173,17 +180,16 @@ def test_it_finds_out_anew_who_asks_when_that_is_refused(tasks: Tasks, connectio
     assert over(asyncio.run(renewed())).phase is Phase.SUCCEEDED
 
 
-def test_who_is_refused_again_is_told_so(tasks: Tasks, connection: dict[str, Any]) -> None:
+def test_who_is_refused_again_is_told_so(tasks: Tasks, connected: Connected) -> None:
     bad = tasks.runs.directory / "refused.kubeconfig"
     bad.write_text(tasks.runs.kubeconfig.read_text().replace(tasks.token(), "refused"))
     waiting = trigger(tasks, SLEEPS)
-    connection["kube_config_path"] = str(bad)
+    connected(bad)
     payload = asyncio.run(event_of(waiting))
     assert "refuses the credentials" in payload["error"]
     assert "refused.kubeconfig" not in payload["error"]
 
 
-@pytest.mark.usefixtures("connection")
 def test_a_run_that_is_gone_is_told_as_lost(tasks: Tasks) -> None:
     waiting = trigger(tasks, SLEEPS)
     workload = tasks.runs.backend().workload("run")
@@ -193,7 +199,6 @@ def test_a_run_that_is_gone_is_told_as_lost(tasks: Tasks) -> None:
     assert over(asyncio.run(event_of(waiting))).phase is Phase.LOST
 
 
-@pytest.mark.usefixtures("connection")
 def test_one_that_goes_on_for_another_shows_nothing_again_and_knows_what_was_printed_before(tasks: Tasks) -> None:
     first = trigger(tasks, SAYS_MUCH_AND_FAILS)
     with capture_logs() as said:
@@ -210,7 +215,6 @@ def test_one_that_goes_on_for_another_shows_nothing_again_and_knows_what_was_pri
     assert "line 99" in failure.tail
 
 
-@pytest.mark.usefixtures("connection")
 def test_a_run_of_somebody_else_is_waited_for_before_it_is_there(tasks: Tasks) -> None:
     waiting = RunEndTrigger("run", namespace=tasks.runs.namespace, poll_interval=0.5)
     assert RunEndTrigger(**waiting.serialize()[1]).serialize() == waiting.serialize()
@@ -225,9 +229,8 @@ def test_a_run_of_somebody_else_is_waited_for_before_it_is_there(tasks: Tasks) -
     assert over(asyncio.run(later())).phase is Phase.SUCCEEDED
 
 
-@pytest.mark.usefixtures("connection")
 def test_runs_that_end_are_told_to_whoever_watches_an_asset_and_earlier_ones_are_not(
-    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+    tasks: Tasks, asked: list[str]
 ) -> None:
     backend = tasks.runs.backend()
     assert backend.start(tasks.runs.request("print(1)", run="earlier")).wait().phase is Phase.SUCCEEDED
@@ -235,20 +238,11 @@ def test_runs_that_end_are_told_to_whoever_watches_an_asset_and_earlier_ones_are
     again = JobSetFinishedEventTrigger(**json.loads(json.dumps(watching.serialize()[1])))
     assert again.shared_stream_key() == watching.shared_stream_key()
 
-    watched, send = asyncio.Event(), async_client.AsyncCluster._send
-
-    async def seen(self: Any, method: str, path: str, query: Any, *rest: Any) -> Any:
-        answer = await send(self, method, path, query, *rest)
-        if (query or {}).get("watch"):
-            watched.set()
-        return answer
-
-    monkeypatch.setattr(async_client.AsyncCluster, "_send", seen)
-
     async def first() -> Mapping[str, Any]:
         events = again.run()
         told = asyncio.ensure_future(anext(events))
-        await watched.wait()
+        while not any(each.startswith("watch ") for each in asked):
+            await asyncio.wait({told}, timeout=0.1)
         await asyncio.to_thread(backend.make, tasks.runs.request("raise SystemExit(1)", run="failing"))
         await asyncio.to_thread(backend.make, tasks.runs.request(WRITES, run="ours"))
         payload: Mapping[str, Any] = (await told).payload
@@ -263,11 +257,11 @@ def test_runs_that_end_are_told_to_whoever_watches_an_asset_and_earlier_ones_are
 
 
 def test_who_watches_an_asset_is_told_once_what_keeps_runs_from_being_seen_is_mended(
-    tasks: Tasks, connection: dict[str, Any]
+    tasks: Tasks, connected: Connected
 ) -> None:
     good, bad = tasks.runs.kubeconfig, tasks.runs.directory / "refused.kubeconfig"
     bad.write_text(good.read_text().replace(tasks.token(), "refused"))
-    connection["kube_config_path"] = str(bad)
+    connected(bad)
 
     async def first() -> Mapping[str, Any]:
         events = JobSetFinishedEventTrigger(namespace=tasks.runs.namespace).run()
@@ -276,7 +270,7 @@ def test_who_watches_an_asset_is_told_once_what_keeps_runs_from_being_seen_is_me
             while not any("until this is mended" in each["event"] for each in said):
                 await asyncio.wait({told}, timeout=0.1)
                 assert not told.done()
-            connection["kube_config_path"] = str(good)
+            connected(good)
             while not any("are told from now on" in each["event"] for each in said):
                 await asyncio.wait({told}, timeout=0.1)
                 assert not told.done()
