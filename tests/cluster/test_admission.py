@@ -69,11 +69,6 @@ def trouble_of(heard: Listening) -> Failure:
 
 # Run -> reason, kind, and what is told: whose pod, and the cluster's own words.
 TROUBLES: dict[str, tuple[str, FailureKind, str]] = {
-    "image": (
-        "PullingImage",
-        FailureKind.IMAGE_PULL,
-        r"pod image-node-0-\d-\w+ .*ErrImageNeverPull: Container image \"stepset.test/none:1\" is not present",
-    ),
     "registry": ("PullingImage", FailureKind.IMAGE_PULL, r"pod registry-node-0-\d-\w+ .*127\.0\.0\.1:1/none:1"),
     "cpus": ("Unschedulable", FailureKind.UNSCHEDULABLE, r"pod cpus-node-0-\d-\w+.* Insufficient cpu"),
     "gpus": ("Unschedulable", FailureKind.UNSCHEDULABLE, r"pod gpus-node-0-\d-\w+.* Insufficient nvidia.com/gpu"),
@@ -96,6 +91,16 @@ class TestTrouble:
         assert (trouble.kind, trouble.advice) == (kind, ADVICE[kind])
         assert re.search(message, trouble.message), trouble.message
         assert status.failure is None
+
+    def test_what_no_waiting_mends_is_a_failure_at_once_even_for_who_waits_for_ever(self, stuck: Many) -> None:
+        status = stuck.end("image")
+        assert (status.phase, status.trouble) == (Phase.FAILED, None)
+        assert status.failure is not None
+        assert (status.failure.kind, int(status.exit_code)) == (FailureKind.IMAGE_PULL, 3)
+        said = r"pod image-node-0-\d-\w+ .*ErrImageNeverPull: Container image \"stepset.test/none:1\" is not present"
+        assert re.search(said, status.failure.message), status.failure.message
+        assert status.failure.message.endswith("; no waiting helps")
+        assert stuck.runs.get("jobset/image")["spec"]["suspend"] is True
 
     @pytest.mark.parametrize("run", ["registry", "gpus", "account"])
     def test_when_patience_is_at_an_end_the_trouble_is_the_failure(self, stuck: Many, run: str) -> None:

@@ -196,7 +196,7 @@ class Steps:
         return {"PATH": f"{Path(self.cluster.python).parent}:/usr/local/bin:/usr/bin:/bin"}
 
     def _training(self, inputs: dict[str, Any]) -> tuple[list[str], dict[str, Any], dict[str, str]]:
-        template = self.template()
+        template = merge(self.template(), inputs.pop("pod_template", {}))
         inputs["env"] = {**self.path(), **inputs.get("env", {})}
         given = {"framework": "plain", "num_nodes": 2, "procs_per_node": 1, "image": self.cluster.image, **inputs}
 

@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -106,22 +107,46 @@ def test_a_volume_for_one_node_at_a_time_is_refused_where_several_are_to_mount_i
     steps.cluster.apply(claim, steps.namespace)
     task_config = {
         "volumes": [{"name": "kfp-workspace", "persistentVolumeClaim": {"claimName": "run-kfp-workspace"}}],
-        "volumeMounts": [{"name": "kfp-workspace", "mountPath": "/work"}],
+        "volumeMounts": [{"name": "kfp-workspace", "mountPath": "/data"}],
     }
-    pod = steps.start(WAITS, checkpoint_dir="/work/c", task_config=task_config)
+    pod = steps.start(WAITS, checkpoint_dir="/data/c", task_config=task_config)
     assert steps.wait(pod) == 2
     assert "PersistentVolumeClaim run-kfp-workspace is ReadWriteOnce, and 2 nodes are to mount it" in steps.log(pod)
     assert steps.left() == []
 
 
 def test_a_missing_image_is_said_while_the_step_waits_and_its_patience_has_an_end(steps: Steps) -> None:
-    pod = steps.start(WAITS, image="nowhere.example/no:1", checkpoint_dir="/tmp/c", startup_timeout=15)
+    pulled = {"spec": {"containers": [{"name": "node", "imagePullPolicy": "IfNotPresent"}]}}
+    image = "nowhere.example/no:1"
+    pod = steps.start(WAITS, image=image, checkpoint_dir="/tmp/c", startup_timeout=15, pod_template=pulled)
     assert steps.wait(pod) == 3
     log = steps.log(pod)
-    assert "nowhere.example/no:1" in log and "gave up after 15 s" in log
+    assert image in log and "gave up after 15 s" in log
     (jobset,) = steps.jobsets()
     assert jobset["spec"]["suspend"] is True, "it holds nothing any more; the Workflow takes it along"
     steps.cluster.wait("its pods to be gone", lambda: not [each for each in steps.left() if each.startswith("Pod/")])
+
+
+def test_an_image_that_no_waiting_brings_ends_the_step_at_once_whatever_its_patience(steps: Steps) -> None:
+    begun = time.monotonic()
+    pod = steps.start(WAITS, image="Nowhere/No:1", checkpoint_dir="/tmp/c", startup_timeout=0)
+    assert steps.wait(pod) == 3
+    log = steps.log(pod)
+    assert "InvalidImageName" in log and "no waiting helps" in log
+    assert time.monotonic() - begun < 100, "seconds, and not the half hour that an image may take"
+    (jobset,) = steps.jobsets()
+    assert jobset["spec"]["suspend"] is True
+
+
+def test_a_secret_that_comes_late_is_waited_for(steps: Steps) -> None:
+    home = steps.shared / "checkpoints"
+    home.mkdir()
+    (home / "go").touch()
+    secret = {"secret": "hub", "key": "token"}
+    pod = steps.start(WAITS, checkpoint_dir=str(home), env={**steps.path(), "HF_TOKEN": secret})
+    steps.wait_for_line(pod, 'secret "hub" not found')
+    steps.cluster.kubectl("create", "secret", "generic", "hub", "--from-literal=token=hush", "-n", steps.namespace)
+    assert steps.wait(pod) == 0, steps.log(pod)
 
 
 def test_another_job_under_the_steps_name_is_an_error(steps: Steps) -> None:

@@ -410,6 +410,20 @@ def secret_missing_for_a_while(stage: Stage) -> None:
 
 
 @scenario
+def key_missing(stage: Stage) -> None:
+    stage.kubectl("create", "secret", "generic", "hub", "--from-literal=password=hush-hush")
+    stage.start(function="pass", env={"HF_TOKEN": {"secret": "hub", "key": "token"}})
+    stage.wait("the refusal", lambda: json.dumps(stage.pods()).count("CreateContainerConfigError") >= 2)
+
+
+@scenario
+def image_is_roots(stage: Stage) -> None:
+    """The job wants no root, and its image runs as nobody else."""
+    stage.start(function="pass", pod_template={"securityContext": {"runAsNonRoot": True}})
+    stage.wait("the refusal", lambda: json.dumps(stage.pods()).count("CreateContainerConfigError") >= 2)
+
+
+@scenario
 def volume_missing(stage: Stage) -> None:
     volume = {"name": "extra", "configMap": {"name": "nowhere"}}
     mount = {"name": "node", "volumeMounts": [{"name": "extra", "mountPath": "/extra"}]}

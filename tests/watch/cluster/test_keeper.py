@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from stepset.watch.cluster.keeper import Keeper, Patience, silence
+from stepset.watch.cluster.keeper import ONLY_LOOKS, Keeper, Patience, silence
 from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.status import status_of
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+from tests.watch.cluster.streams import seen, stream
 
 PENDING = RunStatus("run", "job", "kubernetes", reason="Starting")
 QUEUED = PENDING.with_(reason="Queued")
@@ -62,6 +65,68 @@ def test_a_silent_server_s_time_does_not_count(patience: Patience) -> None:
     assert told(keeper, (PENDING, 0)) == PENDING
     assert told(keeper, (PENDING, 700), silent=11) == PENDING
     assert told(keeper, (PENDING, 1200)) == PENDING
+
+
+class TestWhatWaitingDoesNotMend:
+    """Given up before patience is at an end, by whoever is answerable for the run."""
+
+    def told_of(self, name: str, patience: Patience, *clocks: float) -> RunStatus:
+        """What is told last of a recorded run that stands still, looked at at some times."""
+        keeper, objects = Keeper(patience), seen(stream(name))
+        status = status_of(objects, Reports(), 0.0)
+        for clock in clocks:
+            last = keeper.judged(status, status, objects, 0.0, clock, 0.0)
+        assert keeper.gave_up is last.phase.final
+        return last
+
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("image_misspelt", "InvalidImageName"),
+            ("image_never_pulled", "ErrImageNeverPull"),
+            ("image_is_roots", "container has runAsNonRoot and image will run as root"),
+        ],
+    )
+    def test_and_nobody_can_is_given_up_at_once(self, name: str, said: str) -> None:
+        failure = self.told_of(name, Patience(None, None), 0).failure
+        assert failure is not None
+        assert said in failure.message and failure.message.endswith("; no waiting helps")
+
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("key_missing", "couldn't find key token in Secret "),
+            ("volume_missing", 'configmap "nowhere" not found'),
+            ("claim_missing", 'persistentvolumeclaim "nowhere" not found'),
+            ("service_account_missing", 'serviceaccount "nobody" not found'),
+            ("pods_refused_by_policy", "violates PodSecurity"),
+        ],
+    )
+    def test_but_somebody_can_is_given_up_after_two_minutes(self, name: str, said: str) -> None:
+        assert self.told_of(name, Patience(), 0, 119).phase is Phase.PENDING
+        failure = self.told_of(name, Patience(), 0, 120).failure
+        assert failure is not None
+        assert said in failure.message
+        assert failure.message.endswith("; gave up after 120 s in which nobody has mended it")
+
+    def test_but_somebody_can_is_waited_for_for_ever_by_who_says_so(self) -> None:
+        assert self.told_of("key_missing", Patience(None, None), 0, 5000).phase is Phase.PENDING
+
+    def test_counts_from_when_it_is_seen(self) -> None:
+        keeper, objects = Keeper(Patience()), seen(stream("key_missing"))
+        status = status_of(objects, Reports(), 0.0)
+        last = PENDING
+        for known, clock in ((RunObjects("run"), 0.0), (objects, 500.0), (objects, 599.0)):
+            last = keeper.judged(status, last, known, 0.0, clock, 0.0)
+        assert last.phase is Phase.PENDING
+
+    @pytest.mark.parametrize("name", ["no_image", "no_room", "statefulset_exceeds_a_quota", "queue_missing"])
+    def test_is_not_what_time_may_mend(self, name: str) -> None:
+        assert self.told_of(name, Patience(None, None), 0, 5000).phase is not Phase.FAILED
+
+    @pytest.mark.parametrize("name", ["image_misspelt", "key_missing"])
+    def test_is_not_given_up_by_who_only_looks(self, name: str) -> None:
+        assert self.told_of(name, ONLY_LOOKS, 0, 5000).phase is Phase.PENDING
 
 
 def test_that_a_server_is_silent_is_said_after_a_while() -> None:

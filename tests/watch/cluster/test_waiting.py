@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
-from stepset.watch.state import FailureKind, Phase
+from stepset.watch.state import Failure, FailureKind, Phase
 from tests.watch.cluster.streams import final, phases, seen, stream, troubles
 
 Kind = FailureKind
@@ -54,6 +56,8 @@ LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
         "StatefulSet run cannot make what it needs: ",
         "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1",
     ),
+    "key_missing": ("Starting", Kind.REJECTED, "pod run-node-0-", "couldn't find key token in Secret "),
+    "image_is_roots": ("Starting", Kind.REJECTED, "pod run-node-0-", "runAsNonRoot and image will run as root"),
     "volume_missing": ("Starting", Kind.REJECTED, "pod run-node-0-", 'configmap "nowhere" not found'),
     "trainjob_cannot_make_its_jobset": (
         "Starting",
@@ -111,6 +115,64 @@ class TestTroubleIsOver:
         assert trouble is not None and "denied the request" in trouble.message
         objects.see(job)
         assert status_of(objects, Reports(), 0.0).trouble is None
+
+
+class TestAKubeletThatDoesNotKnowEverythingYet:
+    """It has heard of a pod, and not of the ConfigMap that the pod names: it asks again."""
+
+    NOT_YET = 'MountVolume.SetUp failed for volume "files" : failed to sync configmap cache: timed out'
+
+    def objects(self, message: str, seconds: int = 0, housed: bool = False) -> RunObjects:
+        changes = list(stream("volume_missing"))
+        pods = {change.object["metadata"]["uid"]: change for change in changes if change.object["kind"] == "Pod"}
+        about = next(iter(pods))
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"uid": "1", "name": "run.1"},
+            "involvedObject": {"kind": "Pod", "name": pods[about].object["metadata"]["name"], "uid": about},
+            "reason": "FailedMount",
+            "type": "Warning",
+            "message": message,
+            "firstTimestamp": "2026-11-21T08:00:00Z",
+            "lastTimestamp": f"2026-11-21T08:{seconds // 60:02}:{seconds % 60:02}Z",
+        }
+        others = [change for change in changes if change.object["kind"] != "Event"]
+        return seen([*others, Change("ADDED", event), *([_housed(pods[about])] if housed else ())])
+
+    def trouble(self, message: str, **how: Any) -> Failure | None:
+        return status_of(self.objects(message, **how), Reports(), 0.0).trouble
+
+    def test_is_no_trouble_unless_it_does_not_learn(self) -> None:
+        assert self.trouble(self.NOT_YET) is None
+        assert self.trouble(self.NOT_YET, seconds=59) is None
+        trouble = self.trouble(self.NOT_YET, seconds=61)
+        assert trouble is not None and trouble.kind is Kind.INFRASTRUCTURE
+
+    def test_a_volume_that_takes_its_time_is_not_the_jobs_fault(self) -> None:
+        trouble = self.trouble("Multi-Attach error for volume: it is already attached to another node")
+        assert trouble is not None and trouble.kind is Kind.INFRASTRUCTURE
+
+    def test_what_was_said_of_a_volume_is_over_when_the_pod_has_it(self) -> None:
+        message = 'MountVolume.SetUp failed for volume "extra" : configmap "nowhere" not found'
+        assert self.trouble(message) is not None
+        assert self.trouble(message, housed=True) is None
+
+
+def test_a_webhook_that_does_not_answer_is_not_the_jobs_fault() -> None:
+    changes = [change for change in stream("pods_refused_by_policy") if change.object["kind"] != "Event"]
+    job = next(change.object for change in changes if change.object["kind"] == "Job")
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"uid": "1", "name": "run.1"},
+        "involvedObject": {"kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]},
+        "reason": "FailedCreate",
+        "type": "Warning",
+        "message": 'Error creating: Internal error occurred: failed calling webhook "x": connection refused',
+    }
+    trouble = status_of(seen([*changes, Change("ADDED", event)]), Reports(), 0.0).trouble
+    assert trouble is not None and trouble.kind is Kind.INFRASTRUCTURE
 
 
 class TestSeveralPods:

@@ -18,7 +18,7 @@ from stepset.backends.kubernetes.site import Site
 from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, suspend
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.errors import InfrastructureError, StepsetError
-from stepset.watch.cluster.keeper import Keeper, Patience, silence
+from stepset.watch.cluster.keeper import ONLY_LOOKS, Keeper, Patience, silence
 from stepset.watch.cluster.status import all_ended
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.lines import Joiner, log_lines
@@ -60,7 +60,7 @@ class RunFollower:
         self._run = str(workload["metadata"]["name"])
         self._listener, self._sources = listener, sources
         self._keeper, self._notes = keeper, notes
-        self._judge = Keeper(patience or Patience(None, None))
+        self._judge = Keeper(patience or ONLY_LOOKS)
         self._hearing = Hearing(site, workload, sources)
         self._joiners: dict[str, Joiner] = {}
         self._asked = self._answered = 0

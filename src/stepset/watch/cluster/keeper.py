@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.trouble import OVERDUE, LostPod, lost_pods
+from stepset.watch.cluster.trouble import OVERDUE, LostPod, lost_pods, trouble_of
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
@@ -40,10 +40,17 @@ class Patience:
     Args:
         admission: seconds it may wait in a queue; None: for ever.
         startup: seconds from there until all of it runs, and again after each restart; None: for ever.
+        hopeless: whether what time does not mend is given up sooner (`Trouble.patience`), and even by who waits for
+            ever what nobody can mend; not by who only looks.
     """
 
     admission: float | None = None
     startup: float | None = 600.0
+    hopeless: bool = True
+
+
+ONLY_LOOKS = Patience(None, None, hopeless=False)
+"""Of whoever is not answerable for the run."""
 
 
 class Leaving:
@@ -84,6 +91,7 @@ class Keeper:
         self.gave_up = False
         self._patience = patience
         self._waited_for, self._since = "", 0.0
+        self._hopeless_for, self._hopeless_since = "", 0.0
         self._leaving = Leaving()
         self._released: set[str] = set()
 
@@ -105,9 +113,9 @@ class Keeper:
             return before.with_(notes=(*status.notes, LEAVING), progress=status.progress)
         if silent > UNREACHABLE_AFTER:
             # What was last heard says nothing of how long things have really taken.
-            self._since = clock
+            self._since = self._hopeless_since = clock
             return status
-        return status if status.phase.final else self._given_up(status, now, clock)
+        return status if status.phase.final else self._given_up(status, objects, now, clock)
 
     def to_release(self, objects: RunObjects, now: float, silent: float) -> list[LostPod]:
         """Pods of lost nodes that are to be deleted by force, because the job says so; each until `released`.
@@ -125,7 +133,7 @@ class Keeper:
         """It has been deleted."""
         self._released.add(pod.uid)
 
-    def _given_up(self, status: RunStatus, now: float, clock: float) -> RunStatus:
+    def _given_up(self, status: RunStatus, objects: RunObjects, now: float, clock: float) -> RunStatus:
         """The status, or the failure that stands behind it when patience is at an end."""
         queued = status.reason == "Queued"
         stuck = status.phase in (Phase.PENDING, Phase.RESTARTING) or status.reason == "NodeLost"
@@ -133,12 +141,32 @@ class Keeper:
         what = "Queued" if queued else f"start {status.attempt}" if stuck else ""
         if what != self._waited_for:
             self._waited_for, self._since = what, clock
-        if not stuck or allowed is None or clock - self._since < allowed:
+        if not stuck:
+            return status
+        if allowed is not None and clock - self._since >= allowed:
+            spent = f"gave up after {allowed:.0f} s {'in the queue' if queued else 'without all of it running'}"
+        elif not (spent := "" if queued else self._hopeless(what, objects, now, clock)):
             return status
         self.gave_up = True
-        spent = f"gave up after {allowed:.0f} s {'in the queue' if queued else 'without all of it running'}"
         failure = _failure(status, spent)
         return status.with_(phase=Phase.FAILED, reason="", failure=failure, finished=now, trouble=None)
+
+    def _hopeless(self, what: str, objects: RunObjects, now: float, clock: float) -> str:
+        """Why a run is given up for which waiting does not help; empty while it is not."""
+        workload = objects.workload
+        if not self._patience.hopeless or workload is None:
+            return ""
+        trouble = trouble_of(objects, workload, objects.pods, now)
+        if trouble is None or trouble.patience is None:
+            self._hopeless_for = ""
+            return ""
+        if what != self._hopeless_for:
+            self._hopeless_for, self._hopeless_since = what, clock
+        if clock - self._hopeless_since < trouble.patience or (trouble.patience and self._patience.startup is None):
+            return ""
+        if not trouble.patience:
+            return "no waiting helps"
+        return f"gave up after {trouble.patience:.0f} s in which nobody has mended it"
 
 
 def _failure(status: RunStatus, spent: str) -> Failure:

@@ -1,11 +1,13 @@
 """What keeps a run from going on: no room, no image, no Secret, a quota, a webhook, a lost node.
 
-Called by status.py for runs that are not over, and by whoever releases the pods of lost nodes. Trouble is no failure:
-quotas are freed and nodes come. Whoever waits has patience, and gives up when that is at an end.
+Called by status.py for runs that are not over, by keeper.py, and by whoever releases the pods of lost nodes. Trouble is
+no failure: quotas are freed and nodes come. Whoever waits has patience, and gives up when that is at an end; sooner
+where only somebody, or nobody, can mend what is wrong.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,14 +24,21 @@ PULLING_AFTER = 3.0
 """Seconds after which a container that lacks nothing else counts as waiting for its image."""
 UNQUEUED = 60.0
 """Seconds a suspended run may be without a place in the queue it names."""
+BY_SOMEBODY = 120.0
+"""Seconds for somebody to mend what the cluster does not mend by itself: to make a missing Secret, to lift a rule. The
+kubelet tries a volume again after two minutes at the latest (pkg/util/goroutinemap/exponentialbackoff)."""
+BY_NOBODY = 0.0
+"""Seconds for what cannot be mended, because it is said in the pods themselves."""
+STUBBORN = 60.0
+"""Seconds for which what passes by itself must come back to be trouble."""
 
 QUEUED, UNSCHEDULABLE, PULLING, STARTING, NODE_LOST = "Queued", "Unschedulable", "PullingImage", "Starting", "NodeLost"
 
+# No try can have it: the name is none, or nobody is to pull what is not there.
+_NO_IMAGE = ("InvalidImageName", "ErrImageNeverPull")
 _IMAGE = (
     "ErrImagePull",
     "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
     "ImageInspectError",
     "RegistryUnavailable",
     "SignatureValidationFailed",
@@ -37,6 +46,18 @@ _IMAGE = (
 _CONFIG = ("CreateContainerConfigError",)
 _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _SANDBOX = ("FailedCreatePodSandBox", "FailedCreatePodContainer")
+
+# What the kubelet says of an image that the pod's own security context forbids to run.
+_FORBIDDEN = re.compile(r"runAsNonRoot|runAsUser")
+# Something that the pods name is not there, in the words of kubelet and API server.
+_MISSING = re.compile(
+    r'\b(secret|configmap|persistentvolumeclaim)s? "[^"]*" not found|references non-existent (secret|config) key'
+    r"|couldn't find key"
+)
+# A kubelet that has just heard of a pod, and does not know yet what the pod names.
+_NOT_YET = re.compile(r"failed to sync \w+ cache|object \S+ not registered")
+# Somebody who is asked before things are made does not answer, or the server itself is in trouble.
+_NO_ANSWER = re.compile(r"failed calling webhook|[Ii]nternal error|[Tt]imed? ?out|etcdserver|connection refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +68,13 @@ class Trouble:
         reason: Queued, Unschedulable, PullingImage, Starting or NodeLost.
         failure: what the run's failure would be if it were given up now.
         serious: it is more than the time things take.
+        patience: seconds that nobody waits longer for it to be over; None: it may be over at any time.
     """
 
     reason: str
     failure: Failure
     serious: bool = True
+    patience: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,35 +162,46 @@ def _remedy(workload: Workload) -> str:
 
 
 def _waits(waiting: Sequence[Pod]) -> Iterator[Trouble]:
-    """What the kubelet says of containers that do not start."""
-    for reasons, kind, words, reason in (
-        (_IMAGE, FailureKind.IMAGE_PULL, "cannot have the image", PULLING),
-        (_CONFIG, FailureKind.REJECTED, "cannot be started", STARTING),
+    """What the kubelet says of containers that do not start, what cannot be mended first."""
+    waits = [(pod, pod.wait) for pod in waiting if pod.wait is not None]
+    for reasons, words, reason in (
+        (_NO_IMAGE, "cannot have the image", PULLING),
+        (_IMAGE, "cannot have the image", PULLING),
+        (_CONFIG, "cannot be started", STARTING),
+        (_OTHER_WAITS, "cannot be started", STARTING),
     ):
-        found = [(pod, pod.wait) for pod in waiting if pod.wait is not None and pod.wait.reason in reasons]
+        found = [(pod, wait) for pod, wait in waits if wait.reason in reasons]
         if found:
-            yield _wait_trouble(
-                [pod for pod, _ in found], _most_telling([wait for _, wait in found]), kind, words, reason
+            wait = _most_telling([wait for _, wait in found])
+            kind, patience = _outlook(wait)
+            said = f"{words}: {wait.reason}: {wait.message}" if wait.message else f"{words}: {wait.reason}"
+            text = f"{_names([pod for pod, _ in found])} {said}"
+            yield replace(
+                _trouble(reason, kind, text, found[0][0]),
+                patience=patience,
+                serious=_NOT_YET.search(wait.message) is None,
             )
-    other = [(pod, pod.wait) for pod in waiting if pod.wait is not None and pod.wait.reason in _OTHER_WAITS]
-    if other:
-        pods = [pod for pod, _ in other]
-        yield _wait_trouble(pods, other[0][1], FailureKind.INFRASTRUCTURE, "cannot be started", STARTING)
 
 
 _OTHER_WAITS = ("CreateContainerError", "RunContainerError", "PostStartHookError")
 
 
+def _outlook(wait: Wait) -> tuple[FailureKind, float | None]:
+    """What a wait would have failed of, and how long it may last."""
+    if wait.reason in _NO_IMAGE:
+        return FailureKind.IMAGE_PULL, BY_NOBODY
+    if wait.reason in _IMAGE:
+        return FailureKind.IMAGE_PULL, None
+    if wait.reason in _CONFIG and _FORBIDDEN.search(wait.message):
+        return FailureKind.REJECTED, BY_NOBODY
+    if wait.reason in _CONFIG and _MISSING.search(wait.message):
+        return FailureKind.REJECTED, BY_SOMEBODY
+    return FailureKind.INFRASTRUCTURE, None
+
+
 def _most_telling(waits: Sequence[Wait]) -> Wait:
     """The kubelet's own words at the first try say more than its words while it waits for the next."""
     return max(waits, key=lambda wait: (not wait.reason.endswith("BackOff"), len(wait.message)))
-
-
-def _wait_trouble(pods: Sequence[Pod], wait: Wait, kind: FailureKind, words: str, reason: str) -> Trouble:
-    text = (
-        f"{_names(pods)} {words}: {wait.reason}: {wait.message}" if wait.message else f"{_names(pods)}: {wait.reason}"
-    )
-    return _trouble(reason, kind, text, pods[0])
 
 
 def _not_made(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> Iterator[Trouble]:
@@ -179,8 +213,12 @@ def _not_made(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> I
         event = refused[-1]
         quota = "quota" in event.message
         text = f"{event.kind} {event.name} cannot make what it needs: {event.message}"
-        kind = FailureKind.UNSCHEDULABLE if quota else FailureKind.REJECTED
-        yield Trouble(UNSCHEDULABLE if quota else STARTING, _failure(kind, text))
+        if quota:
+            yield Trouble(UNSCHEDULABLE, _failure(FailureKind.UNSCHEDULABLE, text))
+        elif _NO_ANSWER.search(event.message):
+            yield Trouble(STARTING, _failure(FailureKind.INFRASTRUCTURE, text))
+        else:
+            yield Trouble(STARTING, _failure(FailureKind.REJECTED, text), patience=BY_SOMEBODY)
 
 
 def _made_after_all(event: Event, objects: RunObjects, pods: Sequence[Pod]) -> bool:
@@ -201,23 +239,34 @@ def last_made(pods: Sequence[Pod]) -> float:
 
 
 def _mounts(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
-    by_uid = {pod.uid: pod for pod in waiting if pod.scheduled is not None}
+    """Volumes and networks that cannot be had: said by events alone, until they are there."""
+    by_uid = {pod.uid: pod for pod in waiting if pod.scheduled is not None and pod.housed is None}
     if not by_uid:
         return
-    for reasons, kind in ((_MOUNT, FailureKind.REJECTED), (_SANDBOX, FailureKind.INFRASTRUCTURE)):
-        found = [event for event in objects.events.of(reasons) if event.about in by_uid]
+    for reasons in (_MOUNT, _SANDBOX):
+        found = [event for event in objects.events.of(reasons) if event.about in by_uid and not _passes(event)]
         if found:
             pod = by_uid[found[-1].about]
             affected = [by_uid[uid] for uid in dict.fromkeys(event.about for event in found)]
             text = f"{_names([pod, *(each for each in affected if each is not pod)])} cannot be started: "
-            yield _trouble(STARTING, kind, text + found[-1].message, pod)
+            missing = _MISSING.search(found[-1].message) is not None
+            kind = FailureKind.REJECTED if missing else FailureKind.INFRASTRUCTURE
+            trouble = _trouble(STARTING, kind, text + found[-1].message, pod)
+            yield replace(trouble, patience=BY_SOMEBODY if missing else None)
+
+
+def _passes(event: Event) -> bool:
+    """Whether it says no more than that the kubelet does not know everything yet."""
+    return _NOT_YET.search(event.message) is not None and event.last - event.first < STUBBORN
 
 
 def _no_room(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
     without = [pod for pod in waiting if pod.unschedulable]
     if without:
         text = f"no room for {_names(without)}: {without[0].unschedulable}"
-        yield _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text, without[0])
+        missing = _MISSING.search(without[0].unschedulable) is not None
+        trouble = _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text, without[0])
+        yield replace(trouble, patience=BY_SOMEBODY if missing else None)
 
 
 def _pulling(waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:
