@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from stepset.watch.lines import Batch
     from stepset_airflow.async_client import AsyncCluster
 
-_WAITING = 16
+_WAITING = 1024 * 1024
+"""Bytes of memory that may wait to be written for one run, about, and what one chunk is more."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.3, 10.0
 _LAST_TRIES = 5
 
@@ -57,7 +58,9 @@ class AsyncLogs:
         ranks: Ranks,
         printed: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        self.inbox: asyncio.Queue[Printed] = asyncio.Queue(_WAITING)
+        from stepset.backends.kubernetes.inbox import AsyncInbox
+
+        self.inbox: asyncio.Queue[Printed] = AsyncInbox(_WAITING, lambda printed: printed.batch.weight)
         self._cluster, self._sources, self._ranks = cluster, sources, ranks
         self._places = {uid: dict(each) for uid, each in (printed or {}).items()}
         self._readers: dict[str, _Reader] = {}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 
 import pytest
 
 from stepset.backends.kubernetes.hearing import Hearing
-from stepset.backends.kubernetes.inbox import Inbox
+from stepset.backends.kubernetes.inbox import AsyncInbox, Inbox
 from stepset.watch.lines import Splitter
 from stepset.watch.plain_lines import PlainSplitter
 from tests.kubernetes.nowhere import RUN, nowhere
@@ -50,6 +51,28 @@ def test_a_line_too_heavy_for_all_of_the_room_is_let_in_alone() -> None:
     inbox.put(9)
     assert inbox.full()
     assert (inbox.get(), inbox.get(), inbox.empty()) == (9, 9, True)
+
+
+def test_in_an_event_loop_too_little_waits_and_whoever_waits_for_room_gets_it() -> None:
+    async def handed_on() -> list[int]:
+        inbox: AsyncInbox[int] = AsyncInbox(10, lambda weight: weight)
+        weights = [50, 1, 2, 9, 40, 3, 3, 3, 3]
+        putting = [asyncio.create_task(inbox.put(weight)) for weight in weights]
+        await asyncio.sleep(0)
+        assert [task.done() for task in putting].count(True) == 1
+        taken = []
+        for _ in weights:
+            taken.append(await asyncio.wait_for(inbox.get(), 10))
+            await asyncio.sleep(0)
+            assert inbox.qsize() < 10 + max(weights)
+            inbox.task_done()
+        await asyncio.wait_for(inbox.join(), 10)
+        assert inbox.empty()
+        assert all(task.done() for task in putting)
+        assert sorted(taken) == sorted(weights)
+        return taken
+
+    assert asyncio.run(handed_on())[0] == 50
 
 
 def test_many_short_lines_weigh_more_than_their_bytes() -> None:
