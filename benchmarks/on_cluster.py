@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from tests.cluster.testbed import handle
 from tests.cluster.testbed.handle import Cluster
@@ -26,3 +30,13 @@ def with_cluster(measure: Callable[[Cluster], list[Row]], *what: tuple[str, str]
     if reason:
         return [Row(each, f"not measured: {reason}", budget) for each, budget in what]
     return measure(cluster)
+
+
+@contextmanager
+def shared_directory() -> Iterator[Path]:
+    """A directory that the pods can write to: they run as root of this machine."""
+    directory = Path(tempfile.mkdtemp(prefix="stepset-bench-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)

@@ -5,13 +5,9 @@ The ranks themselves write down when they begin, so that neither side is measure
 
 from __future__ import annotations
 
-import shutil
 import statistics
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +16,7 @@ from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.manifests import bundle
 from tests.cluster.testbed.pod import Mount
 
-from benchmarks.on_cluster import with_cluster
+from benchmarks.on_cluster import shared_directory, with_cluster
 from benchmarks.paired import Row
 from stepset.api import render
 from stepset.backends.base import ClusterOptions, RunRequest
@@ -55,7 +51,7 @@ def rows(pairs: int = 11) -> list[Row]:
 
 
 def _measured(cluster: Cluster, pairs: int) -> list[Row]:
-    with cluster.namespace("bench") as namespace, _shared_directory() as directory:
+    with cluster.namespace("bench") as namespace, shared_directory() as directory:
         site = _Site(cluster, namespace, directory)
         site.ours("warm-ours")
         site.theirs("warm-theirs")
@@ -71,16 +67,6 @@ def _measured(cluster: Cluster, pairs: int) -> list[Row]:
         f" {told:.2f} x until it is told ({medians[1][0]:.2f} s against {medians[1][1]:.2f} s)"
     )
     return [Row(WHAT, text, BUDGET, began <= 1.1)]
-
-
-@contextmanager
-def _shared_directory() -> Iterator[Path]:
-    """A directory that the pods can write to: they run as root of this machine."""
-    directory = Path(tempfile.mkdtemp(prefix="stepset-bench-"))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory)
 
 
 class _Site:

@@ -1,4 +1,4 @@
-"""Waiting for 1,000 runs in one process: one set of watches, against asking for each run every ten seconds.
+"""Waiting for 1,000 runs in one event loop: our trigger for each, against asking for each run every ten seconds.
 
 The runs are JobSets of two pods on kwok's fake nodes, and all three ways wait for the same ones at the same time. What
 each costs is its own CPU time, memory and requests; the server's share is not counted.
@@ -36,13 +36,9 @@ RUN_FOR = 900
 
 SCRIPTS = Path(__file__).parent / "scripts"
 BIN = Path(sys.executable).parent
-WAYS = {
-    "ours": ["wait_shared.py"],
-    "trigger": ["wait_polling.py", "trigger"],
-    "client": ["wait_polling.py", "client"],
-}
-TRIGGER = f"{COUNT:,} runs waited for: shared watches against KubernetesJobOperator's trigger, one each"
-CLIENT = f"{COUNT:,} runs waited for: shared watches against polls of the JobSets over one shared client"
+WAYS = ("ours", "trigger", "client")
+TRIGGER = f"{COUNT:,} runs waited for: our trigger against KubernetesJobOperator's, one for each run"
+CLIENT = f"{COUNT:,} runs waited for: our trigger for each against polls of the JobSets over one shared client"
 ENDS = f"{COUNT:,} runs end: what hearing of it costs, and how late it is"
 LIST = f"`stepset list` of {COUNT:,} runs, against `kubectl get jobsets,pods`"
 BUDGET = "<= 1/20 of the trigger's CPU"
@@ -106,7 +102,7 @@ def _measured(cluster: Cluster, count: int) -> list[Row]:
         namespace = stack.enter_context(_runs(cluster, count))
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         outs = {way: Path(directory, way) for way in WAYS}
-        waiting = [_Waiting(words, [cluster.kubeconfig, namespace, count, outs[way]]) for way, words in WAYS.items()]
+        waiting = [_Waiting(way, [cluster.kubeconfig, namespace, count, outs[way]]) for way in WAYS]
         for each in waiting:
             stack.callback(each.stop)
         _until(lambda: all(_requests(out) >= (count if out.name != "ours" else 5) for out in outs.values()), waiting)
@@ -125,13 +121,13 @@ class _Waiting:
     """A way of waiting, in a process of its own.
 
     Args:
-        words: its script and what that is told first.
-        arguments: what both are told.
+        way: its name.
+        arguments: what all are told.
     """
 
-    def __init__(self, words: list[str], arguments: list[object]) -> None:
+    def __init__(self, way: str, arguments: list[object]) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the process
-        command = [sys.executable, str(SCRIPTS / words[0]), *words[1:], *map(str, arguments)]
+        command = [sys.executable, str(SCRIPTS / "wait.py"), way, *map(str, arguments)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self._errors)
 
     @property

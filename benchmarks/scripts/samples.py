@@ -1,6 +1,6 @@
-"""What the two ways of waiting for many runs write down of themselves: once a second, and at each run's end.
+"""What each way of waiting for many runs writes down of itself: once a second, and at each run's end.
 
-Called by wait_shared.py and wait_polling.py; read by benchmarks/watching.py.
+Called by wait.py; read by benchmarks/watching.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,149 @@
+"""From the last line of a run's ranks to the end of its deferred task, against KubernetesJobOperator as it is.
+
+Both sides run their DAG by `dag.test()`, at the same time, each in a process of its own: Airflow's own way through
+execute, the trigger and execute_complete. What a scheduler adds before it hands the task back to a worker is the same
+for both, and not in it. The ranks themselves write down when they end, and a watch when the server says so of their
+Job: what lies between is the cluster's, and the same for both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.pod import Mount
+
+from benchmarks.on_cluster import shared_directory, with_cluster
+from benchmarks.paired import Row
+
+WHAT = "pods finished -> task finished, deferred: 2 pods, against KubernetesJobOperator at its default poll of 10 s"
+BUDGET = "<= 1/10 x"
+SCRIPT = Path(__file__).parent / "scripts" / "finish.py"
+ROOT = Path(__file__).parents[1]
+WAYS = ("ours", "theirs")
+WITHIN = 60.0
+"""Seconds that a run and its task may take at most."""
+
+
+@dataclass(frozen=True)
+class End:
+    """Seconds after a run's last rank has ended: until its Job is complete, the trigger tells it, the task finishes."""
+
+    complete: float
+    told: float
+    finished: float
+
+    @property
+    def late(self) -> float:
+        """Seconds that are not the cluster's."""
+        return self.finished - self.complete
+
+
+def rows(runs: int = 20) -> list[Row]:
+    """One row."""
+    return with_cluster(lambda cluster: _measured(cluster, runs), (WHAT, BUDGET))
+
+
+def _measured(cluster: Cluster, runs: int) -> list[Row]:
+    with cluster.namespace("bench") as namespace, shared_directory() as directory:
+        settings = {
+            "kubeconfig": cluster.kubeconfig,
+            "namespace": namespace,
+            "image": cluster.image,
+            "template": {
+                name: cluster.pod_template(name, [Mount(str(directory), read_only=False)]) for name in ("node", "base")
+            },
+            "directory": str(directory),
+            "runs": runs,
+        }
+        with _completed(cluster, namespace) as completed:
+            _run_both(settings)
+        ours, theirs = (_ends(directory, way, completed[way][1:]) for way in WAYS)  # the first has warmed up
+    ratio, late = (_median(ours, figure) / _median(theirs, figure) for figure in ("finished", "late"))
+    text = f"{ratio:.2f} x, {late:.2f} x once the Job is complete: {_words(ours)} against {_words(theirs)}"
+    return [Row(WHAT, text, BUDGET, ratio <= 1 / 10)]
+
+
+@contextmanager
+def _completed(cluster: Cluster, namespace: str) -> Iterator[dict[str, list[float]]]:
+    """When each side's Jobs are told to be complete, in order."""
+    found: dict[str, list[float]] = {way: [] for way in WAYS}
+    shown = "-o", r'jsonpath={.metadata.name} {.status.completionTime}{"\n"}'
+    watching = subprocess.Popen(
+        [cluster.program, "get", "jobs", "-n", namespace, "--watch", *shown],
+        env={**os.environ, "KUBECONFIG": cluster.kubeconfig},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def read() -> None:
+        seen: set[str] = set()
+        assert watching.stdout is not None
+        for line in watching.stdout:
+            name, completed, *_ = [*line.split(), ""]
+            if completed and name not in seen:
+                seen.add(name)
+                found["ours" if name.endswith("-node-0") else "theirs"].append(time.time())
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield found
+    finally:
+        watching.kill()
+        watching.wait()
+        thread.join()
+
+
+def _run_both(settings: dict[str, Any]) -> None:
+    """Runs both sides, at once, to their ends."""
+    with tempfile.TemporaryFile("w+") as said:
+        begun = [
+            subprocess.Popen(
+                [sys.executable, str(SCRIPT), way, json.dumps(settings)], cwd=ROOT, stdout=said, stderr=said
+            )
+            for way in WAYS
+        ]
+        try:
+            codes = [each.wait(120 + WITHIN * settings["runs"]) for each in begun]
+        finally:
+            for each in begun:
+                each.kill()
+                each.wait()
+        if any(codes):
+            said.seek(0)
+            raise RuntimeError(f"{SCRIPT.name} ended with {codes}\n{said.read()[-3000:]}")
+
+
+def _ends(directory: Path, way: str, completed: list[float]) -> list[End]:
+    ends = []
+    for number, complete in enumerate(completed):
+        last = max(float((directory / f"{way}-{number}-{node}").read_text()) for node in (0, 1))
+        task = json.loads((directory / f"{way}-{number}").read_text())
+        ends.append(End(complete - last, task["told"] - last, task["finished"] - last))
+    return ends
+
+
+def _median(ends: list[End], figure: str) -> float:
+    return statistics.median(getattr(each, figure) for each in ends)
+
+
+def _words(ends: list[End]) -> str:
+    complete, told, finished = (_median(ends, figure) for figure in ("complete", "told", "finished"))
+    slowest = max(each.finished for each in ends)
+    return (
+        f"median {finished:.2f} s (Job complete after {complete:.2f} s, told after {told:.2f} s;"
+        f" the slowest of {len(ends)} {slowest:.2f} s)"
+    )
