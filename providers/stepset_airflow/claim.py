@@ -67,6 +67,7 @@ class Claimer:
         durable: whether a run of an earlier try is gone on with.
         request: a name, an attempt and an owner -> what to run.
         end: what becomes of an earlier run that is not wanted any more.
+        tidy: deletes what is left of a run that is over, where it is to go.
     """
 
     backend: Callable[[str], KubernetesBackend]
@@ -78,6 +79,7 @@ class Claimer:
     durable: bool
     request: Callable[[str, int, str], RunRequest]
     end: Callable[[KubernetesBackend, Manifest], None]
+    tidy: Callable[[Record], None]
 
     def claim(self) -> Claim:
         """The run.
@@ -92,7 +94,9 @@ class Claimer:
         if isinstance(step, Again):
             record = step.record
         else:
-            if step.before is not None:
+            if step.before is not None and step.before.ended:
+                self.tidy(step.before)
+            elif step.before is not None:
                 self._end_earlier(step.before)
             record = self._free(step)
             self.save(record)

@@ -119,6 +119,7 @@ class ClusterRun:
             durable=task.durable,
             request=self._request,
             end=self._end,
+            tidy=self._tidy,
         )
 
     def backend(self, namespace: str) -> KubernetesBackend:
@@ -345,7 +346,7 @@ class ClusterRun:
 
         Args:
             record: of the run.
-            workload: its object on top; None: it is looked for.
+            workload: its object on top; None: it is looked for, and left where it was only suspended.
         """
         from stepset.errors import StepsetError
 
@@ -353,7 +354,9 @@ class ClusterRun:
             return
         try:
             backend = self.backend(record.namespace)
-            workload = workload or backend.workload(record.name, record.uid)
+            if workload is None:
+                found = backend.workload(record.name, record.uid)
+                workload = found if found is not None and backend.read(found).phase.final else None
             if workload is not None:
                 backend.end(workload)
         except StepsetError as error:

@@ -76,7 +76,8 @@ class Anew:
     Args:
         generation: its number.
         attempt: how often the same work was tried before.
-        before: a run that may still go on, to be ended first.
+        before: the run before it: one that may still go on is to be ended first, and of one that is over nothing is to
+            stay that its worker died too early to delete.
     """
 
     generation: int = 1
@@ -99,9 +100,9 @@ def next_step(record: Record | None, epoch: int, durable: bool) -> Again | Told 
         return Anew()
     generation = record.generation + 1
     if record.epoch != epoch or record.ended == ANEW:
-        return Anew(generation, before=None if record.ended else record)
+        return Anew(generation, before=record)
     if record.ended == RETRY:
-        return Anew(generation, record.attempt + 1)
+        return Anew(generation, record.attempt + 1, before=record)
     if record.ended:
         return Told(record)
     return Again(record) if durable else Anew(generation, record.attempt + 1, before=record)

@@ -26,7 +26,8 @@ def test_a_task_that_is_not_durable_ends_it_and_trains_anew_from_the_checkpoint(
 
 
 def test_after_a_failure_a_retry_trains_anew_from_the_checkpoint() -> None:
-    assert next_step(RECORD.over(RETRY), 0, durable=True) == Anew(2, 3)
+    record = RECORD.over(RETRY)
+    assert next_step(record, 0, durable=True) == Anew(2, 3, before=record)
 
 
 @pytest.mark.parametrize("ended", [SUCCEEDED, "fail", "skip"])
@@ -38,7 +39,8 @@ def test_an_end_that_was_dealt_with_is_told_again(ended: str) -> None:
 
 @pytest.mark.parametrize("ended", [SUCCEEDED, RETRY, "fail", "skip", ANEW])
 def test_a_cleared_task_trains_from_the_beginning(ended: str) -> None:
-    assert next_step(RECORD.over(ended), 2, durable=True) == Anew(2, 0)
+    record = RECORD.over(ended)
+    assert next_step(record, 2, durable=True) == Anew(2, 0, before=record)
 
 
 def test_a_cleared_task_s_run_that_may_go_on_is_ended_first() -> None:
@@ -46,7 +48,8 @@ def test_a_cleared_task_s_run_that_may_go_on_is_ended_first() -> None:
 
 
 def test_a_task_that_was_cleared_while_it_ran_trains_from_the_beginning() -> None:
-    assert next_step(RECORD.over(ANEW), 0, durable=True) == Anew(2, 0)
+    record = RECORD.over(ANEW)
+    assert next_step(record, 0, durable=True) == Anew(2, 0, before=record)
 
 
 def test_a_record_survives_json() -> None:

@@ -47,7 +47,8 @@ class FileStore:
 
     def set(self, key: str, value: Any, *, retention: Any = None) -> None:
         new = self.path.with_suffix(".new")
-        new.write_text(json.dumps({key: value}))
+        there = json.loads(self.path.read_text()) if self.path.exists() else {}
+        new.write_text(json.dumps({**there, key: value}))
         new.replace(self.path)
 
 
@@ -69,6 +70,7 @@ def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store
         durable=True,
         request=lambda name, attempt, owner: RunRequest(parsed, sources, name=name, attempt=attempt, owner=owner),
         end=lambda there, workload: there.end(workload),
+        tidy=lambda record: None,
     ).claim()
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,20 +49,46 @@ WRITES = "import json, os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write(js
 def test_a_worker_killed_at_any_change_after_that_leaves_one_run_and_the_next_one_ends_the_task_as_it_would_have(
     tasks: Tasks, tmp_path: Path, way: str
 ) -> None:
-    parameters = tasks.parameters(script=None, function=WRITES, on_finish_action="delete", poll_interval=1)
-    program = [sys.executable, "-m", "tests.airflow.cluster.dying_at_the_end", json.dumps(parameters), way]
-    with created(tasks.runs.cluster, tasks.runs.namespace, tmp_path / "jobsets") as made:
-        done = subprocess.run(program, capture_output=True, text=True, timeout=600, env=dict(os.environ))
-        assert done.returncode == 0, done.stderr[-3000:]
-        whole, *places = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        names = made.names()
-    assert not whole["killed"]
+    whole, places, names = killed_at_each_change(tasks, tmp_path, WRITES, way)
     assert {"PATCH", "save", "DELETE"} <= {what.split()[0] for what in places[-1]["changed"]}
     assert len(places) >= 6
     for each in [whole, *places]:
         assert each["killed"] is (each is not whole)
+        assert each["failed"] == 0
         assert each["result"] == {"loss": 0.5}, each
         assert each["event"]["run"] in names
     assert all(name.endswith("-1") for name in names), names
     assert len(names) == len(places) + 1
     tasks.runs.wait_nothing_left()
+
+
+FAILS_ONCE = f"import os\nif os.environ['STEPSET_ATTEMPT'] == '0': raise SystemExit(3)\n{WRITES}"
+
+
+@pytest.mark.usefixtures("airflow_db")
+def test_a_worker_killed_while_it_deals_with_a_failure_leaves_nothing_of_the_failed_run_to_the_next_try(
+    tasks: Tasks, tmp_path: Path
+) -> None:
+    whole, places, names = killed_at_each_change(tasks, tmp_path, FAILS_ONCE, "sync")
+    saved = [each for each in places if each["changed"][-1].startswith(("save", "DELETE")) and not each["failed"]]
+    assert saved, places  # killed between what is remembered and what is deleted: the next try trains at once
+    for each in [whole, *places]:
+        assert each["killed"] is (each is not whole)
+        assert each["result"] == {"loss": 0.5}, each
+        assert each["event"]["run"] in names
+        assert each["event"]["run"].endswith("-2")
+    assert sorted(name[-2:] for name in names) == sorted(["-1", "-2"] * (len(places) + 1)), names
+    tasks.runs.wait_nothing_left()
+
+
+def killed_at_each_change(
+    tasks: Tasks, directory: Path, program: str, way: str
+) -> tuple[dict[str, Any], list[dict[str, Any]], list[str]]:
+    """The task whose worker was not killed, those whose workers were, and the JobSets that were ever made."""
+    parameters = tasks.parameters(script=None, function=program, on_finish_action="delete", poll_interval=1)
+    command = [sys.executable, "-m", "tests.airflow.cluster.dying_at_the_end", json.dumps(parameters), way]
+    with created(tasks.runs.cluster, tasks.runs.namespace, directory / "jobsets") as made:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=dict(os.environ))
+        assert done.returncode == 0, done.stderr[-3000:]
+        whole, *places = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        return whole, places, made.names()
