@@ -23,6 +23,7 @@ from stepset_airflow.links import Place
 from stepset_airflow.log_sources import log_sources
 from stepset_airflow.outcome import should_delete, verdict
 from stepset_airflow.page.store import TaskKey
+from stepset_airflow.pod_hook import mutate_pod
 from stepset_airflow.record import ANEW, RETRY, SUCCEEDED, Record
 from stepset_airflow.task_log import Listeners
 
@@ -133,7 +134,8 @@ class ClusterRun:
                 namespace=namespace,
                 target=self._task.target or "jobset",
                 sources=self.sources,
-                patience=Patience(self._task.admission_timeout, self._task.startup_timeout),
+                patience=Patience(self._task.admission_timeout, self._task.startup_timeout, quiet=self._quiet_after),
+                change_pod=mutate_pod,
             )
         return self._backends[namespace]
 
@@ -143,6 +145,11 @@ class ClusterRun:
         from stepset.frameworks import make_plan
 
         return log_sources(self._task.ranks, make_plan(self._job[0]))
+
+    @property
+    def _quiet_after(self) -> float | None:
+        """Of a run whose lines nobody reads it is not known."""
+        return None if self.sources == frozenset() else self._task.quiet_after
 
     @cached_property
     def _connection(self) -> Any:
@@ -256,6 +263,7 @@ class ClusterRun:
                 callbacks=task.callbacks,
                 admission_timeout=task.admission_timeout,
                 startup_timeout=task.startup_timeout,
+                quiet_after=self._quiet_after,
                 poll_interval=task.poll_interval,
                 deadline=self._deadline(),
                 on_kill_action=task.on_kill_action,

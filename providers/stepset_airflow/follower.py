@@ -45,7 +45,7 @@ class Follower:
 
         self._trigger, self._followed, self._logs = trigger, followed, logs
         self._reports, self._shown, self._page, self._handover = reports, shown, page, handover
-        self._keeper = Keeper(Patience(trigger.admission_timeout, trigger.startup_timeout))
+        self._keeper = Keeper(Patience(trigger.admission_timeout, trigger.startup_timeout, quiet=trigger.quiet_after))
         self._callbacks = find_callbacks(trigger.callbacks)
         self._joiners: dict[str, Any] = {}
         self._status = RunStatus(followed.run, followed.run, "kubernetes")
@@ -73,7 +73,7 @@ class Follower:
             status = self._present()
             if not status.phase.final:
                 await self._release()
-            await self._tell(status.with_(notes=(*status.notes, *silent)), final=False)
+            await self._tell(status.with_(notes=(*self._followed.unseen, *status.notes, *silent)), final=False)
         await self._logs.finish(_last_lines())
         written = asyncio.ensure_future(self._logs.inbox.join())
         await asyncio.wait({written, writer}, return_when=asyncio.FIRST_COMPLETED)
@@ -93,6 +93,7 @@ class Follower:
             if known:
                 batch = replace(batch, progress=[])  # it is shown already, or more is
             else:
+                self._keeper.heard(asyncio.get_running_loop().time())
                 await self._handover.may_write()
             self._reports.see(printed.pod, batch)
             joiner = self._joiners.setdefault(printed.pod, Joiner())
@@ -161,7 +162,7 @@ class Follower:
                 self._status = status
         status = self._status
         if status.phase.final:
-            notes = tuple(dict.fromkeys((*status.notes, *self._logs.problems)))
+            notes = tuple(dict.fromkeys((*self._followed.unseen, *status.notes, *self._logs.problems)))
             self._status = status = status.with_(notes=notes)
             self._page.see(status)
             self._shown.on_status(status)

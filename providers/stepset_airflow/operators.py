@@ -67,6 +67,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         poll_interval: seconds between looks at the cluster; not used by `local`.
         admission_timeout: seconds the run may wait for its queue; default: no limit; not used by `local`.
         startup_timeout: seconds until all pods run, once admitted; default 30 minutes; not used by `local`.
+        quiet_after: seconds without a line from `log_ranks` after which the log says so; None: never; not for `local`.
         on_finish_action: `keep`, `delete` or `delete_succeeded`, what becomes of the cluster's objects; not used by
             `local`, which keeps its run directory.
         on_kill_action: `delete`, `suspend` or `keep`, what a killed task does to its run; a local run always ends.
@@ -154,6 +155,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         poll_interval: float = 10,
         admission_timeout: float | None = None,
         startup_timeout: float | None = 1800,
+        quiet_after: float | None = 3600,
         on_finish_action: str = "keep",
         on_kill_action: str = "delete",
         **kwargs: Any,
@@ -206,6 +208,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         self.poll_interval = poll_interval
         self.admission_timeout = admission_timeout
         self.startup_timeout = startup_timeout
+        self.quiet_after = quiet_after
         self.on_finish_action = on_finish_action
         self.on_kill_action = on_kill_action
         self._environment: dict[str, str] = {}

@@ -69,6 +69,11 @@ class Following:
         return self.watch.objects(self.run)
 
     @property
+    def unseen(self) -> tuple[str, ...]:
+        """What may not be seen and is done without, each in one line."""
+        return tuple(note for path, note in self.watch.unseen.items() if path in self.collections and note)
+
+    @property
     def pods(self) -> Sequence[LogPod]:
         """Its pods, as they matter to whoever reads their logs."""
         return list(self.watch.pods.get(self.run, {}).values())
@@ -114,6 +119,7 @@ class SharedWatch:
     Attributes:
         users: how many follow a run, or are about to.
         listed: paths of the collections whose objects are all known.
+        unseen: path of a collection that is done without -> what is to be said of that.
         pods: run -> uid -> pod.
     """
 
@@ -123,6 +129,7 @@ class SharedWatch:
         self.cluster = AsyncCluster(access)
         self.users = 0
         self.listed: set[str] = set()
+        self.unseen: dict[str, str] = {}
         self.pods: dict[str, dict[str, LogPod]] = {}
         self._router = Router()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -190,6 +197,7 @@ class SharedWatch:
 
     async def _follow(self, collection: Collection) -> None:
         from stepset.backends.kubernetes.client import RefusedError, UnreachableError
+        from stepset.backends.kubernetes.refusals import unseen
         from stepset.errors import StepsetError
         from stepset.watch.feed import Feed
 
@@ -203,6 +211,7 @@ class SharedWatch:
                 status = refused.reply.status
                 if status != _GONE:
                     if status in (_NOT_FOUND, _FORBIDDEN) and not collection.needed:
+                        self.unseen[collection.path] = unseen(refused.reply, self.cluster.namespace)
                         self._known(collection.path)
                     else:
                         self._give_up(collection.path, refused)

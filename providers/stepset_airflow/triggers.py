@@ -48,6 +48,7 @@ class DistributedTrainTrigger(BaseTrigger):
         ranks: ranks whose lines are shown; None: all.
         callbacks: dotted paths of functions that are called with each status, in threads.
         admission_timeout, startup_timeout: seconds; None: for ever.
+        quiet_after: seconds without a line after which the log says so; None: never.
         poll_interval: seconds between two looks at what only time changes.
         deadline: seconds since the epoch at which the task's time is over; None: never.
         on_kill_action: `delete`, `suspend` or `keep`.
@@ -64,6 +65,7 @@ class DistributedTrainTrigger(BaseTrigger):
         callbacks: str | Sequence[str] | None = None,
         admission_timeout: float | None = None,
         startup_timeout: float | None = None,
+        quiet_after: float | None = None,
         poll_interval: float = 10,
         deadline: float | None = None,
         on_kill_action: str = "delete",
@@ -75,6 +77,7 @@ class DistributedTrainTrigger(BaseTrigger):
         self.access, self.workload = dict(access), dict(workload)
         self.sources, self.ranks, self.callbacks = sources, ranks, callbacks
         self.admission_timeout, self.startup_timeout = admission_timeout, startup_timeout
+        self.quiet_after = quiet_after
         self.poll_interval, self.deadline, self.on_kill_action = poll_interval, deadline, on_kill_action
         self.told, self.printed, self.page = told, printed, page
 
@@ -88,6 +91,7 @@ class DistributedTrainTrigger(BaseTrigger):
             "callbacks": self.callbacks,
             "admission_timeout": self.admission_timeout,
             "startup_timeout": self.startup_timeout,
+            "quiet_after": self.quiet_after,
             "poll_interval": self.poll_interval,
             "deadline": self.deadline,
             "on_kill_action": self.on_kill_action,

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from stepset.watch.state import Phase
 from stepset_airflow.exceptions import TrainingFailedError
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.conftest import RunDag, WriteDag
+from tests.airflow.policy import pods_changed_by
 from tests.waiting import until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
@@ -91,3 +93,33 @@ def test_a_task_that_does_not_wait_names_its_run(write_dag: WriteDag, run_dag: R
     assert run.xcom("train") == {"run": about["name"], "namespace": tasks.runs.namespace, "uid": about["uid"]}
     assert not tasks.runs.backend().read(workload).phase.final
     assert tasks.runs.backend().read(workload).phase is not Phase.LOST
+
+
+SAYS_WHERE = "import json, os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps(os.environ['SITE']))"
+
+
+def test_a_site_s_policy_of_pods_holds_for_the_pods_of_a_run(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks
+) -> None:
+    def change(pod: Any) -> None:
+        from kubernetes.client import V1EnvVar
+
+        pod.metadata.labels["site.example/team"] = "ml"
+        pod.spec.containers[0].env.append(V1EnvVar("SITE", "here"))
+
+    with pods_changed_by(change):
+        run = run_dag(write_dag(tasks.train(num_nodes=2), SAYS_WHERE))
+    assert run.xcom("train") == "here", run.explained()
+    assert [pod["metadata"]["labels"]["site.example/team"] for pod in tasks.runs.pods()] == ["ml", "ml"]
+
+
+@pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])
+def test_ranks_that_run_and_say_nothing_are_told_of_once(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
+    quiet = "import time; print('begun', flush=True); time.sleep(12); print('done')"
+    run = run_dag(write_dag(tasks.train(deferrable=deferrable, quiet_after=3, poll_interval=1), quiet))
+    assert run.task_state("train") == "success", run.explained()
+    said = [index for index, line in enumerate(run.lines) if line.startswith("no rank has printed a line for 3 s; ")]
+    assert len(said) == 1, run.explained()
+    assert run.lines.index("[rank 0] begun") < said[0] < run.lines.index("[rank 0] done")

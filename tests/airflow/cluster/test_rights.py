@@ -14,18 +14,42 @@ pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
 WRITES = "import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('0.5')"
 
 
-@pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])
-def test_who_may_not_see_events_trains_without(
-    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
-) -> None:
+def may_not_see_events(tasks: Tasks) -> None:
+    """Takes the right to from the account's Role."""
     runs = tasks.runs
     (role,) = [
         each for each in runs.get("roles")["items"] if any("events" in rule["resources"] for rule in each["rules"])
     ]
     role["rules"] = [rule for rule in role["rules"] if "events" not in rule["resources"]]
     runs.cluster.kubectl("replace", "-n", runs.namespace, "-f", "-", text=json.dumps(role))
+
+
+@pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])
+def test_who_may_not_see_events_trains_without_and_is_told_so_once(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
+    may_not_see_events(tasks)
+    runs = tasks.runs
     run = run_dag(write_dag(tasks.train(deferrable=deferrable), WRITES))
     assert run.task_state("train") == "success", run.explained()
     assert run.xcom("train") == 0.5
+    (said,) = [line for line in run.lines if line.startswith("a diagnosis may know less: ")]
+    assert "rbac: events is forbidden" in said
+    assert said.endswith(f"stepset rbac --namespace {runs.namespace} | kubectl apply -f -")
     assert any(line.endswith(": Succeeded, 1 ranks") for line in run.lines), run.explained()
     assert len(tasks.workloads()) == 1
+
+
+FAILS = "import sys; print('about to'); sys.exit('the data is not there')"
+
+
+@pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])
+def test_who_may_not_see_events_is_told_of_a_failure_by_pods_and_ranks_all_the_same(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
+    may_not_see_events(tasks)
+    run = run_dag(write_dag(tasks.train(deferrable=deferrable), FAILS))
+    assert run.task_state("train") == "failed", run.explained()
+    assert "rank 0" in str(run.error)
+    assert "the data is not there" in str(run.error)
+    assert len([line for line in run.lines if line.startswith("a diagnosis may know less: ")]) == 1

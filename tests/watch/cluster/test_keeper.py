@@ -67,6 +67,20 @@ def test_a_silent_server_s_time_does_not_count(patience: Patience) -> None:
     assert told(keeper, (PENDING, 1200)) == PENDING
 
 
+def test_a_run_that_prints_nothing_for_long_is_told_of_until_it_does() -> None:
+    keeper = Keeper(Patience(quiet=60))
+    assert told(keeper, (PENDING, 0), (PENDING, 100), (RUNNING, 101), (RUNNING, 159)) == RUNNING
+    (note,) = told(keeper, (RUNNING, 160)).notes
+    assert note.startswith("no rank has printed a line for 60 s")
+    assert told(keeper, (RUNNING, 500)).notes == (note,)
+    keeper.heard(501)
+    assert told(keeper, (RUNNING, 560)) == RUNNING
+    assert told(keeper, (RUNNING, 561)).notes == (note,)
+    assert told(keeper, (RUNNING, 562), silent=11) == RUNNING  # nobody can have heard it
+    assert told(keeper, (RUNNING, 600)) == RUNNING
+    assert told(Keeper(Patience()), (RUNNING, 0), (RUNNING, 10_000_000)) == RUNNING
+
+
 class TestWhatWaitingDoesNotMend:
     """Given up before patience is at an end, by whoever is answerable for the run."""
 

@@ -13,6 +13,7 @@ from stepset.backends.kubernetes.client import Connection
 from stepset.backends.kubernetes.find import find, read_all, read_objects, read_run
 from stepset.backends.kubernetes.follow import RunFollower
 from stepset.backends.kubernetes.log_reading import copy_lines, read_lines
+from stepset.backends.kubernetes.pod_changes import ChangePod
 from stepset.backends.kubernetes.scope import of_run
 from stepset.backends.kubernetes.site import WORKLOADS, Site
 from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
@@ -40,6 +41,7 @@ class KubernetesBackend:
         target: what runs become; None: a JobSet, and runs of every kind are found.
         sources: whose lines a listener is told, such as `rank 0`; default: everybody's.
         patience: when a run that stands still is given up.
+        change_pod: a pod template -> the same as the site wants it; default: as rendered.
 
     Raises:
         BadInputError: an unknown target.
@@ -53,6 +55,7 @@ class KubernetesBackend:
         target: str | None = None,
         sources: frozenset[str] | None = None,
         patience: Patience | None = None,
+        change_pod: ChangePod | None = None,
     ) -> None:
         if target is not None:
             check_target(target)
@@ -60,6 +63,7 @@ class KubernetesBackend:
         self._target = target or "jobset"
         self._targets: Sequence[str] = (target,) if target else tuple(WORKLOADS)
         self._sources, self._patience = sources, patience or Patience()
+        self._change_pod = change_pod
         self._cancelled: dict[str, RunStatus] = {}
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> KubernetesHandle:
@@ -86,7 +90,7 @@ class KubernetesBackend:
             The run, and what is to be said about it from the start.
         """
         rendered = self._rendered(request)
-        made = submit(self._site, rendered, self._target)
+        made = submit(self._site, rendered, self._target, self._change_pod)
         return made, (*rendered.plan.notes, *made.warnings)
 
     def follow(

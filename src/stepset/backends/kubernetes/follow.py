@@ -132,6 +132,7 @@ class RunFollower:
     def _show(self, printed: Iterable[Printed]) -> None:
         """Hands on the lines that are wanted."""
         for each in printed:
+            self._judge.heard(time.monotonic())
             if self._listener is None:
                 continue
             batch, joiner = each.batch, self._joiners.setdefault(each.pod, Joiner())
@@ -150,7 +151,7 @@ class RunFollower:
         status = self._judge.judged(status, self.status, objects, now, time.monotonic(), silent)
         if self._keeper and not status.phase.final:
             self._release(now)
-        self._tell(status.with_(notes=(*self._notes, *status.notes, *self._silence())))
+        self._tell(status.with_(notes=(*self._notes, *self._hearing.unseen, *status.notes, *self._silence())))
 
     def _tell(self, status: RunStatus) -> None:
         if status != self.status:
@@ -199,7 +200,7 @@ class RunFollower:
         self._show(self._hearing.rest())
         status = self.status if self._judge.gave_up else self._hearing.status(time.time())
         if status.phase.final:
-            notes = (*self._notes, *status.notes, *self._hearing.problems)
+            notes = (*self._notes, *self._hearing.unseen, *status.notes, *self._hearing.problems)
             self._tell(status.with_(notes=tuple(dict.fromkeys(notes))))
         if self._keeper:
             self._write_down(self.status)

@@ -18,7 +18,7 @@ from typing import Any
 from stepset.backends.kubernetes.client import RefusedError
 from stepset.backends.kubernetes.inbox import Inbox
 from stepset.backends.kubernetes.pulse import Pulse
-from stepset.backends.kubernetes.refusals import may_not, missing_right
+from stepset.backends.kubernetes.refusals import may_not, missing_right, unseen
 from stepset.backends.kubernetes.run_logs import RunLogs
 from stepset.backends.kubernetes.scope import of_run
 from stepset.backends.kubernetes.site import Site
@@ -119,6 +119,13 @@ class Hearing:
     def objects(self) -> RunObjects:
         """The run's objects as last seen."""
         return self._objects
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """What may not be seen and is done without, each in one line."""
+        refused = (watcher.refused for watcher in self._watchers)
+        notes = (unseen(reply, self._namespace) for reply in refused if reply is not None)
+        return tuple(note for note in notes if note)
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -51,6 +51,16 @@ def missing_right(reply: Reply, namespace: str) -> InfrastructureError:
     )
 
 
+def unseen(reply: Reply, namespace: str) -> str:
+    """What is said of a collection that is followed only where that is allowed; empty where it is not there at all.
+
+    Args:
+        reply: the refusal.
+        namespace: in which.
+    """
+    return f"a diagnosis may know less: {missing_right(reply, namespace)}" if may_not(reply) else ""
+
+
 def already_exists(reply: Reply) -> bool:
     """Whether an object of that name is there."""
     return reply.status == 409 and reply.body.get("reason") == "AlreadyExists"

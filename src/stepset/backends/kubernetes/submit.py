@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from stepset.backends.kubernetes.client import Reply
 from stepset.backends.kubernetes.job_words import JobWords
 from stepset.backends.kubernetes.keys import with_keys
+from stepset.backends.kubernetes.pod_changes import ChangePod, with_changed_pods
 from stepset.backends.kubernetes.refusals import (
     already_exists,
     may_not,
@@ -52,20 +53,24 @@ class Submitted:
     warnings: tuple[str, ...] = ()
 
 
-def submit(site: Site, request: RenderRequest, target: str) -> Submitted:
+def submit(site: Site, request: RenderRequest, target: str, change_pod: ChangePod | None = None) -> Submitted:
     """Makes a run, or finds it where the same asker has made the same before.
 
     Args:
         site: where.
         request: the run; `owner` says who asks.
         target: what it becomes.
+        change_pod: a pod template -> the same as the site wants it; default: as rendered.
 
     Raises:
         BadInputError: the job, or the server for the job's sake, says no; or a run of that name is another's. Nothing
             is left behind then.
         InfrastructureError: the server cannot be asked, or does not let whoever asks.
     """
-    *rest, workload = render(request, target)
+    rendered: list[Manifest] = list(render(request, target))
+    if change_pod is not None:
+        rendered = [with_changed_pods(each, change_pod) for each in rendered]
+    *rest, workload = rendered
     runtimes = [each for each in rest if each["kind"] == "TrainingRuntime"]
     companions = [each for each in rest if each["kind"] != "TrainingRuntime"]
     submission = _Submission(site, request)

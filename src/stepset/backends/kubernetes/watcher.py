@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from stepset.backends.kubernetes.client import Connection, RefusedError, UnreachableError
+from stepset.backends.kubernetes.client import Connection, RefusedError, Reply, UnreachableError
 from stepset.backends.kubernetes.refusals import REFUSES_AT_START
 from stepset.backends.kubernetes.stream import Stream
 from stepset.errors import StepsetError
@@ -51,6 +51,9 @@ class Watcher:
         collection: what is followed.
         changed: is given what changed, from the watcher's thread; the first time all there is, even if that is nothing.
         failed: is told, from the same thread, that it cannot go on.
+
+    Attributes:
+        refused: the server's refusal, where the collection is not needed and done without.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Watcher:
         self._changed, self._failed = changed, failed
         self._feed = Feed(collection.wanted, collection.trim)
         self._stopping, self._awake = threading.Event(), threading.Event()
+        self.refused: Reply | None = None
         self._stream: Stream | None = None
         self._silent_since: float | None = None
         self._refused_since: float | None = None
@@ -174,8 +178,8 @@ class Watcher:
             self._stream = None
 
     def _give_up(self, error: StepsetError) -> None:
-        refused = isinstance(error, RefusedError) and error.reply.status in (403, 404)
-        if refused and not self._collection.needed:
+        if isinstance(error, RefusedError) and error.reply.status in (403, 404) and not self._collection.needed:
+            self.refused = error.reply
             self._changed([])
         else:
             self._failed(error)

@@ -14,6 +14,8 @@ from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
 LEAVING = "it is being deleted; its pods are given time to end"
 
+QUIET = "if it hangs, `py-spy dump` in its pods tells where, and a deadline ends it"
+
 UNREACHABLE_AFTER = 10.0
 """Seconds without an answer after which it is said that the server gives none."""
 
@@ -42,11 +44,13 @@ class Patience:
         startup: seconds from there until all of it runs, and again after each restart; None: for ever.
         hopeless: whether what time does not mend is given up sooner (`Trouble.patience`), and even by who waits for
             ever what nobody can mend; not by who only looks.
+        quiet: seconds in which a run that runs prints nothing of what is read, after which that is said; None: never.
     """
 
     admission: float | None = None
     startup: float | None = 600.0
     hopeless: bool = True
+    quiet: float | None = None
 
 
 ONLY_LOOKS = Patience(None, None, hopeless=False)
@@ -92,8 +96,17 @@ class Keeper:
         self._patience = patience
         self._waited_for, self._since = "", 0.0
         self._hopeless_for, self._hopeless_since = "", 0.0
+        self._heard: float | None = None
         self._leaving = Leaving()
         self._released: set[str] = set()
+
+    def heard(self, clock: float) -> None:
+        """The run has printed something.
+
+        Args:
+            clock: seconds of a clock that is never set.
+        """
+        self._heard = clock
 
     def judged(
         self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float, silent: float
@@ -113,9 +126,11 @@ class Keeper:
             return before.with_(notes=(*status.notes, LEAVING), progress=status.progress)
         if silent > UNREACHABLE_AFTER:
             # What was last heard says nothing of how long things have really taken.
-            self._since = self._hopeless_since = clock
+            self._since = self._hopeless_since = self._heard = clock
             return status
-        return status if status.phase.final else self._given_up(status, objects, now, clock)
+        if status.phase.final:
+            return status
+        return self._quiet(self._given_up(status, objects, now, clock), clock)
 
     def to_release(self, objects: RunObjects, now: float, silent: float) -> list[LostPod]:
         """Pods of lost nodes that are to be deleted by force, because the job says so; each until `released`.
@@ -132,6 +147,16 @@ class Keeper:
     def released(self, pod: LostPod) -> None:
         """It has been deleted."""
         self._released.add(pod.uid)
+
+    def _quiet(self, status: RunStatus, clock: float) -> RunStatus:
+        """The status, and that nothing has been heard of a run for long that should have something to say."""
+        if status.phase is not Phase.RUNNING or self._heard is None:
+            self._heard = clock
+        if self._patience.quiet is None or clock - self._heard < self._patience.quiet:
+            return status
+        return status.with_(
+            notes=(*status.notes, f"no rank has printed a line for {self._patience.quiet:.0f} s; {QUIET}")
+        )
 
     def _given_up(self, status: RunStatus, objects: RunObjects, now: float, clock: float) -> RunStatus:
         """The status, or the failure that stands behind it when patience is at an end."""
