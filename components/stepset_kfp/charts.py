@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
+from itertools import pairwise
 
 WIDTH, HEIGHT = 720, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 12, 28
@@ -17,28 +18,32 @@ def line_chart(points: Sequence[tuple[float, float]], label: str) -> str:
     """A curve with its axes; empty text for fewer than two finite points.
 
     Args:
-        points: (x, y), in the order of x.
+        points: (x, y), in the order in which they came. Where x goes back, as after a restart, another curve begins.
         label: what y is, for readers that do not see the picture.
     """
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     if len(finite) < 2:
         return ""
-    x_low, x_high = finite[0][0], max(finite[-1][0], finite[0][0] + 1e-9)
+    x_low = min(x for x, _ in finite)
+    x_high = max(*(x for x, _ in finite), x_low + 1e-9)
     y_low, y_high = min(y for _, y in finite), max(y for _, y in finite)
-    if y_high - y_low < 1e-12:
-        y_low, y_high = y_low - 0.5, y_high + 0.5
+    if y_high - y_low <= 1e-9 * abs(y_high):
+        room = abs(y_high) / 2 or 0.5
+        y_low, y_high = y_low - room, y_high + room
 
     def at(x: float, y: float) -> tuple[float, float]:
         across = (x - x_low) / (x_high - x_low)
         up = (y - y_low) / (y_high - y_low)
         return _LEFT + across * (WIDTH - _LEFT - _RIGHT), HEIGHT - _BOTTOM - up * (HEIGHT - _TOP - _BOTTOM)
 
-    curve = " ".join(f"{px:.1f},{py:.1f}" for px, py in (at(x, y) for x, y in finite))
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">',
         *_grid([y_low + (y_high - y_low) * i / _TICKS for i in range(_TICKS + 1)], at, x_low),
-        *_steps([x_low + (x_high - x_low) * i / _TICKS for i in range(_TICKS + 1)], at, y_low),
-        f'<polyline class="curve" points="{curve}"/>',
+        *_steps(_marks([x for x, _ in finite], x_low, x_high), at, y_low),
+        *(
+            f'<polyline class="curve" points="{" ".join("{:.1f},{:.1f}".format(*at(*point)) for point in curve)}"/>'
+            for curve in _forward(finite)
+        ),
         *(
             f'<circle class="dot" cx="{px:.1f}" cy="{py:.1f}" r="3"><title>{x:g}: {y:.4g}</title></circle>'
             for (x, y), (px, py) in ((each, at(*each)) for each in (finite if len(finite) <= 60 else finite[-1:]))
@@ -46,6 +51,23 @@ def line_chart(points: Sequence[tuple[float, float]], label: str) -> str:
         "</svg>",
     ]
     return "\n".join(parts)
+
+
+def _forward(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
+    """Points cut where x goes back."""
+    runs = [[points[0]]]
+    for before, point in pairwise(points):
+        if point[0] < before[0]:
+            runs.append([])
+        runs[-1].append(point)
+    return runs
+
+
+def _marks(values: Sequence[float], low: float, high: float) -> list[float]:
+    """Where the axis of x is marked: at whole numbers where all are."""
+    marks = [low + (high - low) * i / _TICKS for i in range(_TICKS + 1)]
+    whole = all(float(value).is_integer() for value in values)
+    return sorted({float(round(mark)) for mark in marks}) if whole else marks
 
 
 def _grid(values: Sequence[float], at: Place, x_low: float) -> Iterator[str]:
@@ -58,4 +80,4 @@ def _grid(values: Sequence[float], at: Place, x_low: float) -> Iterator[str]:
 def _steps(values: Sequence[float], at: Place, y_low: float) -> Iterator[str]:
     for value in values:
         x, _ = at(value, y_low)
-        yield f'<text class="tick" x="{x:.1f}" y="{HEIGHT - 8}" text-anchor="middle">{value:.4g}</text>'
+        yield f'<text class="tick" x="{x:.1f}" y="{HEIGHT - 8}" text-anchor="middle">{value:.6g}</text>'

@@ -14,7 +14,7 @@ from stepset.backends.kubernetes.client import connect
 from stepset.backends.kubernetes.resources import Resource
 from stepset.backends.kubernetes.site import WORKLOADS, Site
 from stepset.backends.kubernetes.stop import delete, stays_suspended, suspend
-from stepset.errors import BadInputError
+from stepset.errors import BadInputError, InfrastructureError
 from stepset.targets.gang import gang_of
 from stepset.targets.identity import OWNER_HASH
 from stepset.targets.request import check_target
@@ -48,24 +48,30 @@ def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunL
     """
     target = given["target"] or "jobset"
     check_target(target)
+    options = ClusterOptions(
+        target=target,
+        admission_timeout=given["admission_timeout"] or None,
+        startup_timeout=given["startup_timeout"] or None,
+    )
     with connect() as connection, connect() as spare:
-        site = Site(spare, given["namespace"] or connection.namespace)
-        gang = gang_of(request.job)
-        preflight(connection, site.namespace, target, gang, secrets=request.job.framework.kind == "mpi")
-        identity = _identity(connection)
-        backend = kubernetes_backend(
-            ClusterOptions(
-                namespace=site.namespace,
-                target=target,
-                admission_timeout=given["admission_timeout"] or None,
-                startup_timeout=given["startup_timeout"] or None,
-            )
-        )
-        _check_claims(site, given.get("task_config"), request.job.num_nodes)
+        site = Site(connection, given["namespace"] or connection.namespace)
+
+        def check_rights() -> None:
+            preflight(connection, site.namespace, target, gang_of(request.job), request.job.framework.kind == "mpi")
+
+        try:
+            identity = _identity(connection)
+        except InfrastructureError:
+            check_rights()  # which says that one and all others that are missing
+            raise
         asked = _owned(request, identity, site.namespace)
-        last = LastRequest(site, target, asked, given["on_interrupt"])
+        last = LastRequest(Site(spare, site.namespace), target, asked, given["on_interrupt"])
+        # From here on: the run of an earlier try may be there already, and goes on if nobody ends it.
         with Interrupt(spare, last, BUDGET if identity else PATIENCE_ELSEWHERE) as interrupt:
-            workload, notes = reattach(backend, Site(connection, site.namespace), asked)
+            check_rights()
+            _check_claims(site, given.get("task_config"), request.job.num_nodes)
+            backend = kubernetes_backend(replace(options, namespace=site.namespace))
+            workload, notes = reattach(backend, site, asked)
             interrupt.workload = workload
             say(f"stepset: {workload['kind']} {workload['metadata']['name']} in namespace {site.namespace}")
             return backend.follow(workload, listener, notes).wait()

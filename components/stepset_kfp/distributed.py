@@ -9,12 +9,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from typing_extensions import Unpack
 
 from stepset.errors import BadInputError
 from stepset.spec.base import nearest
+from stepset_kfp.factory import comes_later, prepare
 from stepset_kfp.job_inputs import JOB_FIELDS
 
 if TYPE_CHECKING:
@@ -91,6 +93,7 @@ def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseCo
             f"component {component.name!r} is no lightweight Python component; make one with @dsl.component"
         )
     given = {"image": container.image, "name": _job_name(component.name), **settings}
+    _check(given)
     own = [*container.command, *(container.args or ())]
     container.command = ["python3", "-m", "stepset_kfp.entry"]
     container.args = ["--settings", json.dumps(given), "--", *own]
@@ -99,6 +102,17 @@ def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseCo
     spec.inputs = {**(spec.inputs or {}), TASK_CONFIG: InputSpec(type="TaskConfig", default=None, optional=True)}
     spec.task_config_passthroughs = copy.deepcopy(ours.task_config_passthroughs)
     return PythonComponent(component_spec=spec, python_func=component.python_func)
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    """Refuses what could not become a job, before anything runs.
+
+    Raises:
+        BadInputError: it could not, or something is not known yet.
+    """
+    if (later := next((name for name, value in given.items() if comes_later(value)), None)) is not None:
+        raise BadInputError(f"{later}: what distribute is given is a constant; give values to the component's inputs")
+    prepare({**given, "function": "pass"}, Path())
 
 
 def _job_name(name: str) -> str:

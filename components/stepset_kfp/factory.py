@@ -5,6 +5,7 @@ The component that it creates a task of is training/distributed_train/component.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +17,18 @@ from stepset.errors import BadInputError
 from stepset.spec.base import nearest
 from stepset.spec.job import TrainingJob
 from stepset.spec.load import parse_job, read_job_file
-from stepset_kfp.job_inputs import JOB_FIELDS, LIST_FIELDS, MAPPING_FIELDS, TEXT_FIELDS, WHOLE, as_text, job_mapping
-from stepset_kfp.packing import pack, pack_file
-from stepset_kfp.place import AUTO, backend_name
+from stepset_kfp.job_inputs import (
+    JOB_FIELDS,
+    LIST_FIELDS,
+    MAPPING_FIELDS,
+    NOT_GIVEN,
+    TEXT_FIELDS,
+    WHOLE,
+    as_text,
+    job_mapping,
+)
+from stepset_kfp.options import check_options
+from stepset_kfp.packing import ARGUMENT, pack, pack_file
 
 if TYPE_CHECKING:
     from kfp.dsl import PipelineTask
@@ -123,13 +133,16 @@ def prepare(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
         BadInputError: as `distributed_train`.
     """
     inputs = {name: value for name, value in given.items() if value is not None}
+    nodes = inputs.get("num_nodes")
+    if isinstance(nodes, int) and nodes == NOT_GIVEN:
+        raise BadInputError(f"num_nodes: {nodes} is too small; give 1 or more")
     base = _take_job(inputs, base)
-    constant = not any(map(_comes_later, inputs.values()))
-    texts = {name: as_text(value) for name, value in inputs.items() if name in TEXT_FIELDS and not _comes_later(value)}
+    constant = not any(map(comes_later, inputs.values()))
+    texts = {name: as_text(value) for name, value in inputs.items() if name in TEXT_FIELDS and not comes_later(value)}
     arguments = {**inputs, **texts}
     for name in ("args", "command"):
         if isinstance(arguments.get(name), (list, tuple)):
-            arguments[name] = [item if _comes_later(item) else str(item) for item in arguments[name]]
+            arguments[name] = [item if comes_later(item) else str(item) for item in arguments[name]]
     for name in (*LIST_FIELDS, *MAPPING_FIELDS):
         if name in arguments:
             arguments[name] = _marked(arguments[name], inside=False)
@@ -138,7 +151,13 @@ def prepare(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
         arguments["log_ranks"] = str(ranks) if isinstance(ranks, int) else ",".join(map(str, ranks))
     if constant:
         _check(arguments)
-    return {**arguments, **_packed(arguments, base)}
+    arguments |= _packed(arguments, base)
+    if (size := len(json.dumps(arguments, default=str))) > ARGUMENT:
+        raise BadInputError(
+            f"the inputs are {size} bytes; a step gets them as one argument, at most {ARGUMENT}; put long ones into the"
+            " image, or into a file on a volume"
+        )
+    return arguments
 
 
 def _take_job(inputs: dict[str, Any], base: Path) -> Path:
@@ -156,7 +175,7 @@ def _take_job(inputs: dict[str, Any], base: Path) -> Path:
 def _check(arguments: Mapping[str, Any]) -> None:
     """Refuses what could not become a job, before anything runs."""
     parse_job(job_mapping(arguments))
-    backend_name(arguments.get("backend", AUTO), {})
+    check_options(arguments)
 
 
 def _packed(arguments: Mapping[str, Any], base: Path) -> dict[str, str]:
@@ -164,14 +183,14 @@ def _packed(arguments: Mapping[str, Any], base: Path) -> dict[str, str]:
     job = arguments.get("job") if isinstance(arguments.get("job"), Mapping) else {}
     code = arguments.get("code") or (job or {}).get("code")
     script = arguments.get("script") or (job or {}).get("script")
-    if isinstance(code, str) and not _comes_later(code):
+    if isinstance(code, str) and not comes_later(code):
         from stepset.sources import read_sources
 
         with_script = {"script": script} if isinstance(script, str) else {"command": ["true"]}
         read = read_sources(parse_job({"name": "code", **with_script, "code": code}), base)
         # The step unpacks it under the same name.
         return {"packed": pack(read.archive or b"", "code"), "code": Path(code).name or "code"}
-    if isinstance(script, str) and not _comes_later(script):
+    if isinstance(script, str) and not comes_later(script):
         path = base / script
         if not path.is_file():
             raise BadInputError(
@@ -196,7 +215,7 @@ def _marked(value: Any, *, inside: bool = True) -> Any:
     return [_marked(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _comes_later(value: Any) -> bool:
+def comes_later(value: Any) -> bool:
     """Whether it holds what is not known yet: a task's output, a pipeline's parameter, a place that KFP fills in."""
     from kfp.dsl.pipeline_channel import PipelineChannel, extract_pipeline_channels_from_any
 

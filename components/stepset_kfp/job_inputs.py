@@ -42,6 +42,10 @@ MAPPING_FIELDS = (
 )
 JOB_FIELDS = (*TEXT_FIELDS, "num_nodes", *LIST_FIELDS, *MAPPING_FIELDS)
 
+NOT_GIVEN = -1
+"""What the component has for `num_nodes` when it is not given. Not 0: a pipeline may come to that by itself, and would
+train on one node."""
+
 WHOLE = "$whole"
 """The key under which the factory puts a parameter of the pipeline that is a whole number."""
 
@@ -64,7 +68,7 @@ def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
     job: dict[str, Any] = dict(whole(inputs.get("job") or {}))
     for field in JOB_FIELDS:
         value = inputs.get(field)
-        if value in (None, "", [], {}) or (field == "num_nodes" and not value):
+        if value in (None, "", [], {}) or (field == "num_nodes" and value == NOT_GIVEN):
             continue
         job[field] = _read(field, value) if field in _EITHER_FORM else whole(value)
     if queue_name := inputs.get("queue_name"):

@@ -6,8 +6,10 @@ KFP stores a step's outputs only when it ends well (kubeflow/pipelines#12425).
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -82,14 +84,28 @@ def write_model(model: Artifact, status: RunStatus, job: TrainingJob) -> str:
     return f"model: {where} is not mounted in this step; the artifact says where it is"
 
 
-def write_metrics(metrics: MetricsArtifact, status: RunStatus) -> None:
-    """Every number of the result, and of the training's last progress line what the result does not have."""
+def write_metrics(metrics: MetricsArtifact, status: RunStatus) -> list[str]:
+    """Every number of the result, and of the training's last progress line what the result does not have.
+
+    Args:
+        metrics: the output.
+        status: of a run that succeeded.
+
+    Returns:
+        The names of those that KFP cannot take: its JSON has no NaN, and the step would fail with it.
+    """
     found: dict[str, Any] = dict(status.progress.metrics) if status.progress else {}
     if isinstance(status.result, Mapping):
         found |= status.result
+    left_out = []
     for name, value in found.items():
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            metrics.log_metric(str(name), float(value))
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            continue
+        if abs(value) <= sys.float_info.max:
+            metrics.log_metric(_writable(str(name)), float(value))
+        else:
+            left_out.append(_writable(str(name)))
+    return left_out
 
 
 def result_text(status: RunStatus) -> str:
@@ -97,13 +113,30 @@ def result_text(status: RunStatus) -> str:
     result = status.result
     if result is None:
         result = {}
-    return json.dumps(result if isinstance(result, Mapping) else {"value": result})
+    return json.dumps(_for_kfp(result if isinstance(result, Mapping) else {"value": result}), allow_nan=False)
+
+
+def _for_kfp(value: Any) -> Any:
+    """`value` as protobuf can read it: its words for what is no number of its (NaN, Infinity), no half characters."""
+    if isinstance(value, str):
+        return _writable(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return str(value)
+    if isinstance(value, Mapping):
+        return {_writable(str(key)): _for_kfp(item) for key, item in value.items()}
+    return [_for_kfp(item) for item in value] if isinstance(value, list) else value
+
+
+def _writable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def write_text(path: str, text: str) -> None:
     """Writes an output parameter."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(text, encoding="utf-8")
+    Path(path).write_text(_writable(text), encoding="utf-8")
 
 
 def _named_model(result: Any) -> str | None:

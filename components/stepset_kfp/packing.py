@@ -16,6 +16,8 @@ from stepset.errors import BadInputError
 LIMIT = 96 * 1024
 """Characters of packed code. A step gets all its inputs as one argument, which Linux limits to 128 KiB
 (MAX_ARG_STRLEN, include/uapi/linux/binfmts.h)."""
+ARGUMENT = 120 * 1024
+"""Characters of all inputs; the rest says where the outputs go."""
 
 
 def pack(archive: bytes, what: str) -> str:

@@ -6,6 +6,8 @@ image, where stepset is not installed.
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -16,6 +18,10 @@ import tempfile
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+# As the agent knows them (agent.py, _RANK); one process a node has its node's.
+_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "STEPSET_NODE_RANK")
+_AFTER_INSTALLING = '"$0" "$@"'
 
 
 def main(payload: dict[str, Any]) -> int:
@@ -28,7 +34,7 @@ def main(payload: dict[str, Any]) -> int:
     Returns:
         The command's exit code.
     """
-    rank = os.environ.get("RANK", os.environ.get("STEPSET_NODE_RANK", "0"))
+    rank = next((os.environ[name] for name in _RANK if name in os.environ), "0")
     given = payload["executor_input"]
     scratch = None
     if rank != "0":
@@ -36,10 +42,26 @@ def main(payload: dict[str, Any]) -> int:
         given = apart(given, scratch)
     command = [json.dumps(given) if isinstance(word, dict) else word for word in payload["command"]]
     try:
-        return run(command)
+        return install(command) or run(command)
     finally:
         if scratch:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def install(command: list[str]) -> int:
+    """Installs what the component asks for, one rank of a machine after the other: pip does not share its place.
+
+    KFP has it in front of the component's own command (kfp.dsl.component_factory, _get_packages_to_install_command).
+
+    Returns:
+        The exit code; 0 where nothing is to be installed.
+    """
+    if command[:2] != ["sh", "-c"] or not command[2].rstrip().endswith(_AFTER_INSTALLING):
+        return 0
+    mark = hashlib.sha256(f"{os.environ.get('STEPSET_RUN')} {command[2]}".encode()).hexdigest()[:16]
+    with Path(tempfile.gettempdir(), f"stepset-install-{os.getuid()}-{mark}").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        return run([*command[:3], "true"])
 
 
 def run(command: list[str]) -> int:

@@ -54,7 +54,7 @@ def reattach(backend: KubernetesBackend, site: Site, request: RunRequest) -> tup
     elif status.phase in (Phase.FAILED, Phase.LOST):
         say(f"stepset: run {status.name} of an earlier try {status.phase.value.lower()}; it is made anew")
         backend.end(there)
-    elif not _suspended(there):
+    elif status.phase is Phase.SUCCEEDED or not _suspended(there):
         say(f"stepset: run {status.name} is there already ({status.phase.value}); going on with it")
         return _made(backend, request)
     elif there["kind"] == "JobSet":

@@ -28,10 +28,12 @@ p { margin: .4rem 0; } .quiet { color: var(--quiet); } .good { color: var(--good
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top;
+  white-space: nowrap; }
+td.text { white-space: normal; min-width: 16rem; }
 th { color: var(--quiet); font-weight: 600; }
 pre { overflow-x: auto; margin: .5rem 0 0; font: 13px/1.45 ui-monospace, monospace; }
-svg { width: 100%; height: auto; display: block; }
+svg { width: 100%; min-width: 24rem; height: auto; display: block; }
 .curve { fill: none; stroke: var(--mark); stroke-width: 2; } .dot { fill: var(--mark); }
 .grid { stroke: var(--line); } .tick { fill: var(--quiet); font-size: 12px; }
 """
@@ -71,7 +73,7 @@ def _facts(status: RunStatus) -> str:
         f"{status.world_size} ranks" if status.world_size else "",
         f"on {status.backend}",
         f"ran {took}" if took else "",
-        f"{status.attempt} restarts" if status.attempt else "",
+        f"{status.attempt} restart{'s' if status.attempt > 1 else ''}" if status.attempt else "",
     )
     return ", ".join(fact for fact in facts if fact)
 
@@ -113,7 +115,8 @@ def _curves(points: Sequence[Point]) -> Iterator[str]:
         )
         if chart:
             over = "steps" if stepped else "seconds"
-            yield f'<h2>{escape(name)} <span class="quiet">over {over}</span></h2><div class="card">{chart}</div>'
+            yield f'<h2>{escape(name)} <span class="quiet">over {over}</span></h2>'
+            yield f'<div class="card scroll">{chart}</div>'
 
 
 def _phases(phases: Sequence[tuple[float, str]]) -> Iterator[str]:
@@ -131,11 +134,13 @@ def _ranks(status: RunStatus) -> Iterator[str]:
     if not status.ranks:
         return
     yield '<h2>Ranks</h2><div class="scroll"><table>'
-    yield "<tr><th>who</th><th>state</th><th>pod</th><th>node</th><th>end</th><th>last line</th></tr>"
+    yield "<tr><th>who</th><th>state</th><th>end</th><th>last line</th><th>pod</th><th>node</th></tr>"
     for row in status.ranks:
         end = f"signal {row.signal}" if row.signal is not None else "" if row.exit_code is None else str(row.exit_code)
-        cells = (row.source, row.state, row.pod, row.node, end, row.last_line[:200])
-        yield f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+        mark = ' class="bad"' if row.state == "Failed" else ""
+        who = f"<td>{escape(row.source)}</td><td{mark}>{escape(row.state)}</td><td>{end}</td>"
+        where = f"<td>{escape(row.pod)}</td><td>{escape(row.node)}</td>"
+        yield f'<tr>{who}<td class="text">{escape(row.last_line[:200])}</td>{where}</tr>'
     yield "</table></div>"
 
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from stepset.errors import BadInputError, StepsetError
+from stepset.errors import InfrastructureError, StepsetError
 from stepset.watch.report import failure_text
 from stepset.watch.state import Phase, RunStatus
 from stepset_kfp.job_inputs import job_mapping
+from stepset_kfp.options import check_options
 from stepset_kfp.outputs import result_text, write_metrics, write_model, write_text
 from stepset_kfp.packing import unpack
 from stepset_kfp.parent import end_with_starter
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from stepset.spec.job import TrainingJob
 
 INTERRUPTED = 143
-ON_INTERRUPT = ("suspend", "delete", "leave")
 
 
 @dataclass(frozen=True)
@@ -60,23 +60,33 @@ def train(given: Mapping[str, Any]) -> None:
     Raises:
         SystemExit: it cannot be run, or failed; the log says why.
     """
+    try:
+        _train(given)
+    except StepsetError as error:
+        fail(str(error), int(error.exit_code))
+    except OSError as error:
+        fail(f"{no_room(error)}", int(InfrastructureError.exit_code))
+
+
+def no_room(error: OSError) -> str:
+    """What is said where the step's own files cannot be written."""
+    where = error.filename or "a file of the step"
+    return f"{where}: {error.strerror or error}; a step writes to its temporary directory and to where its outputs are"
+
+
+def _train(given: Mapping[str, Any]) -> None:
     with tempfile.TemporaryDirectory(prefix="stepset-") as unpacked:
-        try:
-            asked = read(given, Path(unpacked))
-            log = StepLog(ranks_to_log(given["log_ranks"]))
-            say(*(f"stepset: {note}" for note in asked.notes))
-            status = run(asked, given, log)
-        except StepsetError as error:
-            fail(str(error), int(error.exit_code))
+        asked = read(given, Path(unpacked))
+        log = StepLog(ranks_to_log(given["log_ranks"]))
+        say(*(f"stepset: {note}" for note in asked.notes))
+        status = run(asked, given, log)
     write_text(given["run"], status.name)
     write_text(given["report"].path, report_html(status, log.history))
     if status.phase is not Phase.SUCCEEDED:
         fail(failure_text(status), int(status.exit_code))
-    try:
-        say(f"stepset: {write_model(given['model'], status, asked.job)}")
-    except StepsetError as error:
-        fail(str(error), int(error.exit_code))
-    write_metrics(given["metrics"], status)
+    say(f"stepset: {write_model(given['model'], status, asked.job)}")
+    if left_out := write_metrics(given["metrics"], status):
+        say(f"stepset: metrics: {', '.join(left_out)} not finite, and left out")
     write_text(given["result"], result_text(status))
 
 
@@ -92,10 +102,7 @@ def read(given: Mapping[str, Any], unpacked: Path) -> Asked:
     """
     from stepset.spec.load import parse_job
 
-    if given["on_interrupt"] not in ON_INTERRUPT:
-        raise BadInputError(
-            f"on_interrupt: {given['on_interrupt']!r} is not known; use one of {', '.join(ON_INTERRUPT)}"
-        )
+    check_options(given)
     backend = backend_name(given["backend"], os.environ)
     mapping, notes = with_task_config(job_mapping(given), given.get("task_config"))
     base_dir = Path.cwd()

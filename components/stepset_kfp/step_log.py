@@ -65,7 +65,7 @@ def ranks_to_log(log_ranks: str) -> frozenset[int] | None:
     if log_ranks == "failed":
         return frozenset()
     words = [word.strip() for word in log_ranks.split(",")]
-    if not all(word.isdigit() for word in words):
+    if not all(word.isdecimal() for word in words):
         raise BadInputError(f"log_ranks: {log_ranks!r} is not known; use all, failed, or ranks such as 0,1")
     return frozenset(map(int, words))
 
@@ -123,8 +123,10 @@ class StepLog:
 
 
 def say(*lines: str) -> None:
-    """Writes lines to the step's log, whole and at once."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    """Writes lines to the step's log, whole and at once; what cannot be written, half a character, as its number."""
+    text = "".join(f"{line}\n" for line in lines)
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
     sys.stdout.flush()
 
 

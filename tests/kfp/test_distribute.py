@@ -1,6 +1,9 @@
 """`distribute(component, ...)`: the same inputs and outputs, on many ranks."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +12,7 @@ from kfp import compiler, dsl
 
 from stepset.errors import BadInputError
 from stepset_kfp import distribute
+from stepset_kfp.entry import program
 from stepset_kfp.exchange import Shared, local_path
 from stepset_kfp.rank_main import apart
 from tests.kfp.pipelines import run_pipeline
@@ -103,6 +107,58 @@ def test_what_cannot_be_distributed_is_refused() -> None:
         distribute(count, num_node=2)
     with pytest.raises(BadInputError, match="script: no such setting"):
         distribute(count, script="train.py")
+    with pytest.raises(BadInputError, match="num_nodes: 0 is too small"):
+        distribute(count, num_nodes=0)
+
+    with pytest.raises(BadInputError, match="num_nodes: what distribute is given is a constant"):
+
+        @dsl.pipeline(name="test-later")
+        def pipeline(nodes: int):
+            distribute(count, num_nodes=nodes)
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank"),
+    [
+        ({"OMPI_COMM_WORLD_RANK": "1", "STEPSET_NODE_RANK": "0"}, 1),
+        ({"PMI_RANK": "1", "STEPSET_NODE_RANK": "0"}, 1),
+        ({"RANK": "3", "STEPSET_NODE_RANK": "1"}, 3),
+        ({"RANK": "0", "STEPSET_NODE_RANK": "0"}, 0),
+        ({"STEPSET_NODE_RANK": "1"}, 1),
+    ],
+)
+def test_a_rank_is_known_whoever_started_it(tmp_path: Path, variables: dict[str, str], rank: int) -> None:
+    wrote = "import json, pathlib, sys\npathlib.Path(json.loads(sys.argv[1])['outputs']['outputFile']).write_text('')\n"
+    given = {"outputs": {"outputFile": str(tmp_path / "told")}}
+    payload = {"command": [sys.executable, "-c", wrote, {"executor_input": True}], "executor_input": given}
+    environ = {name: value for name, value in os.environ.items() if "RANK" not in name}
+    subprocess.run([sys.executable, "-c", program(payload)], env={**environ, **variables}, check=True)
+    assert (tmp_path / "told").exists() is (rank == 0), "only rank 0's outputs are the step's"
+
+
+def test_ranks_of_one_machine_install_packages_one_after_the_other(tmp_path: Path) -> None:
+    """In the words of KFP's own template, with a program for pip that does not bear a second of its kind."""
+
+    @dsl.component(base_image="python:3.12", packages_to_install=["words==1.0"])
+    def installs():
+        pass
+
+    alone = '#!/bin/sh\ncase $2 in pip) mkdir {0}/busy || exit 9; sleep 0.3; rmdir {0}/busy;; *) exec {1} "$@";; esac\n'
+    (tmp_path / "python3").write_text(alone.format(tmp_path, sys.executable))
+    (tmp_path / "pip").write_text("#!/bin/sh\n")
+    for name in ("python3", "pip"):
+        (tmp_path / name).chmod(0o755)
+    first = installs.component_spec.implementation.container.command[:3]
+    assert "pip install" in first[2], "KFP installs in front of the component's own command"
+    text = (
+        "from stepset_kfp import rank_main\nimport sys\n"
+        "sys.exit(rank_main.install(sys.argv[1:]) or print('installed'))\n"
+    )
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "STEPSET_RUN": str(tmp_path)}
+    command = [sys.executable, "-c", text, *first, "sh", "-c", "exit 1"]
+    ranks = [subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [rank.communicate()[0] for rank in ranks] == ["installed\n"] * 3
+    assert [rank.returncode for rank in ranks] == [0] * 3
 
 
 def an_input(directory: Path) -> dict:

@@ -52,7 +52,13 @@ def test_a_job_file_is_taken_over_with_its_files(tmp_path: Path) -> None:
         ({"module": "train", "script": "train.py"}, "script and module are given"),
         ({"script": "nowhere.py"}, "no such file"),
         ({"module": "train", "num_nodes": -1}, "num_nodes"),
+        ({"module": "train", "num_nodes": 0}, "num_nodes: 0 is too small"),
         ({"module": "train", "backend": "cloud"}, "auto, local, kubernetes"),
+        ({"module": "train", "target": "jobsets"}, "target: 'jobsets' is not known"),
+        ({"module": "train", "on_interrupt": "pause"}, "use one of suspend, delete, leave"),
+        ({"module": "train", "log_ranks": "²"}, "use all, failed, or ranks"),
+        ({"module": "train", "startup_timeout": -5}, "startup_timeout: -5"),
+        ({"function": "#" + "x" * 200_000}, "a step gets them as one argument"),
     ],
 )
 def test_what_can_be_told_wrong_is_told_when_the_pipeline_is_compiled(tmp_path: Path, inputs: dict, said: str) -> None:

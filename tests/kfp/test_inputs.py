@@ -22,8 +22,13 @@ def test_every_field_of_the_job_file_is_an_input_and_known_here() -> None:
 
 
 def test_empty_inputs_mean_not_given() -> None:
-    given = {"name": "", "num_nodes": 0, "args": [], "env": {}, "module": "train"}
+    given = {"name": "", "num_nodes": -1, "args": [], "env": {}, "module": "train"}
     assert job_mapping(given) == {"module": "train"}
+
+
+def test_no_nodes_at_all_are_not_one_node() -> None:
+    with pytest.raises(BadInputError, match="num_nodes: 0 is too small"):
+        parse_job(job_mapping({"num_nodes": 0, "module": "train"}))
 
 
 def test_inputs_replace_the_fields_of_the_job() -> None:

@@ -106,6 +106,20 @@ def test_a_curve_of_one_point_or_of_no_numbers_is_none() -> None:
     assert "<polyline" in line_chart([(1, 5.0), (2, 5.0)], "a flat one")
 
 
+def test_steps_are_whole_and_a_flat_curve_has_an_axis_of_its_own_size() -> None:
+    chart = line_chart([(1, 1e-4), (12, 1e-4), (60, 1e-4)], "lr")
+    told = re.findall(r">([^<>]+)</text>", chart)
+    assert told == ["5e-05", "7.5e-05", "0.0001", "0.000125", "0.00015", "1", "16", "30", "45", "60"]
+
+
+def test_a_training_that_began_again_has_another_curve_from_where_it_did() -> None:
+    chart = line_chart([(1, 5.0), (2, 4.0), (3, 3.0), (2, 4.5), (2.5, 4.0)], "loss")
+    curves = [points.split() for points in re.findall(r'<polyline class="curve" points="(.*?)"', chart)]
+    assert [len(points) for points in curves] == [3, 2]
+    across = [float(point.partition(",")[0]) for points in curves for point in points]
+    assert min(across) > 0 and max(across) <= 720, "all of it is inside the picture"
+
+
 def test_a_long_training_stays_a_short_page() -> None:
     long = History()
     for step in range(20_000):

@@ -34,7 +34,7 @@ def distributed_train(
     job: dict = {},
     name: str = "",
     framework: str = "",
-    num_nodes: int = 0,
+    num_nodes: int = -1,
     procs_per_node: str = "",
     image: str = "",
     script: str = "",
@@ -81,7 +81,7 @@ def distributed_train(
         job: a job file's mapping; the inputs of the job file's names replace its fields.
         name: a field of the job file, as those below up to `agent` (docs/job-file.md); empty: not given.
         framework: a kind, or a JSON mapping with its options.
-        num_nodes: pods that join the training world.
+        num_nodes: pods that join the training world; -1: not given.
         procs_per_node: processes a node runs: a number, or auto.
         image: the training pods' image; not needed locally.
         script: Python file to run; the factory packs it.

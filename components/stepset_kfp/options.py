@@ -1,0 +1,34 @@
+"""What a step is asked beside its job. Called by the factories when a pipeline is compiled, and by the step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepset.errors import BadInputError
+from stepset.targets.request import check_target
+from stepset_kfp.place import AUTO, backend_name
+from stepset_kfp.step_log import ranks_to_log
+
+ON_INTERRUPT = ("suspend", "delete", "leave")
+_TIMEOUTS = ("admission_timeout", "startup_timeout")
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Refuses what could not be done.
+
+    Args:
+        given: options by name; those that are not there are not looked at.
+
+    Raises:
+        BadInputError: one is not known, or is no time.
+    """
+    backend_name(given.get("backend", AUTO), {})
+    check_target(given.get("target") or "jobset")
+    ranks_to_log(given.get("log_ranks", "0"))
+    how = given.get("on_interrupt", ON_INTERRUPT[0])
+    if how not in ON_INTERRUPT:
+        raise BadInputError(f"on_interrupt: {how!r} is not known; use one of {', '.join(ON_INTERRUPT)}")
+    for name in _TIMEOUTS:
+        if given.get(name, 0) < 0:
+            raise BadInputError(f"{name}: {given[name]} is negative; give seconds, or 0 for ever")
