@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from stepset.watch.state import FailureKind, Phase
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.conftest import RunDag, WriteDag
-from tests.airflow.harness import asset_event_extras, rows_of_every_table, run_again
+from tests.airflow.harness import DagRun, asset_event_extras, rows_of_every_table, run_again
 from tests.airflow.stack.created import created
 from tests.waiting import until
 
@@ -50,6 +50,10 @@ SUCCEEDS_WHEN_TRIED_AGAIN = """
 """
 SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
 
+
+OUTLET = "never_made"
+"""An asset that no run of this file that fails may tell of."""
+FAILS = f"outlets=[Asset({OUTLET!r})]"
 
 JOBSETS = {
     "test_a_retry_trains_anew_and_goes_on_from_the_checkpoint": 2,
@@ -92,6 +96,15 @@ def when_running(tasks: Tasks, then: Callable[[str], Any]) -> Callable[[], None]
     return act
 
 
+def check_failed(run: DagRun) -> None:
+    """The task failed at its only try, has no result, told no asset, and printed no line of its ranks twice."""
+    assert (run.state, run.task_state("train"), run.tries("train")) == ("failed", "failed", 1), run.explained()
+    assert run.xcom("train") is None
+    assert asset_event_extras(OUTLET) == []
+    of_ranks = [line for line in run.lines if line.startswith("[rank ")]
+    assert len(of_ranks) == len(set(of_ranks)), of_ranks
+
+
 @WAYS
 def test_a_run_that_succeeds(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
     text = tasks.train(num_nodes=2, deferrable=deferrable)
@@ -116,9 +129,9 @@ def test_a_run_that_succeeds(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks,
 
 @WAYS
 def test_a_rank_that_fails(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
-    text = tasks.train(num_nodes=2, deferrable=deferrable, log_ranks="failed", exit_code_policy={"UserError": "fail"})
-    run = run_dag(write_dag(text, RANK_1_FAILS))
-    assert run.task_state("train") == "failed"
+    fields = {"log_ranks": "failed", "exit_code_policy": {"UserError": "fail"}}
+    run = run_dag(write_dag(tasks.train(FAILS, num_nodes=2, deferrable=deferrable, **fields), RANK_1_FAILS))
+    check_failed(run)
     assert isinstance(run.error, AirflowFailException), run.explained()
     first, *rest = str(run.error).splitlines()
     assert "UserError: rank 1" in first
@@ -148,13 +161,14 @@ def test_a_retry_trains_anew_and_goes_on_from_the_checkpoint(
 @WAYS
 def test_an_image_that_is_not_there(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
     text = tasks.train(
+        FAILS,
         deferrable=deferrable,
         image="registry.invalid/nothing:1",
         pod_template={"spec": {"containers": [{"name": "node", "imagePullPolicy": "IfNotPresent"}]}},
         startup_timeout=15,
     )
     run = run_dag(write_dag(text, SLEEPS))
-    assert run.task_state("train") == "failed"
+    check_failed(run)
     assert "ImagePull" in str(run.error), run.explained()
     assert "gave up after 15 s" in str(run.error)
     (workload,) = tasks.workloads()
@@ -171,7 +185,8 @@ def test_a_run_whose_jobset_is_deleted_by_hand(
             tasks, lambda name: tasks.runs.cluster.kubectl("delete", "jobset", name, "-n", tasks.runs.namespace)
         )
     )
-    run = run_dag(write_dag(tasks.train(deferrable=deferrable), SLEEPS))
+    run = run_dag(write_dag(tasks.train(FAILS, deferrable=deferrable), SLEEPS))
+    check_failed(run)
     assert isinstance(run.error, AirflowFailException), run.explained()
     assert "Cancelled: the run was cancelled: its JobSet was deleted" in str(run.error)
     assert not tasks.workloads()
@@ -180,10 +195,12 @@ def test_a_run_whose_jobset_is_deleted_by_hand(
 @WAYS
 def test_a_run_that_is_out_of_memory(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
     text = tasks.train(
+        FAILS,
         deferrable=deferrable,
         resources_per_node={"requests": {"memory": "64Mi", "cpu": "100m"}, "limits": {"memory": "64Mi"}},
     )
     run = run_dag(write_dag(text, "held = []\nwhile True: held.append(bytearray(1 << 20))"))
+    check_failed(run)
     assert isinstance(run.error, AirflowException), run.explained()
     assert FailureKind.OUT_OF_MEMORY.value in str(run.error).splitlines()[0]
 
@@ -191,9 +208,10 @@ def test_a_run_that_is_out_of_memory(write_dag: WriteDag, run_dag: RunDag, tasks
 @WAYS
 def test_a_run_for_which_there_is_no_room(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
     text = tasks.train(
-        deferrable=deferrable, scheduling={"node_selector": {"example.com/no": "such"}}, startup_timeout=15
+        FAILS, deferrable=deferrable, scheduling={"node_selector": {"example.com/no": "such"}}, startup_timeout=15
     )
     run = run_dag(write_dag(text, SLEEPS))
+    check_failed(run)
     first = str(run.error).splitlines()[0]
     assert "Unschedulable" in first, run.explained()
     assert "gave up after 15 s" in first
@@ -203,9 +221,17 @@ def test_a_run_for_which_there_is_no_room(write_dag: WriteDag, run_dag: RunDag, 
 def test_a_run_that_is_gone_as_soon_as_it_is_over(
     write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
 ) -> None:
-    run = run_dag(write_dag(tasks.train(num_nodes=2, deferrable=deferrable, ttl=1), WRITES_RESULT))
-    assert run.task_state("train") == "success", run.explained()
+    outlet = f"gone_{deferrable}"
+    text = tasks.train(f"outlets=[Asset({outlet!r})]", num_nodes=2, deferrable=deferrable, ttl=1)
+    run = run_dag(write_dag(text, WRITES_RESULT))
+    assert (run.task_state("train"), run.tries("train")) == ("success", 1), run.explained()
     assert run.xcom("train") == {"world": 2}
+    assert [line for line in run.lines if line.startswith("[rank 0] line ")] == [
+        f"[rank 0] line {number}" for number in range(200)
+    ]
+    (told,) = asset_event_extras(outlet)
+    assert (told["world"], told["metrics"]) == (2, {"loss": 0.25})
+    assert len([line for line in run.lines if ": Succeeded" in line]) == 1
     assert until(lambda: not tasks.workloads(), 60)
 
 
@@ -213,10 +239,10 @@ def test_a_run_that_is_gone_as_soon_as_it_is_over(
 def test_a_task_whose_time_is_over_ends_its_run(
     write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
 ) -> None:
-    text = tasks.train(deferrable=deferrable, poll_interval=1)
+    text = tasks.train(FAILS, deferrable=deferrable, poll_interval=1)
     with_limit = text.replace("(", "(execution_timeout=datetime.timedelta(seconds=25), ", 1)
     run = run_dag(write_dag(with_limit, SLEEPS, imports="import datetime"))
-    assert run.task_state("train") == "failed"
+    check_failed(run)
     assert type(run.error).__name__ == "AirflowTaskTimeout", run.explained()
     assert until(lambda: not tasks.workloads(), 90)
 
