@@ -51,7 +51,7 @@ class End:
         return self.finished - self.complete
 
 
-def rows(runs: int = 20) -> list[Row]:
+def rows(runs: int = 20) -> Iterator[Row]:
     """One row."""
     return with_cluster(lambda cluster: _measured(cluster, runs), (WHAT, BUDGET))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -48,7 +49,7 @@ for turn in range({turns}):
 """
 
 
-def rows(turns: int = 60) -> list[Row]:
+def rows(turns: int = 60) -> Iterator[Row]:
     """One row."""
     if find_spec("kfp") is None:
         return [Row(WHAT, "not measured: run it with .venvs/kfp/bin/python", BUDGET)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,11 +15,11 @@ from tests.cluster.testbed.layout import TestbedError
 from benchmarks.paired import Row
 
 
-def with_cluster(measure: Callable[[Cluster], list[Row]], *what: tuple[str, str]) -> list[Row]:
+def with_cluster(measure: Callable[[Cluster], Iterable[Row]], *what: tuple[str, str]) -> Iterator[Row]:
     """Measures on the test cluster.
 
     Args:
-        measure: gives the rows.
+        measure: gives the rows, each when it is known.
         what: the rows' first and third columns, for when there is no cluster.
     """
     try:
@@ -28,8 +28,9 @@ def with_cluster(measure: Callable[[Cluster], list[Row]], *what: tuple[str, str]
     except TestbedError as error:
         reason = str(error).partition(":")[0]
     if reason:
-        return [Row(each, f"not measured: {reason}", budget) for each, budget in what]
-    return measure(cluster)
+        yield from (Row(each, f"not measured: {reason}", budget) for each, budget in what)
+    else:
+        yield from measure(cluster)
 
 
 @contextmanager

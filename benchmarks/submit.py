@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ class Start:
     told: float
 
 
-def rows(pairs: int = 11) -> list[Row]:
+def rows(pairs: int = 11) -> Iterator[Row]:
     """One row."""
     return with_cluster(lambda cluster: _measured(cluster, pairs), (WHAT, BUDGET))
 
