@@ -49,19 +49,25 @@ def main(payload: dict[str, Any]) -> int:
 
 
 def install(command: list[str]) -> int:
-    """Installs what the component asks for, one rank of a machine after the other: pip does not share its place.
+    """Installs what the component asks for, in one rank of a machine: pip does not share its place.
 
-    KFP has it in front of the component's own command (kfp.dsl.component_factory, _get_packages_to_install_command).
+    What the others are told to install, they find there. KFP has it in front of the component's own command
+    (kfp.dsl.component_factory, _get_packages_to_install_command).
 
     Returns:
         The exit code; 0 where nothing is to be installed.
     """
     if command[:2] != ["sh", "-c"] or not command[2].rstrip().endswith(_AFTER_INSTALLING):
         return 0
-    mark = hashlib.sha256(f"{os.environ.get('STEPSET_RUN')} {command[2]}".encode()).hexdigest()[:16]
-    with Path(tempfile.gettempdir(), f"stepset-install-{os.getuid()}-{mark}").open("w") as turn:
+    said = (os.environ.get("STEPSET_RUN"), os.environ.get("STEPSET_ATTEMPT"), command[2])
+    mark = hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+    with Path(tempfile.gettempdir(), f"stepset-install-{os.getuid()}-{mark}").open("a") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        return run([*command[:3], "true"])
+        if os.fstat(turn.fileno()).st_size:
+            return 0  # another rank has
+        code = run([*command[:3], "true"])
+        turn.write("" if code else "done\n")
+        return code
 
 
 def run(command: list[str]) -> int:

@@ -140,12 +140,13 @@ def test_an_image_that_no_waiting_brings_ends_the_step_at_once_whatever_its_pati
 
 def test_a_secret_that_comes_late_is_waited_for(steps: Steps) -> None:
     home = steps.shared / "checkpoints"
-    home.mkdir()
-    (home / "go").touch()
     secret = {"secret": "hub", "key": "token"}
-    pod = steps.start(WAITS, checkpoint_dir=str(home), env={**steps.path(), "HF_TOKEN": secret})
+    pod = steps.start(WAITS, checkpoint_dir=str(home), env={**steps.path(), "HF_TOKEN": secret}, log_ranks="all")
     steps.wait_for_line(pod, 'secret "hub" not found')
     steps.cluster.kubectl("create", "secret", "generic", "hub", "--from-literal=token=hush", "-n", steps.namespace)
+    for rank in (0, 1):
+        steps.wait_for_line(pod, f"[rank {rank}] begins from nothing")
+    (home / "go").touch()
     assert steps.wait(pod) == 0, steps.log(pod)
 
 

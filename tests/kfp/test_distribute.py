@@ -136,7 +136,7 @@ def test_a_rank_is_known_whoever_started_it(tmp_path: Path, variables: dict[str,
     assert (tmp_path / "told").exists() is (rank == 0), "only rank 0's outputs are the step's"
 
 
-def test_ranks_of_one_machine_install_packages_one_after_the_other(tmp_path: Path) -> None:
+def test_one_rank_of_a_machine_installs_packages_and_the_others_wait_for_it(tmp_path: Path) -> None:
     """In the words of KFP's own template, with a program for pip that does not bear a second of its kind."""
 
     @dsl.component(base_image="python:3.12", packages_to_install=["words==1.0"])

@@ -53,6 +53,46 @@ for moment in {moments}:
 """
 
 
+# Tells its step to end as soon as that can hear it, when it has a handler and has asked for nothing yet; it has
+# argoexec's second.
+AT_ONCE = """\
+import os, signal, subprocess, sys, time
+
+child = subprocess.Popen(sys.argv[1:], start_new_session=True)
+
+def hears(pid):
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            caught = next(line.split()[1] for line in status if line.startswith("SigCgt"))
+        return os.getpgid(int(pid)) == child.pid and int(caught, 16) >> (signal.SIGTERM - 1) & 1
+    except (OSError, StopIteration):
+        return False
+
+while child.poll() is None and not any(hears(pid) for pid in os.listdir("/proc") if pid.isdigit()):
+    time.sleep(0.001)
+os.killpg(child.pid, signal.SIGTERM)
+time.sleep(1.0)
+sys.exit(143)
+"""
+
+
+def test_a_run_of_an_earlier_try_does_not_go_on_when_the_next_is_told_to_end_before_it_has_looked(
+    steps: Steps,
+) -> None:
+    home = steps.shared / "checkpoints"
+    first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
+    steps.wait_for_line(first, "begins from nothing")
+    steps.cluster.kubectl("delete", "pod", first, "-n", steps.namespace, "--grace-period=0", "--force")
+    assert not steps.jobsets()[0]["spec"].get("suspend"), "it goes on"
+    steps.launcher = AT_ONCE
+    second = steps.start(WAITS, checkpoint_dir=str(home), node="digits-x7k2p.root.train.executor(1)")
+    steps.wait(second)
+    assert "is suspended" in steps.log(second)
+    assert "going on with it" not in steps.log(second), "it had not come to that"
+    (jobset,) = steps.jobsets()
+    assert jobset["spec"]["suspend"] is True, steps.log(second)
+
+
 def test_a_run_that_a_step_is_about_to_make_does_not_go_on_without_it_and_the_next_try_completes_it(
     steps: Steps,
 ) -> None:
