@@ -21,7 +21,6 @@ from samples import Samples
 POLL = 10.0
 """Seconds: KubernetesJobOperator's default."""
 _KIND = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
-"""What a list leaves out of its items."""
 
 
 async def ours(kubeconfig: str, namespace: str, runs: list[str], samples: Samples) -> None:
@@ -42,13 +41,14 @@ async def ours(kubeconfig: str, namespace: str, runs: list[str], samples: Sample
         return await send(*args, **options)
 
     aiohttp.ClientSession._request = counted
+    # What a worker hands over; one at a time, so that their reading is no part of what waiting takes of memory.
     with connect(kubeconfig) as connection:
-        listed = connection.request("GET", WORKLOADS["jobset"].path(namespace)).body
-    there = {each["metadata"]["name"]: {**_KIND, **each} for each in listed["items"]}
+        path = WORKLOADS["jobset"].path(namespace)
+        there = {run: reference({**_KIND, **connection.get(f"{path}/{run}").body}, "jobset") for run in runs}
     access = ClusterAccess(namespace=namespace).to_dict()
 
     async def wait(run: str) -> None:
-        async for _ in DistributedTrainTrigger(access, reference(there[run], "jobset"), sources=()).run():
+        async for _ in DistributedTrainTrigger(access, there[run], sources=()).run():
             break
         samples.ended(run)
 
