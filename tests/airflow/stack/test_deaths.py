@@ -33,8 +33,22 @@ def owner(airflow: Airflow, task: Task) -> Component:
     return next(each for each in airflow.triggerers if each.alive and airflow.job(each) == job["id"])
 
 
+def training(stage: Stage, **parameters: object) -> str:
+    """Text of a task whose run is deleted when it is over, and whose end is an event of an asset."""
+    text = stage.train(on_finish_action="delete", outlets=[], **parameters)
+    return text.replace("outlets=[]", f"outlets=[Asset({stage.name!r})]")
+
+
+def one_training(stage: Stage, task: Task) -> str:
+    """The run's name, when there was one, it was told of once, and nothing of it is left."""
+    (name,) = stage.jobsets.names()
+    assert [event["run"] for event in task.events()] == [name]
+    stage.nothing_left()
+    return name
+
+
 def test_a_worker_that_dies_leaves_a_run_that_the_next_try_goes_on_with(stage: Stage) -> None:
-    task = stage.run(stage.train(retries=1, retry_delay=0.1, on_finish_action="delete"), WAITS).task()
+    task = stage.run(training(stage, retries=1, retry_delay=0.1), WAITS).task()
     task.wait_for_line("[rank 0] before 49")
     worker = parent(task.look()["pid"])
     kill(worker, *descendants(worker))
@@ -46,13 +60,11 @@ def test_a_worker_that_dies_leaves_a_run_that_the_next_try_goes_on_with(stage: S
     assert task.result() == 7
     assert lines_of_ranks(task.log(1)) == lines("before")
     assert lines_of_ranks(task.log(2)) == lines("before", "first", "second")
-    (name,) = stage.jobsets.names()
-    assert f"run {name} is there already: this task goes on with it" in task.log(2)
-    stage.nothing_left()
+    assert f"run {one_training(stage, task)} is there already: this task goes on with it" in task.log(2)
 
 
 def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing(stage: Stage) -> None:
-    task = stage.run(stage.train(deferrable=True, on_finish_action="delete"), WAITS).task()
+    task = stage.run(training(stage, deferrable=True), WAITS).task()
     task.wait_for_line("[rank 0] before 49")
     assert eventually(lambda: noted(stage, task))
     first = owner(stage.airflow, task)
@@ -68,15 +80,14 @@ def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing
     assert task.wait()["state"] == "success", task.explained()
     assert (task.look()["try_number"], task.result()) == (1, 7)
     assert lines_of_ranks(task.log()) == lines("before", "first", "second")
-    assert len(stage.jobsets.names()) == 1
-    stage.nothing_left()
+    one_training(stage, task)
 
 
 @pytest.mark.parametrize("end", [Component.kill, Component.stop], ids=["killed", "told to end"])
 def test_a_triggerer_that_ends_is_followed_by_another_that_goes_on_where_it_was(
     stage: Stage, end: Callable[[Component], None]
 ) -> None:
-    task = stage.run(stage.train(deferrable=True, on_finish_action="delete"), WAITS).task()
+    task = stage.run(training(stage, deferrable=True), WAITS).task()
     task.wait_for_line("[rank 0] before 49")
     assert eventually(lambda: noted(stage, task))
     first = owner(stage.airflow, task)
@@ -90,5 +101,4 @@ def test_a_triggerer_that_ends_is_followed_by_another_that_goes_on_where_it_was(
     assert (task.look()["try_number"], task.result()) == (1, 7)
     assert lines_of_ranks(task.log()) == lines("before", "first", "second")
     assert "stepset_shown" not in task.xcoms()
-    assert len(stage.jobsets.names()) == 1
-    stage.nothing_left()
+    one_training(stage, task)
