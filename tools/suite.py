@@ -174,6 +174,8 @@ def _environment(more: Mapping[str, str], without: Iterable[str]) -> Iterator[No
 
 
 def _end_when_told() -> None:
+    # Who is started in the background by a shell ignores it, and so would the tests that are told to end by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
 
