@@ -13,10 +13,13 @@ from tests.cluster.testbed import handle, outages
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import Choice, TestbedError
 
+LONGEST = "test_frameworks.py"
+"""Of one worker, when files are run beside each other."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that break the cluster come after all others."""
-    items.sort(key=lambda item: item.get_closest_marker("disruptive") is not None)
+    """What takes longest comes first, tests that break the cluster after all others."""
+    items.sort(key=lambda item: (item.get_closest_marker("disruptive") is not None, item.path.name != LONGEST))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -119,7 +119,7 @@ def test_a_server_that_is_away_for_a_minute_is_told_of_and_all_goes_on_when_it_i
         assert failed is not None and (failed.kind, failed.rank) == (FailureKind.USER_ERROR, 1)
         heard_stopped.wait_until(lambda: LEAVING in heard_stopped.statuses[-1].notes, "its deletion")
         wait_for_more(heard)
-        assert not is_told(heard)
+        heard.wait_until(lambda: not is_told(heard), "the word to be gone")
         stage.say("end")
         assert (goes_on.wait().phase, goes_on.wait().result) == (Phase.SUCCEEDED, len(heard.texts("rank 0")))
         lines, said = [first, *out], err.read()

@@ -18,14 +18,18 @@ from .layout import LOGS, PIDS, TestbedError
 
 
 def _start_time(pid: int) -> str | None:
-    """Start time in clock ticks since boot (field 22 of proc(5) stat), None for a dead process or a zombie."""
+    """Start time in clock ticks since boot (field 22 of proc(5) stat), None for a dead process or a zombie.
+
+    A zombie some of whose threads still end counts as alive: it has its sockets yet.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
+        threads = len(os.listdir(f"/proc/{pid}/task"))
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The command name may hold spaces and parentheses; the fields begin after the last one.
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else fields[19]
+    return None if fields[0] in "ZX" and threads <= 1 else fields[19]
 
 
 def pid_of(name: str) -> int | None:
