@@ -24,7 +24,7 @@ def _start_time(pid: int) -> str | None:
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-        threads = len(os.listdir(f"/proc/{pid}/task"))
+        threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The command name may hold spaces and parentheses; the fields begin after the last one.
