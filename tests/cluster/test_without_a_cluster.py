@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.testbed import borrow, build, components, handle, layout, manifests, pod
+from tests.cluster.testbed import borrow, build, cgroups, components, handle, layout, manifests, pod
 from tests.cluster.testbed.layout import Choice, TestbedError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -64,6 +64,24 @@ def of_cluster(number: str, script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY, env=environment, capture_output=True, text=True
     )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups")
+def test_a_process_that_somebody_has_frozen_is_killed_too() -> None:
+    name = f"stepset-test-{os.getpid()}"
+    unified = cgroups.is_unified()
+    groups = [top / name for top in ([cgroups.ROOT] if unified else [cgroups.ROOT / "pids", cgroups.ROOT / "freezer"])]
+    with subprocess.Popen(["sleep", "600"]) as process:
+        for group in groups:
+            group.mkdir()
+            (group / "cgroup.procs").write_text(str(process.pid))
+        (groups[-1] / ("cgroup.freeze" if unified else "freezer.state")).write_text("1" if unified else "FROZEN")
+        try:
+            assert cgroups.kill(name) == 1
+        finally:
+            process.wait(60)
+            for group in groups:
+                group.rmdir()
 
 
 class TestTheSuitesCluster:

@@ -97,6 +97,7 @@ def kill(name: str = NAME, timeout: float = 20.0) -> int:
     killed: set[int] = set()
     deadline = time.monotonic() + timeout
     while left := processes(name):
+        _thaw(name)
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -105,6 +106,14 @@ def kill(name: str = NAME, timeout: float = 20.0) -> int:
             raise TestbedError(f"processes {sorted(left)} of {name} do not die; look at /proc/PID/stack and retry")
         time.sleep(0.02)
     return len(killed)
+
+
+def _thaw(name: str) -> None:
+    """Let frozen processes below a cgroup go on: runc freezes a container for a moment, and may die in that."""
+    for top, knob, value in ((ROOT / "freezer", "freezer.state", "THAWED"), (ROOT, "cgroup.freeze", "0")):
+        for directory, _, _ in os.walk(top / name):
+            with suppress(OSError):  # there is no such knob, or no such group any more
+                (Path(directory) / knob).write_text(value)
 
 
 def remove(timeout: float = 10.0) -> None:
