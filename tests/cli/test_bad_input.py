@@ -292,7 +292,7 @@ def test_words_of_the_shell_that_came_out_empty(cli: Cli) -> None:
 
 def test_more_processes_than_there_can_be(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    said = cli("run", "train.py", "--framework", "plain", "-p", "100000000")
+    said = cli("run", "train.py", "--framework", "plain", "-n", "100000", "-p", "1000")
     assert (said.code, len(said.errors)) == (2, 1)
     assert "num_nodes, procs_per_node: 100000000 processes are more than this machine can have at once (" in said.err
 

@@ -70,6 +70,13 @@ def test_gpu_without_a_gpu_is_an_error(framework: Any) -> None:
         Plan(framework, procs_per_node="gpu", resources_per_node=CPUS)
 
 
+@pytest.mark.parametrize("framework", [f for f, _ in COUNTS if f != "jax"])
+@pytest.mark.parametrize(("procs", "cpu"), [("cpu", "16Gi"), (4097, 1)])
+def test_more_than_any_machine_can_run_are_refused_before_they_are_listed(framework: Any, procs: Any, cpu: Any) -> None:
+    with pytest.raises(BadInputError, match=r"^procs_per_node: \d+ processes a node are more than 4096; look at"):
+        Plan(framework, num_nodes=2, procs_per_node=procs, resources_per_node={"cpu": cpu})
+
+
 def test_the_merged_resources_count() -> None:
     """kubeflow/trainer#3974: an override of the memory must not lose the GPUs."""
     template = {"containers": [{"name": "node", "resources": {"limits": {"memory": "64Gi"}}}]}

@@ -36,6 +36,10 @@ def program(job: TrainingJob) -> tuple[Text, ...]:
     return (text("python3"), text(CodePath(path)))
 
 
+MOST_PROCESSES = 4096
+"""Of a node. More than any machine has CPUs; what asks for more has mistaken bytes for CPUs, and each has its port."""
+
+
 def count_processes(job: TrainingJob, without_accelerator: int | None = None) -> int:
     """How many processes a node runs, as a number.
 
@@ -43,8 +47,18 @@ def count_processes(job: TrainingJob, without_accelerator: int | None = None) ->
         without_accelerator: what `auto` means on a node that asks for no accelerator; default: its CPUs.
 
     Raises:
-        BadInputError: `gpu` without an accelerator among the resources.
+        BadInputError: `gpu` without an accelerator among the resources, or more than `MOST_PROCESSES`.
     """
+    processes = _processes(job, without_accelerator)
+    if processes > MOST_PROCESSES:
+        raise BadInputError(
+            f"procs_per_node: {processes} processes a node are more than {MOST_PROCESSES}; look at procs_per_node and"
+            " at resources_per_node.cpu, which counts CPUs"
+        )
+    return processes
+
+
+def _processes(job: TrainingJob, without_accelerator: int | None) -> int:
     resources = job.node_resources()
     _, devices = accelerator(resources)
     procs = job.procs_per_node

@@ -86,9 +86,7 @@ def nproc_per_node(job: TrainingJob) -> tuple[str, int | None]:
     """
     name, devices = accelerator(job.node_resources())
     procs = job.procs_per_node
-    if isinstance(procs, int):
-        return str(procs), procs
-    if procs != "cpu" and devices and "gpu" in name.lower():
+    if procs in ("auto", "gpu") and devices and "gpu" in name.lower():
         return procs, devices
     number = count_processes(job)
     return str(number), number
