@@ -371,6 +371,7 @@ class ClusterRun:
             self._task.log.warning(f"run {record.name} is over, but its objects cannot be deleted: {error}")
 
     def _outcome(self, status: RunStatus, ended: str) -> Any:
+        self.close()
         if status.failure is not None and self._task.place is not None:
             self._task.place = self._task.place.failed(status.failure)
         if ended != SUCCEEDED:
