@@ -173,10 +173,10 @@ def _uid(workload: Mapping[str, Any]) -> str:
 
 
 def _over(workload: Mapping[str, Any]) -> bool:
-    """Whether a run has ended by its JobSet's own word; a TrainJob's JobSet is another's."""
+    """Whether a run has ended by its JobSet's own word or its keeper's; a TrainJob's JobSet is another's."""
     from stepset.watch.cluster.workload import read_workload
 
     if any(owner.get("controller") for owner in workload["metadata"].get("ownerReferences") or ()):
         return False
     read = read_workload(workload)
-    return read is not None and bool(read.ended)
+    return read is not None and (bool(read.ended) or read.verdict is not None)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from copy import deepcopy
 from itertools import groupby
 
 import pytest
 
-from stepset.watch.state import Phase
-from tests.watch.cluster.streams import failure, final, phases, statuses
+from stepset.targets.identity import JOB
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.status import status_of
+from stepset.watch.state import Phase, RunStatus
+from tests.watch.cluster.streams import failure, final, phases, statuses, stream
 
 GOOD = ["Pending (Starting)", "Running", "Succeeded"]
 BAD = ["Pending (Starting)", "Running", "Failed"]
@@ -42,6 +49,54 @@ class TestARunThatSucceeds:
         assert [row.rank for row in ranks] == list(range(status.world_size or -1))
         assert {row.state for row in ranks} == {"Succeeded"}
         assert all(row.pod.startswith("run-") and row.node.startswith("node-") for row in status.ranks)
+
+
+class TestASuccess:
+    """What is heard first: the pods' or the controllers' word, whichever comes earlier."""
+
+    @pytest.mark.parametrize("name", ["jobset_succeeds", "trainjob_succeeds", "job_succeeds"])
+    def test_is_told_when_every_pod_has_succeeded_before_the_controllers_say_so(self, name: str) -> None:
+        objects, status = first_success(stream(name))
+        assert objects.workload is not None and objects.workload.ended == ""
+        assert all(pod.succeeded for pod in objects.pods) and len(objects.pods) == 2
+        assert status.finished == max(pod.end.at or 0 for pod in objects.pods if pod.end is not None)
+        assert (status.result, status.failure) == (final(name).result, None)
+
+    @pytest.mark.parametrize("name", ["jobset_with_a_role_succeeds", "mpi_succeeds"])
+    def test_is_the_controllers_to_tell_while_other_pods_run(self, name: str) -> None:
+        objects, _ = first_success(stream(name))
+        assert objects.workload is not None and objects.workload.ended == "Succeeded"
+
+    @pytest.mark.parametrize("change", ["others", "told to go", "restarting", "one is missing"])
+    def test_is_the_controllers_to_tell_where_more_may_follow(self, change: str) -> None:
+        objects, _ = first_success(altered(each, change) for each in stream("jobset_succeeds"))
+        assert objects.workload is not None and objects.workload.ended == "Succeeded"
+
+
+def first_success(changes: Iterable[Change]) -> tuple[RunObjects, RunStatus]:
+    """What was known when a run was first said to have succeeded."""
+    objects = RunObjects("run")
+    for change in changes:
+        if objects.see(change) and (status := status_of(objects, Reports(), 0.0)).phase is Phase.SUCCEEDED:
+            return objects, status
+    raise AssertionError("it never has")
+
+
+def altered(change: Change, how: str) -> Change:
+    """The change, had its object been another."""
+    data = deepcopy(dict(change.object))
+    if data["kind"] == "JobSet":
+        if how == "others":
+            del data["metadata"]["labels"][JOB]
+        elif how == "restarting":
+            data.setdefault("status", {}).setdefault("conditions", []).append(
+                {"type": "RestartingJobSet", "status": "True", "lastTransitionTime": "2026-11-21T12:00:00Z"}
+            )
+        elif how == "one is missing":
+            data["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"] = 3
+    elif data["kind"] == "Pod" and how == "told to go":
+        data["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    return Change(change.verb, data)
 
 
 @pytest.mark.parametrize(

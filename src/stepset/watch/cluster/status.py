@@ -125,8 +125,10 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: floa
     """Whether the run is over; None where it goes on."""
     if workload.ended:
         return _End("ended", Phase.SUCCEEDED if workload.ended == "Succeeded" else Phase.FAILED, workload.at)
-    if workload.kind == "StatefulSet" and not workload.suspended and (end := _end_of_pods(workload, pods)):
-        return end
+    if not workload.suspended:
+        end = _end_of_statefulset(workload, pods) if workload.kind == "StatefulSet" else _success(workload, pods)
+        if end is not None:
+            return end
     if objects.fate == "deleted" or workload.deleted is not None:
         # The pods follow, as soon as the cluster comes to it.
         asked = min((pod.asked for pod in pods if pod.asked is not None), default=now)
@@ -138,7 +140,23 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: floa
     return None
 
 
-def _end_of_pods(workload: Workload, pods: Sequence[Pod]) -> _End | None:
+def _success(workload: Workload, pods: Sequence[Pod]) -> _End | None:
+    """That every pod has succeeded, which is all that a controller waits for, a second or two longer.
+
+    Whatever else there is to be said, of a pod that failed or has others after it, is the controller's to say.
+    """
+    ours = bool(workload.job)  # a Job of others' may have places that come after those that are taken
+    if not ours or workload.restarting or workload.deleted is not None:
+        return None
+    if any(pod.phase != "Succeeded" or pod.gone or pod.asked is not None for pod in pods):
+        return None
+    if any(sum(pod.group == name for pod in pods) < count for name, count in workload.groups.items()):
+        return None
+    ends = [pod.end.at for pod in pods if pod.end is not None and pod.end.at is not None]
+    return _End("ended", Phase.SUCCEEDED, max(ends)) if ends else None
+
+
+def _end_of_statefulset(workload: Workload, pods: Sequence[Pod]) -> _End | None:
     """A StatefulSet never ends: its pods say by holding that they have (docs/targets.md)."""
     # What was told to go leaves no verdict: another pod comes in its place.
     ends = [pod.end for pod in pods if pod.end is not None and pod.asked is None and not pod.gone]
