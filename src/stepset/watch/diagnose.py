@@ -61,7 +61,9 @@ ADVICE = {
     ),
     FailureKind.INFRASTRUCTURE: "The training code is not to blame; mend what is named here and run again.",
     FailureKind.DEADLINE_EXCEEDED: "Give the job a longer deadline, or less to do.",
-    FailureKind.REJECTED: "Change the job as the message says; running it again as it is cannot help.",
+    FailureKind.REJECTED: (
+        "Change the job, or give the cluster what it lacks, as the message says; before that another run cannot help."
+    ),
     FailureKind.LOST: "Look for what ended it, and run again; a checkpoint_dir lets the training go on where it was.",
     FailureKind.CANCELLED: "Run it again when it is wanted.",
 }
