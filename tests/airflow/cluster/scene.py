@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -136,8 +137,10 @@ class Scene:
 
 @contextmanager
 def meanwhile(*steps: Callable[[], Any]) -> Iterator[None]:
-    """Takes steps while a DAG runs; what goes wrong there fails the test."""
+    """Takes steps while a DAG runs; what goes wrong there fails the test, at once: the DAG may wait for a step."""
     wrong: list[BaseException] = []
+    running, turn = True, threading.Lock()
+    test = threading.get_ident()
 
     def act() -> None:
         try:
@@ -145,10 +148,20 @@ def meanwhile(*steps: Callable[[], Any]) -> Iterator[None]:
                 step()
         except BaseException as error:  # noqa: BLE001  # raised below, in the thread of the test
             wrong.append(error)
+            with turn:
+                if running:
+                    signal.pthread_kill(test, signal.SIGINT)
 
     thread = threading.Thread(target=act, daemon=True)
     thread.start()
-    yield
+    try:
+        yield
+        with turn:
+            running = False
+    except BaseException:
+        if wrong:
+            raise wrong[0] from None
+        raise
     thread.join(STARTS_WITHIN)
     assert not thread.is_alive()
     if wrong:

@@ -11,8 +11,10 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.layout import TestbedError
 from tests.waiting import until
 
 _MARK = "mark-"
@@ -43,9 +45,23 @@ class Created:
         pod = {"restartPolicy": "Never", "containers": [{"name": "none", "image": "none"}]}
         job = {"name": "none", "template": {"spec": {"template": {"spec": pod}}}}
         about = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": name}}
-        self._cluster.apply({**about, "spec": {"suspend": True, "replicatedJobs": [job]}}, self._namespace)
+        self._apply({**about, "spec": {"suspend": True, "replicatedJobs": [job]}})
         assert until(lambda: any(line.endswith(name) for line in self._lines())), "the watch does not tell"
         self._cluster.kubectl("delete", "jobset", name, "-n", self._namespace)
+
+    def _apply(self, manifest: dict[str, Any]) -> None:
+        """Creates an object, though a server that has just been started may not reach its webhooks yet."""
+        wrong: list[TestbedError] = []
+
+        def applied() -> bool:
+            try:
+                self._cluster.apply(manifest, self._namespace)
+            except TestbedError as error:
+                wrong.append(error)
+                return False
+            return True
+
+        assert until(applied), wrong[-1]
 
     def _lines(self) -> list[str]:
         return self._told.read_text().splitlines()

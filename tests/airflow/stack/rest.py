@@ -49,9 +49,11 @@ class Rest:
             self._client.headers["Authorization"] = f"Bearer {found.json()['access_token']}"
         return found.is_success
 
-    def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
-        """An answer below /api/v2, as JSON."""
+    def ask(self, method: str, path: str, body: Any = None, missing: Any = None, **query: Any) -> Any:
+        """An answer below /api/v2, as JSON; `missing`, if that is not None, where there is no such thing."""
         answer = self._client.request(method, f"/api/v2{path}", json=body, params=query)
+        if answer.status_code == httpx.codes.NOT_FOUND and missing is not None:
+            return missing
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:2000]}"
         return answer.json() if answer.content else None
 
@@ -151,9 +153,17 @@ class Task:
         """Until its log has a line that is this text."""
         assert eventually(lambda: text in self.log(number)), f"no line {text!r}\n{self.explained()}"
 
-    def result(self, key: str = "return_value") -> Any:
-        """One of its XComs."""
-        value = self.run.rest.ask("GET", f"{self.path_of_xcoms}/{key}", map_index=self.index)["value"]
+    def result(self, key: str = "return_value", absent: Any = None) -> Any:
+        """One of its XComs.
+
+        Args:
+            key: its name.
+            absent: what is answered where it is not there; by default that is an error.
+        """
+        found = self.run.rest.ask("GET", f"{self.path_of_xcoms}/{key}", missing=absent, map_index=self.index)
+        if absent is not None and found is absent:
+            return absent
+        value = found["value"]
         return json.loads(value) if isinstance(value, str) else value
 
     def xcoms(self) -> list[str]:

@@ -29,7 +29,7 @@ for step in range(1, 100000):
 
 def document_of(task: Task) -> dict[str, Any]:
     """What the page shows; empty while there is nothing."""
-    return task.result(KEY) if KEY in task.xcoms() else {}
+    return task.result(KEY, absent={})
 
 
 def test_a_deferred_run_is_seen_while_it_runs_and_in_each_try(stage: Stage) -> None:
