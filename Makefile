@@ -5,8 +5,7 @@ VENVS := .venvs
 AIRFLOW := $(VENVS)/airflow/bin
 KFP := $(VENVS)/kfp/bin
 UV := $(shell command -v uv 2>/dev/null || echo $(VENVS)/uv/bin/uv)
-# Compiled once here, or every process compiles PyTorch anew where PYTHONDONTWRITEBYTECODE is set.
-INSTALL = $(UV) pip install --quiet --compile-bytecode --python
+INSTALL = $(UV) pip install --quiet --python
 
 .DEFAULT_GOAL := help
 .PHONY: help
@@ -27,6 +26,7 @@ $(VENVS)/%/.done: locks/%.txt pyproject.toml | $(UV)
 	@$(UV) venv --quiet --clear --python $(PYTHON) $(VENVS)/$*
 	@$(INSTALL) $(VENVS)/$*/bin/python --require-hashes -r locks/$*.txt
 	@$(INSTALL) $(VENVS)/$*/bin/python --no-deps -e .
+	@$(VENVS)/$*/bin/python tools/compile_used.py 2>/dev/null
 	@touch $@
 
 .PHONY: setup

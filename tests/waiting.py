@@ -9,17 +9,18 @@ LIMIT = 90.0
 """Seconds after which something that should have happened counts as hanging, on a machine busy with other things."""
 
 
-def until(true: Callable[[], bool], seconds: float = LIMIT, every: float = 0.02) -> bool:
+def until(true: Callable[[], bool], seconds: float = LIMIT, every: float = 0.1) -> bool:
     """Whether something becomes true in time.
 
     Args:
-        true: asked again and again.
+        true: asked again and again, the more rarely the longer it takes: a look takes away from who is waited for.
         seconds: how long at most.
-        every: seconds between two looks; longer where a look takes away from those that are waited for.
+        every: seconds between two looks at most.
     """
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, 0.01
     while not true():
         if time.monotonic() > end:
             return False
-        time.sleep(every)
+        time.sleep(min(pause, every))
+        pause *= 1.5
     return True

@@ -40,6 +40,7 @@ class Group:
             the other.
         environment: the one below .venvs that runs it.
         place: their directories or files, with spaces between them; pytest's own choice by default.
+        without: a file of theirs that another group runs.
         workers: how many of them run at a time; more than there are cores where tests mostly wait for pods.
     """
 
@@ -49,8 +50,11 @@ class Group:
     cluster: int | None = None
     environment: str = "airflow"
     place: str = ""
+    without: str = ""
     workers: int = 1
 
+
+LOGS = "tests/cluster/test_logs.py"
 
 GROUPS = (
     Group(
@@ -85,9 +89,16 @@ GROUPS = (
         "cluster and not disruptive",
         cluster=0,
         environment="kubernetes37",
-        place="tests/cluster/test_logs.py",
+        place=LOGS,
     ),
-    Group("cluster", "On a real cluster", "cluster and not disruptive and not stack", cluster=0, workers=4),
+    Group(
+        "cluster",
+        "On a real cluster",
+        "cluster and not disruptive and not stack",
+        cluster=0,
+        without=LOGS,
+        workers=4,
+    ),
     Group("faults", "On a real cluster that breaks", "cluster and disruptive", cluster=1),
 )
 
@@ -241,13 +252,14 @@ def run_group(group: Group, unsteady: list[str], directory: Path) -> int:
         pytest's exit code.
     """
     environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of thousands of processes compiles what it imports
     if group.cluster is not None:
         environment["STEPSET_CLUSTER"] = "required"  # a cluster that goes away is no reason to skip its tests
     # A cache of its own: what failed in other groups, or an hour ago, is nobody's second chance.
     with tempfile.TemporaryDirectory(prefix="stepset-tests-") as cache:
         python = ROOT / ".venvs" / group.environment / "bin/python"
         command = [str(python), "-m", "pytest", "-q", "-m", group.marks, "-o", f"cache_dir={cache}"]
-        command += group.place.split()
+        command += [*group.place.split(), *([f"--ignore={group.without}"] if group.without else [])]
         # In the order of the files, and not those with most tests first: what takes long are few.
         by_file = ["--dist", "loadfile", "--no-loadscope-reorder"]
         side_by_side = ["-n", str(group.workers), *by_file] if group.workers > 1 else []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -43,8 +45,22 @@ def _remove_home() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def airflow_db() -> None:
-    """Airflow's database, made once."""
+def airflow_db(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Airflow's database, made by the first of several workers, which takes a while, and copied by the others."""
+    database = HOME / "airflow.db"
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        _make_database()
+        return
+    shared = tmp_path_factory.getbasetemp().parent / "airflow.db"
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shared.exists():
+            _make_database()
+            shutil.copy(database, shared)
+    shutil.copy(shared, database)
+
+
+def _make_database() -> None:
     command = [sys.executable, "-m", "airflow", "db", "migrate"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout.decode()[-3000:]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.airflow.conftest import RunDag
-from tests.airflow.harness import EXAMPLES, asset_event_extras
+from tests.airflow.harness import EXAMPLES
 
 pytestmark = [pytest.mark.airflow, pytest.mark.local]
 
@@ -27,14 +27,6 @@ def test_a_sweep_trains_once_for_each_learning_rate_and_picks_the_best(run_dag: 
     assert picked["accuracy"] == max(result["accuracy"] for result in trained)
     assert picked["accuracy"] > 0.9
     assert len({result["checkpoint"] for result in trained}) == 3
-
-
-def test_new_data_retrains_and_its_event_carries_the_model(run_dag: RunDag) -> None:
-    run = run_dag(EXAMPLES / "digits_on_new_data.py", "retrain")
-    assert run.state == "success", run.explained()
-    extra = asset_event_extras("digits_retrained")[-1]
-    assert extra["accuracy"] == run.xcom("train")["accuracy"]
-    assert Path(extra["checkpoint"]).is_file()
 
 
 def test_a_pipeline_has_a_training_in_its_middle(run_dag: RunDag) -> None:

@@ -114,7 +114,7 @@ def test_a_mapped_task_names_the_asset_as_an_inlet_or_is_told_to(write_dag: Writ
     assert second.xcom("train[0]", map_indexes=0)["begun_with"] == "/models/mapped"
 
 
-def test_a_second_run_of_the_example_begins_with_the_first_one_s_weights(
+def test_a_second_run_of_the_example_begins_with_the_first_one_s_weights_and_its_event_carries_the_model(
     run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_VAR_DIGITS_HOME", str(tmp_path / "digits"))
@@ -124,6 +124,9 @@ def test_a_second_run_of_the_example_begins_with_the_first_one_s_weights(
     assert (after["start"], after["started_from"]) == ("warm start", before["checkpoint"])
     assert after["before"] == {"accuracy": before["accuracy"], "loss": before["loss"]}
     assert after["history"]["loss"][0] < before["history"]["loss"][0] / 2
+    carried = asset_event_extras("digits_retrained")[-1]
+    assert carried["accuracy"] == after["accuracy"]
+    assert Path(carried["checkpoint"]).is_file()
 
 
 def _forget_events() -> None:

@@ -60,6 +60,7 @@ ONE_EPOCH = {"args": ["--epochs", "1"]}
 # Every process imports its framework, which on two cores is what all of this takes long for: one rank a node will do
 # where another case has two.
 MET_BY_TWO = {"world_size": 2, "rank_sum": 3}
+TRAINED_BY_TWO = {**MET_BY_TWO, "parameters_equal": True}
 ONE_A_NODE = {"procs_per_node": 1}
 QUIET = {"OMPI_MCA_mca_base_component_show_load_errors": "0"}
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **QUIET}
@@ -86,20 +87,20 @@ def _mpi(implementation: str, user: int = 0, as_node: bool = False, **fields: An
 
 CASES = [
     Case("torch", "torch", "torch/train.py", job=ONE_EPOCH),
-    Case("torch-trainjob", "torch", "torch/train.py", target="trainjob", job=ONE_EPOCH),
-    Case("torch-job", "torch", "torch/train.py", MET_BY_TWO, target="job", job=ONE_EPOCH | ONE_A_NODE),
-    Case("torch-statefulset", "torch", "torch/train.py", MET_BY_TWO, target="statefulset", job=ONE_EPOCH | ONE_A_NODE),
-    Case("no-launcher", {"kind": "torch", "launcher": "none"}, "torch/no_launcher.py"),
-    Case("fsdp", "torch", "torch/fsdp.py", MET_BY_TWO, job=ONE_A_NODE),
-    Case("zero", {"kind": "deepspeed"}, "deepspeed/train.py"),
+    Case("torch-trainjob", "torch", "torch/train.py", TRAINED_BY_TWO, target="trainjob", job=ONE_EPOCH | ONE_A_NODE),
+    Case("torch-job", "torch", "torch/train.py", TRAINED_BY_TWO, target="job", job=ONE_EPOCH | ONE_A_NODE),
+    Case(
+        "torch-statefulset", "torch", "torch/train.py", TRAINED_BY_TWO, target="statefulset", job=ONE_EPOCH | ONE_A_NODE
+    ),
+    Case("no-launcher", {"kind": "torch", "launcher": "none"}, "torch/no_launcher.py", TRAINED_BY_TWO, job=ONE_A_NODE),
+    Case("zero", {"kind": "deepspeed"}, "deepspeed/train.py", TRAINED_BY_TWO, job=ONE_A_NODE),
     Case(
         "zero-deepspeed",
         {"kind": "deepspeed", "launcher": "deepspeed"},
         "deepspeed/train.py",
-        MET_BY_TWO,
+        TRAINED_BY_TWO,
         job=ONE_A_NODE,
     ),
-    Case("zero-mpirun", {"kind": "deepspeed", "launcher": "mpirun"}, "deepspeed/train.py", env=AS_ROOT, needs=OPENMPI),
     Case("mlx", "mlx", "mlx/train.py"),
     Case("mlx-mpirun", {"kind": "mlx", "backend": "mpi"}, "mlx/train.py", env=MLX_MPI, needs=OPENMPI),
     _mpi("openmpi", program="mpi/train.py", env=AS_ROOT, needs=OPENMPI),
@@ -122,7 +123,8 @@ CASES = [
         "torchtune",
         {"kind": "torchtune", "recipe": "speaking.py", "config": "torchtune/config.yaml"},
         "torchtune/recipe.py",
-        job={"script": None, "args": ["steps=10"]},
+        TRAINED_BY_TWO,
+        job={"script": None, "args": ["steps=10"], **ONE_A_NODE},
         heard_as="node",
     ),
 ]

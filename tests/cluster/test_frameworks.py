@@ -4,7 +4,7 @@ The same examples and the same proof as in tests/training: `rank_sum` is an all-
 of 4 and in no other. Besides, every line of every rank has come, once and in order, although a JobSet's controller
 deletes the pods that are left as soon as a run is over.
 
-Imports are what takes long, so two runs are always under way while a test waits for its own.
+Imports are what takes long, as long as there are cores: so there is one run at a time, and the next begins at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.cluster.testbed.handle import Cluster
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-AT_ONCE = 2
+AT_ONCE = 1
 LIMIT = 900.0
 """Seconds after which a run counts as hanging, on a machine that is busy with other things."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -127,7 +127,7 @@ def without_impi() -> str:
 
 
 class Started:
-    """The runs of some cases, a few at a time.
+    """The runs of some cases, one after the other.
 
     Args:
         doors: target -> where its runs go.

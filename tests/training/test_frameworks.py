@@ -1,6 +1,7 @@
 """Each framework really trains on this machine, and its result proves that every rank took part.
 
-`rank_sum` is an all-reduced sum of rank + 1: 10 in a world of 4, and in no other.
+`rank_sum` is an all-reduced sum of rank + 1: 10 in a world of 4, 3 in one of 2, and in no other. Every rank imports its
+framework, which is what takes long: those that take longest have the world of 2.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def test_torch_ddp_trains_on_two_nodes() -> None:
 
 
 def test_torch_fsdp_shards_over_all_ranks() -> None:
-    result = train("torch/fsdp.py", "torch")
-    assert (result["world_size"], result["rank_sum"]) == (4, 10)
-    assert len(result["held_by_rank"]) == 4
+    result = train("torch/fsdp.py", "torch", procs=1)
+    assert (result["world_size"], result["rank_sum"]) == (2, 3)
+    assert len(result["held_by_rank"]) == 2
     assert max(result["held_by_rank"]) < result["parameters"], "no rank holds the whole model"
 
 
@@ -50,15 +51,15 @@ def test_torch_without_a_launcher_meets_by_its_own_variables() -> None:
 
 @pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
 def test_deepspeed_trains_with_zero_on_cpu(launcher: str) -> None:
-    result = train("deepspeed/train.py", {"kind": "deepspeed", "launcher": launcher})
-    assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (4, 10, True)
+    result = train("deepspeed/train.py", {"kind": "deepspeed", "launcher": launcher}, procs=1)
+    assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (2, 3, True)
     assert result["zero_stage"] >= 1
 
 
 def test_deepspeed_trains_under_mpirun() -> None:
     program("mpirun.openmpi")
-    result = train("deepspeed/train.py", {"kind": "deepspeed", "launcher": "mpirun"})
-    assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (4, 10, True)
+    result = train("deepspeed/train.py", {"kind": "deepspeed", "launcher": "mpirun"}, procs=1)
+    assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (2, 3, True)
 
 
 def test_mlx_closes_its_ring() -> None:
@@ -106,9 +107,9 @@ def test_xgboost_trains_one_model_over_all_workers() -> None:
 
 def test_torchtune_launches_a_recipe_of_the_job() -> None:
     framework = {"kind": "torchtune", "recipe": "recipe.py", "config": "config.yaml"}
-    job = {"name": "tune", "framework": framework, "num_nodes": 2, "procs_per_node": 2, "code": "torchtune"}
+    job = {"name": "tune", "framework": framework, "num_nodes": 2, "procs_per_node": 1, "code": "torchtune"}
     status = stepset.run({**job, "deadline": "5m"}, base_dir=EXAMPLES)
-    assert (status.result["world_size"], status.result["rank_sum"]) == (4, 10)
+    assert (status.result["world_size"], status.result["rank_sum"]) == (2, 3)
 
 
 def test_a_plain_command_runs_in_every_pod(tmp_path: Path) -> None:
