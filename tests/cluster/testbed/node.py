@@ -166,6 +166,8 @@ def _kubelet_config(node: Node) -> dict[str, object]:
         # Quick to miss a node: with the controller-manager's grace of 12 s it is Unknown after about 14 s.
         "nodeStatusUpdateFrequency": "2s",
         "nodeLeaseDurationSeconds": 8,
+        # Whoever follows a log that is rotated may miss what was being written then, which is the kubelet's to mend.
+        "containerLogMaxSize": "512Mi",
         "serializeImagePulls": False,
         "maxPods": 250,
         "kubeAPIQPS": 100,
