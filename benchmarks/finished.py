@@ -37,7 +37,7 @@ WITHIN = 60.0
 """Seconds that a run and its task may take at most."""
 NODES = 2
 _COMPLETE = '{.metadata.name} {.metadata.name} {.status.completionTime}{"\\n"}'
-_SUCCEEDED = (
+_ENDED = (
     r"{.metadata.name} {.metadata.labels.batch\.kubernetes\.io/job-name} {.status.containerStatuses[*].state.terminated"
     r'.reason}{"\n"}'
 )
@@ -48,7 +48,7 @@ class End:
     """Seconds after a run's last rank has ended.
 
     Args:
-        pods: until the server says that its pods have succeeded.
+        pods: until the server says that its pods' containers have ended.
         complete: until it says that its Job is complete.
         told: until the trigger tells it.
         finished: until the task has finished.
@@ -84,7 +84,7 @@ def _measured(cluster: Cluster, runs: int) -> list[Row]:
         }
         with (
             _told_of(cluster, namespace, "jobs", _COMPLETE, 1) as complete,
-            _told_of(cluster, namespace, "pods", _SUCCEEDED, NODES) as pods,
+            _told_of(cluster, namespace, "pods", _ENDED, NODES) as pods,
         ):
             _run_both(settings)
         ours, theirs = (_ends(directory, way, pods[way], complete[way]) for way in WAYS)
@@ -170,6 +170,6 @@ def _words(ends: list[End]) -> str:
     pods, complete, told, finished = (_median(ends, figure) for figure in ("pods", "complete", "told", "finished"))
     slowest = max(each.finished for each in ends)
     return (
-        f"median {finished:.2f} s (pods succeeded after {pods:.2f} s, Job complete after {complete:.2f} s,"
+        f"median {finished:.2f} s (containers ended after {pods:.2f} s, Job complete after {complete:.2f} s,"
         f" told after {told:.2f} s; the slowest of {len(ends)} {slowest:.2f} s)"
     )
