@@ -53,12 +53,13 @@ class TestPorts:
         with Claims(tmp_path) as one, Claims(tmp_path) as other:
             assert not set(one.ports(NAMES).values()) & set(other.ports(NAMES).values())
 
-    def test_that_somebody_listens_on_are_not_given_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_that_somebody_listens_on_are_not_given_out(self, tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            monkeypatch.setattr("stepset.backends.local.net._allowed_ports", lambda: range(port, port + 1))
-            monkeypatch.setattr("stepset.backends.local.net._TRIES", 1)
-            with Claims(tmp_path) as claims, pytest.raises(InfrastructureError, match="no free port for 'master'"):
+            with (
+                Claims(tmp_path, range(port, port + 1)) as claims,
+                pytest.raises(InfrastructureError, match="no free port for 'master'"),
+            ):
                 claims.ports(["master"])
 
 
@@ -72,13 +73,10 @@ class TestAClaim:
             assert [p.name[:3] for p in tmp_path.iterdir()] == ["net"]
         assert not list(tmp_path.iterdir())
 
-    def test_of_a_process_that_was_killed_is_free(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("stepset.backends.local.net._allowed_ports", lambda: range(20_000, 20_001))
-        monkeypatch.setattr("stepset.backends.local.net._TRIES", 1)
+    def test_of_a_process_that_was_killed_is_free(self, tmp_path: Path) -> None:
         program = (
-            "import sys; from pathlib import Path; import stepset.backends.local.net as net\n"
-            "net._allowed_ports = lambda: range(20000, 20001); net._TRIES = 1\n"
-            f"claims = net.Claims(Path({str(tmp_path)!r})); claims.ports(['p'])\n"
+            "import sys; from pathlib import Path; from stepset.backends.local.net import Claims\n"
+            f"claims = Claims(Path({str(tmp_path)!r}), range(20_000, 20_001)); claims.ports(['p'])\n"
             "print('held', flush=True); sys.stdin.read()"
         )
         with subprocess.Popen(
@@ -86,7 +84,7 @@ class TestAClaim:
         ) as holder:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "held\n"
-            with Claims(tmp_path) as claims:
+            with Claims(tmp_path, range(20_000, 20_001)) as claims:
                 with pytest.raises(InfrastructureError):
                     claims.ports(["p"])
                 holder.kill()

@@ -34,10 +34,12 @@ class Claims:
 
     Args:
         directory: where the lock files are; all processes of a user must use the same.
+        ports: those that may be given out; default: the ones below the ephemeral ports.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, ports: range | None = None) -> None:
         self._directory = directory or scratch_directory()
+        self._ports = _allowed_ports() if ports is None else ports
         self._held: dict[str, int] = {}
 
     def addresses(self, count: int) -> list[str]:
@@ -70,12 +72,13 @@ class Claims:
         for name in names:
             port = next(candidates, None)
             if port is None:
-                raise InfrastructureError(f"no free port for {name!r} among {_PORTS.start} to {_PORTS.stop - 1}")
+                first, last = self._ports.start, self._ports.stop - 1
+                raise InfrastructureError(f"no free port for {name!r} among {first} to {last}")
             found[name] = port
         return found
 
     def _free_ports(self) -> Iterator[int]:
-        for port in random.sample(_allowed_ports(), _TRIES):
+        for port in random.sample(self._ports, min(_TRIES, len(self._ports))):
             if self._claim(f"port-{port}"):
                 if _listenable(port):
                     yield port
