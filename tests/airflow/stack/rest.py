@@ -160,10 +160,8 @@ class Task:
             key: its name.
             absent: what is answered where it is not there; by default that is an error.
         """
-        found = self.run.rest.ask("GET", f"{self.path_of_xcoms}/{key}", missing=absent, map_index=self.index)
-        if absent is not None and found is absent:
-            return absent
-        value = found["value"]
+        missing = None if absent is None else {"value": absent}
+        value = self.run.rest.ask("GET", f"{self.path_of_xcoms}/{key}", missing=missing, map_index=self.index)["value"]
         return json.loads(value) if isinstance(value, str) else value
 
     def xcoms(self) -> list[str]:
