@@ -1,11 +1,15 @@
-"""Which group a test belongs to, where its file does not say so itself; signals as a terminal's programs have them."""
+"""Which group a test belongs to, where its file does not say so itself; signals as a terminal's programs have them; what
+a cluster has to say about a failure."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+from tests.cluster.evidence import evidence
 
 _AGENT = Path(__file__).parent / "agent"
 
@@ -25,3 +29,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _AGENT in item.path.parents:
             item.add_marker(pytest.mark.local)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that failed on a cluster shows what is there."""
+    report = yield
+    if report.failed and call.when == "call" and (text := evidence(getattr(item, "funcargs", {}))):
+        report.sections.append(("the cluster", text))
+    return report
