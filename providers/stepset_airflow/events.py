@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import random
-from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -61,7 +62,7 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
         return ("stepset", *self._access.to_dict().values())
 
     @classmethod
-    async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Runs of a namespace as they end, for ever.
 
         Args:
@@ -73,24 +74,29 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
 
         cluster = AsyncCluster(ClusterAccess(**{name: kwargs.get(name) for name in _ACCESS}))
         try:
-            async for ended in _ended_runs(cluster):
-                yield ended
+            async with aclosing(_ended_runs(cluster)) as runs:
+                async for ended in runs:
+                    yield ended
         finally:
             await cluster.close()
 
-    async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+    async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncGenerator[TriggerEvent, None]:
         """This trigger's events of those that are shared."""
         async for ended in shared_stream:
             if ended["phase"] in self.phases and self.job in (None, ended["job"]):
                 yield TriggerEvent(ended)  # type: ignore[no-untyped-call]  # Airflow's
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
+    async def run(self) -> AsyncGenerator[TriggerEvent, None]:
         """The same with a stream of its own, for a triggerer that shares none."""
-        async for event in self.filter_shared_stream(self.open_shared_stream(self.serialize()[1])):
-            yield event
+        async with (
+            aclosing(self.open_shared_stream(self.serialize()[1])) as stream,
+            aclosing(self.filter_shared_stream(stream)) as events,
+        ):
+            async for event in events:
+                yield event
 
 
-async def _ended_runs(cluster: AsyncCluster) -> AsyncIterator[dict[str, Any]]:
+async def _ended_runs(cluster: AsyncCluster) -> AsyncGenerator[dict[str, Any], None]:
     from stepset.backends.kubernetes.client import RefusedError
     from stepset.backends.kubernetes.site import JOBSETS
     from stepset.backends.kubernetes.watcher import QUIET

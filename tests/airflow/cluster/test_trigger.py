@@ -256,6 +256,31 @@ def test_runs_that_end_are_told_to_whoever_watches_an_asset_and_earlier_ones_are
     assert told == expected
 
 
+def test_a_run_that_is_deleted_as_soon_as_its_keeper_knows_its_end_is_told_by_the_keeper_s_word(
+    tasks: Tasks, asked: list[str]
+) -> None:
+    backend = tasks.runs.backend()
+
+    def run_and_delete() -> None:
+        backend.start(tasks.runs.request(WRITES, run="brief")).wait()
+        workload = backend.workload("brief")
+        assert workload is not None
+        backend.end(workload)
+
+    async def first() -> Mapping[str, Any]:
+        events = JobSetFinishedEventTrigger(namespace=tasks.runs.namespace).run()
+        told = asyncio.ensure_future(anext(events))
+        while not any(each.startswith("watch ") for each in asked):
+            await asyncio.wait({told}, timeout=0.1)
+        await asyncio.to_thread(run_and_delete)
+        payload: Mapping[str, Any] = (await told).payload
+        await events.aclose()
+        return payload
+
+    told = asyncio.run(first())
+    assert (told["run"], told["phase"], told["result"]) == ("brief", "Succeeded", 0.5)
+
+
 def test_who_watches_an_asset_is_told_once_what_keeps_runs_from_being_seen_is_mended(
     tasks: Tasks, connected: Connected
 ) -> None:

@@ -59,8 +59,14 @@ class TestASuccess:
         objects, status = first_success(stream(name))
         assert objects.workload is not None and objects.workload.ended == ""
         assert all(pod.succeeded for pod in objects.pods) and len(objects.pods) == 2
+        assert "Running" in [pod.phase for pod in objects.pods], "nor does the kubelet"
         assert status.finished == max(pod.end.at or 0 for pod in objects.pods if pod.end is not None)
         assert (status.result, status.failure) == (final(name).result, None)
+
+    @pytest.mark.parametrize("change", ["no agent", "started again", "a sidecar"])
+    def test_is_told_no_earlier_than_by_the_kubelet_where_0_may_not_be_all(self, change: str) -> None:
+        objects, _ = first_success(altered(each, change) for each in stream("jobset_succeeds"))
+        assert [pod.phase for pod in objects.pods] == ["Succeeded", "Succeeded"]
 
     @pytest.mark.parametrize("name", ["jobset_with_a_role_succeeds", "mpi_succeeds"])
     def test_is_the_controllers_to_tell_while_other_pods_run(self, name: str) -> None:
@@ -94,8 +100,16 @@ def altered(change: Change, how: str) -> Change:
             )
         elif how == "one is missing":
             data["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"] = 3
-    elif data["kind"] == "Pod" and how == "told to go":
-        data["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    elif data["kind"] == "Pod":
+        (container,) = data["spec"]["containers"]
+        if how == "told to go":
+            data["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+        elif how == "no agent":
+            container["command"] = ["python", "train.py"]
+        elif how == "started again":
+            container["restartPolicy"] = "Always"
+        elif how == "a sidecar":
+            data["spec"]["containers"].append({"name": "sidecar"})
     return Change(change.verb, data)
 
 

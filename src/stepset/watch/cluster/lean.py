@@ -31,7 +31,8 @@ def lean(data: Fields) -> Fields:
 
 def _pod(spec: Fields) -> dict[str, Any]:
     kept = {key: spec[key] for key in ("nodeName", "restartPolicy") if key in spec}
-    containers = [{key: row[key] for key in ("name", "command") if key in row} for row in rows(spec, "containers")]
+    wanted = ("name", "command", "restartPolicy")
+    containers = [{key: row[key] for key in wanted if key in row} for row in rows(spec, "containers")]
     return {**kept, "containers": containers}
 
 

@@ -76,6 +76,8 @@ class Pod:
         agent: whether the agent runs around its command.
         created: when it was made.
         phase: Pending, Running, Succeeded, Failed, Unknown.
+        done: it has succeeded. The kubelet says so of the pod only when it has cleared up, a second or two after the
+            containers.
         started: when its command began, last time.
         running: its command runs.
         restarts: how often its command was started again, not counting the start after which a StatefulSet's pod only
@@ -106,6 +108,7 @@ class Pod:
     agent: bool
     created: float
     phase: str
+    done: bool
     started: float | None
     running: bool
     restarts: int
@@ -172,6 +175,7 @@ def read_pod(data: Fields, gone: bool) -> Pod:
         agent=agent,
         created=time_of(meta, "creationTimestamp") or 0.0,
         phase=text(status, "phase"),
+        done=text(status, "phase") == "Succeeded" or (agent and policy != "Always" and _all_well(spec, status)),
         started=states.started,
         running=states.running and not gone,
         restarts=states.restarts,
@@ -274,6 +278,21 @@ def _has_agent(spec: Fields) -> bool:
             command = container.get("command")
             return isinstance(command, list) and any(f"{AGENT_DIR}/" in word for word in command)
     return False
+
+
+def _all_well(spec: Fields, status: Fields) -> bool:
+    """Whether every container has ended with 0, so that `Succeeded` is all that can come, if one has our agent.
+
+    Without it a pod may yet be called Failed: the kubelet keeps an eviction to itself until everything has ended
+    (kubernetes v1.36.3 pkg/kubelet/status/status_manager.go mergePodStatus), and a command that is told to go may end
+    with 0. The agent says 0 only if nobody told it.
+    """
+    own = list(rows(spec, "containers"))
+    if any("restartPolicy" in row for row in own):  # its own, by which even 0 may not be the end
+        return False
+    ends = [part(row, "state", "terminated") for row in rows(status, "containerStatuses")]
+    well = len(ends) >= len(own) and all(end and number(end, "exitCode", -1) == 0 for end in ends)
+    return well and text(status, "phase") != "Failed"
 
 
 def _index(marks: Fields, name: str) -> int:

@@ -141,14 +141,14 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: floa
 
 
 def _success(workload: Workload, pods: Sequence[Pod]) -> _End | None:
-    """That every pod has succeeded, which is all that a controller waits for, a second or two longer.
+    """That every pod has succeeded, which is all that a controller waits for, some seconds longer.
 
     Whatever else there is to be said, of a pod that failed or has others after it, is the controller's to say.
     """
     ours = bool(workload.job)  # a Job of others' may have places that come after those that are taken
     if not ours or workload.restarting or workload.deleted is not None:
         return None
-    if any(pod.phase != "Succeeded" or pod.gone or pod.asked is not None for pod in pods):
+    if any(not pod.done or pod.gone or pod.asked is not None for pod in pods):
         return None
     if any(sum(pod.group == name for pod in pods) < count for name, count in workload.groups.items()):
         return None
