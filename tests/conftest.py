@@ -1,5 +1,4 @@
-"""Which group a test belongs to, where its file does not say so itself; signals as a terminal's programs have them; what
-a cluster has to say about a failure."""
+"""For all tests: which group one belongs to, signals as a terminal's programs have them, what a cluster has to say."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,18 @@ def write_dag(request: pytest.FixtureRequest) -> Iterator[WriteDag]:
 
     The DAG is called like the test.
     """
-    folder = DAGS / request.node.name.translate(str.maketrans("[]/ ", "____"))
+    with dag_folder(request.node.name.translate(str.maketrans("[]/ ", "____"))) as write:
+        yield write
+
+
+@contextmanager
+def dag_folder(name: str) -> Iterator[WriteDag]:
+    """A folder of DAG files for as long as the block runs; gives what `write_dag` is.
+
+    Args:
+        name: of the folder and its DAG.
+    """
+    folder = DAGS / name
     folder.mkdir()
 
     def write(tasks: str, script: str = "", imports: str = "", dag: str = "") -> Path:

@@ -6,54 +6,32 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.airflow.conftest import WriteDag
+from tests.airflow.conftest import dag_folder
 from tests.airflow.test_import import new_modules
 
 pytestmark = [pytest.mark.airflow, pytest.mark.local]
 
 Told = dict[str, dict[str, Any]]
 SECRET = "hunter2-is-no-good-password"
-TRAINS = """
-    import json, os
+SCRIPT = """
+    import json, os, sys, time
+    if "fail" in sys.argv and os.environ["RANK"] == "1":
+        sys.exit(7)
+    if "fail" in sys.argv:
+        time.sleep(600)
     print(json.dumps({"stepset": {"step": 3, "metrics": {"loss": 0.25}}}), flush=True)
     result = {"checkpoint": "s3://models/digits/7.pt", "parent": os.environ.get("OPENLINEAGE_PARENT_ID")}
     open(os.environ["STEPSET_RESULT_FILE"], "w").write(json.dumps(result))
 """
-RANK_1_FAILS = """
-    import os, sys, time
-    if os.environ["RANK"] == "1":
-        sys.exit(7)
-    time.sleep(600)
-"""
 
 
-@pytest.fixture
-def told(airflow_db: None, stepset_home: Path, tmp_path: Path) -> Callable[[Path], Told]:
-    """Runs a DAG file with OpenLineage switched on: the last event of each state of its task `train`."""
-
-    def run(path: Path) -> Told:
-        events = tmp_path / "events"
-        transport = {"type": "file", "log_file_path": str(events), "append": True}
-        env = {**os.environ, "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport)}
-        done = subprocess.run([sys.executable, path], env=env, capture_output=True, text=True, timeout=300)
-        assert "ended as" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
-        text = events.read_text()
-        assert SECRET not in text
-        lines = [json.loads(line) for line in text.splitlines()]
-        return {each["eventType"]: each for each in lines if each["job"]["name"].endswith(".train")}
-
-    return run
-
-
-def train(more: str = "", **parameters: Any) -> str:
+def train(task_id: str, more: str = "", **parameters: Any) -> str:
     given = {
-        "task_id": "train",
+        "task_id": task_id,
         "name": "digits",
         "framework": {"kind": "torch", "launcher": "none"},
         "num_nodes": 2,
@@ -67,6 +45,51 @@ def train(more: str = "", **parameters: Any) -> str:
     return f"DistributedTrainOperator({', '.join(f'{name}={value!r}' for name, value in given.items())}, {more})"
 
 
+PARENT = {"OPENLINEAGE_PARENT_ID": "{{ macros.OpenLineageProviderPlugin.lineage_parent_id(task_instance) }}"}
+DATA = "inlets=[Asset('s3://data/digits')]"
+MODELS = "outlets=[Asset('file:///models/digits'), Asset('only_a_name')]"
+TASKS = f"""
+    {train("succeeds", f"{DATA}, {MODELS}", env={"PASSWORD": SECRET, **PARENT})}
+    {train("fails", "outlets=[Asset('file:///models/digits')]", args=["fail"], checkpoint_dir="/models/unfinished")}
+
+    @task(outlets=[Asset("lineage_model")])
+    def promote(outlet_events=None):
+        outlet_events[Asset("lineage_model")].extra = {{"checkpoint": "/models/last.pt"}}
+
+    promote() >> {train("starts_warm", "warm_start=Asset('lineage_model')")}
+
+    @task.distributed_train(framework="torch", num_nodes=1, procs_per_node=1, backend="local")
+    def function():
+        return {{"checkpoint": "/models/of/a/function"}}
+
+    function()
+"""
+"""One DAG for all tests: OpenLineage is switched on for a process, and Airflow takes its time to be imported."""
+
+
+@pytest.fixture(scope="module")
+def told(airflow_db: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
+    """Task -> the last event of each of its states, of a run with OpenLineage switched on."""
+    directory = tmp_path_factory.mktemp("lineage")
+    transport = {"type": "file", "log_file_path": str(directory / "events"), "append": True}
+    variables = {"AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport), "STEPSET_HOME": str(directory / "stepset")}
+    with dag_folder("lineage") as write:
+        done = subprocess.run(
+            [sys.executable, write(TASKS, SCRIPT)],
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    assert "ended as" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
+    text = (directory / "events").read_text()
+    assert SECRET not in text
+    found: dict[str, Told] = {}
+    for each in map(json.loads, text.splitlines()):
+        found.setdefault(each["job"]["name"].rpartition(".")[2], {})[each["eventType"]] = each
+    return found
+
+
 def facet(event: dict[str, Any]) -> dict[str, Any]:
     """The run facet, without what every facet has."""
     found = event["run"]["facets"]["stepset_training"]
@@ -77,16 +100,13 @@ def places(event: dict[str, Any], which: str) -> list[tuple[str, str]]:
     return [(each["namespace"], each["name"]) for each in event[which]]
 
 
-def test_a_training_that_succeeds(write_dag: WriteDag, told: Callable[[Path], Told]) -> None:
-    data, model = "inlets=[Asset('s3://data/digits')]", "outlets=[Asset('file:///models/digits'), Asset('only_a_name')]"
-    parent = {"OPENLINEAGE_PARENT_ID": "{{ macros.OpenLineageProviderPlugin.lineage_parent_id(task_instance) }}"}
-    path = write_dag(train(f"{data}, {model}", env={"PASSWORD": SECRET, **parent}), TRAINS)
-    events = told(path)
+def test_a_training_that_succeeds(told: dict[str, Told]) -> None:
+    events = told["succeeds"]
     assert list(events) == ["START", "COMPLETE"]
     start, complete = events["START"], events["COMPLETE"]
     assert facet(start) == {"job": "digits", "framework": "torch", "numNodes": 2, "metrics": {}}
     ended = facet(complete)
-    assert ended.pop("run").startswith("train-")
+    assert ended.pop("run").startswith("succeeds-")
     assert ended == {
         "job": "digits",
         "framework": "torch",
@@ -101,11 +121,8 @@ def test_a_training_that_succeeds(write_dag: WriteDag, told: Callable[[Path], To
     assert places(complete, "outputs") == [("file", "/models/digits"), ("s3://models", "digits/7.pt")]
 
 
-def test_a_training_that_fails_leaves_a_diagnosis_and_no_checkpoint(
-    write_dag: WriteDag, told: Callable[[Path], Told]
-) -> None:
-    outlet = "outlets=[Asset('file:///models/digits')]"
-    events = told(write_dag(train(outlet, checkpoint_dir="/models/unfinished"), RANK_1_FAILS))
+def test_a_training_that_fails_leaves_a_diagnosis_and_no_checkpoint(told: dict[str, Told]) -> None:
+    events = told["fails"]
     assert list(events) == ["START", "FAIL"]
     failed = facet(events["FAIL"])
     assert (failed["phase"], failed["failureKind"], failed["failureRank"], failed["exitCode"]) == (
@@ -118,26 +135,12 @@ def test_a_training_that_fails_leaves_a_diagnosis_and_no_checkpoint(
     assert "rank 1" in events["FAIL"]["run"]["facets"]["errorMessage"]["message"]
 
 
-def test_a_warm_start_is_an_input(write_dag: WriteDag, told: Callable[[Path], Told]) -> None:
-    tasks = f"""
-        @task(outlets=[Asset("lineage_model")])
-        def promote(outlet_events=None):
-            outlet_events[Asset("lineage_model")].extra = {{"checkpoint": "/models/last.pt"}}
-
-        promote() >> {train("warm_start=Asset('lineage_model')")}
-    """
-    assert places(told(write_dag(tasks, TRAINS))["COMPLETE"], "inputs") == [("file", "/models/last.pt")]
+def test_a_warm_start_is_an_input(told: dict[str, Told]) -> None:
+    assert places(told["starts_warm"]["COMPLETE"], "inputs") == [("file", "/models/last.pt")]
 
 
-def test_a_decorated_function_is_told_of_too(write_dag: WriteDag, told: Callable[[Path], Told]) -> None:
-    tasks = """
-        @task.distributed_train(framework="torch", num_nodes=1, procs_per_node=1, backend="local")
-        def train():
-            return {"checkpoint": "/models/of/a/function"}
-
-        train()
-    """
-    events = told(write_dag(tasks))
+def test_a_decorated_function_is_told_of_too(told: dict[str, Told]) -> None:
+    events = told["function"]
     assert "job" not in facet(events["START"])
     assert facet(events["COMPLETE"])["phase"] == "Succeeded"
     assert places(events["COMPLETE"], "outputs") == [("file", "/models/of/a/function")]

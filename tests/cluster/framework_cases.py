@@ -88,10 +88,6 @@ def _mpi(implementation: str, user: int = 0, as_node: bool = False, **fields: An
 CASES = [
     Case("torch", "torch", "torch/train.py", job=ONE_EPOCH),
     Case("torch-trainjob", "torch", "torch/train.py", TRAINED_BY_TWO, target="trainjob", job=ONE_EPOCH | ONE_A_NODE),
-    Case("torch-job", "torch", "torch/train.py", TRAINED_BY_TWO, target="job", job=ONE_EPOCH | ONE_A_NODE),
-    Case(
-        "torch-statefulset", "torch", "torch/train.py", TRAINED_BY_TWO, target="statefulset", job=ONE_EPOCH | ONE_A_NODE
-    ),
     Case("no-launcher", {"kind": "torch", "launcher": "none"}, "torch/no_launcher.py", TRAINED_BY_TWO, job=ONE_A_NODE),
     Case("zero", {"kind": "deepspeed"}, "deepspeed/train.py", TRAINED_BY_TWO, job=ONE_A_NODE),
     Case(
@@ -101,7 +97,7 @@ CASES = [
         TRAINED_BY_TWO,
         job=ONE_A_NODE,
     ),
-    Case("mlx", "mlx", "mlx/train.py"),
+    Case("mlx", "mlx", "mlx/train.py", target="job"),
     Case("mlx-mpirun", {"kind": "mlx", "backend": "mpi"}, "mlx/train.py", env=MLX_MPI, needs=OPENMPI),
     _mpi("openmpi", program="mpi/train.py", env=AS_ROOT, needs=OPENMPI),
     _mpi(
@@ -118,7 +114,7 @@ CASES = [
     _mpi("mpich", user=1000, program="./allreduce", result=MET, needs=MPICH),
     _mpi("intel", program="mpi/train.py", env=INTEL, needs=(SSHD,)),
     Case("jax", "jax", "jax/train.py", MET_BY_TWO, job={"procs_per_node": "auto"}),
-    Case("xgboost", "xgboost", "xgboost/train.py", {**MET, "models_equal": True}),
+    Case("xgboost", "xgboost", "xgboost/train.py", {**MET, "models_equal": True}, target="statefulset"),
     Case(
         "torchtune",
         {"kind": "torchtune", "recipe": "speaking.py", "config": "torchtune/config.yaml"},

@@ -10,12 +10,13 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from tests.waiting import until
 
 from . import lifecycle, pod
 from .build import binary
@@ -108,16 +109,13 @@ class Cluster:
         return pod.runnable(container, command, self.image, own)
 
     def wait(self, what: str, condition: Callable[[], bool], timeout: float = 180.0) -> None:
-        """Poll every 0.2 s until a condition holds.
+        """Look once a second at least until a condition holds.
 
         Raises:
             TestbedError: it did not within `timeout` seconds.
         """
-        deadline = time.monotonic() + timeout
-        while not condition():
-            if time.monotonic() > deadline:
-                raise TestbedError(f"waited {timeout:.0f} s for {what} in vain")
-            time.sleep(0.2)
+        if not until(condition, timeout, every=1.0):
+            raise TestbedError(f"waited {timeout:.0f} s for {what} in vain")
 
 
 def find() -> Cluster:

@@ -41,6 +41,10 @@ def pid_of(name: str) -> int | None:
     return int(pid) if _start_time(int(pid)) == started else None
 
 
+# Of Go's daemons: garbage is collected more rarely, for a sixth less of the API server's time and a little memory.
+_PATIENT = {"GOGC": "400"}
+
+
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The inherited environment with the system directories on PATH, where root's shell may lack them (su)."""
     path = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
@@ -71,7 +75,7 @@ def start(name: str, command: Sequence[str | Path], inside: str = "", extra: Map
     with (LOGS / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
-            env=environment(extra),
+            env=environment({**_PATIENT, **(extra or {})}),
         )  # fmt: skip
     # The daemon outlives this program on purpose; without a return code Popen would warn about that.
     process.returncode = 0
