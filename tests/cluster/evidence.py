@@ -12,7 +12,7 @@ from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import LOGS, TestbedError
 
 SHOWN = "pods,services,endpointslices"
-LINES = 20
+LINES = 10
 """Shown of each component's log, of those that name the namespace, and of the namespace's events."""
 
 

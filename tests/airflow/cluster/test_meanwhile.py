@@ -110,7 +110,7 @@ def test_the_queue_does_not_admit_it_in_time(
 
 @WAYS
 def test_the_job_s_deadline_is_over(write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool) -> None:
-    run = run_dag(write_dag(scene.train("count_until('never')", deferrable=deferrable, deadline="30s")))
+    run = run_dag(write_dag(scene.train("count_until('never')", deferrable=deferrable, deadline="45s")))
     scene.check(run, state="failed", error="DeadlineExceeded: ")
 
 
