@@ -1,8 +1,8 @@
 """Every test, the quick ones first; stops at the first group that fails. `make test` calls it.
 
 docs/testing/README.md tells what the groups need. Names of groups as arguments run only these. Those that need a
-cluster mostly wait for it: they run beside the others, and those that break theirs beside those that do not; what they
-print comes at the end.
+cluster mostly wait for it: they run beside the others, on two clusters, because one of them is broken meanwhile; what
+they print comes at the end.
 """
 
 from __future__ import annotations
@@ -73,24 +73,6 @@ GROUPS = (
     Group("kubernetes30", "The oldest kubernetes package", "not cluster", environment="kfp", place="tests/kubernetes"),
     Group("kubernetes37", "The newest", "not cluster", environment="kubernetes37", place="tests/kubernetes"),
     Group("frameworks", "Training for real, each framework", "frameworks and not cluster"),
-    Group("stack", "A whole Airflow on a real cluster", "stack", cluster=0),
-    Group(
-        "kfp-cluster",
-        "Kubeflow Pipelines on a real cluster",
-        "kfp and cluster",
-        cluster=0,
-        environment="kfp",
-        place="tests/kfp",
-        workers=3,
-    ),
-    Group(
-        "kubernetes37-cluster",
-        "The newest kubernetes package on a real cluster",
-        "cluster and not disruptive",
-        cluster=0,
-        environment="kubernetes37",
-        place=LOGS,
-    ),
     Group(
         "cluster",
         "On a real cluster",
@@ -100,6 +82,24 @@ GROUPS = (
         workers=4,
     ),
     Group("faults", "On a real cluster that breaks", "cluster and disruptive", cluster=1),
+    Group("stack", "A whole Airflow on a real cluster", "stack", cluster=1),
+    Group(
+        "kfp-cluster",
+        "Kubeflow Pipelines on a real cluster",
+        "kfp and cluster",
+        cluster=1,
+        environment="kfp",
+        place="tests/kfp",
+        workers=3,
+    ),
+    Group(
+        "kubernetes37-cluster",
+        "The newest kubernetes package on a real cluster",
+        "cluster and not disruptive",
+        cluster=1,
+        environment="kubernetes37",
+        place=LOGS,
+    ),
 )
 
 # pytest's exit code where tests failed, as opposed to not having been run at all.

@@ -37,6 +37,7 @@ class AsyncCluster:
         self._access = access
         self._connection: Connection | None = None
         self._session: aiohttp.ClientSession | None = None
+        self._gave_up = False
         self._opening = asyncio.Lock()
 
     async def open(self) -> None:
@@ -54,9 +55,10 @@ class AsyncCluster:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-            # Requests that were given up while they were sent say farewell by themselves, which nobody can wait for
-            # (https://docs.aiohttp.org/en/stable/client_advanced.html#graceful-shutdown).
-            await asyncio.sleep(_FAREWELL)
+            if self._gave_up:
+                # What is given up while it is sent says farewell by itself, which nobody can wait for
+                # (https://docs.aiohttp.org/en/stable/client_advanced.html#graceful-shutdown).
+                await asyncio.sleep(_FAREWELL)
 
     @property
     def namespace(self) -> str:
@@ -137,9 +139,13 @@ class AsyncCluster:
         if content_type:
             headers["Content-Type"] = content_type
         address = f"{self.server}{path}{f'?{urlencode(query)}' if query else ''}"
-        return await self._session.request(
-            method, address, data=data, headers=headers, timeout=timeout, allow_redirects=False
-        )
+        try:
+            return await self._session.request(
+                method, address, data=data, headers=headers, timeout=timeout, allow_redirects=False
+            )
+        except (asyncio.CancelledError, asyncio.TimeoutError):
+            self._gave_up = True
+            raise
 
     @property
     def connection(self) -> Connection:

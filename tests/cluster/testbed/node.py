@@ -163,9 +163,11 @@ def _kubelet_config(node: Node) -> dict[str, object]:
         # Low thresholds: the machine's memory and disk belong to others too.
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
-        # Quick to miss a node: with the controller-manager's grace of 12 s it is Unknown after about 14 s.
-        "nodeStatusUpdateFrequency": "2s",
+        # Quick to miss a node: with the controller-manager's grace of 12 s it is Unknown after about 14 s. The lease
+        # says that it is there, every 2 s; its whole status is a larger thing, which everybody watches.
         "nodeLeaseDurationSeconds": 8,
+        "nodeStatusUpdateFrequency": "4s",
+        "nodeStatusReportFrequency": "60s",
         # Whoever follows a log that is rotated may miss what was being written then, which is the kubelet's to mend.
         "containerLogMaxSize": "512Mi",
         "serializeImagePulls": False,
