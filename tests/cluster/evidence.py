@@ -5,12 +5,15 @@ Called by tests/conftest.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import LOGS, TestbedError
 
+_USUAL = re.compile(r"I\d{4} ")
+"""How lines begin that Kubernetes' own components write of what is as it should be."""
 SHOWN = "pods,services,endpointslices"
 LINES = 10
 """Shown of each component's log, of those that name the namespace, and of the namespace's events."""
@@ -55,6 +58,6 @@ def _logged(namespace: str) -> list[str]:
     found: list[str] = []
     for path in sorted(LOGS.glob("*.log")):
         with path.open(errors="replace") as file:
-            lines = [line.rstrip()[:400] for line in file if namespace in line]
+            lines = [line.rstrip()[:400] for line in file if namespace in line and not _USUAL.match(line)]
         found += [f"{path.stem}: {line}" for line in lines[-LINES:]]
     return found

@@ -177,13 +177,13 @@ class Runs:
         (self.directory / "job.yaml").write_text(yaml.safe_dump(self.job(text, **fields).to_dict()))
         return "job.yaml"
 
-    def get(self, what: str, *options: str) -> Any:
-        """What `kubectl get` shows an administrator."""
-        return self.cluster.get(what, self.namespace, *options)
+    def get(self, what: str, selector: str = "") -> Any:
+        """What an administrator sees: an object ("pod/x") or a list of them ("pods")."""
+        return self.cluster.get(what, self.namespace, selector)
 
     def left(self) -> list[str]:
         """Objects that a run left behind; what every namespace has is not counted."""
-        found = self.cluster.kubectl("get", KINDS, "-n", self.namespace, "-o", "name").split()
+        found = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in self.get(KINDS)["items"]]
         return [name for name in found if not name.endswith(("/kube-root-ca.crt", f"/{ACCOUNT}"))]
 
     def wait_nothing_left(self, timeout: float = 120.0) -> None:
@@ -195,7 +195,7 @@ class Runs:
 
     def pods(self, group: str = "node") -> list[dict[str, Any]]:
         """The pods of a group, by name."""
-        found = self.get("pods", "-l", f"stepset.dev/group={group}")["items"]
+        found = self.get("pods", f"stepset.dev/group={group}")["items"]
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
     def close(self) -> None:
@@ -213,9 +213,9 @@ def runs_in(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": namespace}},
         *rbac("cli", target=target, gang=gang, namespace=namespace, accounts=[Account(ACCOUNT)]),
     ]
-    text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": objects})
-    cluster.kubectl("apply", "-n", namespace, "-f", "-", text=text)
-    token = cluster.kubectl("create", "token", ACCOUNT, "-n", namespace, "--duration=2h").strip()
+    for each in objects:
+        cluster.objects.create(each, namespace, again=True)
+    token = cluster.objects.token(ACCOUNT, namespace, 7200)
     path = directory / "submitter.kubeconfig"
     path.write_text(yaml.safe_dump(kubeconfig_of(cluster, token, namespace)))
     runs = Runs(cluster, namespace, directory, path, target)

@@ -116,7 +116,7 @@ class TestTrouble:
         assert stuck.end(run) == status
         assert stuck.runs.get(f"jobset/{run}")["spec"]["suspend"] is True
         selector = f"stepset.dev/run={run}"
-        stuck.runs.cluster.wait("the end of its pods", lambda: not stuck.runs.get("pods", "-l", selector)["items"])
+        stuck.runs.cluster.wait("the end of its pods", lambda: not stuck.runs.get("pods", selector)["items"])
 
 
 def apply(runs: Runs, *objects: dict[str, Any]) -> None:

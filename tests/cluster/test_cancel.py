@@ -119,7 +119,7 @@ class TestFromTheCommandLine:
         assert status.phase is Phase.SUCCEEDED
         done = runs.cli("cancel", "run")
         assert (done.returncode, done.stderr) == (0, "stepset: run is already over: Succeeded\n")
-        assert "jobset.jobset.x-k8s.io/run" in runs.left()
+        assert "jobset/run" in runs.left()
 
     def test_ctrl_c_ends_the_run_that_it_started(self, runs: Runs) -> None:
         runs.job_file(SAVES, **PAIR)

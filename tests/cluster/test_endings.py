@@ -14,6 +14,7 @@ from stepset.watch.diagnose import ADVICE
 from stepset.watch.state import FailureKind, Phase, RunStatus
 from tests.cluster.many import BRIEF, PAIR, RANK, RESULT, SLEEP, Many, many
 from tests.cluster.testbed.handle import Cluster
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -110,11 +111,11 @@ class TestSuccess:
         status = ends.end("success")
         jobset = ends.runs.get("jobset/success")
         assert RunStatus.from_dict(json.loads(jobset["metadata"]["annotations"][VERDICT])) == status
-        owned = ends.runs.get("configmaps", "-l", "stepset.dev/run=success")["items"]
+        owned = ends.runs.get("configmaps", "stepset.dev/run=success")["items"]
         assert owned
         uids = {owner["uid"] for each in owned for owner in each["metadata"]["ownerReferences"]}
         assert uids == {jobset["metadata"]["uid"]}
-        assert not running(ends, "success")
+        assert until(lambda: not running(ends, "success"))
 
     def test_another_process_is_told_the_same(self, ends: Many) -> None:
         status = ends.end("success")
@@ -123,7 +124,7 @@ class TestSuccess:
 
 
 def running(ends: Many, run: str) -> list[str]:
-    pods = ends.runs.get("pods", "-l", f"stepset.dev/run={run}")["items"]
+    pods = ends.runs.get("pods", f"stepset.dev/run={run}")["items"]
     return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in ("Pending", "Running")]
 
 

@@ -129,7 +129,7 @@ class TestErrors:
 class TestPodsThatAreDeleted:
     def _delete(self, started: Many, run: str) -> str:
         started.heard(run).wait_for_line("attempt 0", count=2)
-        pods = started.runs.get("pods", "-l", f"stepset.dev/run={run}")["items"]
+        pods = started.runs.get("pods", f"stepset.dev/run={run}")["items"]
         pod = sorted(str(each["metadata"]["name"]) for each in pods)[0]
         started.runs.cluster.kubectl("delete", f"pod/{pod}", "-n", started.runs.namespace, "--wait=false")
         return pod
@@ -162,12 +162,10 @@ class TestSuspended:
         self._patch(started, suspend=True)
         status = heard.wait_for(Phase.SUSPENDED)
         assert (status.failure, status.trouble) == (None, None)
-        started.runs.cluster.wait(
-            "no pods", lambda: not started.runs.get("pods", "-l", "stepset.dev/run=by-hand")["items"]
-        )
+        started.runs.cluster.wait("no pods", lambda: not started.runs.get("pods", "stepset.dev/run=by-hand")["items"])
         self._patch(started, suspend=False)
         heard.wait_for_line("begins", count=4)
-        pods = started.runs.get("pods", "-l", "stepset.dev/run=by-hand")["items"]
+        pods = started.runs.get("pods", "stepset.dev/run=by-hand")["items"]
         for pod in pods:
             words = ["exec", pod["metadata"]["name"], "-n", started.runs.namespace, "--", "touch", "/tmp/go"]
             started.runs.cluster.kubectl(*words)

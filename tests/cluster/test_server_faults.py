@@ -265,7 +265,7 @@ def test_controllers_that_are_dead_for_a_while_hold_a_run_up_and_change_nothing(
             "the ranks' ends",
         )
         assert listening.statuses[-1].phase is Phase.RUNNING
-    assert "jobset.jobset.x-k8s.io/refused" not in runs.left()
+    assert "jobset/refused" not in runs.left()
     for name in (outages.CONTROLLER_MANAGER, outages.JOBSET):
         outages.start(testbed_choice, name)
     assert (ends.wait().phase, ends.wait().result) == (Phase.SUCCEEDED, len(heard.texts("rank 0")))

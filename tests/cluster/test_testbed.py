@@ -39,7 +39,7 @@ def run_pod(cluster: Cluster, namespace: str, command: list[str]) -> str:
 class TestNodes:
     @pytest.fixture
     def nodes(self, cluster: Cluster) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = cluster.get("nodes", "", "-l", "type!=kwok")["items"]
+        found: list[dict[str, Any]] = cluster.get("nodes", "", "type!=kwok")["items"]
         return found
 
     def test_every_node_is_ready(self, testbed_choice: Choice, nodes: list[dict[str, Any]]) -> None:

@@ -49,8 +49,8 @@ class Site:
     def start(self, target: str = "jobset", **job: Any) -> None:
         self.apply(self.render(target, **job))
 
-    def get(self, what: str, *options: str) -> Any:
-        return self.cluster.get(what, self.name, *options)
+    def get(self, what: str, selector: str = "") -> Any:
+        return self.cluster.get(what, self.name, selector)
 
     def wait(self, what: str, condition: Callable[[], bool]) -> None:
         self.cluster.wait(what, condition)
@@ -65,12 +65,14 @@ class Site:
         return str(found[0].get("status", {}).get("terminalState", "")) if found else ""
 
     def pods(self, group: str = "node") -> list[Manifest]:
-        found = self.get("pods", "-l", f"stepset.dev/run=run,stepset.dev/group={group}")["items"]
+        found = self.get("pods", f"stepset.dev/run=run,stepset.dev/group={group}")["items"]
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
     def wait_running(self, count: int) -> None:
-        running = "status.phase=Running"
-        self.wait("running pods", lambda: len(self.get("pods", "--field-selector", running)["items"]) == count)
+        def running() -> list[Manifest]:
+            return [each for each in self.get("pods")["items"] if each["status"]["phase"] == "Running"]
+
+        self.wait("running pods", lambda: len(running()) == count)
 
     def evict(self, pod: str) -> None:
         """What a drain or a preemption does to a pod."""

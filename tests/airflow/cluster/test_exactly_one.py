@@ -34,7 +34,7 @@ def test_a_worker_killed_at_any_request_of_the_submission_leaves_one_run_that_th
         assert about["name"] == place["name"]
         assert about["name"].endswith("-1"), place
         assert "stepset.dev/submission" not in about["labels"], place
-        maps = tasks.runs.get("configmaps", "-l", f"stepset.dev/run={about['name']}")["items"]
+        maps = tasks.runs.get("configmaps", f"stepset.dev/run={about['name']}")["items"]
         assert len(maps) == 2
         assert {owner["uid"] for each in maps for owner in each["metadata"]["ownerReferences"]} == {about["uid"]}, place
     # Besides those, the one of the process that came to its end.

@@ -68,7 +68,13 @@ def training(starting_server: Server, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def page(browser: Browser, server: Server) -> Iterator[Page]:
     """A page of the browser, of a user who may read the DAG; its console must stay free of errors."""
-    context = browser.new_context(color_scheme="light", viewport={"width": 1280, "height": 900}, timezone_id="UTC")
+    # What moves would be drawn sixty times a second, by a processor.
+    context = browser.new_context(
+        color_scheme="light",
+        reduced_motion="reduce",
+        viewport={"width": 1280, "height": 900},
+        timezone_id="UTC",
+    )
     context.add_cookies([{"name": "_token", "value": server.token("vera"), "url": server.address}])
     opened, errors = context.new_page(), []
     opened.on("pageerror", lambda error: errors.append(str(error)))

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tests.waiting import until
@@ -21,6 +22,7 @@ from tests.waiting import until
 from . import lifecycle, pod
 from .build import binary
 from .layout import HOST_IMAGE, KUBECONFIG, STATE, Choice, TestbedError
+from .objects import Objects, known
 
 
 class NoClusterError(TestbedError):
@@ -68,12 +70,20 @@ class Cluster:
             raise TestbedError(f"{said}: {done.stderr.strip()}")
         return done.stdout
 
+    @cached_property
+    def objects(self) -> Objects:
+        """Its objects, for whoever asks often."""
+        return Objects(self.kubeconfig)
+
     def apply(self, manifest: dict[str, Any], namespace: str = "") -> None:
         """Create one object."""
         self.kubectl("create", *_in(namespace), "-f", "-", text=json.dumps(manifest))
 
-    def get(self, what: str, namespace: str = "", *options: str) -> dict[str, Any]:
+    def get(self, what: str, namespace: str = "", selector: str = "") -> dict[str, Any]:
         """Read an object ("pod/x") or a list of them ("pods") as the API server has it."""
+        if known(what):
+            return self.objects.get(what, namespace, selector)
+        options = ["-l", selector] if selector else []
         found: dict[str, Any] = json.loads(self.kubectl("get", what, *_in(namespace), "-o", "json", *options))
         return found
 
@@ -85,13 +95,14 @@ class Cluster:
     def namespace(self, prefix: str = "test") -> Iterator[str]:
         """A namespace of its own that takes pods at once, deleted afterwards without waiting for it."""
         name = f"{prefix}-{uuid.uuid4().hex[:8]}"
-        self.kubectl("create", "namespace", name)
+        self.objects.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         try:
-            # Pods are refused until the controller-manager has made the account.
-            self.kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=180s")
+            # Pods are refused until it is there; the controller-manager would make it a moment later.
+            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+            self.objects.create(account, name, again=True)
             yield name
         finally:
-            self.kubectl("delete", "namespace", name, "--wait=false")
+            self.objects.delete(f"namespace/{name}")
 
     def pod_template(self, container: str = "node", mounts: Iterable[pod.Mount] = ()) -> dict[str, Any]:
         """What must be merged over a pod to make it runnable here.

@@ -123,7 +123,7 @@ def stop(name: str, number: signal.Signals = signal.SIGKILL, timeout: float = 20
 
 
 def wait(what: str, condition: Callable[[], bool], timeout: float, needs: Sequence[str] = ()) -> None:
-    """Poll until a condition holds.
+    """Poll until a condition holds, the more rarely the longer it takes.
 
     Args:
         what: for the message, read after "waited for".
@@ -134,7 +134,7 @@ def wait(what: str, condition: Callable[[], bool], timeout: float, needs: Sequen
     Raises:
         TestbedError: time is up, or one of `needs` died; its last log line is in the message.
     """
-    deadline = time.monotonic() + timeout
+    deadline, pause = time.monotonic() + timeout, 0.05
     while not condition():
         for name in needs:
             if pid_of(name) is None:
@@ -142,7 +142,8 @@ def wait(what: str, condition: Callable[[], bool], timeout: float, needs: Sequen
         if time.monotonic() > deadline:
             logs = "; ".join(f"{name}: {last_line(name)}" for name in needs)
             raise TestbedError(f"waited {timeout:.0f} s for {what} in vain{'; ' + logs if logs else ''}")
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(pause * 1.2, 0.5)
 
 
 def last_line(name: str) -> str:

@@ -60,26 +60,26 @@ class Stage:
     def kubectl(self, *words: str, text: str = "") -> str:
         return self.cluster.kubectl(*words, "-n", self.name, text=text)
 
-    def get(self, what: str, *options: str) -> Any:
-        return self.cluster.get(what, self.name, *options)
+    def get(self, what: str, selector: str = "") -> Any:
+        return self.cluster.get(what, self.name, selector)
 
     def wait(self, what: str, condition: Callable[[], bool]) -> None:
         self.cluster.wait(what, condition)
 
     def pods(self, group: str = "node") -> list[Manifest]:
-        found = self.get("pods", "-l", f"stepset.dev/run=run,stepset.dev/group={group}")["items"]
+        found = self.get("pods", f"stepset.dev/run=run,stepset.dev/group={group}")["items"]
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
     def running(self, count: int = 2) -> None:
         """Waits until so many pods run."""
-        query = "status.phase=Running"
-        self.wait("running pods", lambda: len(self._names(query)) == count)
+        self.wait("running pods", lambda: len(self._running()) == count)
         # Before its agent has started, a pod does not hear that it is told to end.
-        for name in self._names(query):
+        for name in self._running():
             self.wait(f"the ranks of {name}", lambda name=name: '"started"' in self.kubectl("logs", name, "-c", "node"))
 
-    def _names(self, query: str) -> list[str]:
-        return [each["metadata"]["name"] for each in self.get("pods", "--field-selector", query)["items"]]
+    def _running(self) -> list[str]:
+        pods = self.get("pods")["items"]
+        return [each["metadata"]["name"] for each in pods if each["status"]["phase"] == "Running"]
 
     def conditions(self, kind: str = "jobset") -> dict[str, str]:
         found = self.get(f"{kind}/run").get("status", {}).get("conditions", [])
@@ -92,8 +92,11 @@ class Stage:
 
     def event(self, reason: str, count: int = 1) -> None:
         """Waits for an event."""
-        query = f"reason={reason}"
-        self.wait(f"event {reason}", lambda: len(self.get("events", "--field-selector", query)["items"]) >= count)
+
+        def told() -> int:
+            return sum(each["reason"] == reason for each in self.get("events")["items"])
+
+        self.wait(f"event {reason}", lambda: told() >= count)
 
     def evict(self, pod: str) -> None:
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": self.name}}

@@ -1,0 +1,143 @@
+"""A cluster's objects, read and written over one connection: a program like kubectl starts anew each time.
+
+Called by handle.py and by tests that ask again and again. Names are those of kubectl: `pods`, `pod/x`, `jobsets`.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlencode
+
+from .layout import TestbedError
+
+_KINDS = {
+    "v1": "ConfigMap Event Namespace Node Pod ResourceQuota Secret Service ServiceAccount",
+    "apps/v1": "StatefulSet",
+    "batch/v1": "Job",
+    "jobset.x-k8s.io/v1alpha2": "JobSet",
+    "rbac.authorization.k8s.io/v1": "Role RoleBinding",
+    "trainer.kubeflow.org/v1alpha1": "TrainJob TrainingRuntime",
+}
+_KNOWN = {f"{kind.lower()}s": (version, kind) for version, kinds in _KINDS.items() for kind in kinds.split()}
+_WITHOUT_NAMESPACE = ("namespaces", "nodes")
+
+
+def known(what: str) -> bool:
+    """Whether these are of kinds that `Objects` knows; kubectl knows all."""
+    return all(_plural(each) in _KNOWN for each in what.partition("/")[0].split(","))
+
+
+class Objects:
+    """Whoever asks a server.
+
+    Args:
+        kubeconfig: its path, or several as KUBECONFIG has them.
+    """
+
+    def __init__(self, kubeconfig: str) -> None:
+        self._kubeconfig = kubeconfig
+
+    def get(self, what: str, namespace: str = "", selector: str = "") -> dict[str, Any]:
+        """An object ("pod/x") or a list of them ("pods"), each with its apiVersion and kind.
+
+        Args:
+            what: several kinds with commas between them.
+            namespace: where; empty: everywhere.
+            selector: of labels.
+
+        Raises:
+            TestbedError: the server refuses it.
+        """
+        kinds, _, name = what.partition("/")
+        if name:
+            return self._ask("GET", _path(kinds, namespace, name))
+        items: list[dict[str, Any]] = []
+        for each in kinds.split(","):
+            version, kind = _KNOWN[_plural(each)]
+            query = f"?{urlencode({'labelSelector': selector})}" if selector else ""
+            found = self._ask("GET", _path(each, namespace) + query)["items"]
+            items += ({"apiVersion": version, "kind": kind, **item} for item in found)
+        return {"apiVersion": "v1", "kind": "List", "items": items}
+
+    def create(self, manifest: dict[str, Any], namespace: str = "", *, again: bool = False) -> None:
+        """Creates an object.
+
+        Args:
+            manifest: with apiVersion and kind.
+            namespace: where.
+            again: that it is there already is no error.
+
+        Raises:
+            TestbedError: the server refuses it.
+        """
+        try:
+            self._ask("POST", _path(manifest["kind"].lower(), namespace), manifest)
+        except TestbedError as error:
+            if not (again and "(AlreadyExists)" in str(error)):
+                raise
+
+    def delete(self, what: str, namespace: str = "") -> None:
+        """Deletes an object ("pod/x") without waiting for its end.
+
+        Raises:
+            TestbedError: the server refuses it.
+        """
+        kind, _, name = what.partition("/")
+        self._ask("DELETE", _path(kind, namespace, name))
+
+    def token(self, account: str, namespace: str, seconds: int) -> str:
+        """A token of a service account.
+
+        Raises:
+            TestbedError: the server refuses it.
+        """
+        wanted = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
+        answer = self._ask("POST", _path("serviceaccount", namespace, account) + "/token", wanted)
+        return str(answer["status"]["token"])
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        from urllib3.exceptions import HTTPError
+
+        client = self._client
+        headers = {
+            each["key"]: each["value"] for each in client.configuration.auth_settings().values() if each["value"]
+        }
+        data = None if body is None else json.dumps(body)
+        try:
+            answer = client.rest_client.pool_manager.request(
+                method,
+                client.configuration.host + path,
+                body=data,
+                headers={**headers, "Content-Type": "application/json"},
+                timeout=60.0,
+            )
+        except HTTPError as error:
+            raise TestbedError(f"{method} {path}: {error}") from error
+        found: dict[str, Any] = json.loads(answer.data)
+        if answer.status >= 400:
+            raise TestbedError(f"{method} {path}: Error from server ({found.get('reason')}): {found.get('message')}")
+        return found
+
+    @cached_property
+    def _client(self) -> Any:
+        from kubernetes import config
+
+        return config.new_client_from_config(config_file=self._kubeconfig)
+
+
+def _plural(name: str) -> str:
+    return name if name.endswith("s") else f"{name}s"
+
+
+def _path(kind: str, namespace: str, name: str = "") -> str:
+    plural = _plural(kind)
+    version, _ = _KNOWN[plural]
+    root = f"/api/{version}" if "/" not in version else f"/apis/{version}"
+    where = f"/namespaces/{namespace}" if namespace and plural not in _WITHOUT_NAMESPACE else ""
+    return f"{root}{where}/{plural}" + (f"/{name}" if name else "")
