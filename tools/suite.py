@@ -72,7 +72,7 @@ GROUPS = (
     Group("kfp", "Kubeflow Pipelines", "kfp and not cluster", environment="kfp", place="tests/kfp", workers=2),
     Group("kubernetes30", "The oldest kubernetes package", "not cluster", environment="kfp", place="tests/kubernetes"),
     Group("kubernetes37", "The newest", "not cluster", environment="kubernetes37", place="tests/kubernetes"),
-    Group("frameworks", "Training for real, each framework", "frameworks and not cluster"),
+    Group("frameworks", "Training for real, each framework", "frameworks and not cluster", workers=2),
     Group(
         "cluster",
         "On a real cluster",

@@ -6,8 +6,11 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import stepset
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -41,3 +44,18 @@ def mpich_program(tmp_path: Path) -> Path:
     built = tmp_path / "allreduce"
     subprocess.run([program("mpicc.mpich"), EXAMPLES / "mpi" / "allreduce.c", "-o", built], check=True)
     return built
+
+
+def train(script: str, framework: Any, nodes: int = 2, procs: int | str = 2, **fields: Any) -> dict[str, Any]:
+    """The result of a run of one of the examples."""
+    job = {
+        "framework": framework,
+        "num_nodes": nodes,
+        "procs_per_node": procs,
+        "script": script,
+        "deadline": "5m",
+        **fields,
+    }
+    status = stepset.run(job, base_dir=EXAMPLES)
+    assert isinstance(status.result, dict)
+    return dict(status.result)
