@@ -75,7 +75,8 @@ class AsyncLogs:
             if reader is not None:
                 reader.see(pod)
             elif pod.begun and not self._finishing and may_hold(pod, self._sources, self._ranks):
-                self._readers[pod.uid] = _Reader(self._cluster, pod, self.inbox, self._places.get(pod.uid))
+                let = any(other.forbearance.allowed for other in self._readers.values())
+                self._readers[pod.uid] = _Reader(self._cluster, pod, self.inbox, self._places.get(pod.uid), let)
 
     async def finish(self, seconds: float) -> None:
         """Nothing that is printed from now on is wanted: waits until what was is in `inbox`, for so long at most."""
@@ -118,11 +119,14 @@ class _Reader:
         pod: LogPod,
         inbox: asyncio.Queue[Printed],
         before: Mapping[str, Any] | None,
+        let: bool,
     ) -> None:
         from stepset.backends.kubernetes.pod_log import splitter_of
+        from stepset.backends.kubernetes.refusals import Forbearance
         from stepset.watch.resume import Resume
 
         self.problem = ""
+        self.forbearance = Forbearance(let)
         self._cluster, self._pod, self._inbox = cluster, pod, inbox
         self._resume = Resume()
         # Goes through the same answers until it finds what its predecessor has not handed on.
@@ -185,12 +189,14 @@ class _Reader:
         quiet = QUIET if follow else LAST_QUIET
         try:
             async with self._cluster.stream(log_path(self._cluster.namespace, pod), query, quiet) as chunks:
+                self.forbearance.granted()
                 if follow:
                     if not await self._pump_while_wanted(chunks):
                         return False
                 else:
                     await self._pump(chunks)
         except UnreachableError:
+            self.forbearance.unreachable()
             return False
         except RefusedError as refused:
             return self._refused(refused, pod, final=not follow, previous=previous)
@@ -229,6 +235,8 @@ class _Reader:
 
         status, said = refused.reply.status, str(refused.reply.body.get("message", ""))
         if status not in (*NOT_YET, 404):
+            if self.forbearance.bears(asyncio.get_running_loop().time()):
+                return False
             raise not_shown(refused.reply, self._cluster.namespace) from refused
         if previous and "previous terminated container" in said:
             return True

@@ -197,31 +197,34 @@ class SharedWatch:
 
     async def _follow(self, collection: Collection) -> None:
         from stepset.backends.kubernetes.client import RefusedError, UnreachableError
-        from stepset.backends.kubernetes.refusals import unseen
+        from stepset.backends.kubernetes.refusals import Forbearance, unseen
         from stepset.errors import StepsetError
         from stepset.watch.feed import Feed
 
-        feed, loop = Feed(collection.wanted), asyncio.get_running_loop()
+        feed, loop, forbearance = Feed(collection.wanted), asyncio.get_running_loop(), Forbearance()
         while True:
             try:
                 answered = await self._ask(collection, feed)
             except UnreachableError:
                 answered = False
+                forbearance.unreachable()
             except RefusedError as refused:
                 status = refused.reply.status
-                if status != _GONE:
+                if status == _GONE:
+                    feed.expired()
+                elif not forbearance.bears(loop.time()):
                     if status in (_NOT_FOUND, _FORBIDDEN) and not collection.needed:
                         self.unseen[collection.path] = unseen(refused.reply, self.cluster.namespace)
                         self._known(collection.path)
                     else:
                         self._give_up(collection.path, refused)
                     return
-                feed.expired()
                 answered = False
             except StepsetError as error:
                 self._give_up(collection.path, error)
                 return
             if answered:
+                forbearance.granted()
                 self._silent_since.pop(collection.path, None)
             else:
                 self._silent_since.setdefault(collection.path, loop.time())

@@ -25,6 +25,7 @@ from tests.cluster.test_restarts import evict
 from tests.cluster.testbed import outages
 from tests.cluster.testbed.layout import Choice
 from tests.cluster.testbed.layout import TestbedError as NotDone
+from tests.cluster.testbed.objects import Objects
 from tests.waiting import until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
@@ -35,6 +36,8 @@ LEAVES = (
     "json.dumps({'attempt': attempt, 'from': os.environ.get('STEPSET_RESUME_FROM')}))"
 )
 COUNTS_UNTIL_TOLD = ("say(f'begun-{rank}')", "count_until('end')", LEAVES)
+REFUSED = 4.0
+"""Seconds for which rights are gone: more than between two attempts."""
 AWAY = 60.0
 """Seconds for which the API server is away, or the way there."""
 
@@ -214,6 +217,33 @@ def test_the_server_cannot_be_reached_for_a_minute(
             run = run_dag(write_dag(scene.train(*COUNTS_UNTIL_TOLD, deferrable=deferrable)))
         scene.check(run, result={"attempt": 0, "from": None})
     assert len([line for line in run.lines if "does not answer" in line]) == 1
+
+
+@WAYS
+def test_rights_that_a_server_does_not_know_for_a_moment_are_waited_for(
+    write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool, tmp_path: Path
+) -> None:
+    """As one that has just started does: it refuses whom it has allowed before."""
+    runs, kubeconfig = scene.tasks.runs, scene.tasks.runs.kubeconfig
+    with proxy_to(str(kubeconfig), tmp_path) as (proxy, through):
+        kubeconfig.write_text(Path(through).read_text())
+
+        def unknown() -> None:
+            scene.wait_for_word("begun-0")
+            scene.wait_for("Running")
+            role = runs.get("rolebinding/stepset-cli")
+            del role["metadata"]["resourceVersion"]
+            runs.cluster.objects.delete("rolebinding/stepset-cli", runs.namespace)
+            with pytest.raises(NotDone, match="Forbidden"):
+                Objects(str(kubeconfig)).get("pods", runs.namespace)
+            proxy.cut()  # all that is open is asked for anew, and refused
+            time.sleep(REFUSED)
+            runs.cluster.objects.create(role, runs.namespace)
+            scene.stage.say("end")
+
+        with meanwhile(unknown):
+            run = run_dag(write_dag(scene.train(*COUNTS_UNTIL_TOLD, deferrable=deferrable)))
+        scene.check(run, result={"attempt": 0, "from": None})
 
 
 @WAYS

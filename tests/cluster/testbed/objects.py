@@ -47,6 +47,9 @@ class Objects:
             namespace: where; empty: everywhere.
             selector: of labels.
 
+        Returns:
+            The object; or the list, whose metadata are those of the last kind's.
+
         Raises:
             TestbedError: the server refuses it.
         """
@@ -54,12 +57,14 @@ class Objects:
         if name:
             return self._ask("GET", _path(kinds, namespace, name))
         items: list[dict[str, Any]] = []
+        about: dict[str, Any] = {}
         for each in kinds.split(","):
             version, kind = _KNOWN[_plural(each)]
             query = f"?{urlencode({'labelSelector': selector})}" if selector else ""
-            found = self._ask("GET", _path(each, namespace) + query)["items"]
-            items += ({"apiVersion": version, "kind": kind, **item} for item in found)
-        return {"apiVersion": "v1", "kind": "List", "items": items}
+            found = self._ask("GET", _path(each, namespace) + query)
+            about = found["metadata"]
+            items += ({"apiVersion": version, "kind": kind, **item} for item in found["items"])
+        return {"apiVersion": "v1", "kind": "List", "metadata": about, "items": items}
 
     def create(self, manifest: dict[str, Any], namespace: str = "", *, again: bool = False) -> None:
         """Creates an object.

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from stepset.backends.kubernetes.client import Connection, RefusedError, Reply, UnreachableError
 from stepset.backends.kubernetes.log_pods import LogPod
-from stepset.backends.kubernetes.refusals import REFUSES_AT_START, may_not
+from stepset.backends.kubernetes.refusals import Forbearance, may_not
 from stepset.backends.kubernetes.site import PODS
 from stepset.backends.kubernetes.stream import Stream
 from stepset.errors import InfrastructureError, StepsetError
@@ -97,7 +97,6 @@ class PodLog:
 
     Attributes:
         problem: why not all of it could be read, or None.
-        let: whether the server has shown this one, or another before.
     """
 
     def __init__(
@@ -121,10 +120,14 @@ class PodLog:
         self._starts_read = 0
         self._failures = self._tries = 0
         self._broken_off = False
-        self._refused_since: float | None = None
-        self.let = let
+        self._forbearance = Forbearance(let)
         self.problem: StepsetError | None = None
         self._thread = threading.Thread(target=self._run, name=f"log of {pod.name}", daemon=True)
+
+    @property
+    def let(self) -> bool:
+        """Whether the server has shown this one, or another before."""
+        return self._forbearance.allowed
 
     def start(self) -> None:
         """Begins."""
@@ -250,15 +253,15 @@ class PodLog:
             if self._closed or (follow and self._finishing):
                 return False
             with stream:
-                self.let, self._refused_since = True, None
+                self._forbearance.granted()
                 self._pump(stream, follow)
         except UnreachableError:
-            self._refused_since = None
+            self._forbearance.unreachable()
             return False
         except RefusedError as refused:
             return self._refused(refused, pod, final=not follow, previous=previous)
         except InfrastructureError:
-            if not self._may_pass():
+            if not self._forbearance.bears(time.monotonic()):
                 raise
             return False
         finally:
@@ -288,15 +291,10 @@ class PodLog:
         """The server has no log to give; whether that is all it will ever say."""
         status, said = refused.reply.status, str(refused.reply.body.get("message", ""))
         if status not in (*NOT_YET, 404):
-            if self._may_pass():
+            if self._forbearance.bears(time.monotonic()):
                 return False
             raise not_shown(refused.reply, self._namespace) from refused
         return previous or (status == 404 and pod.gone) or (final and self._lost(pod, said))
-
-    def _may_pass(self) -> bool:
-        """Whether a refusal may be over soon: a server that starts does not know all accounts and roles at once."""
-        self._refused_since = self._refused_since or time.monotonic()
-        return self.let and time.monotonic() - self._refused_since < REFUSES_AT_START
 
     def _lost(self, pod: LogPod, said: str) -> bool:
         """The rest of a log is asked for and an error comes; whether to take it for lost."""

@@ -12,8 +12,39 @@ from stepset.backends.kubernetes.resources import resource_of
 from stepset.errors import InfrastructureError
 
 REFUSES_AT_START = 60.0
-"""Seconds for which a server may refuse (401, 403) what it has allowed before: one that starts does not know all
-accounts and roles at once."""
+"""Seconds for which a server may refuse (401, 403) what it has allowed before."""
+
+
+class Forbearance:
+    """Whether to bear with a server that refuses: one that starts does not know all accounts and roles at once.
+
+    Args:
+        allowed: it has allowed before what is asked for.
+
+    Attributes:
+        allowed: likewise, until now.
+    """
+
+    def __init__(self, allowed: bool = False) -> None:
+        self.allowed = allowed
+        self._since: float | None = None
+
+    def granted(self) -> None:
+        """It has allowed it."""
+        self.allowed, self._since = True, None
+
+    def unreachable(self) -> None:
+        """It is not there: who comes back then has just started."""
+        self._since = None
+
+    def bears(self, clock: float) -> bool:
+        """Whether a refusal may be over soon.
+
+        Args:
+            clock: seconds of a clock that is never set.
+        """
+        self._since = clock if self._since is None else self._since
+        return self.allowed and clock - self._since < REFUSES_AT_START
 
 
 def refusals(reply: Reply, manifest: Mapping[str, Any], words: JobWords) -> Iterator[str]:

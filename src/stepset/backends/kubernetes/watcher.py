@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from stepset.backends.kubernetes.client import Connection, RefusedError, Reply, UnreachableError
-from stepset.backends.kubernetes.refusals import REFUSES_AT_START
+from stepset.backends.kubernetes.refusals import Forbearance
 from stepset.backends.kubernetes.stream import Stream
 from stepset.errors import StepsetError
 from stepset.watch.cluster.change import Change
@@ -70,8 +70,8 @@ class Watcher:
         self.refused: Reply | None = None
         self._stream: Stream | None = None
         self._silent_since: float | None = None
-        self._refused_since: float | None = None
-        self._known_here = self._opened = False
+        self._forbearance = Forbearance()
+        self._opened = False
         self._heard = time.monotonic()
         self._thread = threading.Thread(target=self._follow, name=f"watch {collection.path}", daemon=True)
 
@@ -115,14 +115,16 @@ class Watcher:
             try:
                 answered = self._ask()
             except UnreachableError:
-                answered, self._refused_since = False, None
+                answered = False
+                self._forbearance.unreachable()
             except StepsetError as error:
                 if not self._may_pass(error):
                     self._give_up(error)
                     return
                 answered = False
             if answered:
-                self._silent_since = self._refused_since = None
+                self._silent_since = None
+                self._forbearance.granted()
             else:
                 # A watch that was open has reset it; what fails now was silent since it was asked.
                 self._silent_since = self._silent_since or (time.monotonic() if self._opened else began)
@@ -132,14 +134,11 @@ class Watcher:
                     self._feed.hopeful()
 
     def _may_pass(self, error: StepsetError) -> bool:
-        """Whether a refusal may be over soon: a server that starts does not know everybody at once."""
+        """Whether a refusal may be over soon."""
         if isinstance(error, RefusedError) and error.reply.status == _GONE:
             self._feed.expired()
             return True
-        if not self._known_here:
-            return False
-        self._refused_since = self._refused_since or time.monotonic()
-        return time.monotonic() - self._refused_since < REFUSES_AT_START
+        return self._forbearance.bears(time.monotonic())
 
     def _ask(self) -> bool:
         """One request; whether something was answered."""
@@ -158,7 +157,6 @@ class Watcher:
         self._heard = time.monotonic()
         changes = self._feed.listed(reply.body)
         if self._feed.listed_once and not self._stopping.is_set():
-            self._known_here = True
             self._changed(changes)
         return True
 
