@@ -281,18 +281,17 @@ def _has_agent(spec: Fields) -> bool:
 
 
 def _all_well(spec: Fields, status: Fields) -> bool:
-    """Whether every container has ended with 0, so that `Succeeded` is all that can come, if one has our agent.
+    """Whether the only container has ended with 0, so that `Succeeded` is all that can come, if it has our agent.
 
     Without it a pod may yet be called Failed: the kubelet keeps an eviction to itself until everything has ended
     (kubernetes v1.36.3 pkg/kubelet/status/status_manager.go mergePodStatus), and a command that is told to go may end
-    with 0. The agent says 0 only if nobody told it.
+    with 0. The agent says 0 only if nobody told it; of containers beside it nobody knows.
     """
     own = list(rows(spec, "containers"))
-    if any("restartPolicy" in row for row in own):  # its own, by which even 0 may not be the end
+    if len(own) != 1 or "restartPolicy" in own[0]:  # its own, by which even 0 may not be the end
         return False
     ends = [part(row, "state", "terminated") for row in rows(status, "containerStatuses")]
-    well = len(ends) >= len(own) and all(end and number(end, "exitCode", -1) == 0 for end in ends)
-    return well and text(status, "phase") != "Failed"
+    return [number(end, "exitCode", -1) for end in ends] == [0] and text(status, "phase") != "Failed"
 
 
 def _index(marks: Fields, name: str) -> int:
