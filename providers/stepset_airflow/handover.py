@@ -29,6 +29,9 @@ KEY = "stepset_shown"
 
 _AFTER = 2.0
 """Seconds after which what was written has left this process for sure, and is noted."""
+_LEAVES = 1.0
+"""Seconds that what was written has before the trigger ends: a triggerer writes no more to the log of one that has
+ended, and hears of that another way than it gets the lines (airflow 3.3 triggerer_job_runner.py, logger_cache)."""
 _BETWEEN = 0.1
 """Seconds between two notes of all triggers of an event loop together: the triggerer writes them to its database."""
 _STOOD_STILL = 3.0
@@ -96,7 +99,9 @@ class Handover:
         self._written.set()
 
     async def forget(self) -> None:
-        """Everything is written, and the event says so."""
+        """Everything is written, and has left this process; the event says so."""
+        if self._trigger.task_instance is not None:
+            await asyncio.sleep(_LEAVES)
         if self._noted:
             with suppress(AirflowRuntimeError):  # it says which deferral it is of, and harms no other
                 await self._ask("DeleteXCom")
