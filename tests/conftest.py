@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.evidence import evidence
-
 _AGENT = Path(__file__).parent / "agent"
 
 
@@ -36,6 +34,9 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A test that failed on a cluster shows what is there."""
     report = yield
-    if report.failed and call.when == "call" and (text := evidence(getattr(item, "funcargs", {}))):
-        report.sections.append(("the cluster", text))
+    given = getattr(item, "funcargs", {})
+    if report.failed and call.when == "call" and "cluster" in given:
+        from tests.cluster.evidence import evidence
+
+        report.sections.append(("the cluster", evidence(given)))
     return report

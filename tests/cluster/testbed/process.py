@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from tests.waiting import until
 
 from . import cgroups
 from .layout import LOGS, PIDS, TestbedError
@@ -134,16 +135,18 @@ def wait(what: str, condition: Callable[[], bool], timeout: float, needs: Sequen
     Raises:
         TestbedError: time is up, or one of `needs` died; its last log line is in the message.
     """
-    deadline, pause = time.monotonic() + timeout, 0.05
-    while not condition():
+
+    def holds() -> bool:
+        if condition():
+            return True
         for name in needs:
             if pid_of(name) is None:
                 raise TestbedError(f"{name} died while waiting for {what}: {last_line(name)}")
-        if time.monotonic() > deadline:
-            logs = "; ".join(f"{name}: {last_line(name)}" for name in needs)
-            raise TestbedError(f"waited {timeout:.0f} s for {what} in vain{'; ' + logs if logs else ''}")
-        time.sleep(pause)
-        pause = min(pause * 1.2, 0.5)
+        return False
+
+    if not until(holds, timeout, every=0.5):
+        logs = "; ".join(f"{name}: {last_line(name)}" for name in needs)
+        raise TestbedError(f"waited {timeout:.0f} s for {what} in vain{'; ' + logs if logs else ''}")
 
 
 def last_line(name: str) -> str:
