@@ -28,7 +28,8 @@ from tests.waiting import until
 pytestmark = [pytest.mark.cluster, pytest.mark.disruptive]
 
 RANKS = ("rank 0", "rank 1")
-DOES_NOT_ANSWER = "does not answer"
+DOES_NOT_ANSWER = "does not answer; the run goes on"
+"""Said of the server; a node may be said not to answer after it, because nobody took its word meanwhile."""
 AWAY = 60.0
 """Seconds for which the API server is away."""
 FAILS = "if rank == 1: raise ValueError('batch 7 is empty')"
