@@ -1,4 +1,4 @@
-"""Every test, the quick ones first; stops at the first group that fails. `make test` calls it.
+"""Every test, the quick ones first; those that fail once more at the end. `make test` calls it.
 
 docs/testing/README.md tells what the groups need. Names of groups as arguments run only these. Those that need a
 cluster mostly wait for it: they run beside the others, on two clusters, because one of them is broken meanwhile; what
@@ -8,6 +8,7 @@ they print comes at the end.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import signal
@@ -102,8 +103,26 @@ GROUPS = (
     ),
 )
 
-# pytest's exit code where tests failed, as opposed to not having been run at all.
 TESTS_FAILED = 1
+"""pytest's exit code where tests failed, as opposed to not having been run at all."""
+FEW = 10
+"""Tests of a group that may fail and be run again; where more do, it is not for want of time."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Tests of a group that failed, and are to be run again.
+
+    Args:
+        group: theirs.
+        tests: their ids.
+        cache: pytest's, which has noted them: one of its own, because what failed in other groups, or an hour ago, is
+            nobody's second chance.
+    """
+
+    group: Group
+    tests: Sequence[str]
+    cache: Path
 
 
 def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: Path = ROOT) -> int:
@@ -116,9 +135,10 @@ def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: 
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     _end_when_told()
     lanes = lanes_of([group for group in groups if group.name in names])
-    with ExitStack() as beside:
-        ends = [beside.enter_context(_beside(lane, cluster, directory)) for lane, cluster in lanes[1:]]
-        code = run_groups(lanes[0][0], directory)
+    with tempfile.NamedTemporaryFile(prefix="stepset-lanes-") as file, ExitStack() as beside:
+        turns = Path(file.name)
+        ends = [beside.enter_context(_beside(lane, cluster, directory, turns)) for lane, cluster in lanes[1:]]
+        code = run_groups(lanes[0][0], directory, turns)
         for end in ends:
             code = code or end()
         return code
@@ -139,7 +159,7 @@ def lanes_of(groups: Sequence[Group]) -> list[tuple[list[Group], int]]:
 
 
 @contextmanager
-def _beside(groups: Sequence[Group], cluster: int, directory: Path) -> Iterator[Callable[[], int]]:
+def _beside(groups: Sequence[Group], cluster: int, directory: Path, turns: Path) -> Iterator[Callable[[], int]]:
     """Runs groups in a process of its own; gives what waits for its exit code. What it prints comes at the end.
 
     It is told to end when the block is left before it has ended.
@@ -148,10 +168,11 @@ def _beside(groups: Sequence[Group], cluster: int, directory: Path) -> Iterator[
         groups: which.
         cluster: counted from the one that this process means.
         directory: where the tests are.
+        turns: see run_groups.
     """
     with tempfile.NamedTemporaryFile() as said:
         # Spawned and not forked: which cluster a process means is settled when the testbed is imported.
-        process = get_context("spawn").Process(target=_run_into, args=(said.name, groups, directory))
+        process = get_context("spawn").Process(target=_run_into, args=(said.name, groups, directory, turns))
         with _environment({NUMBER_VARIABLE: str(NUMBER + cluster)}, [] if named() else ["KUBECONFIG"]):
             process.start()
 
@@ -191,19 +212,41 @@ def _end_when_told() -> None:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
-def _run_into(path: str, groups: Sequence[Group], directory: Path) -> None:
+def _run_into(path: str, groups: Sequence[Group], directory: Path, turns: Path) -> None:
     with Path(path).open("w") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     _end_when_told()
-    sys.exit(run_groups(groups, directory))
+    sys.exit(run_groups(groups, directory, turns))
 
 
-def run_groups(groups: Sequence[Group], directory: Path) -> int:
-    """Runs groups one after the other, and names the unsteady tests last of all; the first bad exit code."""
+def run_groups(groups: Sequence[Group], directory: Path, turns: Path) -> int:
+    """Runs groups one after the other, those that need a cluster with the same one; then what failed once more.
+
+    These tests start real processes, nodes and networks on machines that do other things at the same time, so that one
+    in thousands may fail for want of time. A test that fails again, when nothing else is run, has found something; one
+    that passes then is unsteady, which is a defect of its own and said last of all, but no reason to run everything
+    again.
+
+    Args:
+        groups: which.
+        directory: where the tests are.
+        turns: a file that those who run groups beside each other share: what failed is run again when all have come
+            to their ends, and by one after the other.
+
+    Returns:
+        0 when every test has passed, be it the second time; the first bad exit code of pytest.
+    """
     unsteady: list[str] = []
     try:
-        return _run(groups, unsteady, directory)
+        with tempfile.TemporaryDirectory(prefix="stepset-tests-") as caches, ExitStack() as cluster:
+            with _lock(turns, fcntl.LOCK_SH):
+                failed, code = _run(groups, directory, Path(caches), cluster)
+            if failed and not code:
+                with _lock(turns, fcntl.LOCK_EX):
+                    for each in failed:
+                        code = _run_again(each, unsteady, directory) or code
+            return code
     except TestbedError as error:
         print(f"failed: {error}", file=sys.stderr)
         return 1
@@ -214,66 +257,64 @@ def run_groups(groups: Sequence[Group], directory: Path) -> int:
                 print(f"unsteady: {test}")
 
 
-def _run(groups: Sequence[Group], unsteady: list[str], directory: Path) -> int:
-    """Runs groups one after the other, those that need a cluster with the same one; the first bad exit code."""
+@contextmanager
+def _lock(path: Path, kind: int) -> Iterator[None]:
+    """Holds a lock of a kind of fcntl's, that goes with the process."""
+    with path.open() as file:
+        fcntl.flock(file, kind)
+        yield
+
+
+def _run(groups: Sequence[Group], directory: Path, caches: Path, cluster: ExitStack) -> tuple[list[Failed], int]:
+    """Runs groups: (what failed and may be run again, the exit code of one that ends everything)."""
     required = os.environ.get("STEPSET_CLUSTER") == "required"
-    with ExitStack() as cluster:
-        borrowed_one = False
-        for group in groups:
-            print(f"\n\033[1m{group.title}\033[0m", flush=True)
-            if group.cluster is not None and not borrowed_one:
-                try:
-                    cluster.enter_context(borrowed(required))
-                except NoClusterError as error:
-                    if required:
-                        raise
-                    print(f"skipped: {error}")
-                    continue
-                borrowed_one = True
-            if code := run_group(group, unsteady, directory):
-                return code
-    return 0
+    found: list[Failed] = []
+    borrowed_one = False
+    for group in groups:
+        print(f"\n\033[1m{group.title}\033[0m", flush=True)
+        if group.cluster is not None and not borrowed_one:
+            try:
+                cluster.enter_context(borrowed(required))
+            except NoClusterError as error:
+                if required:
+                    raise
+                print(f"skipped: {error}")
+                continue
+            borrowed_one = True
+        cache = caches / group.name
+        # In the order of the files, and not those with most tests first: what takes long are few.
+        by_file = ["--dist", "loadfile", "--no-loadscope-reorder"]
+        code = _pytest(group, cache, directory, ["-n", str(group.workers), *by_file] if group.workers > 1 else [])
+        if not code:
+            continue
+        noted = cache / "v/cache/lastfailed"
+        tests = json.loads(noted.read_text()) if code == TESTS_FAILED and noted.exists() else {}
+        if not 0 < len(tests) <= FEW:
+            return found, code
+        found.append(Failed(group, list(tests), cache))
+    return found, 0
 
 
-def run_group(group: Group, unsteady: list[str], directory: Path) -> int:
-    """Runs a group; tests that fail get a second chance, and are named when they take it.
+def _run_again(failed: Failed, unsteady: list[str], directory: Path) -> int:
+    """Gives tests that failed their second chance; `unsteady` gets those that take it. pytest's exit code."""
+    print(f"\n\033[1m{failed.group.title}: {len(failed.tests)} failed; once more, by themselves\033[0m", flush=True)
+    again = ["--last-failed", "--last-failed-no-failures", "none"]
+    code = _pytest(failed.group, failed.cache, directory, again)
+    still = json.loads((failed.cache / "v/cache/lastfailed").read_text()) if code else {}
+    unsteady += [test for test in failed.tests if test not in still]
+    return code
 
-    These tests start real processes, nodes and networks on machines that do other things at the same time, so that one
-    in thousands may fail for want of time. A test that fails again, when only those that failed are run, has found
-    something; one that passes then is unsteady, which is a defect of its own and said last of all, but no reason to
-    run everything again.
 
-    Args:
-        group: which.
-        unsteady: gets the tests that passed only the second time.
-        directory: where the tests are.
-
-    Returns:
-        pytest's exit code.
-    """
+def _pytest(group: Group, cache: Path, directory: Path, more: Sequence[str]) -> int:
+    """Runs pytest on a group's tests; its exit code."""
     environment = dict(os.environ)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of thousands of processes compiles what it imports
     if group.cluster is not None:
         environment["STEPSET_CLUSTER"] = "required"  # a cluster that goes away is no reason to skip its tests
-    # A cache of its own: what failed in other groups, or an hour ago, is nobody's second chance.
-    with tempfile.TemporaryDirectory(prefix="stepset-tests-") as cache:
-        python = ROOT / ".venvs" / group.environment / "bin/python"
-        command = [str(python), "-m", "pytest", "-q", "-m", group.marks, "-o", f"cache_dir={cache}"]
-        command += [*group.place.split(), *([f"--ignore={group.without}"] if group.without else [])]
-        # In the order of the files, and not those with most tests first: what takes long are few.
-        by_file = ["--dist", "loadfile", "--no-loadscope-reorder"]
-        side_by_side = ["-n", str(group.workers), *by_file] if group.workers > 1 else []
-        code = _call([*command, *side_by_side], directory, environment)
-        noted = Path(cache, "v/cache/lastfailed")
-        if code != TESTS_FAILED or not noted.exists():
-            return code
-        failed = json.loads(noted.read_text())
-        print(f"\n\033[1m{len(failed)} failed; once more, by themselves\033[0m", flush=True)
-        again = ["--last-failed", "--last-failed-no-failures", "none"]
-        code = _call([*command, *again], directory, environment)
-        if not code:
-            unsteady += failed
-        return code
+    python = ROOT / ".venvs" / group.environment / "bin/python"
+    command = [str(python), "-m", "pytest", "-q", "-m", group.marks, "-o", f"cache_dir={cache}"]
+    command += [*group.place.split(), *([f"--ignore={group.without}"] if group.without else []), *more]
+    return _call(command, directory, environment)
 
 
 def _call(command: Sequence[str], directory: Path, environment: dict[str, str]) -> int:

@@ -55,19 +55,28 @@ def test_tests_that_pass_are_run_once_and_group_by_group(tmp_path: Path) -> None
 
 def test_one_that_passes_the_second_time_is_named_at_the_very_end_and_fails_nothing(tmp_path: Path) -> None:
     code, ran, said = run(tmp_path, STEADY, UNSTEADY, LATER)
-    assert (code, ran) == (0, ["steady", "unsteady", "unsteady", "later"])
+    assert (code, ran) == (0, ["steady", "unsteady", "later", "unsteady"])
     assert said.splitlines()[-1] == "unsteady: test_it.py::test_unsteady"
 
 
-def test_one_that_fails_twice_fails_the_suite_and_the_next_group_is_not_run(tmp_path: Path) -> None:
+def test_one_that_fails_twice_fails_the_suite_when_everything_else_has_run(tmp_path: Path) -> None:
     code, ran, said = run(tmp_path, STEADY, WRONG, LATER)
-    assert (code, ran) == (1, ["steady", "wrong", "wrong"])
+    assert (code, ran) == (1, ["steady", "wrong", "later", "wrong"])
     assert "unsteady" not in said
 
 
-def test_beside_one_that_fails_twice_the_unsteady_one_fails_the_suite_too(tmp_path: Path) -> None:
-    code, ran, _ = run(tmp_path, UNSTEADY, WRONG)
-    assert (code, ran) == (1, ["unsteady", "wrong", "unsteady", "wrong"])
+def test_beside_one_that_fails_twice_the_unsteady_one_is_named(tmp_path: Path) -> None:
+    code, ran, said = run(tmp_path, UNSTEADY, WRONG, LATER)
+    assert (code, ran) == (1, ["unsteady", "wrong", "later", "unsteady", "wrong"])
+    assert [line for line in said.splitlines() if line.startswith("unsteady: ")] == [
+        "unsteady: test_it.py::test_unsteady"
+    ]
+
+
+def test_many_that_fail_have_no_second_chance_and_the_next_group_is_not_run(tmp_path: Path) -> None:
+    many = "@one\n@pytest.mark.parametrize('number', range(11))\ndef test_wrong(number):\n    assert 0\n"
+    code, ran, _ = run(tmp_path, STEADY, many, LATER)
+    assert (code, ran) == (1, ["steady"])
 
 
 def test_what_cannot_even_be_collected_has_no_second_chance(tmp_path: Path) -> None:
@@ -97,11 +106,16 @@ class TestBesideEachOther:
         code, _, _ = run(tmp_path, STEADY, LATER, WRONG.replace("@one", f"@{wrong}"), beside=True)
         assert code == 1
 
-    def test_when_the_first_have_failed_the_others_are_told_to_end(self, tmp_path: Path) -> None:
+    def test_one_that_failed_waits_for_its_second_chance_until_the_others_have_run(self, tmp_path: Path) -> None:
+        slow = "@two\ndef test_slow():\n    time.sleep(3)\n    ran.open('a').write('slow ')\n"
+        code, ran, _ = run(tmp_path, UNSTEADY, slow, beside=True)
+        assert (code, ran) == (0, ["unsteady", "slow", "unsteady"])
+
+    def test_when_the_first_cannot_go_on_the_others_are_told_to_end(self, tmp_path: Path) -> None:
         endless = "@two\ndef test_endless():\n    pathlib.Path('two').touch()\n    time.sleep(600)\n"
-        fails = f"@one\ndef test_wrong():\n{AWAITS.format('two')}    assert 0\n"
-        code, _, said = run(tmp_path, endless, fails, beside=True)
-        assert code == 1
+        ends = f"@one\ndef test_ends():\n{AWAITS.format('two')}    pytest.exit('no more', returncode=3)\n"
+        code, _, said = run(tmp_path, endless, ends, beside=True)
+        assert code == 3
         assert "KeyboardInterrupt" in said
 
 
