@@ -32,6 +32,8 @@ _AFTER = 2.0
 _LEAVES = 1.0
 """Seconds that what was written has before the trigger ends: a triggerer writes no more to the log of one that has
 ended, and hears of that another way than it gets the lines (airflow 3.3 triggerer_job_runner.py, logger_cache)."""
+_FORGETS = 2.0
+"""Seconds that a trigger has to forget: a triggerer that ends may not answer any more."""
 _BETWEEN = 0.1
 """Seconds between two notes of all triggers of an event loop together: the triggerer writes them to its database."""
 _STOOD_STILL = 3.0
@@ -63,7 +65,7 @@ class Handover:
     async def find(self) -> None:
         """Looks for a predecessor, who is not to write any more from here on."""
         try:
-            found = await self._read()
+            found = await _noted(self._trigger)
         except AirflowRuntimeError as error:
             log.warning(f"whether another triggerer has written to this log before is not known: {error}")
             return
@@ -89,7 +91,7 @@ class Handover:
         """Comes back at once, or never where another triggerer has the trigger by now and writes in its place."""
         if (stalls := self._loop.stalls()) != self._stalls:
             with suppress(AirflowRuntimeError):  # who does not know writes: twice is better than never
-                self._lost = (await self._read()).get("by", "" if self._noted else self._me) != self._me
+                self._lost = (await _noted(self._trigger)).get("by", "" if self._noted else self._me) != self._me
             self._stalls = stalls
         if self._lost:
             await asyncio.Event().wait()  # Airflow cancels it as soon as it sees that too
@@ -98,39 +100,55 @@ class Handover:
         """Something was written."""
         self._written.set()
 
-    async def forget(self) -> None:
-        """Everything is written, and has left this process; the event says so."""
-        if self._trigger.task_instance is not None:
-            await asyncio.sleep(_LEAVES)
-        if self._noted:
-            with suppress(AirflowRuntimeError):  # it says which deferral it is of, and harms no other
-                await self._ask("DeleteXCom")
-
     async def _note(self, position: Position) -> None:
         async with self._loop.turn:
             value = {"trigger": self._trigger.trigger_id, "by": self._me, "position": position}
             try:
-                await self._ask("SetXCom", value=value)
+                await _ask(self._trigger, "SetXCom", value=value)
                 self._noted = self._trigger.task_instance is not None
             except AirflowRuntimeError as error:
                 log.warning(f"what was written to this log cannot be noted for another triggerer: {error}")
             await asyncio.sleep(_BETWEEN)
 
-    async def _read(self) -> Mapping[str, Any]:
-        """What is noted of this very deferral; empty: nothing."""
-        found = getattr(await self._ask("GetXCom"), "value", None)
-        return found if isinstance(found, dict) and found.get("trigger") == self._trigger.trigger_id else {}
 
-    async def _ask(self, what: str, **more: Any) -> Any:
-        """Asks Airflow by way of the triggerer, past a deployment's XCom backend, which may block."""
-        from airflow.sdk.execution_time import comms, task_runner
+async def linger(trigger: BaseTrigger) -> None:
+    """What a trigger does last, its event told: what it wrote leaves this process, and what was noted is forgotten.
 
-        ti = self._trigger.task_instance
-        if ti is None:
-            return None
-        index = map_index_of(ti)
-        about = {"key": KEY, "dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": index}
-        return await task_runner.SUPERVISOR_COMMS.asend(getattr(comms, what)(**about, **more))
+    Airflow goes on with the task meanwhile, and cancels the trigger as soon as it has: that says only that the event
+    has come through, and ends it here. Let out of here, Airflow would take it for what a user did, and call `on_kill`.
+
+    Args:
+        trigger: whose; without a task instance nothing was noted, and nobody reads what it wrote another way.
+    """
+    if trigger.task_instance is None:
+        return
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(_LEAVES)
+    with suppress(asyncio.CancelledError, asyncio.TimeoutError, AirflowRuntimeError):
+        await asyncio.wait_for(_forget(trigger), _FORGETS)
+
+
+async def _forget(trigger: BaseTrigger) -> None:
+    if await _noted(trigger):  # by now there may be one of a later deferral
+        await _ask(trigger, "DeleteXCom")
+
+
+async def _noted(trigger: BaseTrigger) -> Mapping[str, Any]:
+    """What is noted of a trigger's deferral; empty: nothing."""
+    found = getattr(await _ask(trigger, "GetXCom"), "value", None)
+    return found if isinstance(found, dict) and found.get("trigger") == trigger.trigger_id else {}
+
+
+async def _ask(trigger: BaseTrigger, what: str, **more: Any) -> Any:
+    """Asks Airflow by way of the triggerer, past a deployment's XCom backend, which may block."""
+    from airflow.sdk.execution_time import comms, task_runner
+
+    ti = trigger.task_instance
+    if ti is None:
+        return None
+    index = map_index_of(ti)
+    about = {"key": KEY, "dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": index}
+    return await task_runner.SUPERVISOR_COMMS.asend(getattr(comms, what)(**about, **more))
 
 
 class _Loop:

@@ -18,7 +18,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from stepset_airflow.connection import ClusterAccess
 from stepset_airflow.follower import Follower
-from stepset_airflow.handover import handing_over
+from stepset_airflow.handover import handing_over, linger
 from stepset_airflow.identity import map_index_of
 from stepset_airflow.task_log import TaskLog
 
@@ -116,6 +116,7 @@ class DistributedTrainTrigger(BaseTrigger):
         except StepsetError as error:
             payload = {"error": str(error)}
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's
+        await linger(self)
 
     async def on_kill(self) -> None:
         """Ends the run if a user has acted on the task.
@@ -160,7 +161,6 @@ class DistributedTrainTrigger(BaseTrigger):
                 await page.open()
                 payload = await follower.follow(beside[0])
                 beside[1].cancel()
-                await handover.forget()
                 await page.finish()
                 return payload
             finally:

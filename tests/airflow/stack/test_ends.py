@@ -37,6 +37,7 @@ def test_runs_that_succeed_in_a_worker_in_the_triggerer_and_mapped(stage: Stage)
         assert task.result() == {"world": 1, "given": name}
         log = task.log()
         assert lines_of_ranks(log) == LINES
+        assert not [line for line in log if "cancelled" in line], "a trigger's end was taken for what a user did"
         (phase,) = [line for line in log if ": Succeeded" in line]
         ran = phase.split()[1].rstrip(":")
         if task.index < 0:
