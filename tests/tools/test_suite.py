@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tools.suite import Group, lanes_of
+from _pytest.mark.expression import Expression
+from tools.suite import GROUPS, Group, lanes_of
 
 pytestmark = pytest.mark.local
 
@@ -90,6 +93,35 @@ def test_groups_of_different_clusters_run_beside_each_other_and_a_group_alone_ha
     assert lanes_of([none, second, first, none]) == [([none, none], 0), ([first], 0), ([second], 1)]
     assert lanes_of([second]) == [([second], 0)]
     assert lanes_of([none, second]) == [([none], 0), ([second], 0)]
+
+
+COLLECTS = """
+import json
+def pytest_collection_finish(session):
+    found = [[str(item.path), sorted({mark.name for mark in item.iter_markers()})] for item in session.items]
+    (session.config.invocation_params.dir / "found.json").write_text(json.dumps(found))
+"""
+
+
+def test_each_test_is_in_one_group_and_in_no_second_of_its_environment(tmp_path: Path) -> None:
+    (tmp_path / "collects.py").write_text(COLLECTS)
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "collects", "-c", ROOT / "pyproject.toml"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([*command, ROOT / "tests"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert len(found) > 1000
+    for path, marks in found:
+        groups = [group for group in GROUPS if holds(group, Path(path), set(marks))]
+        assert groups, f"{path}: no group has its tests of {marks}"
+        assert len([group for group in groups if group.environment == "airflow"]) <= 1, f"{path}: {marks}: {groups}"
+
+
+def holds(group: Group, path: Path, marks: set[str]) -> bool:
+    """Whether a group runs a file's tests that have these marks."""
+    inside = any(path.is_relative_to(ROOT / place) for place in (group.place or "tests").split())
+    left_out = bool(group.without) and path == ROOT / group.without
+    return inside and not left_out and Expression.compile(group.marks).evaluate(lambda name, **_: name in marks)
 
 
 @pytest.mark.cluster
