@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tests.cluster.testbed import process
 from tests.cluster.testbed.handle import Cluster
-from tests.cluster.testbed.layout import LOGS, TestbedError
+from tests.cluster.testbed.layout import LOGS, PIDS, TestbedError
 
 _USUAL = re.compile(r"I\d{4} ")
 """How lines begin that Kubernetes' own components write of what is as it should be."""
@@ -45,7 +46,18 @@ def _of(cluster: Cluster, namespace: str) -> str:
 
     objects = asked("get", SHOWN, "-o", "wide")
     events = asked("get", "events", "--sort-by=.lastTimestamp").splitlines()[-LINES:]
-    return "\n".join([f"namespace {namespace}", objects, *events, *(_logged(namespace) if cluster.choice else [])])
+    ours = [*_died(), *_logged(namespace)] if cluster.choice else []
+    return "\n".join([f"namespace {namespace}", objects, *events, *ours])
+
+
+def _died() -> list[str]:
+    """Components that are not there any more though nobody stopped them, and what they wrote last."""
+    found: list[str] = []
+    for name in sorted(path.name for path in PIDS.iterdir() if process.pid_of(path.name) is None):
+        log = LOGS / f"{name}.log"
+        last = log.read_text(errors="replace").splitlines()[-LINES:] if log.exists() else []
+        found += [f"{name} has died:", *(f"{name}: {line[:400]}" for line in last)]
+    return found
 
 
 def _logged(namespace: str) -> list[str]:

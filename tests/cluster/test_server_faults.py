@@ -14,7 +14,6 @@ import pytest
 
 from stepset.backends.kubernetes.client import RefusedError, connect
 from stepset.errors import InfrastructureError
-from stepset.watch.cluster.keeper import LEAVING
 from stepset.watch.feed import Feed
 from stepset.watch.state import FailureKind, Phase
 from tests.cluster.many import RESULT
@@ -118,7 +117,8 @@ def test_a_server_that_is_away_for_a_minute_is_told_of_and_all_goes_on_when_it_i
         assert (ends.wait().phase, ends.wait().result) == (Phase.SUCCEEDED, len(heard_ending.texts("rank 0")))
         failed = fails.wait().failure
         assert failed is not None and (failed.kind, failed.rank) == (FailureKind.USER_ERROR, 1)
-        heard_stopped.wait_until(lambda: LEAVING in heard_stopped.statuses[-1].notes, "its deletion")
+        stopped = to_stop.wait().failure
+        assert stopped is not None and stopped.kind is FailureKind.CANCELLED
         wait_for_more(heard)
         heard.wait_until(lambda: not is_told(heard), "the word to be gone")
         stage.say("end")

@@ -92,6 +92,14 @@ class TestAWorkloadThatIsGone:
         assert (status.phase, status.failure.kind) == (Phase.LOST, FailureKind.LOST)
         assert "nobody saw" in status.failure.message
 
+    def test_was_cancelled_where_whoever_asks_has_had_it_deleted(self) -> None:
+        objects = until("jobset_succeeds", Phase.RUNNING)
+        objects.unwanted = True
+        objects.see(Change("DELETED", workload(), witnessed=False))
+        status = now(objects)
+        assert status.failure is not None
+        assert (status.phase, status.failure.kind) == (Phase.FAILED, FailureKind.CANCELLED)
+
     def test_is_lost_where_the_server_knows_none(self) -> None:
         objects = RunObjects("run")
         assert objects.not_found() and not objects.not_found()

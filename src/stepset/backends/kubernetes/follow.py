@@ -176,6 +176,7 @@ class RunFollower:
             try:
                 if self._answered == 0:
                     self._stop_by(self._site, self._workload)
+                    self._hearing.objects.unwanted = self._stop_by is delete
                 else:
                     kill_pods(self._site, self._hearing.objects)
             except StepsetError as error:

@@ -39,6 +39,7 @@ class RunObjects:
     Attributes:
         events: what happened to its objects.
         fate: whether the workload is gone: `deleted` where that was seen, `missing` where nobody saw it go.
+        unwanted: whoever follows the run has had it deleted, so that it is no riddle where it went.
     """
 
     def __init__(self, name: str = "", uid: str = "") -> None:
@@ -46,6 +47,7 @@ class RunObjects:
         self.uid = uid
         self.events = Events()
         self.fate: Fate = ""
+        self.unwanted = False
         self._top: Workload | None = None
         self._inner: Workload | None = None
         self._whole: Workload | None = None
@@ -84,7 +86,7 @@ class RunObjects:
         """The server knows no such workload, and nobody saw it go; whether that is news."""
         if self.fate:
             return False
-        self.fate = "missing"
+        self.fate = "deleted" if self.unwanted else "missing"
         return True
 
     def _see_workload(self, seen: Workload, change: Change) -> bool:
@@ -101,7 +103,8 @@ class RunObjects:
         self.name, self.uid = seen.name, seen.uid
         before, fate = self._top, self.fate
         if gone:
-            self.fate = "deleted" if change.witnessed or seen.deleted is not None else "missing"
+            known = change.witnessed or seen.deleted is not None or self.unwanted
+            self.fate = "deleted" if known else "missing"
         self._top, self._whole = seen, None
         self._advance(seen.attempt)
         self._present = None
