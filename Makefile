@@ -6,6 +6,7 @@ AIRFLOW := $(VENVS)/airflow/bin
 KFP := $(VENVS)/kfp/bin
 UV := $(shell command -v uv 2>/dev/null || echo $(VENVS)/uv/bin/uv)
 INSTALL = $(UV) pip install --quiet --python
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/stepset
 
 .DEFAULT_GOAL := help
 .PHONY: help
@@ -83,7 +84,7 @@ cluster-test: system setup setup-kfp setup-kubernetes ## Run the tests that need
 lint: setup ## ruff, mypy and the import contracts
 	@$(AIRFLOW)/ruff check .
 	@$(AIRFLOW)/ruff format --check .
-	@$(AIRFLOW)/mypy
+	@MYPY_CACHE_DIR=$(CACHE)/mypy $(AIRFLOW)/mypy
 	@$(AIRFLOW)/lint-imports --no-cache
 
 .PHONY: format
