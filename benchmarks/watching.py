@@ -98,7 +98,7 @@ def rows(count: int = COUNT) -> Iterator[Row]:
 
 def _measured(cluster: Cluster, count: int) -> Iterator[Row]:
     with ExitStack() as stack:
-        stack.enter_context(_fake_nodes(cluster))
+        stack.enter_context(scale.nodes(cluster.choice, 4))
         namespace = stack.enter_context(_runs(cluster, count))
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         outs = {way: Path(directory, way) for way in WAYS}
@@ -148,16 +148,6 @@ class _Waiting:
         self._errors.close()
         if code:
             raise RuntimeError(f"{self._process.args!r} ended with {code}\n{said[-2000:]}")
-
-
-@contextmanager
-def _fake_nodes(cluster: Cluster) -> Iterator[None]:
-    assert cluster.choice is not None
-    scale.add_nodes(cluster.choice, 4)
-    try:
-        yield
-    finally:
-        scale.remove_nodes(cluster.choice)
 
 
 @contextmanager

@@ -30,9 +30,8 @@ def fake_jobset(name: str, annotations: dict[str, str]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def fake_nodes(testbed_choice: Choice) -> Iterator[None]:
-    scale.add_nodes(testbed_choice, 4)
-    yield
-    scale.remove_nodes(testbed_choice)
+    with scale.nodes(testbed_choice, 4):
+        yield
 
 
 @pytest.mark.usefixtures("fake_nodes")

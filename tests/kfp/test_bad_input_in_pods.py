@@ -118,10 +118,10 @@ def test_a_volume_for_one_node_at_a_time_is_refused_where_several_are_to_mount_i
 def test_a_missing_image_is_said_while_the_step_waits_and_its_patience_has_an_end(steps: Steps) -> None:
     pulled = {"spec": {"containers": [{"name": "node", "imagePullPolicy": "IfNotPresent"}]}}
     image = "nowhere.example/no:1"
-    pod = steps.start(WAITS, image=image, checkpoint_dir="/tmp/c", startup_timeout=15, pod_template=pulled)
+    pod = steps.start(WAITS, image=image, checkpoint_dir="/tmp/c", startup_timeout=40, pod_template=pulled)
     assert steps.wait(pod) == 3
     log = steps.log(pod)
-    assert image in log and "gave up after 15 s" in log
+    assert image in log and "gave up after 40 s" in log
     (jobset,) = steps.jobsets()
     assert jobset["spec"]["suspend"] is True, "it holds nothing any more; the Workflow takes it along"
     steps.cluster.wait("its pods to be gone", lambda: not [each for each in steps.left() if each.startswith("Pod/")])

@@ -165,15 +165,15 @@ def test_an_image_that_is_not_there(write_dag: WriteDag, run_dag: RunDag, tasks:
         deferrable=deferrable,
         image="registry.invalid/nothing:1",
         pod_template={"spec": {"containers": [{"name": "node", "imagePullPolicy": "IfNotPresent"}]}},
-        startup_timeout=15,
+        startup_timeout=40,
     )
     run = run_dag(write_dag(text, SLEEPS))
     check_failed(run)
     assert "ImagePull" in str(run.error), run.explained()
-    assert "gave up after 15 s" in str(run.error)
+    assert "gave up after 40 s" in str(run.error)
     (workload,) = tasks.workloads()
     assert workload["spec"].get("suspend") is True
-    assert until(lambda: not tasks.runs.pods(), 60)
+    assert until(lambda: not tasks.runs.pods(), 120)
 
 
 @WAYS

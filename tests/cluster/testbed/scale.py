@@ -6,7 +6,10 @@ annotations, because no program runs.
 
 from __future__ import annotations
 
+import fcntl
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,22 @@ containerStatuses:
 {{{{ end }}}}
 phase: {{{{ if eq $code "0" }}}}Succeeded{{{{ else }}}}Failed{{{{ end }}}}
 """
+
+
+@contextmanager
+def nodes(choice: Choice, count: int) -> Iterator[None]:
+    """Fake nodes for a while; of several who want some at the same time, one after the other has them.
+
+    Args:
+        choice, count: as `add_nodes` has them.
+    """
+    with (CONFIG / "kwok.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            add_nodes(choice, count)
+            yield
+        finally:
+            remove_nodes(choice)
 
 
 def add_nodes(choice: Choice, count: int) -> None:
