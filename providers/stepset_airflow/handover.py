@@ -32,6 +32,9 @@ _AFTER = 2.0
 _LEAVES = 1.0
 """Seconds that what was written has before the trigger ends: a triggerer writes no more to the log of one that has
 ended, and hears of that another way than it gets the lines (airflow 3.3 triggerer_job_runner.py, logger_cache)."""
+SETTLES = 5.0
+"""Seconds between the start of a trigger and its event, at least: Airflow fails a deferred task whose event overtakes
+the word that its worker has deferred it, which takes seconds where it is busy (apache/airflow issue 72716)."""
 _FORGETS = 2.0
 """Seconds that a trigger has to forget: a triggerer that ends may not answer any more."""
 _BETWEEN = 0.1
@@ -109,6 +112,17 @@ class Handover:
             except AirflowRuntimeError as error:
                 log.warning(f"what was written to this log cannot be noted for another triggerer: {error}")
             await asyncio.sleep(_BETWEEN)
+
+
+async def settle(trigger: BaseTrigger, begun: float) -> None:
+    """What a trigger does before it tells its event: it lets Airflow hear first that its task is deferred.
+
+    Args:
+        trigger: whose; without a task instance, as `dag.test()` runs triggers, there is nobody who hears late.
+        begun: the event loop's time at its start.
+    """
+    if trigger.task_instance is not None:
+        await asyncio.sleep(begun + SETTLES - asyncio.get_running_loop().time())
 
 
 async def linger(trigger: BaseTrigger) -> None:

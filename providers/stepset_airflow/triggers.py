@@ -18,7 +18,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from stepset_airflow.connection import ClusterAccess
 from stepset_airflow.follower import Follower
-from stepset_airflow.handover import handing_over, linger
+from stepset_airflow.handover import handing_over, linger, settle
 from stepset_airflow.identity import map_index_of
 from stepset_airflow.task_log import TaskLog
 
@@ -109,12 +109,14 @@ class DistributedTrainTrigger(BaseTrigger):
         """
         from stepset.errors import StepsetError
 
+        begun = asyncio.get_running_loop().time()
         for module in HEAVY:
             await asyncio.to_thread(importlib.import_module, module)
         try:
             payload = await self._followed()
         except StepsetError as error:
             payload = {"error": str(error)}
+        await settle(self, begun)
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's
         await linger(self)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -139,15 +140,27 @@ class Task:
 
     def log(self, number: int = 1) -> list[str]:
         """The lines of a try's log, as the API server merges them; exceptions as `ValueError: text`."""
+        lines = []
+        for entry in self._entries(number):
+            lines.append(str(entry["event"]))
+            lines += [f"{each['exc_type']}: {each['exc_value']}" for each in entry.get("error_detail") or ()]
+        return lines
+
+    def _entries(self, number: int) -> list[dict[str, Any]]:
         if self.look()["try_number"] < number:
             return []
         query = {"map_index": self.index, "full_content": True}
         said = self.run.rest.ask("GET", f"{self.run.path}/taskInstances/{self.task_id}/logs/{number}", **query)
-        lines = []
-        for entry in said["content"]:
-            lines.append(str(entry["event"]))
-            lines += [f"{each['exc_type']}: {each['exc_value']}" for each in entry.get("error_detail") or ()]
-        return lines
+        found: list[dict[str, Any]] = said["content"]
+        return found
+
+    def seconds_between(self, first: str, second: str) -> float:
+        """Seconds from the first log entry with one text to the first with another."""
+        entries = self._entries(1)
+        began, ended = (
+            next(each["timestamp"] for each in entries if text in each["event"]) for text in (first, second)
+        )
+        return (_time(ended) - _time(began)).total_seconds()
 
     def wait_for_line(self, text: str, number: int = 1) -> None:
         """Until its log has a line that is this text."""
@@ -183,3 +196,7 @@ class Task:
         """What a failed assertion should show."""
         number = int(self.look()["try_number"])
         return "\n".join(self.log(number)[-80:]) if number else "it was never tried"
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

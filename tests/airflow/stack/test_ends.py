@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stepset_airflow.handover import SETTLES
 from tests.airflow.stack.conftest import Stage
 from tests.airflow.stack.training import lines_of_ranks
 
@@ -38,6 +39,8 @@ def test_runs_that_succeed_in_a_worker_in_the_triggerer_and_mapped(stage: Stage)
         log = task.log()
         assert lines_of_ranks(log) == LINES
         assert not [line for line in log if "cancelled" in line], "a trigger's end was taken for what a user did"
+        if name != "sync":
+            assert task.seconds_between("starting", "Trigger fired event") >= SETTLES
         (phase,) = [line for line in log if ": Succeeded" in line]
         ran = phase.split()[1].rstrip(":")
         if task.index < 0:
