@@ -81,6 +81,15 @@ class DagRun:
         return self.errors[-1]
 
 
+_logged: list[list[Any]] = []
+"""What is being logged by the run of `run_to_end` that goes on."""
+
+
+def has_logged(text: str) -> bool:
+    """Whether the run that goes on has logged a line that is this text; for what happens meanwhile, in a thread."""
+    return any(entry["event"] == text for log in _logged for entry in list(log))
+
+
 def run_to_end(path: Path, name: str = "dag", conf: dict[str, Any] | None = None) -> DagRun:
     """Runs the DAG that a DAG file calls `name`. Warnings of our modules are errors."""
     from structlog.testing import capture_logs
@@ -89,6 +98,7 @@ def run_to_end(path: Path, name: str = "dag", conf: dict[str, Any] | None = None
     with warnings.catch_warnings(), _task_errors() as errors, capture_logs() as log:
         warnings.simplefilter("ignore")  # Airflow's and its libraries' are not ours to mend
         warnings.filterwarnings("error", module=OURS)
+        _logged[:] = [log]
         finished = _load(path, name).test(run_conf=conf)
     tasks = {
         f"{ti.task_id}[{ti.map_index}]" if ti.map_index >= 0 else ti.task_id: ti for ti in finished.get_task_instances()

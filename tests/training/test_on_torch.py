@@ -30,17 +30,14 @@ def test_torch_without_a_launcher_meets_by_its_own_variables() -> None:
     assert result["local_ranks"] == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
 def test_deepspeed_trains_with_zero_on_cpu(launcher: str) -> None:
+    """Its own launcher: tests/airflow/test_examples.py."""
+    if launcher == "mpirun":
+        program("mpirun.openmpi")
     result = train("deepspeed/train.py", {"kind": "deepspeed", "launcher": launcher}, procs=1)
     assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (2, 3, True)
     assert result["zero_stage"] >= 1
-
-
-def test_deepspeed_trains_under_mpirun() -> None:
-    program("mpirun.openmpi")
-    result = train("deepspeed/train.py", {"kind": "deepspeed", "launcher": "mpirun"}, procs=1)
-    assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (2, 3, True)
 
 
 def test_torchtune_launches_a_recipe_of_the_job() -> None:

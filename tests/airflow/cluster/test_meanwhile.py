@@ -16,7 +16,7 @@ import pytest
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.cluster.scene import PHASES, Scene, meanwhile
 from tests.airflow.conftest import RunDag, WriteDag
-from tests.airflow.harness import run_again
+from tests.airflow.harness import has_logged, run_again
 from tests.cluster.proxy import proxy_to
 from tests.cluster.queues import queue, set_cpus
 from tests.cluster.runs import ACCOUNT
@@ -231,6 +231,9 @@ def test_rights_that_a_server_does_not_know_for_a_moment_are_waited_for(
         def unknown() -> None:
             scene.wait_for_word("begun-0")
             scene.wait_for("Running")
+            assert until(lambda: has_logged("[rank 0] line 0"), 120), (
+                "whose rights were never seen has none to wait for"
+            )
             role = runs.get("rolebinding/stepset-cli")
             del role["metadata"]["resourceVersion"]
             runs.cluster.objects.delete("rolebinding/stepset-cli", runs.namespace)
