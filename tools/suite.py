@@ -71,7 +71,7 @@ GROUPS = (
         place="tests/agent tests/cli tests/local tests/tools",
         workers=3,
     ),
-    Group("airflow", "Airflow", "airflow and not cluster", place="tests/airflow", workers=4),
+    Group("airflow", "Airflow", "airflow and not cluster", place="tests/airflow", workers=3),
     Group("kfp", "Kubeflow Pipelines", "kfp and not cluster", environment="kfp", place="tests/kfp", workers=2),
     Group("kubernetes30", "The oldest kubernetes package", "not cluster", environment="kfp", place="tests/kubernetes"),
     Group("kubernetes37", "The newest", "not cluster", environment="kubernetes37", place="tests/kubernetes"),
@@ -124,6 +124,14 @@ FEW = 10
 """Tests of a group that may fail and be run again; where more do, it is not for want of time."""
 
 
+class CannotGoOnError(Exception):
+    """A group failed so that its tests need no second chance, nor the next group a first; `code` is pytest's."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
 @dataclass(frozen=True)
 class Failed:
     """Tests of a group that failed, and are to be run again.
@@ -153,10 +161,11 @@ def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: 
     with tempfile.NamedTemporaryFile(prefix="stepset-lanes-") as file, ExitStack() as beside:
         turns = Path(file.name)
         ends = [beside.enter_context(_beside(lane, cluster, directory, turns)) for lane, cluster in lanes[1:]]
-        code = run_groups(lanes[0][0], directory, turns)
-        for end in ends:
-            code = code or end()
-        return code
+        try:
+            codes = [run_groups(lanes[0][0], directory, turns)]
+        except CannotGoOnError as error:
+            return error.code  # and those beside are told to end
+        return next(filter(None, [*codes, *(end() for end in ends)]), 0)
 
 
 def lanes_of(groups: Sequence[Group]) -> list[tuple[list[Group], int]]:
@@ -232,7 +241,10 @@ def _run_into(path: str, groups: Sequence[Group], directory: Path, turns: Path) 
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     _end_when_told()
-    sys.exit(run_groups(groups, directory, turns))
+    try:
+        sys.exit(run_groups(groups, directory, turns))
+    except CannotGoOnError as error:
+        sys.exit(error.code)
 
 
 def run_groups(groups: Sequence[Group], directory: Path, turns: Path) -> int:
@@ -250,14 +262,17 @@ def run_groups(groups: Sequence[Group], directory: Path, turns: Path) -> int:
             to their ends, and by one after the other.
 
     Returns:
-        0 when every test has passed, be it the second time; the first bad exit code of pytest.
+        0 when every test has passed, be it the second time; else 1.
+
+    Raises:
+        CannotGoOnError: of the first group that fails so.
     """
-    unsteady: list[str] = []
+    code, unsteady = 0, list[str]()
     try:
         with tempfile.TemporaryDirectory(prefix="stepset-tests-") as caches, ExitStack() as cluster:
             with _lock(turns, fcntl.LOCK_SH):
-                failed, code = _run(groups, directory, Path(caches), cluster)
-            if failed and not code:
+                failed = _run(groups, directory, Path(caches), cluster)
+            if failed:
                 with _lock(turns, fcntl.LOCK_EX):
                     for each in failed:
                         code = _run_again(each, unsteady, directory) or code
@@ -280,8 +295,8 @@ def _lock(path: Path, kind: int) -> Iterator[None]:
         yield
 
 
-def _run(groups: Sequence[Group], directory: Path, caches: Path, cluster: ExitStack) -> tuple[list[Failed], int]:
-    """Runs groups: (what failed and may be run again, the exit code of one that ends everything)."""
+def _run(groups: Sequence[Group], directory: Path, caches: Path, cluster: ExitStack) -> list[Failed]:
+    """Runs groups; what failed and may be run again."""
     required = os.environ.get("STEPSET_CLUSTER") == "required"
     found: list[Failed] = []
     borrowed_one = False
@@ -305,9 +320,9 @@ def _run(groups: Sequence[Group], directory: Path, caches: Path, cluster: ExitSt
         noted = cache / "v/cache/lastfailed"
         tests = json.loads(noted.read_text()) if code == TESTS_FAILED and noted.exists() else {}
         if not 0 < len(tests) <= FEW:
-            return found, code
+            raise CannotGoOnError(code)
         found.append(Failed(group, list(tests), cache))
-    return found, 0
+    return found
 
 
 def _run_again(failed: Failed, unsteady: list[str], directory: Path) -> int:

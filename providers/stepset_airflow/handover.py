@@ -68,7 +68,7 @@ class Handover:
     async def find(self) -> None:
         """Looks for a predecessor, who is not to write any more from here on."""
         try:
-            found = await _noted(self._trigger)
+            found = await _note_of(self._trigger)
         except AirflowRuntimeError as error:
             log.warning(f"whether another triggerer has written to this log before is not known: {error}")
             return
@@ -94,7 +94,7 @@ class Handover:
         """Comes back at once, or never where another triggerer has the trigger by now and writes in its place."""
         if (stalls := self._loop.stalls()) != self._stalls:
             with suppress(AirflowRuntimeError):  # who does not know writes: twice is better than never
-                self._lost = (await _noted(self._trigger)).get("by", "" if self._noted else self._me) != self._me
+                self._lost = (await _note_of(self._trigger)).get("by", "" if self._noted else self._me) != self._me
             self._stalls = stalls
         if self._lost:
             await asyncio.Event().wait()  # Airflow cancels it as soon as it sees that too
@@ -143,11 +143,11 @@ async def linger(trigger: BaseTrigger) -> None:
 
 
 async def _forget(trigger: BaseTrigger) -> None:
-    if await _noted(trigger):  # by now there may be one of a later deferral
+    if await _note_of(trigger):  # by now there may be one of a later deferral
         await _ask(trigger, "DeleteXCom")
 
 
-async def _noted(trigger: BaseTrigger) -> Mapping[str, Any]:
+async def _note_of(trigger: BaseTrigger) -> Mapping[str, Any]:
     """What is noted of a trigger's deferral; empty: nothing."""
     found = getattr(await _ask(trigger, "GetXCom"), "value", None)
     return found if isinstance(found, dict) and found.get("trigger") == trigger.trigger_id else {}

@@ -32,6 +32,24 @@ RANK = (
     "rank, attempt = int(os.environ.get('RANK', 0)), int(os.environ['STEPSET_ATTEMPT'])\n"
 )
 """Begins a rank's program."""
+MEET = (
+    RANK
+    + """
+import socket
+address = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])
+if rank == 0:
+    with socket.create_server(('', address[1])) as server:
+        server.accept()
+while rank == 1:
+    try:
+        socket.create_connection(address, 5).close()
+        break
+    except OSError:
+        time.sleep(0.1)
+"""
+)
+"""Two ranks that meet before they go on, as those of a framework do: one that ends before the other begins has no name
+any more, and is waited for."""
 RESULT = "open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps({}))\n"
 """Leaves a result; to be formatted."""
 SLEEP = "time.sleep(600)\n"

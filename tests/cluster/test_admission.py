@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.state import Failure, FailureKind, Phase
-from tests.cluster.many import PAIR, RANK, Many, many, shared
+from tests.cluster.many import MEET, PAIR, Many, many
 from tests.cluster.runs import Listening, Runs
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import TestbedError
@@ -24,17 +23,6 @@ pytestmark = pytest.mark.cluster
 
 FOR_EVER: dict[str, Any] = {"options": {"startup_timeout": None}}
 TRAINED = "print('trained')"
-MEET = (
-    RANK
-    + """
-met = pathlib.Path(os.environ['STEPSET_CHECKPOINT_DIR'])
-met.joinpath(str(rank)).touch()
-while len(list(met.iterdir())) < int(os.environ['WORLD_SIZE']):
-    time.sleep(0.1)
-"""
-)
-"""Ranks that meet before they go on, as those of a framework do: one that ended before another begins has no name."""
-
 JOBS: dict[str, dict[str, Any]] = {
     name: {"text": TRAINED, "owner": f"asker-of-{name}", **FOR_EVER, **PAIR, **fields}
     for name, fields in {
@@ -125,9 +113,7 @@ def apply(runs: Runs, *objects: dict[str, Any]) -> None:
 
 
 class TestItGoesOn:
-    def test_when_its_secret_is_made_and_its_quota_raised(self, runs: Runs, tmp_path: Path) -> None:
-        meeting = tmp_path / "meeting"
-        meeting.mkdir()
+    def test_when_its_secret_is_made_and_its_quota_raised(self, runs: Runs) -> None:
         quota = {
             "apiVersion": "v1",
             "kind": "ResourceQuota",
@@ -137,25 +123,17 @@ class TestItGoesOn:
         apply(runs, quota)
         runs.cluster.wait("the quota", lambda: "hard" in runs.get("resourcequota/pods").get("status", {}))
         env = {"TOKEN": {"secret": "hub", "key": "token"}}
-        handle, heard = runs.start(
-            MEET + "print(len(os.environ['TOKEN']))",
-            env=env,
-            checkpoint_dir=str(meeting),
-            pod_template=shared(runs.cluster, meeting),
-            **PAIR,
-        )
-        trouble = trouble_of(heard)
-        heard.wait_for(Phase.PENDING, "Unschedulable")
-        heard.wait_until(lambda: "exceeded quota" in trouble_of(heard).message, "the quota's words")
-        trouble = trouble_of(heard)
-        assert trouble.kind is FailureKind.UNSCHEDULABLE
-        assert re.search("exceeded quota: pods, requested: pods=1, used: pods=1, limited: pods=1", trouble.message)
-        apply(runs, {**quota, "spec": {"hard": {"pods": 2}}})
+        handle, heard = runs.start(MEET + "print(len(os.environ['TOKEN']))", env=env, **PAIR)
         heard.wait_until(lambda: 'secret "hub" not found' in trouble_of(heard).message, "the secret's words")
         apply(
             runs,
             {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub"}, "stringData": {"token": "secret!"}},
         )
+        heard.wait_until(lambda: "exceeded quota" in trouble_of(heard).message, "the quota's words")
+        trouble = trouble_of(heard)
+        assert trouble.kind is FailureKind.UNSCHEDULABLE
+        assert re.search("exceeded quota: pods, requested: pods=1, used: pods=1, limited: pods=1", trouble.message)
+        apply(runs, {**quota, "spec": {"hard": {"pods": 2}}})
         status = handle.wait()
         assert status.phase is Phase.SUCCEEDED
         assert [heard.texts(f"rank {rank}") for rank in (0, 1)] == [["7"], ["7"]]

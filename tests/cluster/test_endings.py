@@ -12,7 +12,7 @@ import pytest
 from stepset.targets.identity import VERDICT
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.state import FailureKind, Phase, RunStatus
-from tests.cluster.many import BRIEF, PAIR, RANK, RESULT, SLEEP, Many, many
+from tests.cluster.many import BRIEF, MEET, PAIR, RANK, RESULT, SLEEP, Many, many
 from tests.cluster.testbed.handle import Cluster
 from tests.waiting import until
 
@@ -52,7 +52,7 @@ JOBS: dict[str, dict[str, Any]] = {
     },
     "success": {
         **PAIR,
-        "text": RANK + "print('trained', rank)\nif rank == 0: " + RESULT.format("{'loss': 0.5, 'by': rank}"),
+        "text": MEET + "print('trained', rank)\nif rank == 0: " + RESULT.format("{'loss': 0.5, 'by': rank}"),
     },
     "code-1": {**PAIR, "text": SECOND.format(LAST_WORDS.format("sys.exit(1)")), "pod_template": BRIEF},
     "code-137": {**PAIR, "text": SECOND.format("sys.exit(137)"), "pod_template": BRIEF},

@@ -147,6 +147,13 @@ def test_a_plain_command_gets_no_training_environment() -> None:
     assert plan.plan.success.count == 3
 
 
+def test_pods_of_a_plain_command_wait_for_nobody() -> None:
+    """One that is done before another has begun has no name any more, and would be waited for in vain."""
+    settings = Plan("plain", num_nodes=3, script="x.py").plan.group("node").agent
+    assert settings is not None
+    assert settings.wait_for == ()
+
+
 def test_a_plain_command_may_run_several_times_in_a_pod() -> None:
     plan = Plan("plain", procs_per_node=2, script="x.py").plan
     settings = plan.group("node").agent

@@ -156,7 +156,8 @@ def node_group(
         _check_does_without_agent(job, env, processes)
     merged = group_env(job, (*identity_env(job, agent), *env), reserved)
     settings = AgentSettings(
-        wait_for=(NODE,) if job.num_nodes > 1 else (),
+        # Pods that have nowhere to meet wait for nobody: one that is done has no name any more, and may be done soon.
+        wait_for=(NODE,) if job.num_nodes > 1 and ports else (),
         peer_timeout=job.network.peer_timeout,
         processes=processes,
         wrap=wrap,
