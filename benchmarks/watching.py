@@ -97,6 +97,7 @@ def rows(count: int = COUNT) -> Iterator[Row]:
 
 
 def _measured(cluster: Cluster, count: int) -> Iterator[Row]:
+    assert cluster.choice is not None
     with ExitStack() as stack:
         stack.enter_context(scale.nodes(cluster.choice, 4))
         namespace = stack.enter_context(_runs(cluster, count))
