@@ -72,6 +72,10 @@ quick: setup ## Run the quick tests only (under two minutes)
 cluster: ## Bring up a real Kubernetes cluster on this machine (root, Go, Debian; docs/testing/cluster.md)
 	@$(PYTHON) -m tests.cluster.testbed up
 
+.PHONY: cluster-build
+cluster-build: ## Build its programs only: the first time that is some 10 minutes of two cores
+	@$(PYTHON) -m tests.cluster.testbed build
+
 .PHONY: cluster-down
 cluster-down: ## Remove every trace of it
 	@$(PYTHON) -m tests.cluster.testbed down

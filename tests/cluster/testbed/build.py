@@ -21,6 +21,10 @@ from .components import COMPONENTS, Component
 from .layout import GO_MODULES, TestbedError
 
 LDFLAGS = "-s -w"
+# Nobody debugs these programs: a tenth of the compiler's work is what a debugger would read.
+GCFLAGS = "all=-dwarf=false"
+# The compiler collects its garbage less often: another tenth, for up to 2 GB of memory for each core.
+GOGC = "400"
 # Seconds before a download that failed is tried again.
 PAUSES = (5, 20, 60)
 # The manager's own label on every rendered object; `kubectl label --local` also turns YAML into JSON without a server.
@@ -80,7 +84,8 @@ def ensure(names: Iterable[str]) -> list[str]:
 
 
 def _build(name: str, kubectl: Path | None) -> None:
-    component, module = COMPONENTS[name], GO_MODULES / name
+    component = COMPONENTS[name]
+    module = GO_MODULES / component.source
     started = time.monotonic()
     print(f"building {name} (once; minutes the first time)", flush=True)
     target = component_directory(name)
@@ -88,9 +93,11 @@ def _build(name: str, kubectl: Path | None) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     (partial / "bin").mkdir(parents=True)
     _download(module, component)
-    flags = LDFLAGS + _version_flags(component, module)
-    for output, package in component.packages.items():
-        _go(module, "build", "-trimpath", "-ldflags", flags, "-o", str(partial / "bin" / output), package)
+    flags = ["-trimpath", "-gcflags", GCFLAGS, "-ldflags", LDFLAGS + _version_flags(component, module)]
+    # All at once, so that a program is compiled while another is linked, which keeps few cores busy.
+    binaries = partial / "bin"
+    output = binaries if len(component.packages) > 1 else binaries / next(iter(component.packages))
+    _go(module, "build", *flags, "-o", str(output), *component.packages.values())
     if component.manifests:
         if kubectl is None:
             raise TestbedError(f"{name} has manifests to render: build a kubernetes component with it")
@@ -131,7 +138,7 @@ def _version_flags(component: Component, module: Path) -> str:
 
 def _go(module: Path, *arguments: str) -> str:
     # The Go default of GOFLAGS=-mod=readonly is what pins: a go.sum that does not fit is an error, not an update.
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+    environment = {"GOGC": GOGC, **os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     with subprocess.Popen(
         ["go", *arguments], cwd=module, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=_apart,
@@ -150,9 +157,8 @@ def _go(module: Path, *arguments: str) -> str:
 
 
 def _apart() -> None:
-    """Compilers and linkers end with `go` when this program is told to, also as a background job; tests go first."""
+    """Compilers and linkers end with `go` when this program is told to, also as a background job."""
     os.setpgrp()
-    os.nice(10)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -181,7 +187,7 @@ def _kubectl(kubectl: Path, arguments: list[str], text: str) -> str:
 
 
 def _key(name: str) -> str:
-    digest = hashlib.sha256(repr((LDFLAGS, COMPONENTS[name])).encode())
-    for path in sorted((GO_MODULES / name).iterdir()):
+    digest = hashlib.sha256(repr((GCFLAGS, LDFLAGS, COMPONENTS[name])).encode())
+    for path in sorted(path for path in (GO_MODULES / COMPONENTS[name].source).rglob("*") if path.is_file()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]

@@ -1,6 +1,7 @@
 """What is built from which Go module: the table that `build` works through.
 
-The versions themselves are pinned in `tests/cluster/go/<component>/go.mod`, one module per component.
+The versions themselves are pinned in `tests/cluster/go/<source>/go.mod`. All that runs together is one module, because
+packages of the same versions are compiled once for all programs: that is half of the work.
 """
 
 from __future__ import annotations
@@ -21,20 +22,28 @@ class Component:
     """Binaries and manifests that come from one Go module.
 
     Args:
-        packages: binary name -> Go package that is its main program.
+        source: the directory of `tests/cluster/go` that says which versions it is made of.
+        packages: binary name -> Go package that is its main program; where there are several, the names are those
+            that Go gives them.
         module: module that holds the manifests; empty where there are none.
         version_package: Go package of `k8s.io/component-base/version`-like variables, set to the module's version.
     """
 
+    source: str
     packages: dict[str, str]
     module: str = ""
     manifests: tuple[Manifests, ...] = ()
     version_package: str = ""
 
 
-def _kubernetes() -> Component:
+NEWEST = "newest"
+"""Everything of a cluster as it is chosen by default."""
+
+
+def _kubernetes(source: str) -> Component:
     names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
     return Component(
+        source,
         packages={name: f"k8s.io/kubernetes/cmd/{name}" for name in names},
         module="k8s.io/kubernetes",
         # Kueue exits on a server version it cannot parse.
@@ -42,8 +51,9 @@ def _kubernetes() -> Component:
     )
 
 
-def _jobset() -> Component:
+def _jobset(source: str) -> Component:
     return Component(
+        source,
         packages={"jobset": "sigs.k8s.io/jobset"},
         module="sigs.k8s.io/jobset",
         manifests=(
@@ -54,14 +64,15 @@ def _jobset() -> Component:
 
 
 COMPONENTS: dict[str, Component] = {
-    "kubernetes-1.36": _kubernetes(),
-    "kubernetes-1.35": _kubernetes(),
-    "etcd": Component(packages={"etcd": "go.etcd.io/etcd/server/v3"}),
-    "pause": Component(packages={"pause": "stepset.test/cluster/pause"}),
-    "coredns": Component(packages={"coredns": "github.com/coredns/coredns"}),
-    "jobset-0.12": _jobset(),
-    "jobset-0.11": _jobset(),
+    "kubernetes-1.36": _kubernetes(NEWEST),
+    "kubernetes-1.35": _kubernetes("kubernetes-1.35"),
+    "etcd": Component(NEWEST, packages={"etcd": "go.etcd.io/etcd/server/v3"}),
+    "pause": Component(NEWEST, packages={"pause": "stepset.test/cluster/pause"}),
+    "coredns": Component(NEWEST, packages={"coredns": "stepset.test/cluster/coredns"}),
+    "jobset-0.12": _jobset(NEWEST),
+    "jobset-0.11": _jobset("jobset-0.11"),
     "trainer": Component(
+        NEWEST,
         packages={"trainer": "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager"},
         module="github.com/kubeflow/trainer/v2",
         manifests=(
@@ -71,6 +82,7 @@ COMPONENTS: dict[str, Component] = {
         ),
     ),
     "kueue": Component(
+        NEWEST,
         packages={"kueue": "sigs.k8s.io/kueue/cmd/kueue"},
         module="sigs.k8s.io/kueue",
         manifests=(
@@ -79,6 +91,7 @@ COMPONENTS: dict[str, Component] = {
         ),
     ),
     "kwok": Component(
+        NEWEST,
         packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
         module="sigs.k8s.io/kwok",
         manifests=(

@@ -171,7 +171,7 @@ def _create(choice: Choice, objects: list[manifests.Object]) -> None:
 
 
 def _give_kueue_its_certificates() -> None:
-    """Put a certificate where Kueue 0.16 insists on it, /etc/kueue/metrics/certs, without touching the host's /etc.
+    """Put a certificate where Kueue insists on it, /etc/kueue/metrics/certs, without touching the host's /etc.
 
     The path is fixed in its cmd/kueue/main.go; an overlay in the control plane's mount namespace provides it.
     """

@@ -1,3 +1,0 @@
-module stepset.test/cluster/pause
-
-go 1.26
