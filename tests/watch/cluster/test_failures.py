@@ -137,6 +137,28 @@ class TestTheRunAsAWhole:
         assert found.message == "the run took longer than its deadline of 4s."
         assert {row.state for row in final(name).ranks} == {"Stopped"}
 
+    @pytest.mark.parametrize(
+        ("conditions", "without"),
+        [
+            pytest.param([], "", id="by what happened to it"),
+            pytest.param(["FailureTarget"], "Event", id="by its verdict"),
+        ],
+    )
+    def test_took_too_long_also_where_its_job_is_not_seen_to_have_ended_yet(
+        self, conditions: list[str], without: str
+    ) -> None:
+        changes = []
+        for change in stream("jobset_takes_too_long"):
+            each = dict(change.object)
+            if each["kind"] == "Job":
+                told = [row for row in each["status"].get("conditions", []) if row["type"] in conditions]
+                each["status"] = {**each["status"], "conditions": told}
+            if each["kind"] != without:
+                changes.append(Change(change.verb, each))
+        found = status_of(seen(changes), Reports(), 0.0).failure
+        assert found is not None
+        assert found.kind is Kind.DEADLINE_EXCEEDED
+
     @pytest.mark.parametrize("name", ["jobset_is_deleted", "jobset_is_deleted_in_the_foreground"])
     def test_was_cancelled_where_somebody_deleted_it(self, name: str) -> None:
         found = failure(name)

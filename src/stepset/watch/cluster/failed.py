@@ -72,7 +72,9 @@ def _of_kind(kind: FailureKind, text: str, restarts: int) -> Failure:
 
 def _of_the_run(workload: Workload, objects: RunObjects, at: float | None) -> list[Observation]:
     """A verdict on the run as a whole."""
-    reasons = [workload.reason, *(job.reason for job in objects.jobs if job.ended == "Failed")]
+    reasons = [workload.reason, *(job.reason for job in objects.jobs)]
+    # An event may come before what it is about is seen to have ended.
+    reasons += [event.reason for event in objects.events.of([OVERTIME])]
     if OVERTIME not in [*reasons, *(pod.reason for pod in objects.pods)]:
         return []
     limit = f" of {format_duration(workload.deadline)}" if workload.deadline is not None else ""

@@ -50,7 +50,7 @@ class Workload:
         queue: the queue it stands in, where that lets it start by ending its suspension.
         enqueued: its controller keeps it in a queue of its own.
         ended, at: whether and when it ended.
-        reason, message: why, in its controller's words.
+        reason, message: why, in its controller's words; a Job has a reason as soon as it is about to fail.
         restarting: its gang is being started again.
         attempt: gang restarts so far.
         stopped: when its controller began to end its pods, for whatever reason.
@@ -187,10 +187,12 @@ def _trainjob(common: Workload, spec: Fields, status: Fields) -> Workload:
 def _job(common: Workload, spec: Fields, status: Fields) -> Workload:
     told = conditions(status)
     groups = {NODE: number(spec, "parallelism", 1)}
+    # Pods are told to end when the verdict is clear, and the verdict is given when they have ended.
+    verdict = told.get("FailureTarget", {})
+    reason = text(verdict, "reason") if holds(verdict) else ""
     return replace(
-        _with_end(common, told, "Complete"),
+        _with_end(replace(common, reason=reason), told, "Complete"),
         suspended=spec.get("suspend") is True,
-        # Pods are told to end when the verdict is clear, and the verdict is given when they have ended.
         stopped=_since(told, "FailureTarget", "SuccessCriteriaMet", "Failed", "Complete", "Suspended"),
         resumed=_resumed(told, spec.get("suspend") is True),
         groups=groups,
