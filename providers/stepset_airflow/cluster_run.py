@@ -249,8 +249,8 @@ class ClusterRun:
         from stepset_airflow.triggers import DistributedTrainTrigger, reference
 
         assert claim.workload is not None
-        task, told = self._task, event or {}
-        shown = task.task_log(told.get("told"))
+        task, position = self._task, (event or {}).get("position") or {}
+        shown = task.task_log(position.get("told"))
         for note in claim.notes:
             shown.note(note)
         access = replace(self.access, namespace=claim.record.namespace)
@@ -267,8 +267,7 @@ class ClusterRun:
                 poll_interval=task.poll_interval,
                 deadline=self._deadline(),
                 on_kill_action=task.on_kill_action,
-                told=shown.told,
-                printed=told.get("printed"),
+                position={**position, "told": shown.told},
                 page=TaskKey.of(self._context["ti"]).to_dict(),
             ),
             method_name="execute_complete",
@@ -314,7 +313,7 @@ class ClusterRun:
             elif not (event.get("gave_up") and told.phase.final):
                 self.defer(claim, event)
             backend.conclude(claim.workload, status, stop=bool(event.get("gave_up")) and status is told)
-        self._task.task_log(event.get("told")).on_status(status)
+        self._task.task_log((event.get("position") or {}).get("told")).on_status(status)
         self.page(record, resumed=True)
         return self.finish(claim, status)
 

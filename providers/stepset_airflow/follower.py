@@ -10,6 +10,7 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from stepset_airflow.task_log import find_callbacks
@@ -17,7 +18,7 @@ from stepset_airflow.task_log import find_callbacks
 if TYPE_CHECKING:
     from stepset.watch.state import RunStatus
     from stepset_airflow.async_logs import AsyncLogs
-    from stepset_airflow.handover import Handover
+    from stepset_airflow.handover import Handover, Position
     from stepset_airflow.page.async_writer import AsyncPageWriter
     from stepset_airflow.shared_watch import Following
     from stepset_airflow.task_log import TaskLog
@@ -49,6 +50,12 @@ class Follower:
         self._callbacks = find_callbacks(trigger.callbacks)
         self._joiners: dict[str, Any] = {}
         self._status = RunStatus(followed.run, followed.run, "kubernetes")
+        self._at = str(handover.before.get("at", ""))
+
+    @property
+    def position(self) -> Position:
+        """Where the writing stands."""
+        return {"told": self._shown.told, "printed": self._logs.printed, "at": self._at}
 
     async def follow(self, writer: asyncio.Task[None]) -> dict[str, Any]:
         """The event's payload.
@@ -94,16 +101,18 @@ class Follower:
                 batch = replace(batch, progress=[])  # it is shown already, or more is
             else:
                 self._keeper.heard(asyncio.get_running_loop().time())
-                await self._handover.may_write()
             self._reports.see(printed.pod, batch)
             joiner = self._joiners.setdefault(printed.pod, Joiner())
             sources = self._trigger.sources
             for count, line in enumerate(log_lines(joiner.join(batch.lines)), 1):
                 if not known and (sources is None or line.source in sources):
+                    await self._handover.may_write_a_line()
                     self._shown.on_line(line)
                 if not count % _SLICE:
                     await asyncio.sleep(0)
             self._logs.wrote(printed)
+            if not known:
+                self._at = datetime.now(timezone.utc).isoformat()
             self._handover.wrote()
             if batch.progress or batch.events:
                 self._followed.news.set()
@@ -172,8 +181,7 @@ class Follower:
             "status": json.loads(verdict_text(status)),
             "late": late and not status.phase.final,
             "gave_up": self._keeper.gave_up,
-            "told": self._shown.told,
-            "printed": self._logs.printed,
+            "position": self.position,
         }
 
 

@@ -2,8 +2,8 @@
 
 Used by triggers.py. A triggerer that is killed says nothing any more, and Airflow starts its triggers anew elsewhere
 from the fields they were deferred with; one that stood still for a while goes on writing although another has its work.
-So what was written is noted once it is written, with who wrote it: what a triggerer has written in its last moments
-before it is killed is written again, and nothing is lost. Who only waits notes nothing.
+So what was written is noted once it is written, with who wrote it; what a triggerer has written after its last note is
+found in its log, and nothing is lost. Who only waits notes nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ import structlog
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from stepset_airflow.identity import map_index_of
+from stepset_airflow.log_channel import all_read, room
+from stepset_airflow.shield import seen_through
+from stepset_airflow.trigger_log import written_after
 
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
@@ -27,11 +30,10 @@ if TYPE_CHECKING:
 KEY = "stepset_shown"
 """Of the XCom; it is there while the task is deferred."""
 
-_AFTER = 2.0
-"""Seconds after which what was written has left this process for sure, and is noted."""
-_LEAVES = 1.0
-"""Seconds that what was written has before the trigger ends: a triggerer writes no more to the log of one that has
-ended, and hears of that another way than it gets the lines (airflow 3.3 triggerer_job_runner.py, logger_cache)."""
+_EVERY = 2.0
+"""Seconds between two notes of a trigger, at least."""
+_LEAVES = 30.0
+"""Seconds that what was written has to reach the triggerer's main process before the event does, at most."""
 SETTLES = 5.0
 """Seconds between the start of a trigger and its event, at least: Airflow fails a deferred task whose event overtakes
 the word that its worker has deferred it, which takes seconds where it is busy (apache/airflow issue 72716)."""
@@ -43,6 +45,8 @@ _STOOD_STILL = 3.0
 """Seconds without a turn after which somebody else may have the triggers; less than Airflow waits before that."""
 
 Position = Mapping[str, Any]
+"""Where the writing stands, as plain data: `told` as TaskLog has it, `printed` as AsyncLogs has it, and `at`, when the
+last of that was written."""
 log = structlog.get_logger(logger_name=__name__)
 
 
@@ -51,19 +55,21 @@ class Handover:
 
     Args:
         trigger: whose; without a task instance, as `dag.test()` runs triggers, nothing is noted.
+        position: where the writing stood when the task was deferred.
         loop: what the triggers of this event loop share.
 
     Attributes:
-        before: what a predecessor has written; empty where there was none.
+        before: where it stands, as far as a predecessor has noted it.
+        written: what the predecessor has written after that.
     """
 
-    def __init__(self, trigger: BaseTrigger, loop: _Loop) -> None:
+    def __init__(self, trigger: BaseTrigger, position: Position, loop: _Loop) -> None:
         self._trigger, self._loop = trigger, loop
         self._me = uuid.uuid4().hex
         self._stalls = loop.stalls()
         self._written = asyncio.Event()
         self._noted = self._lost = False
-        self.before: Position = {}
+        self.before, self.written = position, list[str]()
 
     async def find(self) -> None:
         """Looks for a predecessor, who is not to write any more from here on."""
@@ -71,10 +77,17 @@ class Handover:
             found = await _note_of(self._trigger)
         except AirflowRuntimeError as error:
             log.warning(f"whether another triggerer has written to this log before is not known: {error}")
-            return
-        if found:
-            self.before = found["position"]
+            found = {}
+        self.before = found.get("position", self.before)
+        if found or await self._read():
             await self._note(self.before)
+            await self._read()  # until now it may have written
+
+    async def _read(self) -> bool:
+        """Looks for what a predecessor has written and not noted; whether there is something."""
+        if (ti := self._trigger.task_instance) is not None:
+            self.written = await asyncio.to_thread(written_after, ti, str(self.before.get("at", "")))
+        return bool(self.written)
 
     async def keep(self, position: Callable[[], Position]) -> None:
         """Notes what is written, for ever.
@@ -86,7 +99,8 @@ class Handover:
             await self._written.wait()
             self._written.clear()
             now = position()
-            await asyncio.sleep(_AFTER)
+            await asyncio.sleep(_EVERY)
+            await all_read()
             await self.may_write()
             await self._note(now)
 
@@ -98,6 +112,13 @@ class Handover:
             self._stalls = stalls
         if self._lost:
             await asyncio.Event().wait()  # Airflow cancels it as soon as it sees that too
+
+    async def may_write_a_line(self) -> None:
+        """Comes back as soon as there is room for one of many lines, which may take seconds; else as `may_write`."""
+        await room()
+        while self._lost or self._loop.stalls() != self._stalls:
+            await self.may_write()
+            await room()  # others have waited for Airflow's answer as well
 
     def wrote(self) -> None:
         """Something was written."""
@@ -115,31 +136,35 @@ class Handover:
 
 
 async def settle(trigger: BaseTrigger, begun: float) -> None:
-    """What a trigger does before it tells its event: it lets Airflow hear first that its task is deferred.
+    """What a trigger does before it tells its event.
+
+    It lets Airflow hear first that its task is deferred, and what it wrote be read: a triggerer writes no more to the
+    log of a trigger that has ended, and hears of that another way than it gets the lines (airflow 3.3
+    triggerer_job_runner.py, logger_cache).
 
     Args:
         trigger: whose; without a task instance, as `dag.test()` runs triggers, there is nobody who hears late.
         begun: the event loop's time at its start.
     """
-    if trigger.task_instance is not None:
-        await asyncio.sleep(begun + SETTLES - asyncio.get_running_loop().time())
+    if trigger.task_instance is None:
+        return
+    await asyncio.sleep(begun + SETTLES - asyncio.get_running_loop().time())
+    await all_read(_LEAVES)
 
 
-async def linger(trigger: BaseTrigger) -> None:
-    """What a trigger does last, its event told: what it wrote leaves this process, and what was noted is forgotten.
+async def forget(trigger: BaseTrigger) -> None:
+    """What a trigger does last, its event told: what was noted of it is forgotten.
 
     Airflow goes on with the task meanwhile, and cancels the trigger as soon as it has: that says only that the event
-    has come through, and ends it here. Let out of here, Airflow would take it for what a user did, and call `on_kill`.
+    has come through. Let out of here, Airflow would take it for what a user did, and call `on_kill`.
 
     Args:
-        trigger: whose; without a task instance nothing was noted, and nobody reads what it wrote another way.
+        trigger: whose; without a task instance nothing was noted.
     """
     if trigger.task_instance is None:
         return
-    with suppress(asyncio.CancelledError):
-        await asyncio.sleep(_LEAVES)
-    with suppress(asyncio.CancelledError, asyncio.TimeoutError, AirflowRuntimeError):
-        await asyncio.wait_for(_forget(trigger), _FORGETS)
+    with suppress(asyncio.CancelledError, AirflowRuntimeError):
+        await seen_through(_forget(trigger), _FORGETS)
 
 
 async def _forget(trigger: BaseTrigger) -> None:
@@ -197,11 +222,12 @@ _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary(
 
 
 @asynccontextmanager
-async def handing_over(trigger: BaseTrigger) -> AsyncIterator[Handover]:
+async def handing_over(trigger: BaseTrigger, position: Position) -> AsyncIterator[Handover]:
     """What a trigger takes over, and leaves for whoever takes it over.
 
     Args:
         trigger: one that runs.
+        position: where the writing stood when its task was deferred.
     """
     running = asyncio.get_running_loop()
     loop = _loops.get(running)
@@ -209,7 +235,7 @@ async def handing_over(trigger: BaseTrigger) -> AsyncIterator[Handover]:
         loop = _loops[running] = _Loop()
     loop.users += 1
     try:
-        handover = Handover(trigger, loop)
+        handover = Handover(trigger, position, loop)
         await handover.find()
         yield handover
     finally:

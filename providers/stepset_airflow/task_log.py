@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol
 
+from stepset_airflow.written import Written
+
 if TYPE_CHECKING:
     from stepset.backends.base import RunListener
     from stepset.watch.state import LogLine, Progress, RunStatus
@@ -81,6 +83,7 @@ class TaskLog:
             unless `ranks` is empty.
         callbacks: called with `RunStatus.to_dict()` at every change.
         told: what another process has written of the run already, as its `told` says.
+        written: what it has written after that, and is written no second time.
     """
 
     def __init__(
@@ -89,12 +92,13 @@ class TaskLog:
         ranks: frozenset[int] | None = None,
         callbacks: tuple[StatusCallback, ...] = (),
         told: Mapping[str, Any] | None = None,
+        written: Iterable[str] = (),
     ) -> None:
         self._log = log
         self._ranks = ranks
         self._callbacks = callbacks
-        before = told or {}
-        self._phase = str(before.get("phase", ""))
+        before, self._written = told or {}, Written(written)
+        self._phase = self._written.phase or str(before.get("phase", ""))
         self._notes: set[str] = set(before.get("notes", ()))
         self._progress: Progress | None = _progress_of(before.get("progress"))
         self._progress_at = float("-inf")
@@ -113,7 +117,7 @@ class TaskLog:
     def on_line(self, line: LogLine) -> None:
         """A line was printed."""
         if self._wanted(line.source):
-            self._log.info(f"[{line.source}] {line.text}")
+            self._once(f"[{line.source}] {line.text}")
 
     def on_status(self, status: RunStatus) -> None:
         """Something about the run changed."""
@@ -130,7 +134,8 @@ class TaskLog:
         """Something is to be said about the run, once."""
         if note not in self._notes:
             self._notes.add(note)
-            self._log.warning(note)
+            if note not in self._written.notes:
+                self._log.warning(note)
 
     def call(self, callback: StatusCallback, status: RunStatus) -> None:
         """Calls a callback; one that fails is shown and passed over."""
@@ -153,7 +158,11 @@ class TaskLog:
         if status.progress is None or status.progress == self._progress or not due:
             return
         self._progress, self._progress_at = status.progress, now
-        self._log.info(progress_text(status.progress))
+        self._once(progress_text(status.progress))
+
+    def _once(self, text: str) -> None:
+        if not self._written.has(text):
+            self._log.info(text)
 
 
 class Listeners:

@@ -18,8 +18,10 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from stepset_airflow.connection import ClusterAccess
 from stepset_airflow.follower import Follower
-from stepset_airflow.handover import handing_over, linger, settle
+from stepset_airflow.handover import forget, handing_over, settle
 from stepset_airflow.identity import map_index_of
+from stepset_airflow.log_channel import all_read
+from stepset_airflow.shield import seen_through
 from stepset_airflow.task_log import TaskLog
 
 if TYPE_CHECKING:
@@ -36,6 +38,12 @@ HEAVY = (
     "stepset_airflow.page.async_writer",
 )
 """What is imported in a thread first, because it takes seconds."""
+_ENDS = 25.0
+"""Seconds that a run has to be ended in; Airflow waits for 30."""
+_PAUSES = (1.0, 3.0)
+"""Seconds before Airflow is asked again for what it did not say."""
+_LEAVES = 5.0
+"""Seconds that what was said of the end has to be read in, before the trigger's log is closed."""
 
 
 class DistributedTrainTrigger(BaseTrigger):
@@ -52,7 +60,7 @@ class DistributedTrainTrigger(BaseTrigger):
         poll_interval: seconds between two looks at what only time changes.
         deadline: seconds since the epoch at which the task's time is over; None: never.
         on_kill_action: `delete`, `suspend` or `keep`.
-        told, printed: what was written to the task's log before.
+        position: what was written to the task's log before, as handover.py has it.
         page: whose page is kept written, as TaskKey.to_dict says it; None: nobody's.
     """
 
@@ -69,8 +77,7 @@ class DistributedTrainTrigger(BaseTrigger):
         poll_interval: float = 10,
         deadline: float | None = None,
         on_kill_action: str = "delete",
-        told: Mapping[str, Any] | None = None,
-        printed: Mapping[str, Any] | None = None,
+        position: Mapping[str, Any] | None = None,
         page: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
@@ -79,7 +86,7 @@ class DistributedTrainTrigger(BaseTrigger):
         self.admission_timeout, self.startup_timeout = admission_timeout, startup_timeout
         self.quiet_after = quiet_after
         self.poll_interval, self.deadline, self.on_kill_action = poll_interval, deadline, on_kill_action
-        self.told, self.printed, self.page = told, printed, page
+        self.position, self.page = dict(position or {}), page
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """What another process makes the same trigger from; no credentials."""
@@ -95,8 +102,7 @@ class DistributedTrainTrigger(BaseTrigger):
             "poll_interval": self.poll_interval,
             "deadline": self.deadline,
             "on_kill_action": self.on_kill_action,
-            "told": self.told,
-            "printed": self.printed,
+            "position": self.position,
             "page": self.page,
         }
         return "stepset_airflow.triggers.DistributedTrainTrigger", fields
@@ -118,7 +124,7 @@ class DistributedTrainTrigger(BaseTrigger):
             payload = {"error": str(error)}
         await settle(self, begun)
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's
-        await linger(self)
+        await forget(self)
 
     async def on_kill(self) -> None:
         """Ends the run if a user has acted on the task.
@@ -127,6 +133,9 @@ class DistributedTrainTrigger(BaseTrigger):
         (apache/airflow#73454): so the task's state is asked for first, and nothing is done while it is deferred, or
         while nobody knows. A task that was cleared ends its earlier run itself when it is executed again.
         """
+        await seen_through(self._acted_upon(), _ENDS)
+
+    async def _acted_upon(self) -> None:
         state = await self._task_state()
         name = self.workload["metadata"]["name"]
         if state is None or state == "deferred":
@@ -135,6 +144,7 @@ class DistributedTrainTrigger(BaseTrigger):
             log.warning(f"run {name} goes on: on_kill_action is keep")
         else:
             await asyncio.to_thread(self._end, await self._extras())
+        await all_read(_LEAVES)
 
     async def _followed(self) -> dict[str, Any]:
         """The event's payload."""
@@ -146,18 +156,18 @@ class DistributedTrainTrigger(BaseTrigger):
         ranks = None if self.ranks is None else frozenset(self.ranks)
         sources = None if self.sources is None else frozenset(self.sources)
         async with (
-            handing_over(self) as handover,
+            handing_over(self, self.position) as handover,
             following(ClusterAccess(**self.access), self.workload) as followed,
         ):
-            before = {"told": self.told, "printed": self.printed, **handover.before}
-            shown, reports = TaskLog(log, ranks, told=before["told"]), Reports()
+            before = handover.before
+            shown, reports = TaskLog(log, ranks, told=before.get("told"), written=handover.written), Reports()
             reports.progress = shown.progress
-            logs = AsyncLogs(followed.cluster, sources, self._ranks_of_pods(), before["printed"])
+            logs = AsyncLogs(followed.cluster, sources, self._ranks_of_pods(), before.get("printed"))
             page = AsyncPageWriter(self.page, self._about())
             follower = Follower(self, followed, logs, reports, shown, page, handover)
             beside = [
                 asyncio.create_task(follower.write()),
-                asyncio.create_task(handover.keep(lambda: {"told": shown.told, "printed": logs.printed})),
+                asyncio.create_task(handover.keep(lambda: follower.position)),
             ]
             try:
                 await page.open()
@@ -183,7 +193,17 @@ class DistributedTrainTrigger(BaseTrigger):
         return {group: (first, each) for group, (first, each) in said.items()}
 
     async def _task_state(self) -> str | None:
-        """The task instance's state as Airflow has it; None where it does not say."""
+        """The task instance's state as Airflow has it, be it when it is asked again; None where it does not say."""
+        for pause in (*_PAUSES, None):
+            try:
+                return await self._asked_state()
+            except Exception as error:  # noqa: BLE001  # whatever it is: a run is not ended on a guess
+                log.warning(f"the task's state cannot be asked for: {error}")
+            if pause is not None:
+                await asyncio.sleep(pause)
+        return None
+
+    async def _asked_state(self) -> str | None:
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
         from asgiref.sync import sync_to_async
 
@@ -191,13 +211,9 @@ class DistributedTrainTrigger(BaseTrigger):
         if ti is None:
             return None
         index = map_index_of(ti)
-        try:
-            states = await sync_to_async(RuntimeTaskInstance.get_task_states)(
-                dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=index
-            )
-        except Exception as error:  # noqa: BLE001  # whatever it is: a run is not ended on a guess
-            log.warning(f"the task's state cannot be asked for: {error}")
-            return None
+        states = await sync_to_async(RuntimeTaskInstance.get_task_states)(
+            dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=index
+        )
         found = next(iter((states.get(ti.run_id) or {}).values()), None)
         return None if found is None else str(getattr(found, "value", found))
 

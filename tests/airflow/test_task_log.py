@@ -123,3 +123,17 @@ def test_callbacks_are_found_by_dotted_path() -> None:
     assert find_callbacks(None) == ()
     with pytest.raises(BadInputError, match=r"callbacks: 'no.such.place' cannot be imported"):
         find_callbacks(["json.dumps", "no.such.place"])
+
+
+def test_what_another_has_written_after_what_it_has_told_is_not_written_again() -> None:
+    written = ["[rank 0] a", "run run-1: Running, 4 ranks", "something is odd", "progress: 40 %", "[rank 0] b"]
+    log = Lines()
+    listener = TaskLog(log, told={"phase": "run run-1: Pending", "notes": ["known"]}, written=written)
+    for text in ("a", "b", "c"):
+        listener.on_line(LogLine("rank 0", text))
+    notes = ("known", "something is odd", "new")
+    listener.on_status(RUNNING.with_(notes=notes, progress=Progress(progress=0.4)))
+    assert log.said == [("info", "[rank 0] c"), ("warning", "new")]
+    listener.on_status(RUNNING.with_(phase=Phase.SUCCEEDED, notes=notes, progress=Progress(progress=0.5)))
+    assert log.said[2:] == [("info", "progress: 50 %"), ("info", "run run-1: Succeeded, 4 ranks")]
+    assert listener.told["notes"] == sorted(notes)

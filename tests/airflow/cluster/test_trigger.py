@@ -132,17 +132,18 @@ def test_its_serialized_fields_are_all_it_needs_and_hold_no_credentials(tasks: T
 
 
 @pytest.mark.parametrize(
-    ("state", "action", "left"),
+    ("said", "action", "left"),
     [
-        pytest.param("deferred", "delete", True, id="its task still waits"),
-        pytest.param(None, "delete", True, id="nobody knows"),
-        pytest.param("failed", "keep", True, id="it is to be kept"),
-        pytest.param("failed", "delete", False, id="its task was marked failed"),
-        pytest.param("restarting", "delete", False, id="its task was cleared"),
+        pytest.param(["deferred"], "delete", True, id="its task still waits"),
+        pytest.param([None], "delete", True, id="nobody knows"),
+        pytest.param(["failed"], "keep", True, id="it is to be kept"),
+        pytest.param(["failed"], "delete", False, id="its task was marked failed"),
+        pytest.param(["restarting"], "delete", False, id="its task was cleared"),
+        pytest.param([ConnectionError("busy"), "failed"], "delete", False, id="Airflow says so when it is asked again"),
     ],
 )
 def test_it_ends_the_run_only_if_a_user_has_acted_on_its_task(
-    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, state: str | None, action: str, left: bool
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, said: list[str | Exception | None], action: str, left: bool
 ) -> None:
     waiting = trigger(tasks, SLEEPS, on_kill_action=action)
     ti = SimpleNamespace(dag_id="d", task_id="train", run_id="r", map_index=-1)
@@ -150,6 +151,8 @@ def test_it_ends_the_run_only_if_a_user_has_acted_on_its_task(
 
     def states(**asked: Any) -> dict[str, dict[str, Any]]:
         assert asked == {"dag_id": "d", "task_ids": ["train"], "run_ids": ["r"], "map_index": -1}
+        if isinstance(state := said.pop(0), Exception):
+            raise state
         return {"r": {"train": state}} if state else {}
 
     monkeypatch.setattr("airflow.sdk.execution_time.task_runner.RuntimeTaskInstance.get_task_states", states)
@@ -205,7 +208,7 @@ def test_one_that_goes_on_for_another_shows_nothing_again_and_knows_what_was_pri
         told = asyncio.run(event_of(first))
     assert [each["event"] for each in said].count("[rank 0] line 99") == 1
     assert [each["event"] for each in said if each["event"].startswith("progress")] == ["progress: 50 %"]
-    again = DistributedTrainTrigger(**{**first.serialize()[1], "told": told["told"], "printed": told["printed"]})
+    again = DistributedTrainTrigger(**{**first.serialize()[1], "position": told["position"]})
     with capture_logs() as repeated:
         found = asyncio.run(event_of(again))
     assert [each["event"] for each in repeated] == []

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -63,7 +64,7 @@ class Rest:
         found = self._client.get(f"/api/v2/dags/{dag_id}")
         if not found.is_success:
             errors = self.ask("GET", "/importErrors")["import_errors"]
-            mine = [each["stack_trace"] for each in errors if f"/{dag_id}." in each["filename"]]
+            mine = [each["stack_trace"] for each in errors if Path(each["filename"]).stem == dag_id]
             assert not mine, mine[0]
         return found.is_success
 
@@ -165,6 +166,11 @@ class Task:
     def wait_for_line(self, text: str, number: int = 1) -> None:
         """Until its log has a line that is this text."""
         assert eventually(lambda: text in self.log(number)), f"no line {text!r}\n{self.explained()}"
+
+    def wait_for(self, words: str, number: int = 1) -> None:
+        """Until a line of its log has these words."""
+        said = eventually(lambda: any(words in line for line in self.log(number)))
+        assert said, f"no line with {words!r}\n{self.explained()}"
 
     def result(self, key: str = "return_value", absent: Any = None) -> Any:
         """One of its XComs.

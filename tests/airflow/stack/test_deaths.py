@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,20 +12,9 @@ from tests.airflow.stack.airflow import Airflow
 from tests.airflow.stack.component import Component, descendants, kill, parent
 from tests.airflow.stack.conftest import Stage
 from tests.airflow.stack.rest import Task, eventually
-from tests.airflow.stack.training import WAITS, let, lines, lines_of_ranks
+from tests.airflow.stack.training import TALKS, WAITS, let, lines, lines_of_ranks, training
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
-
-
-def noted(stage: Stage, task: Task) -> bool:
-    """Whether the last line that the only pod has printed is noted as written for whoever takes the trigger over."""
-    runs, (pod,) = stage.tasks.runs, stage.tasks.runs.pods()
-    about = pod["metadata"]
-    last = runs.cluster.kubectl("logs", about["name"], "-n", runs.namespace, "--timestamps", "--tail=1").split()[0]
-    if "stepset_shown" not in task.xcoms():
-        return False
-    place = task.result("stepset_shown")["position"]["printed"].get(about["uid"]) or {}
-    return place.get("last") == last
 
 
 def owner(airflow: Airflow, task: Task) -> Component:
@@ -33,10 +24,15 @@ def owner(airflow: Airflow, task: Task) -> Component:
     return next(each for each in airflow.triggerers if each.alive and airflow.job(each) == job["id"])
 
 
-def training(stage: Stage, **parameters: object) -> str:
-    """Text of a task whose run is deleted when it is over, and whose end is an event of an asset."""
-    text = stage.train(on_finish_action="delete", outlets=[], **parameters)
-    return text.replace("outlets=[]", f"outlets=[Asset({stage.name!r})]")
+def each_line_once(task: Task) -> None:
+    """Its log has all that two ranks have said of TALKS, in their order, and no phase twice."""
+    log = task.log()
+    for rank in range(2):
+        *said, last = [line.removeprefix(f"[rank {rank}] line ") for line in log if line.startswith(f"[rank {rank}]")]
+        assert said == [str(number) for number in range(len(said))]
+        assert last == f"{len(said)} is the last"
+    phases = [line for line in log if re.match(r"run \S+: ", line)]
+    assert len(phases) == len(set(phases)), phases
 
 
 def one_training(stage: Stage, task: Task) -> str:
@@ -66,7 +62,6 @@ def test_a_worker_that_dies_leaves_a_run_that_the_next_try_goes_on_with(stage: S
 def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing(stage: Stage) -> None:
     task = stage.run(training(stage, deferrable=True), WAITS).task()
     task.wait_for_line("[rank 0] before 49")
-    assert eventually(lambda: noted(stage, task))
     first = owner(stage.airflow, task)
     stage.airflow.have_triggerers(2)
     first.freeze()
@@ -74,8 +69,7 @@ def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing
     let(stage, "first")
     task.wait_for_line("[rank 0] first 49")
     first.thaw()
-    said = "goes on: its task is deferred"
-    assert eventually(lambda: any(said in line for line in task.log())), task.explained()
+    task.wait_for("goes on: its task is deferred")
     let(stage, "second")
     assert task.wait()["state"] == "success", task.explained()
     assert (task.look()["try_number"], task.result()) == (1, 7)
@@ -83,22 +77,43 @@ def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing
     one_training(stage, task)
 
 
+def test_a_triggerer_whose_triggers_stand_still_amid_lines_says_nothing_twice_when_they_go_on(
+    stage: Stage, tmp_path: Path
+) -> None:
+    task = stage.run(training(stage, deferrable=True, num_nodes=2, log_ranks="all"), TALKS).task()
+    task.wait_for_line("[rank 0] line 300")
+    first = owner(stage.airflow, task)
+    tmp_path.chmod(0o755)
+    imports = "from tests.airflow.stack.blocking import BlockOperator"
+    blocking = stage.run(f"BlockOperator(task_id='block', directory={str(tmp_path)!r})", imports=imports)
+    assert eventually((tmp_path / "blocked").exists)
+    stage.airflow.have_triggerers(2)
+    assert eventually(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, stage.airflow.job(first)))
+    said = len(lines_of_ranks(task.log()))
+    assert eventually(lambda: len(lines_of_ranks(task.log())) > said + 300), task.explained()
+    (tmp_path / "go on").touch()
+    task.wait_for("goes on: its task is deferred")
+    let(stage, "over", pods=2)
+    assert task.wait()["state"] == "success", task.explained()
+    assert (task.look()["try_number"], task.result()) == (1, 7)
+    each_line_once(task)
+    one_training(stage, task)
+    blocking.task("block").wait("success")
+
+
 @pytest.mark.parametrize("end", [Component.kill, Component.stop], ids=["killed", "told to end"])
-def test_a_triggerer_that_ends_is_followed_by_another_that_goes_on_where_it_was(
+def test_a_triggerer_that_ends_amid_lines_is_followed_by_another_that_goes_on_with_the_next(
     stage: Stage, end: Callable[[Component], None]
 ) -> None:
-    task = stage.run(training(stage, deferrable=True), WAITS).task()
-    task.wait_for_line("[rank 0] before 49")
-    assert eventually(lambda: noted(stage, task))
+    task = stage.run(training(stage, deferrable=True, num_nodes=2, log_ranks="all"), TALKS).task()
+    task.wait_for_line("[rank 0] line 300")
     first = owner(stage.airflow, task)
     stage.airflow.have_triggerers(2)
     end(first)
     assert eventually(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, stage.airflow.job(first)))
-    let(stage, "first")
-    task.wait_for_line("[rank 0] first 49")
-    let(stage, "second")
+    let(stage, "over", pods=2)
     assert task.wait()["state"] == "success", task.explained()
     assert (task.look()["try_number"], task.result()) == (1, 7)
-    assert lines_of_ranks(task.log()) == lines("before", "first", "second")
+    each_line_once(task)
     assert eventually(lambda: "stepset_shown" not in task.xcoms())
     one_training(stage, task)

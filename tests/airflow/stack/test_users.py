@@ -6,7 +6,7 @@ import pytest
 
 from tests.airflow.stack.conftest import Stage
 from tests.airflow.stack.rest import eventually
-from tests.airflow.stack.training import WAITS, let, lines, lines_of_ranks
+from tests.airflow.stack.training import WAITS, let, lines, lines_of_ranks, training
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
 def test_a_task_marked_failed_ends_its_run_as_on_kill_action_says(stage: Stage) -> None:
     ways = {"sync_delete": False, "deferred_delete": True, "deferred_suspend": True, "deferred_keep": True}
     texts = [
-        stage.train(task_id=way, deferrable=deferrable, retries=2, on_kill_action=way.partition("_")[2])
+        training(stage, task_id=way, deferrable=deferrable, retries=2, on_kill_action=way.partition("_")[2])
         for way, deferrable in ways.items()
     ]
     run = stage.run("\n".join(texts), WAITS)
@@ -36,12 +36,15 @@ def test_a_task_marked_failed_ends_its_run_as_on_kill_action_says(stage: Stage) 
     assert {way: task.state for way, task in tasks.items()} == dict.fromkeys(ways, "failed")
     assert len(stage.jobsets.names()) == 4
     for way in ("deferred_delete", "deferred_suspend"):
-        action = way.partition("_")[2]
-        assert any(f"was ended ({action}): a user has acted" in line for line in tasks[way].log()), tasks[way].log()
+        tasks[way].wait_for(f"was ended ({way.partition('_')[2]}): a user has acted")
+    for task in tasks.values():
+        assert lines_of_ranks(task.log()) == lines("before")
+        assert "return_value" not in task.xcoms()
+        assert not task.events()
 
 
 def test_a_task_that_is_cleared_trains_anew_whether_its_run_is_over_or_not(stage: Stage) -> None:
-    run = stage.run(stage.train(deferrable=True, retries=2), WAITS)
+    run = stage.run(training(stage, deferrable=True, retries=2, on_finish_action="keep"), WAITS)
     task = run.task()
     task.wait_for_line("[rank 0] before 49")
     run.clear("train")
@@ -56,5 +59,6 @@ def test_a_task_that_is_cleared_trains_anew_whether_its_run_is_over_or_not(stage
     assert lines_of_ranks(task.log(3)) == lines("before", "first", "second")
     names = stage.jobsets.names()
     assert [name.rpartition("-")[2] for name in names] == ["1", "2", "3"]
+    assert (task.result(), [event["run"] for event in task.events()]) == (7, names[1:])
     # The first was ended before the second began; the second is the record of a success.
     assert [each["metadata"]["name"] for each in stage.tasks.workloads()] == names[1:]

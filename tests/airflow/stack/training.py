@@ -22,6 +22,24 @@ open(os.environ["STEPSET_RESULT_FILE"], "w").write("7")
 """
 """Says 50 lines before it waits for `first`, then as many of `first`, and of `second`; its result is 7."""
 
+TALKS = """
+import os, time
+number = 0
+while not os.path.exists("/tmp/over"):
+    print("line", number, flush=True)
+    number += 1
+    time.sleep(0.01)
+print("line", number, "is the last", flush=True)
+open(os.environ["STEPSET_RESULT_FILE"], "w").write("7")
+"""
+"""Says a line after the other, a hundred a second, until it is `over`; its result is 7."""
+
+
+def training(stage: Stage, **parameters: object) -> str:
+    """Text of a task whose run is deleted when it is over, and whose end is an event of an asset."""
+    text = stage.train(**{"on_finish_action": "delete", "outlets": [], **parameters})
+    return text.replace("outlets=[]", f"outlets=[Asset({stage.name!r})]")
+
 
 def lines(*words: str) -> list[str]:
     """What the task log shows of what it says."""
@@ -33,8 +51,8 @@ def lines_of_ranks(log: list[str]) -> list[str]:
     return [line for line in log if line.startswith("[rank")]
 
 
-def let(stage: Stage, *names: str, run: str = "") -> None:
-    """Lets a training go on, by default the only one that runs."""
+def let(stage: Stage, *names: str, run: str = "", pods: int = 1) -> None:
+    """Lets a training of so many pods go on, by default the only one that runs."""
     runs = stage.tasks.runs
 
     def running() -> list[str]:
@@ -45,6 +63,7 @@ def let(stage: Stage, *names: str, run: str = "") -> None:
             if run in ("", pod["metadata"]["labels"]["stepset.dev/run"])
         ]
 
-    assert eventually(lambda: len(running()) == 1), running()
+    assert eventually(lambda: len(running()) == pods), running()
     files = [f"/tmp/{name}" for name in names]
-    runs.cluster.kubectl("exec", running()[0], "-n", runs.namespace, "--", "touch", *files)
+    for pod in running():
+        runs.cluster.kubectl("exec", pod, "-n", runs.namespace, "--", "touch", *files)

@@ -1,0 +1,60 @@
+"""How far a triggerer has come with what its triggers have logged.
+
+Used by handover.py. Triggers run in a process of their own, which sends each line through a socket to the triggerer's
+main process; that writes them to files, and reads 4 KiB of them between two looks at its database (airflow 3.3
+triggerer_job_runner.py, supervisor.py). Some 170 lines fill the socket, and then all triggers stand still; those that
+are in it when a triggerer is killed are lost, and those of a trigger that has ended go to nobody's log. So it is looked
+at: the kernel knows how much of it has not been read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import stat
+import struct
+import sys
+import time
+from fcntl import ioctl
+from termios import TIOCOUTQ
+
+import structlog
+
+_LOOKS = 0.02
+"""Seconds between two looks."""
+_ROOM = 64 * 1024
+"""Bytes that may be unread when a line is written: some 50 lines as the kernel counts, a third of what it takes."""
+_PATIENCE = 5.0
+"""Seconds to wait for room, which others may take as soon as it is there."""
+
+
+def unread() -> int:
+    """Bytes that were logged and not read yet, as the kernel counts them; 0 as well where logs go another way."""
+    file = getattr(structlog.get_config()["logger_factory"], "io", None)
+    try:
+        number = file.fileno() if file is not None else -1
+        if number < 0 or sys.platform != "linux" or not stat.S_ISSOCK(os.fstat(number).st_mode):
+            return 0
+        waiting: int = struct.unpack("i", ioctl(number, TIOCOUTQ, bytes(4)))[0]
+    except (OSError, ValueError):  # closed, or no file at all
+        return 0
+    return waiting
+
+
+async def room() -> None:
+    """Comes back as soon as a line can be written that nobody has to wait for; after some seconds in any case."""
+    end = time.monotonic() + _PATIENCE
+    while unread() > _ROOM and time.monotonic() < end:
+        await asyncio.sleep(_LOOKS)
+
+
+async def all_read(most: float = math.inf) -> None:
+    """Comes back as soon as all that was logged has been read: at once where it has.
+
+    Args:
+        most: seconds to wait; others may write more than is read.
+    """
+    end = time.monotonic() + most
+    while unread() and time.monotonic() < end:
+        await asyncio.sleep(_LOOKS)

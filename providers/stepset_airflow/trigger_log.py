@@ -1,0 +1,90 @@
+"""The end of a task's log as triggerers have written it: what was written after a note of how far it is.
+
+Used by handover.py. A triggerer writes what its trigger logs to a file of its own beside the task's, named after it
+(`attempt=1.log.trigger.7.log`; airflow 3.3 triggerer_job_runner.py), and what it had written before it was killed stays
+there, and is shown from there where triggerers and API server share a directory. Where Airflow does not show the file
+of a triggerer that is gone (served from another host, or never uploaded; file_task_handler.py), it does not show what
+is noted either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger(logger_name=__name__)
+
+_BLOCK = 256 * 1024
+_MOST = 16 * 1024 * 1024
+"""Bytes of a file that are read, from its end: more than is written in a note's time. Where no note could be written
+all day, it is not all held in memory."""
+
+
+def written_after(ti: Any, when: str) -> list[str]:
+    """What triggers of stepset have written to a task's log after a moment, by the clocks of their triggerers.
+
+    It reads files.
+
+    Args:
+        ti: the task's instance, as a trigger has it.
+        when: the moment, as `datetime.isoformat` says it, with a zone; empty: all.
+
+    Returns:
+        The texts; none where no such file can be read here.
+    """
+    moment = datetime.fromisoformat(when) if when else None
+    try:
+        found = [entry for path in _files(ti) for entry in _entries(path, str(ti.id), moment)]
+    except Exception as error:  # noqa: BLE001  # a deployment's template asks for what a trigger does not have, say
+        log.debug(f"what other triggerers have written to this log cannot be read: {error}")
+        return []
+    return [text for _, text in sorted(found, key=lambda entry: entry[0])]
+
+
+def _files(ti: Any) -> list[Path]:
+    from airflow.sdk import conf
+    from airflow.utils.helpers import log_filename_template_renderer
+
+    path = Path(conf.get("logging", "base_log_folder"), log_filename_template_renderer()(ti=ti))
+    start = f"{path.name}.trigger."
+    return [file for file in path.parent.iterdir() if file.name.startswith(start)] if path.parent.is_dir() else []
+
+
+def _entries(path: Path, ti_id: str, moment: datetime | None) -> list[tuple[datetime, str]]:
+    """Time and text of what a file has of a task's try after a moment.
+
+    It may have others' too: of a run that was deleted and made again, say, whose files have the same names.
+    """
+    found: list[tuple[datetime, str]] = []
+    for line in _backwards(path):
+        try:
+            entry = json.loads(line)
+            time = datetime.fromisoformat(entry["timestamp"].replace("Z", "+00:00"))
+            if moment is not None and time <= moment:
+                break
+            if entry["ti_id"] == ti_id and entry["logger"].startswith(f"{__package__}."):
+                found.append((time, str(entry["event"])))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue  # cut off by the kill, or somebody else's
+    return found[::-1]
+
+
+def _backwards(path: Path) -> Iterator[bytes]:
+    """A file's lines, the last one first."""
+    with path.open("rb") as file:
+        place = end = file.seek(0, os.SEEK_END)
+        begun = b""
+        while place and end - place < _MOST:
+            size = min(_BLOCK, place)
+            place -= size
+            file.seek(place)
+            begun, *whole = (file.read(size) + begun).split(b"\n")
+            yield from reversed(whole)
+        if not place:
+            yield begun
