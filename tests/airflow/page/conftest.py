@@ -32,9 +32,17 @@ def server(starting_server: Server) -> Server:
     return starting_server
 
 
-@pytest.fixture(scope="session")
+PATIENCE = 60_000.0
+"""Milliseconds after which what should be shown counts as missing, on a machine busy with other things."""
+
+
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A real browser, without a window."""
+    """A real browser, without a window.
+
+    While it is there Playwright's event loop runs in this thread, and asyncio allows no other: so it goes with the
+    tests that use it.
+    """
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium")
@@ -76,6 +84,7 @@ def page(browser: Browser, server: Server) -> Iterator[Page]:
         timezone_id="UTC",
     )
     context.add_cookies([{"name": "_token", "value": server.token("vera"), "url": server.address}])
+    context.set_default_timeout(PATIENCE)
     opened, errors = context.new_page(), []
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.airflow, pytest.mark.local]
 
 PATHS = ("/stepset/training", "/stepset/static/training.js", "/stepset/api/runs")
-PATIENCE = 60_000.0
-"""Milliseconds after which what should be shown counts as missing, on a machine busy with other things."""
 
 
 def wait_for(page: Page, expression: str, argument: object = None) -> None:
@@ -35,7 +33,7 @@ def wait_for(page: Page, expression: str, argument: object = None) -> None:
 
 def opened(page: Page, server: Server, path: str) -> Page:
     page.goto(f"{server.address}{path}")
-    page.wait_for_selector("main:not([aria-busy])", timeout=PATIENCE)
+    page.wait_for_selector("main:not([aria-busy])")
     return page
 
 
@@ -80,7 +78,7 @@ def test_the_page_follows_without_being_asked_to(page: Page, server: Server, tra
 
 def test_the_arrow_keys_walk_through_the_ranks(page: Page, server: Server, training: Training) -> None:
     opened(page, server, training.page)
-    page.locator("table.ranks tbody tr").nth(3).wait_for(timeout=PATIENCE)
+    page.locator("table.ranks tbody tr").nth(3).wait_for()
     # With the Tab key to the grid, which is one stop; the arrow keys go on within it.
     for _ in range(12):
         page.keyboard.press("Tab")
@@ -130,7 +128,7 @@ def test_every_text_stands_out_from_what_is_behind_it(
 ) -> None:
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     opened(page, server, training.page)
-    page.locator("figcaption output").first.wait_for(timeout=PATIENCE)
+    page.locator("figcaption output").first.wait_for()
     # 4.5 to 1: WCAG 2.2, success criterion 1.4.3.
     assert poor_contrasts(page, 4.5) == []
 
@@ -140,7 +138,7 @@ def test_at_a_task_instance_it_is_a_tab_and_wears_airflow_s_theme(
 ) -> None:
     page.goto(f"{server.address}{training.tab}")
     inner = page.frame_locator("iframe[title=Training]")
-    inner.locator("table.ranks tbody tr").nth(RANKS - 1).wait_for(timeout=PATIENCE)
+    inner.locator("table.ranks tbody tr").nth(RANKS - 1).wait_for()
     picture(page, "airflow-training-light", width=1400, height=1000)
     ground = "getComputedStyle(document.body).backgroundColor"
     light = inner.locator("body").evaluate(f"() => {ground}")
@@ -160,11 +158,11 @@ def test_the_task_instance_has_a_link_to_it_while_it_runs(server: Server, traini
 def test_the_list_of_trainings_leads_to_each_of_them(page: Page, server: Server, training: Training) -> None:
     opened(page, server, "/stepset/training")
     row = page.locator("table.list tbody tr").filter(has_text=training.dag_id)
-    row.wait_for(timeout=PATIENCE)
+    row.wait_for()
     assert "4 ranks" in row.inner_text()
     row.locator("a").focus()
     page.keyboard.press("Enter")
-    page.locator("table.ranks tbody tr").nth(RANKS - 1).wait_for(timeout=PATIENCE)
+    page.locator("table.ranks tbody tr").nth(RANKS - 1).wait_for()
 
 
 def test_a_failure_comes_with_its_diagnosis_and_stays(page: Page, server: Server, training: Training) -> None:
