@@ -162,10 +162,10 @@ def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: 
         turns = Path(file.name)
         ends = [beside.enter_context(_beside(lane, cluster, directory, turns)) for lane, cluster in lanes[1:]]
         try:
-            codes = [run_groups(lanes[0][0], directory, turns)]
+            code = run_groups(lanes[0][0], directory, turns)
         except CannotGoOnError as error:
             return error.code  # and those beside are told to end
-        return next(filter(None, [*codes, *(end() for end in ends)]), 0)
+        return next(filter(None, [code, *(end() for end in ends)]), 0)
 
 
 def lanes_of(groups: Sequence[Group]) -> list[tuple[list[Group], int]]:

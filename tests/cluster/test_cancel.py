@@ -21,6 +21,7 @@ from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.state import FailureKind, Phase
 from tests.cluster.many import PAIR, RANK, RESULT, SLEEP, shared
 from tests.cluster.runs import Listening, Runs
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -180,7 +181,7 @@ class TestSuspended:
             follower.cancel(by=suspend)
             assert following.result().phase is Phase.SUSPENDED
         assert [heard.texts(f"rank {rank}") for rank in (0, 1)] == [["training", "saving", "saved"]] * 2
-        assert not runs.pods()
+        assert until(lambda: not runs.pods(), 60), "the objects go once the kubelet has seen their processes go"
         runs.cluster.kubectl("patch", "jobset/run", "-n", runs.namespace, "--type=merge", "-p", RESUME)
         after = Listening()
         status = RunFollower(site, find(site, "run"), listener=after).follow()

@@ -105,7 +105,9 @@ class TestSuccess:
     def test_it_was_seen_to_start_to_run_and_to_succeed(self, ends: Many) -> None:
         ends.end("success")
         phases = [phase.partition(" ")[0] for phase in ends.heard("success").phases()]
-        assert sorted(set(phases), key=phases.index) == ["Pending", "Running", "Succeeded"]
+        *before, running, last = sorted(set(phases), key=phases.index)
+        assert (running, last) == ("Running", "Succeeded")
+        assert before in (["Pending"], [])  # whoever looks late does not see it wait
 
     def test_its_objects_stay_with_the_verdict_and_nothing_of_it_runs(self, ends: Many) -> None:
         status = ends.end("success")

@@ -2,9 +2,9 @@
 
 Called by test_exactly_one.py, because it forks: `python -m tests.airflow.cluster.dying_at_the_end PARAMETERS WAY`; the
 PARAMETERS are the operator's, as JSON; WAY is `sync` or `deferred`. For each place it prints a line of JSON: what the
-first process had changed when it was killed, and what the task came to after it, in as many tries as it took. What a
-process only reads makes no difference to the next one, so places are what it changes: in the task state store, and on
-the cluster.
+first process had changed when it was killed, and what the task came to after it, in as many tries as it took, with what
+each of them has logged of rank 0 and how those ended that failed. What a process only reads makes no difference to the
+next one, so places are what it changes: in the task state store, and on the cluster.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import asyncio
 import importlib
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -108,26 +109,49 @@ def die_at(number: int, *, after: bool, told: Path) -> None:
     FileStore.set = saved  # type: ignore[method-assign, assignment]  # likewise
 
 
+@contextmanager
+def logged_to(path: Path) -> Iterator[None]:
+    """What this process logs meanwhile goes to a file."""
+    sys.stdout.flush()
+    before = os.dup(1)
+    with path.open("w") as file:
+        os.dup2(file.fileno(), 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(before, 1)
+        os.close(before)
+
+
+def lines_of(log: Path) -> list[str]:
+    """What a process has logged of rank 0: words and their numbers."""
+    return re.findall(r"\[rank 0\] (\w+ \d+)", log.read_text())
+
+
 def one(place: tuple[int, bool], directory: Path, parameters: Mapping[str, Any], deferrable: bool) -> dict[str, Any]:
     """A process that is killed at a place, and the next ones, which go to the end."""
     name = f"{place[0]}-{'after' if place[1] else 'before'}"
     store, told = FileStore(directory / f"{name}.json"), directory / f"{name}.told"
+    logs = [directory / f"{name}.1.log"]
     child = os.fork()
     if not child:
         die_at(place[0], after=place[1], told=told)
-        with suppress(AirflowException):  # a try that fails is over like any other
+        with suppress(AirflowException), logged_to(logs[0]):  # a try that fails is over like any other
             execute(parameters, deferrable, RunningTi(name), store)
         os._exit(0)
-    killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    found = {"place": name, "killed": os.WIFSIGNALED(os.waitpid(child, 0)[1])}
     failed = []
     for try_number in range(2, TRIES):
+        logs.append(directory / f"{name}.{try_number}.log")
         try:
-            again = execute(parameters, deferrable, RunningTi(name, try_number=try_number), store)
+            with logged_to(logs[-1]):
+                found |= execute(parameters, deferrable, RunningTi(name, try_number=try_number), store)
         except AirflowException as error:
             failed.append(str(error))
         else:
-            changed = told.read_text().splitlines()
-            return {"place": name, "killed": killed, "changed": changed, "failed": len(failed), **again}
+            lines = [lines_of(log) for log in logs]
+            return {**found, "changed": told.read_text().splitlines(), "failed": failed, "lines": lines}
     raise AssertionError(failed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,14 @@ def test_a_worker_killed_at_any_request_of_the_submission_leaves_one_run_that_th
     assert len(workloads) == len(places) + 1
 
 
-WRITES = "import json, os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps({'loss': 0.5}))"
+SAYS = """
+import json, os, time
+for number in range(8):
+    print("line", number, flush=True)
+    time.sleep(0.05)
+"""
+LINES = [f"line {number}" for number in range(8)]
+WRITES = "open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps({'loss': 0.5}))"
 
 
 @pytest.mark.usefixtures("airflow_db")
@@ -49,12 +57,13 @@ WRITES = "import json, os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write(js
 def test_a_worker_killed_at_any_change_after_that_leaves_one_run_and_the_next_one_ends_the_task_as_it_would_have(
     tasks: Tasks, tmp_path: Path, way: str
 ) -> None:
-    whole, places, names = killed_at_each_change(tasks, tmp_path, WRITES, way)
+    whole, places, names = killed_at_each_change(tasks, tmp_path, SAYS + WRITES, way)
     assert {"PATCH", "save", "DELETE"} <= {each["changed"][-1].split()[0] for each in places}
     assert len(places) >= 6
     for each in [whole, *places]:
         assert each["killed"] is (each is not whole)
-        assert each["failed"] == 0
+        assert each["failed"] == []
+        each_line_once(each)
         assert each["result"] == {"loss": 0.5}, each
         assert each["event"]["run"] in names
     assert all(name.endswith("-1") for name in names), names
@@ -62,7 +71,7 @@ def test_a_worker_killed_at_any_change_after_that_leaves_one_run_and_the_next_on
     tasks.runs.wait_nothing_left()
 
 
-FAILS_ONCE = f"import os\nif os.environ['STEPSET_ATTEMPT'] == '0': raise SystemExit(3)\n{WRITES}"
+FAILS_ONCE = f"{SAYS}if os.environ['STEPSET_ATTEMPT'] == '0': raise SystemExit(3)\n{WRITES}"
 
 
 @pytest.mark.usefixtures("airflow_db")
@@ -77,8 +86,19 @@ def test_a_worker_killed_while_it_deals_with_a_failure_leaves_nothing_of_the_fai
         assert each["result"] == {"loss": 0.5}, each
         assert each["event"]["run"] in names
         assert each["event"]["run"].endswith("-2")
+        each_line_once(each)
+        assert each["lines"][-1] == LINES
+        for error in each["failed"]:
+            assert re.match(r"run \S+-1 failed: UserError: rank 0 .* exited with code 3\.$", error.splitlines()[0])
     assert sorted(name[-2:] for name in names) == sorted(["-1", "-2"] * (len(places) + 1)), names
     tasks.runs.wait_nothing_left()
+
+
+def each_line_once(task: dict[str, Any]) -> None:
+    """Each of the task's logs has each line once at most, in their order; one of them has them all."""
+    for lines in task["lines"]:
+        assert lines == LINES[: len(lines)]
+    assert LINES in task["lines"]
 
 
 def killed_at_each_change(
