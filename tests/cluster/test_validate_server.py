@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 import yaml
 
 import stepset
+from stepset.cli import main
 from stepset.targets.overlay import merge
 from stepset.targets.rbac import rbac
 from tests.cluster.testbed.handle import Cluster
@@ -30,7 +32,7 @@ STEPSET = Path(sys.executable).parent / "stepset"
 
 @dataclass(frozen=True)
 class Asker:
-    """Somebody with a kubeconfig who validates jobs in a directory."""
+    """Somebody with a kubeconfig who validates jobs in the working directory."""
 
     directory: Path
     kubeconfig: Path
@@ -40,11 +42,14 @@ class Asker:
         """Exit code, and the lines of stdout and stderr."""
         (self.directory / "train.py").write_text("print('training')\n")
         (self.directory / "job.yaml").write_text(yaml.safe_dump({**JOB, **job}))
-        words = [STEPSET, "validate", "job.yaml", "--server", "--kubeconfig", self.kubeconfig]
+        words = ["validate", "job.yaml", "--server", "--kubeconfig", str(self.kubeconfig)]
         words += [] if "--namespace" in flags else ["--namespace", self.namespace]
-        done = subprocess.run([*words, *flags], cwd=self.directory, capture_output=True, text=True, timeout=120)
-        assert "Traceback" not in done.stderr
-        return done.returncode, (done.stdout + done.stderr).splitlines()
+        out, err = io.BytesIO(), io.BytesIO()
+        with redirect_stdout(io.TextIOWrapper(out)) as said, redirect_stderr(io.TextIOWrapper(err)) as told:
+            code = main([*words, *flags])
+            said.flush()
+            told.flush()
+        return code, (out.getvalue() + err.getvalue()).decode().splitlines()
 
     def refused(self, *flags: str, **job: Any) -> list[str]:
         """The problems of a job that is refused."""
@@ -64,7 +69,8 @@ class Asker:
 
 
 @pytest.fixture
-def admin(cluster: Cluster, namespace: str, tmp_path: Path) -> Asker:
+def admin(cluster: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asker:
+    monkeypatch.chdir(tmp_path)
     return Asker(tmp_path, Path(cluster.kubeconfig), namespace)
 
 

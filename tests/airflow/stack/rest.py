@@ -19,12 +19,14 @@ from tests.waiting import until
 ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
 
 
-def eventually(true: Callable[[], bool]) -> bool:
+def eventually(true: Callable[[], bool], every: float = 0.3) -> bool:
     """Whether something becomes true in the time that Airflow and a cluster may take for it.
 
-    Three looks a second: each takes time of the servers that are waited for.
+    Args:
+        true: asked again and again.
+        every: seconds between two looks at most: each takes time of the servers that are waited for.
     """
-    return until(true, 180, every=0.3)
+    return until(true, 180, every)
 
 
 class Rest:
@@ -165,12 +167,14 @@ class Task:
 
     def wait_for_line(self, text: str, number: int = 1) -> None:
         """Until its log has a line that is this text."""
-        assert eventually(lambda: text in self.log(number)), f"no line {text!r}\n{self.explained()}"
+        assert self._says(lambda line: line == text, number), f"no line {text!r}\n{self.explained()}"
 
     def wait_for(self, words: str, number: int = 1) -> None:
         """Until a line of its log has these words."""
-        said = eventually(lambda: any(words in line for line in self.log(number)))
-        assert said, f"no line with {words!r}\n{self.explained()}"
+        assert self._says(lambda line: words in line, number), f"no line with {words!r}\n{self.explained()}"
+
+    def _says(self, meant: Callable[[str], bool], number: int) -> bool:
+        return eventually(lambda: any(map(meant, self.log(number))), every=1.0)
 
     def result(self, key: str = "return_value", absent: Any = None) -> Any:
         """One of its XComs.

@@ -90,7 +90,7 @@ def test_a_triggerer_whose_triggers_stand_still_amid_lines_says_nothing_twice_wh
     stage.airflow.have_triggerers(2)
     assert eventually(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, stage.airflow.job(first)))
     said = len(lines_of_ranks(task.log()))
-    assert eventually(lambda: len(lines_of_ranks(task.log())) > said + 300), task.explained()
+    assert eventually(lambda: len(lines_of_ranks(task.log())) > said + 300, every=1.0), task.explained()
     (tmp_path / "go on").touch()
     task.wait_for("goes on: its task is deferred")
     let(stage, "over", pods=2)

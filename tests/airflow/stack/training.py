@@ -28,11 +28,11 @@ number = 0
 while not os.path.exists("/tmp/over"):
     print("line", number, flush=True)
     number += 1
-    time.sleep(0.01)
+    time.sleep(0.02)
 print("line", number, "is the last", flush=True)
 open(os.environ["STEPSET_RESULT_FILE"], "w").write("7")
 """
-"""Says a line after the other, a hundred a second, until it is `over`; its result is 7."""
+"""Says a line after the other, fifty a second, until it is `over`; its result is 7."""
 
 
 def training(stage: Stage, **parameters: object) -> str:
