@@ -104,7 +104,8 @@ def test_many_triggers_share_one_list_and_watch_of_each_collection_and_nothing_b
     assert [each for each in said if each["event"] == "[rank 0] line 299"]
     for number in range(300):
         assert len([each for each in said if each["event"] == f"[rank 0] line {number}"]) == len(waiting)
-    assert slow == []
+    # This test itself makes all their tasks at once.
+    assert [each for each in slow if all_of_them.__qualname__ not in each] == []
 
 
 SLOW = 0.1
