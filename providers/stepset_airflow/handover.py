@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 
 from stepset_airflow.identity import map_index_of
 from stepset_airflow.log_channel import all_read, room
-from stepset_airflow.shield import seen_through
+from stepset_airflow.shield import begun, seen_through
 from stepset_airflow.trigger_log import written_after
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ async def forget(trigger: BaseTrigger) -> None:
     if trigger.task_instance is None:
         return
     with suppress(asyncio.CancelledError, AirflowRuntimeError):
-        await seen_through(_forget(trigger), _FORGETS)
+        await seen_through(begun(_forget(trigger)), _FORGETS)
 
 
 async def _forget(trigger: BaseTrigger) -> None:

@@ -21,7 +21,7 @@ from stepset_airflow.follower import Follower
 from stepset_airflow.handover import forget, handing_over, settle
 from stepset_airflow.identity import map_index_of
 from stepset_airflow.log_channel import all_read
-from stepset_airflow.shield import seen_through
+from stepset_airflow.shield import begun, seen_through
 from stepset_airflow.task_log import TaskLog
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ HEAVY = (
     "stepset_airflow.page.async_writer",
 )
 """What is imported in a thread first, because it takes seconds."""
+_USER_ACTED = "__airflow_user_action__"
+"""What Airflow cancels a trigger with when a user has acted on its task (airflow 3.3 triggerer_job_runner.py)."""
 _ENDS = 25.0
 """Seconds that a run has to be ended in; Airflow waits for 30."""
 _PAUSES = (1.0, 3.0)
@@ -87,6 +89,7 @@ class DistributedTrainTrigger(BaseTrigger):
         self.quiet_after = quiet_after
         self.poll_interval, self.deadline, self.on_kill_action = poll_interval, deadline, on_kill_action
         self.position, self.page = dict(position or {}), page
+        self._ending: asyncio.Task[None] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """What another process makes the same trigger from; no credentials."""
@@ -115,14 +118,19 @@ class DistributedTrainTrigger(BaseTrigger):
         """
         from stepset.errors import StepsetError
 
-        begun = asyncio.get_running_loop().time()
-        for module in HEAVY:
-            await asyncio.to_thread(importlib.import_module, module)
+        began = asyncio.get_running_loop().time()
         try:
-            payload = await self._followed()
-        except StepsetError as error:
-            payload = {"error": str(error)}
-        await settle(self, begun)
+            for module in HEAVY:
+                await asyncio.to_thread(importlib.import_module, module)
+            try:
+                payload = await self._followed()
+            except StepsetError as error:
+                payload = {"error": str(error)}
+            await settle(self, began)
+        except asyncio.CancelledError as error:
+            if error.args == (_USER_ACTED,):
+                self._end_begins()  # Airflow may be cut short before it calls on_kill
+            raise
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's
         await forget(self)
 
@@ -133,9 +141,15 @@ class DistributedTrainTrigger(BaseTrigger):
         (apache/airflow#73454): so the task's state is asked for first, and nothing is done while it is deferred, or
         while nobody knows. A task that was cleared ends its earlier run itself when it is executed again.
         """
-        await seen_through(self._acted_upon(), _ENDS)
+        await seen_through(self._end_begins(), _ENDS)
+
+    def _end_begins(self) -> asyncio.Task[None]:
+        if self._ending is None:
+            self._ending = begun(self._acted_upon())
+        return self._ending
 
     async def _acted_upon(self) -> None:
+        """Ends the run, if that is what a user did."""
         state = await self._task_state()
         name = self.workload["metadata"]["name"]
         if state is None or state == "deferred":
@@ -274,7 +288,7 @@ class RunEndTrigger(DistributedTrainTrigger):
         }
         return "stepset_airflow.triggers.RunEndTrigger", fields
 
-    async def on_kill(self) -> None:
+    async def _acted_upon(self) -> None:
         """Nothing: the run is somebody else's."""
 
     async def _followed(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from airflow.jobs.triggerer_job_runner import _USER_ACTION_CANCEL_MSG
 from structlog.testing import capture_logs
 from yarl import URL
 
@@ -162,6 +163,47 @@ def test_it_ends_the_run_only_if_a_user_has_acted_on_its_task(
     assert (deleted == [None]) is left
     if not left:
         assert until(lambda: not tasks.workloads(), 90)
+
+
+def test_the_run_ends_though_airflow_s_next_cancelling_comes_before_it_calls_on_kill(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = trigger(tasks, SLEEPS)
+
+    async def cancelled() -> None:
+        running = asyncio.create_task(event_of(waiting))
+        while not said:
+            await asyncio.sleep(0.1)
+        waiting.task_instance = SimpleNamespace(dag_id="d", task_id="train", run_id="r", map_index=-1)  # type: ignore[assignment]
+        running.cancel(_USER_ACTION_CANCEL_MSG)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await asyncio.to_thread(until, lambda: not tasks.workloads())
+
+    failed = {"r": {"train": "failed"}}
+    states = "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance.get_task_states"
+    monkeypatch.setattr(states, lambda **_: failed)
+    with capture_logs() as said:
+        asyncio.run(cancelled())
+
+
+def test_whoever_waits_for_a_run_of_somebody_else_s_does_not_end_it(tasks: Tasks) -> None:
+    watched = trigger(tasks, SLEEPS)
+    waiting = RunEndTrigger(watched.workload["metadata"]["name"], namespace=tasks.runs.namespace)
+
+    async def cancelled() -> None:
+        running = asyncio.create_task(event_of(waiting))
+        while not said:
+            await asyncio.sleep(0.1)
+        running.cancel(_USER_ACTION_CANCEL_MSG)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await waiting.on_kill()
+
+    with capture_logs() as said:
+        asyncio.run(cancelled())
+    (workload,) = tasks.workloads()
+    assert "deletionTimestamp" not in workload["metadata"]
 
 
 def test_it_finds_out_anew_who_asks_when_that_is_refused(tasks: Tasks, connected: Connected) -> None:

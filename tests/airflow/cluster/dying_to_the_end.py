@@ -1,10 +1,11 @@
-"""Executes a task in processes that are killed at each thing they change once its run is made; a program of its own.
+"""Executes a task in processes that are killed at each thing they change, to its end; a program of its own.
 
-Called by test_exactly_one.py, because it forks: `python -m tests.airflow.cluster.dying_at_the_end PARAMETERS WAY`; the
-PARAMETERS are the operator's, as JSON; WAY is `sync` or `deferred`. For each place it prints a line of JSON: what the
-first process had changed when it was killed, and what the task came to after it, in as many tries as it took, with what
-each of them has logged of rank 0 and how those ended that failed. What a process only reads makes no difference to the
-next one, so places are what it changes: in the task state store, and on the cluster.
+Called by test_exactly_one.py, because it forks, as `python -m` with three words. The first are the operator's
+parameters, as JSON; the second is `sync` or `deferred`; the third where it begins, `at first` or `when made`, the run.
+For each place it prints a line of JSON: what the first process had changed when it was killed, and what the task came
+to after it, in as many tries as it took, with what each of them has logged of rank 0 and how those ended that failed.
+What a process only reads makes no difference to the next one, so places are what it changes: in the task state store,
+and on the cluster.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def one(place: tuple[int, bool], directory: Path, parameters: Mapping[str, Any],
 
 
 def main() -> None:
-    """All places from the one on at which the run is known."""
+    """All places, or those from the one on at which the run is known."""
     parameters, deferrable = json.loads(sys.argv[1]), sys.argv[2] == "deferred"
     directory = Path(tempfile.mkdtemp())
     for module in HEAVY:  # once, and not in each process
@@ -165,7 +166,8 @@ def main() -> None:
     changed = whole["changed"]
     made = max(at for at, what in enumerate(changed, 1) if what.startswith("POST"))
     print(json.dumps(whole), flush=True)
-    places = [(number, after) for number in range(made + 1, len(changed) + 1) for after in (False, True)]
+    first = made + 1 if sys.argv[3] == "when made" else 1
+    places = [(number, after) for number in range(first, len(changed) + 1) for after in (False, True)]
     running: set[int] = set()
     failed = False
     while places or running:
