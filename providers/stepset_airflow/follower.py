@@ -82,6 +82,7 @@ class Follower:
                 await self._release()
             await self._tell(status.with_(notes=(*self._followed.unseen, *status.notes, *silent)), final=False)
         await self._logs.finish(_last_lines())
+        await self._proof()
         written = asyncio.ensure_future(self._logs.inbox.join())
         await asyncio.wait({written, writer}, return_when=asyncio.FIRST_COMPLETED)
         written.cancel()
@@ -126,6 +127,17 @@ class Follower:
             await asyncio.wait_for(self._followed.news.wait(), max(0.0, wait))
         self._followed.news.clear()
         return deadline is None or time.time() < deadline
+
+    async def _proof(self) -> None:
+        """Waits until a success is seen in the run's pods too, a little."""
+        from stepset.watch.cluster.status import PROOF_PATIENCE, proven
+
+        clock = asyncio.get_running_loop().time
+        late = clock() + PROOF_PATIENCE
+        while not proven(self._followed.objects) and (left := late - clock()) > 0:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._followed.news.wait(), left)
+            self._followed.news.clear()
 
     def _present(self) -> RunStatus:
         from stepset.watch.cluster.status import status_of

@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects, run_of
 from stepset.watch.cluster.reports import Reports
-from stepset.watch.cluster.status import all_ended, status_of
+from stepset.watch.cluster.status import all_ended, proven, status_of
 from stepset.watch.state import FailureKind, Phase, RunStatus
 from tests.watch.cluster.streams import Object, final, phases, seen, statuses, stream
 
@@ -187,6 +189,20 @@ class TestAttempts:
     def test_of_a_run_nothing_more_is_to_come_when_all_pods_have_ended(self) -> None:
         assert not all_ended(until("jobset_fails", Phase.RUNNING))
         assert all_ended(seen(stream("jobset_fails")))
+
+    @pytest.mark.parametrize("name", ["jobset_succeeds", "trainjob_succeeds", "job_succeeds", "mpi_succeeds"])
+    def test_a_success_is_proven_when_its_pods_are_seen_to_have_succeeded(self, name: str) -> None:
+        changes = list(stream(name))
+        assert proven(seen(changes))
+        late = seen(change for change in changes if not _has_ended(change.object))
+        assert late.workload is not None and late.workload.ended
+        assert not proven(late)
+        assert proven(until(name, Phase.RUNNING)), "nobody has told a success"
+
+
+def _has_ended(each: Any) -> bool:
+    statuses = each["status"].get("containerStatuses", []) if each["kind"] == "Pod" else []
+    return any("terminated" in status["state"] for status in statuses)
 
 
 def _of_attempt(each: Any, attempt: str) -> bool:

@@ -19,7 +19,7 @@ from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, sus
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.watch.cluster.keeper import ONLY_LOOKS, Keeper, Patience, silence
-from stepset.watch.cluster.status import all_ended
+from stepset.watch.cluster.status import PROOF_PATIENCE, all_ended, proven
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.lines import Joiner, log_lines
 from stepset.watch.state import Phase, RunStatus
@@ -199,6 +199,9 @@ class RunFollower:
     def _finish(self) -> None:
         """The run is over: its last lines, its verdict, and whatever still holds resources."""
         self._show(self._hearing.rest())
+        late = time.monotonic() + PROOF_PATIENCE
+        while not (proven(self._hearing.objects) or _past(late)):
+            self._show(self._hearing.take(TICK))
         status = self.status if self._judge.gave_up else self._hearing.status(time.time())
         if status.phase.final:
             notes = (*self._notes, *self._hearing.unseen, *status.notes, *self._hearing.problems)

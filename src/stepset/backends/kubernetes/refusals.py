@@ -12,7 +12,7 @@ from stepset.backends.kubernetes.resources import resource_of
 from stepset.errors import InfrastructureError
 
 REFUSES_AT_START = 60.0
-"""Seconds for which a server may refuse (401, 403) what it has allowed before."""
+"""Seconds for which a server may refuse (401, 403) what it has allowed before, or anything when it has just started."""
 
 
 class Forbearance:
@@ -27,6 +27,7 @@ class Forbearance:
 
     def __init__(self, allowed: bool = False) -> None:
         self.allowed = allowed
+        self._starts = False
         self._since: float | None = None
 
     def granted(self) -> None:
@@ -34,8 +35,8 @@ class Forbearance:
         self.allowed, self._since = True, None
 
     def unreachable(self) -> None:
-        """It is not there: who comes back then has just started."""
-        self._since = None
+        """It is not there: who comes back then has just started, and may not even know what it would allow."""
+        self._starts, self._since = True, None
 
     def bears(self, clock: float) -> bool:
         """Whether a refusal may be over soon.
@@ -44,7 +45,7 @@ class Forbearance:
             clock: seconds of a clock that is never set.
         """
         self._since = clock if self._since is None else self._since
-        return self.allowed and clock - self._since < REFUSES_AT_START
+        return (self.allowed or self._starts) and clock - self._since < REFUSES_AT_START
 
 
 def refusals(reply: Reply, manifest: Mapping[str, Any], words: JobWords) -> Iterator[str]:

@@ -24,6 +24,8 @@ from stepset.watch.state import Phase, RunStatus
 
 _TOLD_WITHIN = 15.0
 """Seconds after which pods of a deleted run that nobody has told to go are taken for orphans."""
+PROOF_PATIENCE = 5.0
+"""Seconds that the ends of a run's pods may be seen later than its own, on a busy server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +111,20 @@ def _present_notes(
 def all_ended(objects: RunObjects) -> bool:
     """Whether every pod that is known has ended, so that nothing more is to be learnt from them.
 
-    A run's end and the ends of its pods come on different ways; who needs the whole truth waits for this, a little.
+    A run's end and the ends of its pods come on different ways.
     """
     return all(pod.over for pod in objects.pods)
+
+
+def proven(objects: RunObjects) -> bool:
+    """Whether a success that the run's controller tells is seen in its pods too, one of which says the result.
+
+    A run's end and the ends of its pods come on different ways; who needs the whole truth waits for this, a little.
+    """
+    workload = objects.workload
+    if workload is None or workload.ended != "Succeeded":
+        return True
+    return sum(pod.succeeded for pod in objects.pods if pod.group == workload.success) >= workload.needed
 
 
 def _nothing_known(objects: RunObjects, now: float) -> RunStatus:
