@@ -49,6 +49,7 @@ class Asker:
             code = main([*words, *flags])
             said.flush()
             told.flush()
+        assert b"Traceback" not in err.getvalue()
         return code, (out.getvalue() + err.getvalue()).decode().splitlines()
 
     def refused(self, *flags: str, **job: Any) -> list[str]:
