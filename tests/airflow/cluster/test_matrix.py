@@ -6,8 +6,7 @@ The same table for both ways: whatever a user can observe is the same.
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,26 +73,6 @@ def _jobsets_are_counted_and_no_pod_goes_on(
         return [pod["status"].get("phase", "") for pod in tasks.runs.pods()]
 
     assert until(lambda: not {"Pending", "Running"} & set(go_on())), go_on()
-
-
-def meanwhile(what: Callable[[], Any]) -> threading.Thread:
-    """Does something while a DAG runs."""
-    thread = threading.Thread(target=what, daemon=True)
-    thread.start()
-    return thread
-
-
-def when_running(tasks: Tasks, then: Callable[[str], Any]) -> Callable[[], None]:
-    """Something to be done once the run's first pod runs; is given the run's name."""
-
-    def act() -> None:
-        def runs() -> bool:
-            return any(pod["status"].get("phase") == "Running" for pod in tasks.runs.pods())
-
-        assert until(runs, 180)
-        then(str(tasks.workloads()[0]["metadata"]["name"]))
-
-    return act
 
 
 def check_failed(run: DagRun) -> None:
@@ -174,22 +153,6 @@ def test_an_image_that_is_not_there(write_dag: WriteDag, run_dag: RunDag, tasks:
     (workload,) = tasks.workloads()
     assert workload["spec"].get("suspend") is True
     assert until(lambda: not tasks.runs.pods(), 120)
-
-
-@WAYS
-def test_a_run_whose_jobset_is_deleted_by_hand(
-    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
-) -> None:
-    meanwhile(
-        when_running(
-            tasks, lambda name: tasks.runs.cluster.kubectl("delete", "jobset", name, "-n", tasks.runs.namespace)
-        )
-    )
-    run = run_dag(write_dag(tasks.train(FAILS, deferrable=deferrable), SLEEPS))
-    check_failed(run)
-    assert isinstance(run.error, AirflowFailException), run.explained()
-    assert "Cancelled: the run was cancelled: its JobSet was deleted" in str(run.error)
-    assert not tasks.workloads()
 
 
 @WAYS

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.cluster.scene import PHASES, Scene, meanwhile
@@ -115,6 +116,21 @@ def test_the_queue_does_not_admit_it_in_time(
 def test_the_job_s_deadline_is_over(write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool) -> None:
     run = run_dag(write_dag(scene.train("count_until('never')", deferrable=deferrable, deadline="45s")))
     scene.check(run, state="failed", error="DeadlineExceeded: ")
+
+
+@WAYS
+def test_its_jobset_is_deleted_by_hand(write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool) -> None:
+    runs = scene.tasks.runs
+
+    def seen() -> None:
+        scene.wait_for("Running")
+        assert until(lambda: has_logged("[rank 0] line 0"), 120), "where nobody has seen it yet, it is only lost"
+
+    steps = (seen, lambda: runs.cluster.kubectl("delete", "jobset", scene.names()[-1], "-n", runs.namespace))
+    with meanwhile(*steps):
+        run = run_dag(write_dag(scene.train("count_until('never')", deferrable=deferrable)))
+    assert isinstance(run.error, AirflowFailException), run.explained()
+    scene.check(run, state="failed", error="Cancelled: the run was cancelled: its JobSet was deleted")
 
 
 @WAYS

@@ -13,7 +13,8 @@ import pytest
 from stepset_airflow.page.document import KEY
 from stepset_airflow.page.reading import run_page
 from tests.airflow.cluster.conftest import Tasks
-from tests.airflow.cluster.test_matrix import WAYS, meanwhile
+from tests.airflow.cluster.scene import meanwhile
+from tests.airflow.cluster.test_matrix import WAYS
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.airflow.harness import HOME, DagRun
 from tests.waiting import until
@@ -77,17 +78,15 @@ def test_a_run_is_heard_of_while_it_runs_and_after_it_is_gone(
         return bool(now.get("phase") == "Running" and len(now["curve"]["points"]) >= 2 and now["ranks"][0][7])
 
     def look_and_tell() -> None:
-        until(look, PATIENCE)
+        assert until(look, PATIENCE), "the page heard nothing while the task waited"
         for pod in tasks.runs.pods():
             about = pod["metadata"]
             tasks.runs.cluster.kubectl("exec", about["name"], "-n", about["namespace"], "--", "touch", "/tmp/told")
 
-    looking = meanwhile(look_and_tell)
-    run = run_dag(path)
-    looking.join(1)
+    with meanwhile(look_and_tell):
+        run = run_dag(path)
     assert run.task_state("train") == "failed", run.explained()
     live = seen[-1]
-    assert live.get("phase") == "Running", "the page heard nothing while the task waited"
     assert [row[4] for row in live["ranks"]] == ["Running", "Running"]
     assert live["namespace"] == tasks.runs.namespace
     assert live["failure"] is None
