@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 
 from stepset_airflow.claim import Claim, Claimer
 from stepset_airflow.connection import ClusterAccess, connect
-from stepset_airflow.identity import labels_of, map_index_of
+from stepset_airflow.identity import labels_of
 from stepset_airflow.links import Place
 from stepset_airflow.log_sources import log_sources
 from stepset_airflow.outcome import should_delete, verdict
@@ -26,6 +26,7 @@ from stepset_airflow.page.store import TaskKey
 from stepset_airflow.pod_hook import mutate_pod
 from stepset_airflow.record import ANEW, RETRY, SUCCEEDED, Record
 from stepset_airflow.task_log import Listeners
+from stepset_airflow.task_state import DELETED, is_ended, state_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from stepset_airflow.page.writer import PageWriter
 
 _LOOK = 0.2
-_GOES_ON = ("running", "deferred")
-"""States of a task that nobody has acted on; its worker may be told to go all the same."""
 
 
 class ClusterRun:
@@ -62,12 +61,18 @@ class ClusterRun:
 
     # --- before
 
-    def begin(self) -> Claim:
+    def begin(self, killed: Callable[[], bool]) -> Claim:
         """Makes or finds the run.
+
+        Args:
+            killed: whether the task was told to end; then none is made.
 
         Raises:
             BadInputError, InfrastructureError: it cannot be made; asking again goes on where this stopped.
+            AirflowException: the task was told to end before it had a run.
         """
+        if killed() and self.claimer.remembered() is None:
+            raise AirflowException("no run was made, because its task was killed")
         found = self.claimer.claim()
         if found.found:
             self._task.log.info(f"run {found.record.name} is there already: this task goes on with it")
@@ -201,31 +206,43 @@ class ClusterRun:
     def _killed(self, claim: Claim) -> None:
         """The process is told to end: by a user who does not want the task, or because the worker goes away."""
         assert claim.workload is not None
-        state, name = self.task_state(), claim.record.name
-        if self._task.durable and (state is None or state in _GOES_ON):
+        state, name = state_of(self._context["ti"]), claim.record.name
+        if self._task.durable and not is_ended(state):
             raise AirflowException(f"the worker was told to end; run {name} goes on, and a retry goes on with it")
-        self.stop(claim, ANEW if state == "restarting" else RETRY)
-        raise AirflowException(f"run {name} was stopped because its task was killed")
+        self._stopped(claim, state)
 
-    def stop(self, claim: Claim, ended: str) -> None:
+    def check_wanted(self, claim: Claim) -> None:
+        """Before the run is left to others: ends it if a user has ended the task since this worker began.
+
+        The worker may not have heard of that yet, and Airflow then refuses the deferral: the run would have nobody.
+
+        Raises:
+            AirflowException: so it was.
+        """
+        self.close()
+        try:
+            state = state_of(self._context["ti"])
+        except Exception as error:  # noqa: BLE001  # whatever it is: a run is not ended on a guess
+            self._task.log.warning(f"the task's state cannot be asked for: {error}")
+            return
+        if is_ended(state):
+            self._stopped(claim, state)
+
+    def _stopped(self, claim: Claim, state: str | None) -> NoReturn:
+        self.stop(claim, {"restarting": ANEW, DELETED: None}.get(state or "", RETRY))
+        raise AirflowException(f"run {claim.record.name} was stopped because its task was killed")
+
+    def stop(self, claim: Claim, ended: str | None) -> None:
         """Ends a run before its time, as `on_kill_action` has it.
 
         Args:
             claim: of the run.
-            ended: what a later execution of the task is to know.
+            ended: what a later execution of the task is to know; None: there is no such task any more.
         """
         if claim.workload is not None:
             self._end(self.backend(claim.record.namespace), claim.workload)
-        if self._task.on_kill_action != "keep":
+        if ended is not None and self._task.on_kill_action != "keep":
             self.claimer.save(claim.record.over(ended))
-
-    def task_state(self) -> str | None:
-        """The task instance's state as Airflow has it; None where it does not say."""
-        ti = self._context["ti"]
-        index = map_index_of(ti)
-        states = ti.get_task_states(ti.dag_id, map_index=index, task_ids=[ti.task_id], run_ids=[ti.run_id])
-        found = next(iter((states.get(ti.run_id) or {}).values()), None)
-        return None if found is None else str(getattr(found, "value", found))
 
     def _end(self, backend: KubernetesBackend, workload: Mapping[str, Any]) -> None:
         from stepset.backends.kubernetes.stop import delete, suspend
@@ -244,11 +261,13 @@ class ClusterRun:
             event: what a trigger has told of it before.
 
         Raises:
-            TaskDeferred: always.
+            TaskDeferred: always, unless the task was ended.
+            AirflowException: it was.
         """
         from stepset_airflow.triggers import DistributedTrainTrigger, reference
 
         assert claim.workload is not None
+        self.check_wanted(claim)
         task, position = self._task, (event or {}).get("position") or {}
         shown = task.task_log(position.get("told"))
         for note in claim.notes:

@@ -275,12 +275,13 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
 
     def _execute_on_cluster(self, context: Context) -> Any:
         def execute(run: ClusterRun) -> Any:
-            claim = run.begin()
+            claim = run.begin(lambda: self._killed)
             if claim.record.ended:
                 return run.told(claim.record)
             if claim.workload is None:
                 return run.finish(claim, run.gone(claim.record))
             if not self.wait_for_completion:
+                run.check_wanted(claim)
                 return {"run": claim.record.name, "namespace": claim.record.namespace, "uid": claim.record.uid}
             if self.deferrable:
                 run.defer(claim)

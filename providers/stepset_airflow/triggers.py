@@ -19,10 +19,10 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from stepset_airflow.connection import ClusterAccess
 from stepset_airflow.follower import Follower
 from stepset_airflow.handover import forget, handing_over, settle
-from stepset_airflow.identity import map_index_of
 from stepset_airflow.log_channel import all_read
 from stepset_airflow.shield import begun, seen_through
 from stepset_airflow.task_log import TaskLog
+from stepset_airflow.task_state import is_ended, state_of
 
 if TYPE_CHECKING:
     from stepset_airflow.async_client import AsyncCluster
@@ -138,8 +138,8 @@ class DistributedTrainTrigger(BaseTrigger):
         """Ends the run if a user has acted on the task.
 
         A triggerer that lost its triggers to another one for a while calls this for tasks that still wait
-        (apache/airflow#73454): so the task's state is asked for first, and nothing is done while it is deferred, or
-        while nobody knows. A task that was cleared ends its earlier run itself when it is executed again.
+        (apache/airflow#73454): so the task's state is asked for first, and nothing is done while it goes on, or while
+        nobody knows. A task that was cleared ends its earlier run itself when it is executed again.
         """
         await seen_through(self._end_begins(), _ENDS)
 
@@ -152,8 +152,8 @@ class DistributedTrainTrigger(BaseTrigger):
         """Ends the run, if that is what a user did."""
         state = await self._task_state()
         name = self.workload["metadata"]["name"]
-        if state is None or state == "deferred":
-            log.info(f"run {name} goes on: its task is {state or 'in a state that is not known'}")
+        if not is_ended(state):
+            log.info(f"run {name} goes on: its task is {state or 'cleared, or in a state that is not known'}")
         elif self.on_kill_action == "keep":
             log.warning(f"run {name} goes on: on_kill_action is keep")
         else:
@@ -207,29 +207,19 @@ class DistributedTrainTrigger(BaseTrigger):
         return {group: (first, each) for group, (first, each) in said.items()}
 
     async def _task_state(self) -> str | None:
-        """The task instance's state as Airflow has it, be it when it is asked again; None where it does not say."""
+        """As `state_of` has it, be it when Airflow is asked again; None where it does not say."""
+        from asgiref.sync import sync_to_async
+
+        if self.task_instance is None:
+            return None
         for pause in (*_PAUSES, None):
             try:
-                return await self._asked_state()
+                return await sync_to_async(state_of)(self.task_instance)
             except Exception as error:  # noqa: BLE001  # whatever it is: a run is not ended on a guess
                 log.warning(f"the task's state cannot be asked for: {error}")
             if pause is not None:
                 await asyncio.sleep(pause)
         return None
-
-    async def _asked_state(self) -> str | None:
-        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-        from asgiref.sync import sync_to_async
-
-        ti = self.task_instance
-        if ti is None:
-            return None
-        index = map_index_of(ti)
-        states = await sync_to_async(RuntimeTaskInstance.get_task_states)(
-            dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=index
-        )
-        found = next(iter((states.get(ti.run_id) or {}).values()), None)
-        return None if found is None else str(getattr(found, "value", found))
 
     async def _extras(self) -> dict[str, Any]:
         from stepset_airflow.async_client import extras_of

@@ -45,12 +45,9 @@ class Event:
 
 
 class RunningTi(Ti):
-    """A task instance that nobody has acted on."""
+    """A task instance that was started."""
 
     start_date = datetime.now(timezone.utc)
-
-    def get_task_states(self, *_: Any, **__: Any) -> dict[str, Any]:
-        return {self.run_id: {self.task_id: "running"}}
 
 
 def execute(parameters: Mapping[str, Any], deferrable: bool, ti: Ti, store: FileStore) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from airflow.providers.cncf.kubernetes.pod_generator import make_safe_label_value

@@ -137,10 +137,12 @@ def test_its_serialized_fields_are_all_it_needs_and_hold_no_credentials(tasks: T
     ("said", "action", "left"),
     [
         pytest.param(["deferred"], "delete", True, id="its task still waits"),
-        pytest.param([None], "delete", True, id="nobody knows"),
+        pytest.param([None], "delete", True, id="its task was cleared and waits for a worker"),
+        pytest.param([ConnectionError("busy")] * 3, "delete", True, id="nobody knows"),
         pytest.param(["failed"], "keep", True, id="it is to be kept"),
         pytest.param(["failed"], "delete", False, id="its task was marked failed"),
         pytest.param(["restarting"], "delete", False, id="its task was cleared"),
+        pytest.param(["deleted"], "delete", False, id="its task is no more"),
         pytest.param([ConnectionError("busy"), "failed"], "delete", False, id="Airflow says so when it is asked again"),
     ],
 )
@@ -155,7 +157,7 @@ def test_it_ends_the_run_only_if_a_user_has_acted_on_its_task(
         assert asked == {"dag_id": "d", "task_ids": ["train"], "run_ids": ["r"], "map_index": -1}
         if isinstance(state := said.pop(0), Exception):
             raise state
-        return {"r": {"train": state}} if state else {}
+        return {} if state == "deleted" else {"r": {"train": state}}
 
     monkeypatch.setattr("airflow.sdk.execution_time.task_runner.RuntimeTaskInstance.get_task_states", states)
     asyncio.run(waiting.on_kill())

@@ -62,6 +62,40 @@ def test_a_task_that_a_user_marks_failed_ends_its_run(
         tasks.runs.wait_nothing_left()
 
 
+HELD = """
+from pathlib import Path
+from time import sleep
+
+def held(context):
+    Path("{begun}").touch()
+    while not Path("{go}").exists():
+        sleep(0.05)
+"""
+
+
+@pytest.mark.usefixtures("airflow_db", "stepset_home")
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param({"deferrable": True}, id="to a trigger"), pytest.param({"wait_for_completion": False}, id="at all")],
+)
+def test_a_run_is_not_left_by_a_task_that_was_ended_before_its_worker_heard_of_it(
+    write_dag: WriteDag, tasks: Tasks, tmp_path: Path, way: dict[str, bool]
+) -> None:
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    text = tasks.train(**way).replace("(", "(pre_execute=held, ", 1)
+    path = write_dag(text, SLEEPS_ONCE, imports=HELD.format(begun=begun, go=go))
+    with subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as worker:
+        try:
+            assert until(begun.exists, STARTS_WITHIN)
+            set_state(path, "failed")
+            go.touch()
+            out = worker.communicate(timeout=120)[0].decode()
+        finally:
+            worker.kill()
+    assert "was stopped because its task was killed" in out, out[-3000:]
+    tasks.runs.wait_nothing_left()
+
+
 @pytest.mark.usefixtures("airflow_db", "stepset_home")
 def test_a_task_that_a_user_clears_ends_its_run_and_trains_anew(
     write_dag: WriteDag, tasks: Tasks, tmp_path: Path

@@ -103,8 +103,8 @@ class Airflow:
         assert eventually(lambda: self.rest.knows(dag_id)), self.dag_processor.log.read_text()[-3000:]
 
     def remove_dag(self, dag_id: str) -> None:
-        """Takes a DAG file away, and pauses what may still be scheduled of it."""
-        self.rest.ask("PATCH", f"/dags/{dag_id}", {"is_paused": True})
+        """Takes a DAG file away, and pauses what may still be scheduled of it, if Airflow still knows it."""
+        self.rest.ask("PATCH", f"/dags/{dag_id}", {"is_paused": True}, missing={})
         (self.dags / f"{dag_id}.py").unlink()
 
     def _component(self, *words: str, name: str = "") -> Component:

@@ -141,6 +141,10 @@ class Task:
         """Has a user's word on how it ended."""
         self.run.rest.ask("PATCH", self.path, {"new_state": state})
 
+    def delete(self) -> None:
+        """Has Airflow forget it."""
+        self.run.rest.ask("DELETE", f"{self.run.path}/taskInstances/{self.task_id}", map_index=self.index)
+
     def log(self, number: int = 1) -> list[str]:
         """The lines of a try's log, as the API server merges them; exceptions as `ValueError: text`."""
         lines = []

@@ -1,6 +1,8 @@
-"""What a user does to a task in a real Airflow: marks it failed, clears it while it waits, clears one that is over."""
+"""What a user does to a task in a real Airflow: marks it failed, deletes it, clears one that waits or is over."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,15 @@ from tests.airflow.stack.rest import eventually
 from tests.airflow.stack.training import WAITS, let, lines, lines_of_ranks, training
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
+
+
+def left(stage: Stage) -> dict[str, bool]:
+    """The tasks of the runs that are not about to go, and whether those are suspended."""
+    return {
+        each["metadata"]["name"].rpartition("-")[0].rpartition("-")[0]: bool(each["spec"].get("suspend"))
+        for each in stage.tasks.workloads()
+        if "deletionTimestamp" not in each["metadata"]
+    }
 
 
 def test_a_task_marked_failed_ends_its_run_as_on_kill_action_says(stage: Stage) -> None:
@@ -23,16 +34,8 @@ def test_a_task_marked_failed_ends_its_run_as_on_kill_action_says(stage: Stage) 
         task.wait_for_line("[rank 0] before 49")
     for task in tasks.values():
         task.mark("failed")
-
-    def left() -> dict[str, bool]:
-        """The runs that are not about to go, and whether they are suspended."""
-        return {
-            each["metadata"]["name"].rpartition("-")[0].rpartition("-")[0]: bool(each["spec"].get("suspend"))
-            for each in stage.tasks.workloads()
-            if "deletionTimestamp" not in each["metadata"]
-        }
-
-    assert eventually(lambda: left() == {"deferred-suspend": True, "deferred-keep": False}), left()
+    expected = {"deferred-suspend": True, "deferred-keep": False}
+    assert eventually(lambda: left(stage) == expected), left(stage)
     assert {way: task.state for way, task in tasks.items()} == dict.fromkeys(ways, "failed")
     assert len(stage.jobsets.names()) == 4
     for way in ("deferred_delete", "deferred_suspend"):
@@ -41,6 +44,40 @@ def test_a_task_marked_failed_ends_its_run_as_on_kill_action_says(stage: Stage) 
         assert lines_of_ranks(task.log()) == lines("before")
         assert "return_value" not in task.xcoms()
         assert not task.events()
+
+
+def test_a_task_marked_failed_before_it_has_a_run_leaves_none(stage: Stage, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    held = f"""
+import pathlib, time
+
+def held(context):
+    while not pathlib.Path({str(go)!r}).exists():
+        time.sleep(0.05)
+"""
+    text = training(stage, deferrable=True, retries=2).replace("(", "(pre_execute=held, ", 1)
+    task = stage.run(text, WAITS, imports=held).task()
+    task.wait("running")
+    task.mark("failed")
+    go.touch()
+    task.wait_for("its task was killed")
+    assert eventually(lambda: not left(stage)), left(stage)
+    assert (task.state, task.look()["try_number"], task.events()) == ("failed", 1, [])
+    assert len(stage.jobsets.names()) <= 1
+
+
+def test_a_task_that_is_deleted_or_whose_dag_is_ends_its_run(stage: Stage) -> None:
+    ways = {"sync": False, "deferred": True, "with_its_dag": True}
+    texts = [training(stage, task_id=way, deferrable=deferrable) for way, deferrable in ways.items()]
+    run = stage.run("\n".join(texts), WAITS)
+    for way in ways:
+        run.task(way).wait_for_line("[rank 0] before 49")
+    run.task("sync").delete()
+    run.task("deferred").delete()
+    assert eventually(lambda: left(stage) == {"with-its-dag": False}), left(stage)
+    run.rest.ask("DELETE", f"/dags/{run.dag_id}")
+    assert eventually(lambda: not left(stage)), left(stage)
+    assert len(stage.jobsets.names()) == 3
 
 
 def test_a_task_that_is_cleared_trains_anew_whether_its_run_is_over_or_not(stage: Stage) -> None:
