@@ -206,10 +206,10 @@ class ClusterRun:
     def _killed(self, claim: Claim) -> None:
         """The process is told to end: by a user who does not want the task, or because the worker goes away."""
         assert claim.workload is not None
-        state, name = state_of(self._context["ti"]), claim.record.name
+        state, name = self._state(), claim.record.name
         if self._task.durable and not is_ended(state):
             raise AirflowException(f"the worker was told to end; run {name} goes on, and a retry goes on with it")
-        self._stopped(claim, state)
+        self._stop_for_good(claim, state)
 
     def check_wanted(self, claim: Claim) -> None:
         """Before the run is left to others: ends it if a user has ended the task since this worker began.
@@ -220,15 +220,18 @@ class ClusterRun:
             AirflowException: so it was.
         """
         self.close()
+        if is_ended(state := self._state()):
+            self._stop_for_good(claim, state)
+
+    def _state(self) -> str | None:
+        """As `state_of` has it; None where Airflow does not say."""
         try:
-            state = state_of(self._context["ti"])
+            return state_of(self._context["ti"])
         except Exception as error:  # noqa: BLE001  # whatever it is: a run is not ended on a guess
             self._task.log.warning(f"the task's state cannot be asked for: {error}")
-            return
-        if is_ended(state):
-            self._stopped(claim, state)
+            return None
 
-    def _stopped(self, claim: Claim, state: str | None) -> NoReturn:
+    def _stop_for_good(self, claim: Claim, state: str | None) -> NoReturn:
         self.stop(claim, {"restarting": ANEW, DELETED: None}.get(state or "", RETRY))
         raise AirflowException(f"run {claim.record.name} was stopped because its task was killed")
 

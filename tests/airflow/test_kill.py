@@ -28,7 +28,7 @@ ENDS_WELL_WHEN_TOLD_TO_STOP = """
     open(os.path.join(sys.argv[1], str(os.getpid())), "w").close()
     time.sleep(600)
 """
-STARTS_WITHIN = 240
+STARTS_WITHIN = 600
 """Seconds; most of them go by with the import of Airflow."""
 
 

@@ -77,7 +77,7 @@ def test_beside_one_that_fails_twice_the_unsteady_one_is_named(tmp_path: Path) -
 
 
 def test_many_that_fail_have_no_second_chance_and_the_next_group_is_not_run(tmp_path: Path) -> None:
-    many = "@one\n@pytest.mark.parametrize('number', range(11))\ndef test_wrong(number):\n    assert 0\n"
+    many = "@one\n@pytest.mark.parametrize('number', range(25))\ndef test_wrong(number):\n    assert 0\n"
     code, ran, _ = run(tmp_path, STEADY, many, LATER)
     assert (code, ran) == (1, ["steady"])
 

@@ -20,7 +20,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
 
 SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
-STARTS_WITHIN = 240
+STARTS_WITHIN = 600
 
 
 @pytest.mark.usefixtures("airflow_db", "stepset_home")

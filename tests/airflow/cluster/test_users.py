@@ -38,7 +38,7 @@ def act(tasks: Tasks, path: Path, state: str) -> str:
             assert until(lambda: any(p["status"].get("phase") == "Running" for p in tasks.runs.pods()), STARTS_WITHIN)
             set_state(path, state)
             os.kill(worker.pid, signal.SIGTERM)  # by its supervisor, which the server tells of the state
-            return worker.communicate(timeout=120)[0].decode()
+            return worker.communicate(timeout=STARTS_WITHIN)[0].decode()
         finally:
             worker.kill()
 
@@ -89,7 +89,7 @@ def test_a_run_is_not_left_by_a_task_that_was_ended_before_its_worker_heard_of_i
             assert until(begun.exists, STARTS_WITHIN)
             set_state(path, "failed")
             go.touch()
-            out = worker.communicate(timeout=120)[0].decode()
+            out = worker.communicate(timeout=STARTS_WITHIN)[0].decode()
         finally:
             worker.kill()
     assert "was stopped because its task was killed" in out, out[-3000:]
