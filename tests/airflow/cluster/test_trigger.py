@@ -138,6 +138,7 @@ def test_its_serialized_fields_are_all_it_needs_and_hold_no_credentials(tasks: T
     [
         pytest.param(["deferred"], "delete", True, id="its task still waits"),
         pytest.param([None], "delete", True, id="its task was cleared and waits for a worker"),
+        pytest.param(["up_for_retry"], "delete", True, id="its worker is held for dead and the next try is to go on"),
         pytest.param([ConnectionError("busy")] * 3, "delete", True, id="nobody knows"),
         pytest.param(["failed"], "keep", True, id="it is to be kept"),
         pytest.param(["failed"], "delete", False, id="its task was marked failed"),
