@@ -8,6 +8,9 @@ from collections.abc import Callable
 LIMIT = 90.0
 """Seconds after which something that should have happened counts as hanging, on a machine busy with other things."""
 
+STARTS_WITHIN = 600.0
+"""Seconds that an Airflow, or a run on a cluster, has to come up in; most of them go by with imports."""
+
 
 def until(true: Callable[[], bool], seconds: float = LIMIT, every: float = 0.1) -> bool:
     """Whether something becomes true in time.

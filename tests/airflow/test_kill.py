@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.airflow.conftest import RunDag, WriteDag
-from tests.waiting import until
+from tests.waiting import STARTS_WITHIN, until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.local]
 
@@ -28,8 +28,6 @@ ENDS_WELL_WHEN_TOLD_TO_STOP = """
     open(os.path.join(sys.argv[1], str(os.getpid())), "w").close()
     time.sleep(600)
 """
-STARTS_WITHIN = 600
-"""Seconds; most of them go by with the import of Airflow."""
 
 
 def task(pids: Path, more: str = "") -> str:

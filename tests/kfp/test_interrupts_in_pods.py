@@ -11,8 +11,7 @@ pytestmark = pytest.mark.cluster
 MOMENTS = [20, 5, 1, 0]
 """Milliseconds from when the server first shows the run."""
 # In place of KFP's launcher: the same step again and again, each time told to end when the server has its run and it
-# may not know yet, or has not made all of it. The last run is left as it is. argoexec would kill it after a second,
-# which may be too little beside all other tests: that is no matter here.
+# may not know yet, or has not made all of it. It has argoexec's second. The last run is left as it is.
 LAUNCHER = """\
 import json, os, signal, subprocess, sys, threading, time
 from stepset.backends.kubernetes.client import connect
@@ -43,7 +42,7 @@ for moment in {moments}:
         time.sleep(0.001)
     time.sleep(moment / 1000)
     os.killpg(child.pid, signal.SIGTERM)
-    last = threading.Timer(30.0, end_all_of, [child.pid])
+    last = threading.Timer(1.0, end_all_of, [child.pid])
     last.start()
     said = child.stdout.read().splitlines()
     child.wait()
@@ -54,7 +53,8 @@ for moment in {moments}:
 """
 
 
-# Tells its step to end as soon as that can hear it, when it has a handler and has asked for nothing yet.
+# Tells its step to end as soon as that can hear it, when it has a handler and has asked for nothing yet; it has
+# argoexec's second.
 AT_ONCE = """\
 import os, signal, subprocess, sys, time
 
@@ -71,7 +71,7 @@ def hears(pid):
 while child.poll() is None and not any(hears(pid) for pid in os.listdir("/proc") if pid.isdigit()):
     time.sleep(0.001)
 os.killpg(child.pid, signal.SIGTERM)
-child.wait(30.0)
+time.sleep(1.0)
 sys.exit(143)
 """
 

@@ -21,12 +21,10 @@ from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.harness import DagRun, asset_event_extras
 from tests.airflow.stack.created import Created, created
 from tests.cluster.stage import Stage
-from tests.waiting import until
+from tests.waiting import STARTS_WITHIN, until
 
 PHASES = "STEPSET_TEST_PHASES"
 """Names the file that `note_phase` writes to."""
-STARTS_WITHIN = 600.0
-"""Seconds, on a machine busy with other things."""
 
 
 def note_phase(status: Mapping[str, Any]) -> None:

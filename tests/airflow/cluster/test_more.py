@@ -15,12 +15,11 @@ from stepset_airflow.exceptions import TrainingFailedError
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.airflow.policy import pods_changed_by
-from tests.waiting import until
+from tests.waiting import STARTS_WITHIN, until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
 
 SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
-STARTS_WITHIN = 600
 
 
 @pytest.mark.usefixtures("airflow_db", "stepset_home")

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.airflow.cluster.conftest import Tasks
-from tests.airflow.cluster.scene import STARTS_WITHIN
 from tests.airflow.conftest import WriteDag
 from tests.airflow.harness import last_run, run_again, set_state
 from tests.airflow.stack.created import created
-from tests.waiting import until
+from tests.waiting import STARTS_WITHIN, until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
 

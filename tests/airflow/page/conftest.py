@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.airflow.harness import DAGS
-from tests.airflow.page.server import STARTS_WITHIN, Server, give_to_red_team, running_server
+from tests.airflow.page.server import Server, give_to_red_team, running_server
 from tests.airflow.page.training import Training, started_training
-from tests.waiting import until
+from tests.waiting import STARTS_WITHIN, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

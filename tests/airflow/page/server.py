@@ -15,10 +15,8 @@ from socket import create_server
 import httpx
 
 from tests.airflow.harness import HOME
-from tests.waiting import until
+from tests.waiting import STARTS_WITHIN, until
 
-STARTS_WITHIN = 600
-"""Seconds; most of them go by with the import of Airflow."""
 USERS = {"vera": "viewer:red", "bert": "viewer:blue", "ada": "admin"}
 """Name -> role and team. The DAGs of the tests' bundle are the red team's."""
 
