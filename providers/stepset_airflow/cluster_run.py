@@ -18,15 +18,15 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 
 from stepset_airflow.claim import Claim, Claimer
 from stepset_airflow.connection import ClusterAccess, connect
+from stepset_airflow.ending import Ending
 from stepset_airflow.identity import labels_of
 from stepset_airflow.links import Place
 from stepset_airflow.log_sources import log_sources
 from stepset_airflow.outcome import should_delete, verdict
 from stepset_airflow.page.store import TaskKey
 from stepset_airflow.pod_hook import mutate_pod
-from stepset_airflow.record import ANEW, RETRY, SUCCEEDED, Record
+from stepset_airflow.record import RETRY, SUCCEEDED, Record
 from stepset_airflow.task_log import Listeners
-from stepset_airflow.task_state import DELETED, is_ended, state_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -124,9 +124,14 @@ class ClusterRun:
             retries=task.retries or 0,
             durable=task.durable,
             request=self._request,
-            end=self._end,
+            end=self._ending.end,
             tidy=self._tidy,
         )
+
+    @cached_property
+    def _ending(self) -> Ending:
+        """What ends the run before its time."""
+        return Ending(self._task, self._context["ti"], self.backend, lambda record: self.claimer.save(record))
 
     def backend(self, namespace: str) -> KubernetesBackend:
         """The backend in a namespace."""
@@ -193,68 +198,20 @@ class ClusterRun:
             while not handle.ended(_LOOK):
                 if killed():
                     self.close()
-                    self._killed(claim)
+                    self._ending.killed(claim)
             return handle.wait()
         except AirflowTaskTimeout:
             self.close()
-            self.stop(claim, RETRY)
+            self._ending.stop(claim, RETRY)
             raise
         finally:
             handle.leave()
             self.close()
 
-    def _killed(self, claim: Claim) -> None:
-        """The process is told to end: by a user who does not want the task, or because the worker goes away."""
-        assert claim.workload is not None
-        state, name = self._state(), claim.record.name
-        if self._task.durable and not is_ended(state):
-            raise AirflowException(f"the worker was told to end; run {name} goes on, and a retry goes on with it")
-        self._stop_for_good(claim, state)
-
     def check_wanted(self, claim: Claim) -> None:
-        """Before the run is left to others: ends it if a user has ended the task since this worker began.
-
-        The worker may not have heard of that yet, and Airflow then refuses the deferral: the run would have nobody.
-
-        Raises:
-            AirflowException: so it was.
-        """
+        """As Ending.check_wanted, with nothing going on beside it."""
         self.close()
-        if is_ended(state := self._state()):
-            self._stop_for_good(claim, state)
-
-    def _state(self) -> str | None:
-        """As `state_of` has it; None where Airflow does not say."""
-        try:
-            return state_of(self._context["ti"])
-        except Exception as error:  # noqa: BLE001  # whatever it is: a run is not ended on a guess
-            self._task.log.warning(f"the task's state cannot be asked for: {error}")
-            return None
-
-    def _stop_for_good(self, claim: Claim, state: str | None) -> NoReturn:
-        self.stop(claim, {"restarting": ANEW, DELETED: None}.get(state or "", RETRY))
-        raise AirflowException(f"run {claim.record.name} was stopped because its task was killed")
-
-    def stop(self, claim: Claim, ended: str | None) -> None:
-        """Ends a run before its time, as `on_kill_action` has it.
-
-        Args:
-            claim: of the run.
-            ended: what a later execution of the task is to know; None: there is no such task any more.
-        """
-        if claim.workload is not None:
-            self._end(self.backend(claim.record.namespace), claim.workload)
-        if ended is not None and self._task.on_kill_action != "keep":
-            self.claimer.save(claim.record.over(ended))
-
-    def _end(self, backend: KubernetesBackend, workload: Mapping[str, Any]) -> None:
-        from stepset.backends.kubernetes.stop import delete, suspend
-
-        action = self._task.on_kill_action
-        if action == "keep":
-            self._task.log.warning(f"run {workload['metadata']['name']} goes on: on_kill_action is keep")
-        else:
-            backend.end(workload, suspend if action == "suspend" else delete)
+        self._ending.check_wanted(claim)
 
     def defer(self, claim: Claim, event: Mapping[str, Any] | None = None) -> NoReturn:
         """Lets a trigger follow the run.
@@ -324,7 +281,7 @@ class ClusterRun:
         backend, told = self.backend(record.namespace), RunStatus.from_dict(dict(event["status"]))
         claim = Claim(record, backend.workload(record.name, record.uid))
         if event.get("late"):
-            self.stop(claim, RETRY)
+            self._ending.stop(claim, RETRY)
             raise AirflowTaskTimeout(f"execution_timeout: the time is over; run {record.name} was {told.phase.value}")
         # The event is what a trigger saw; what the cluster says now counts, as far as it still says something.
         status = told

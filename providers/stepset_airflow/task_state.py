@@ -1,6 +1,6 @@
 """What has become of a task whose worker or trigger is told to end: did a user end it, or does a process go away?
 
-Used by triggers.py and cluster_run.py.
+Used by triggers.py and ending.py.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import pytest
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.conftest import WriteDag
 from tests.airflow.harness import last_run, run_again, set_state
+from tests.airflow.held import Held
 from tests.airflow.stack.created import created
 from tests.waiting import STARTS_WITHIN, until
 
@@ -61,17 +62,6 @@ def test_a_task_that_a_user_marks_failed_ends_its_run(
         tasks.runs.wait_nothing_left()
 
 
-HELD = """
-from pathlib import Path
-from time import sleep
-
-def held(context):
-    Path("{begun}").touch()
-    while not Path("{go}").exists():
-        sleep(0.05)
-"""
-
-
 @pytest.mark.usefixtures("airflow_db", "stepset_home")
 @pytest.mark.parametrize(
     "way",
@@ -80,14 +70,13 @@ def held(context):
 def test_a_run_is_not_left_by_a_task_that_was_ended_before_its_worker_heard_of_it(
     write_dag: WriteDag, tasks: Tasks, tmp_path: Path, way: dict[str, bool]
 ) -> None:
-    begun, go = tmp_path / "begun", tmp_path / "go"
-    text = tasks.train(**way).replace("(", "(pre_execute=held, ", 1)
-    path = write_dag(text, SLEEPS_ONCE, imports=HELD.format(begun=begun, go=go))
+    held = Held(tmp_path)
+    path = write_dag(held.task(tasks.train(**way)), SLEEPS_ONCE, imports=held.imports)
     with subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as worker:
         try:
-            assert until(begun.exists, STARTS_WITHIN)
+            assert until(lambda: held.begun, STARTS_WITHIN)
             set_state(path, "failed")
-            go.touch()
+            held.let_go()
             out = worker.communicate(timeout=STARTS_WITHIN)[0].decode()
         finally:
             worker.kill()

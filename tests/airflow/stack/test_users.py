@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.airflow.held import Held
 from tests.airflow.stack.conftest import Stage
 from tests.airflow.stack.rest import eventually
 from tests.airflow.stack.training import WAITS, let, lines, lines_of_ranks, training
@@ -47,20 +48,15 @@ def test_a_task_marked_failed_ends_its_run_as_on_kill_action_says(stage: Stage) 
 
 
 def test_a_task_marked_failed_before_it_has_a_run_leaves_none(stage: Stage, tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    held = f"""
-import pathlib, time
-
-def held(context):
-    while not pathlib.Path({str(go)!r}).exists():
-        time.sleep(0.05)
-"""
-    text = training(stage, deferrable=True, retries=2).replace("(", "(pre_execute=held, ", 1)
-    task = stage.run(text, WAITS, imports=held).task()
+    held = Held(tmp_path)
+    text = held.task(training(stage, deferrable=True, retries=2))
+    task = stage.run(text, WAITS, imports=held.imports).task()
     task.wait("running")
+    assert eventually(lambda: held.begun), task.explained()
     task.mark("failed")
-    go.touch()
-    task.wait_for("its task was killed")
+    held.let_go()
+    # The worker goes on before it hears of the mark, or is told to end where it is held.
+    assert eventually(lambda: any("its task was killed" in line or line == "Task killed!" for line in task.log()))
     assert eventually(lambda: not left(stage)), left(stage)
     assert (task.state, task.look()["try_number"], task.events()) == ("failed", 1, [])
     assert len(stage.jobsets.names()) <= 1
