@@ -104,11 +104,8 @@ def test_a_run_that_a_step_is_about_to_make_does_not_go_on_without_it_and_the_ne
     assert steps.wait(pod) == 0, steps.log(pod)
     turns = [json.loads(line) for line in steps.log(pod).splitlines() if line.startswith('{"moment"')]
     assert [each["moment"] for each in turns] == MOMENTS
+    assert all(each["suspended"] == [True] for each in turns), turns
     assert not turns[-1]["knew"], "it did not know its run yet"
-    # On a busy machine the server may take longer than the second that there is; the step says so then.
-    unanswered = [each["last"] for each in turns if each["suspended"] != [True]]
-    assert len(unanswered) < len(turns) / 2, turns
-    assert all("no answer from the server" in last for last in unanswered), turns
 
     steps.launcher = EMISSARY
     second = steps.start(WAITS, checkpoint_dir=str(home), node="digits-x7k2p.root.train.executor(1)")
