@@ -1370,10 +1370,23 @@ def unpack(archive: str, directory: str) -> None:
         with tarfile.open(archive, "r:gz") as tar:
             if hasattr(tarfile, "data_filter"):
                 tar.extractall(directory, filter="data")
-            else:  # a Python older than the filter; the archive is of stepset's own making
+            else:  # a Python older than the filter, as Debian 12's is
+                for member in tar.getmembers():
+                    if leads_outside(member):
+                        raise tarfile.TarError(f"{member.name} leads outside")
                 tar.extractall(directory)
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise setup_error(f"cannot unpack {archive} to {directory}: {error}") from error
+
+
+def leads_outside(member: Any) -> bool:
+    """Whether a tarfile.TarInfo is outside the directory where it is unpacked, or links to what is."""
+    places = [member.name]
+    if member.issym():
+        places.append(os.path.join(os.path.dirname(member.name), member.linkname))
+    elif member.islnk():
+        places.append(member.linkname)
+    return any(os.path.normpath(place).split("/")[0] in ("", "..") for place in places)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

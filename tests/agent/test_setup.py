@@ -100,13 +100,42 @@ def test_code_is_unpacked_where_the_command_starts(any_pod: Pod) -> None:
     assert ended.lines("rank 0") == [code.encode(), b"hi"]
 
 
-def test_an_archive_cannot_reach_outside_its_directory(pod: Pod) -> None:
-    archive = pod.directory / "code.tar.gz"
+@pytest.mark.parametrize(
+    ("name", "kind", "link"),
+    [
+        ("../outside", tarfile.REGTYPE, ""),
+        ("a/../../outside", tarfile.REGTYPE, ""),
+        ("within", tarfile.SYMTYPE, ".."),
+        ("within", tarfile.SYMTYPE, "/etc"),
+        ("within", tarfile.LNKTYPE, "../outside"),
+    ],
+)
+def test_an_archive_cannot_reach_outside_its_directory(any_pod: Pod, name: str, kind: bytes, link: str) -> None:
+    archive = any_pod.directory / "code.tar.gz"
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
     with tarfile.open(archive, "w:gz") as tar:
-        tar.addfile(tarfile.TarInfo("../outside"))
-    ended = pod.run_ranks("true", code_archive=str(archive), code_dir=str(pod.directory / "code"))
+        tar.addfile(info)
+    code = any_pod.directory / "code"
+    ended = any_pod.run_ranks("true", code_archive=str(archive), code_dir=str(code))
     assert (ended.exit_code, ended.verdict["kind"]) == (73, "Infrastructure")
-    assert not (pod.directory / "outside").exists()
+    assert not (any_pod.directory / "outside").exists()
+    assert not list(code.iterdir())
+
+
+def test_a_link_within_an_archive_stays_one(any_pod: Pod) -> None:
+    archive, code = any_pod.directory / "code.tar.gz", str(any_pod.directory / "code")
+    with tarfile.open(archive, "w:gz") as tar:
+        info = tarfile.TarInfo("data/real")
+        info.size = 2
+        tar.addfile(info, io.BytesIO(b"hi"))
+        info = tarfile.TarInfo("package/link")
+        info.type, info.linkname = tarfile.SYMTYPE, "../data/real"
+        tar.addfile(info)
+    ended = any_pod.run_ranks(
+        "cat package/link; readlink package/link", code_archive=str(archive), work_dir=code, code_dir=code
+    )
+    assert ended.lines("rank 0") == [b"hi../data/real"]
 
 
 @pytest.mark.parametrize(
