@@ -50,7 +50,8 @@ class Local:
 
     def request(self, text: str, /, *, name: str | None = None, attempt: int = 0, **fields: Any) -> RunRequest:
         """A request to run a script's text in every rank."""
-        (self.directory / "train.py").write_text(dedent(text))
+        (new := self.directory / "train.py.new").write_text(dedent(text))
+        new.replace(self.directory / "train.py")  # ranks of an earlier run may be reading it: never half a script
         job = parse_job({"name": "job", "framework": "plain", "script": "train.py", **fields})
         return RunRequest(job, read_sources(job, self.directory), name=name, attempt=attempt)
 
