@@ -56,13 +56,13 @@ def main() -> None:
             loss.backward()
             optimizer.step()
         if rank == 0:
-            metrics = {"loss": round(loss.item(), 4)}
-            progress = {"step": epoch + 1, "progress": (epoch + 1) / args.epochs, "metrics": metrics}
-            print(json.dumps({"stepset": progress}), flush=True)
             if checkpoint_dir := os.environ.get("STEPSET_CHECKPOINT_DIR"):
                 state = {"epoch": epoch + 1, "model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
                 torch.save(state, unfinished := Path(checkpoint_dir, "last.pt.new"))
                 unfinished.replace(Path(checkpoint_dir, "last.pt"))  # never half a checkpoint
+            metrics = {"loss": round(loss.item(), 4)}
+            progress = {"step": epoch + 1, "progress": (epoch + 1) / args.epochs, "metrics": metrics}
+            print(json.dumps({"stepset": progress}), flush=True)  # who hears of a step finds its checkpoint
 
     # Every rank adds rank + 1, and compares its weights with rank 0's: nobody trained alone.
     rank_sum = torch.tensor(rank + 1, device=device)

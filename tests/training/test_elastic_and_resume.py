@@ -91,3 +91,5 @@ def test_a_restarted_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert status.phase is Phase.SUCCEEDED, status.failure
     assert status.attempt == 1
     assert status.result["first_epoch"] >= 2
+    assert (status.result["world_size"], status.result["rank_sum"], status.result["parameters_equal"]) == (2, 3, True)
+    assert status.result["accuracy"] > 0.8
