@@ -28,7 +28,7 @@ $(VENVS)/%/.done: locks/%.txt pyproject.toml | $(UV)
 	@$(INSTALL) $(VENVS)/$*/bin/python --require-hashes -r locks/$*.txt
 	@$(INSTALL) $(VENVS)/$*/bin/python --no-deps -e .
 	@cp tools/fewer_collections.pth $(VENVS)/$*/lib/python3.*/site-packages/
-	@$(VENVS)/$*/bin/python tools/compile_used.py 2>/dev/null
+	@$(VENVS)/$*/bin/python tools/compile_used.py $(CACHE)/compiled 2>/dev/null
 	@touch $@
 
 .PHONY: setup

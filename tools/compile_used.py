@@ -1,40 +1,91 @@
 """Compiles what the tests and demos import, once: where nothing may be written, each process would compile it anew.
 
-Called by the Makefile with an environment's own Python when that has been installed. All of an environment would take
-four times as long, for modules that nobody imports.
+Called by the Makefile with an environment's own Python when that has been installed, and with the directory where what
+was compiled is kept for the next checkout. All of an environment would take four times as long, for modules that nobody
+imports.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
+import importlib.util
 import io
 import os
+import subprocess
 import sys
+import sysconfig
 import tempfile
 import warnings
+from collections.abc import Sequence
+from pathlib import Path
 
 USED = (
     "torch.distributed.run",
     "torch._dynamo",
+    "torch._inductor.compile_fx",
     "torch.distributed.fsdp",
     "deepspeed",
-    "torchtune",
+    "deepspeed.runtime.zero.muon.original_muon",
+    "torchtune._cli.tune",
+    "torchtune.training",
     "jax",
     "xgboost",
     "mlx.core",
     "airflow.models",
+    "airflow.api_fastapi.app",
+    "airflow.api_fastapi.execution_api.app",
     "airflow.jobs.scheduler_job_runner",
     "airflow.jobs.triggerer_job_runner",
     "kfp",
     "kfp.compiler",
+    "kfp.kubernetes",
     "kubernetes.client",
+    "kubernetes_asyncio.client",
+    "kubeflow_trainer_api.models",
+    "psycopg",
+    "hypothesis.strategies",
+    "xdist.workermanage",
 )
 """Where an environment has no such module, that is no harm."""
 
+SITE = Path(sysconfig.get_path("purelib"))
 
-def main() -> None:
-    """Imports each module, whose compiled form Python keeps."""
+
+def main(arguments: Sequence[str]) -> None:
+    """Takes what is kept for an environment like this one, or imports each module and keeps what that compiles."""
+    (directory,) = arguments
+    name = Path(sys.prefix).name
+    kept = Path(directory, f"{name}-{_key()}.tar")
+    if kept.exists() and not subprocess.run(["tar", "-xf", kept, "-C", SITE]).returncode and _is_current():
+        return
+    _import_all()
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):  # nothing but time is lost
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        for older in kept.parent.glob(f"{name}-*"):
+            older.unlink()
+        _keep(kept)
+
+
+def _key() -> str:
+    """What tells environments apart: what is installed, by which Python, and what of it is used."""
+    installed = sorted(path.name for path in SITE.glob("*.dist-info"))
+    text = "\n".join([sys.version, Path(__file__).read_text(), *installed])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _is_current() -> bool:
+    """Whether what is compiled belongs to these very files: Python goes by the time at which they were changed."""
+    compiled = sorted(SITE.rglob(f"__pycache__/*.{sys.implementation.cache_tag}.pyc"))
+    return all(
+        int.from_bytes(path.read_bytes()[8:12], "little")
+        == int(Path(importlib.util.source_from_cache(path)).stat().st_mtime)
+        for path in compiled[:: len(compiled) // 20 + 1]
+    )
+
+
+def _import_all() -> None:
     sys.dont_write_bytecode = False
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as home:
@@ -44,5 +95,13 @@ def main() -> None:
                 importlib.import_module(name)
 
 
+def _keep(kept: Path) -> None:
+    """Writes everything that is compiled to a file, whole or not at all."""
+    found = "\n".join(str(path.relative_to(SITE)) for path in SITE.rglob("__pycache__"))
+    new = kept.with_suffix(f".{os.getpid()}")
+    subprocess.run(["tar", "-cf", new, "-C", SITE, "-T", "-"], input=found, text=True, check=True)
+    new.rename(kept)
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
