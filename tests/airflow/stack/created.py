@@ -47,7 +47,7 @@ class Created:
         about = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": name}}
         self._apply({**about, "spec": {"suspend": True, "replicatedJobs": [job]}})
         assert until(lambda: any(line.endswith(name) for line in self._lines())), "the watch does not tell"
-        self._cluster.kubectl("delete", "jobset", name, "-n", self._namespace)
+        self._cluster.objects.delete(f"jobset/{name}", self._namespace)
 
     def _apply(self, manifest: dict[str, Any]) -> None:
         """Creates an object, though a server that has just been started may not reach its webhooks yet."""

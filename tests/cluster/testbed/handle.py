@@ -76,8 +76,11 @@ class Cluster:
         return Objects(self.kubeconfig)
 
     def apply(self, manifest: dict[str, Any], namespace: str = "") -> None:
-        """Create one object."""
-        self.kubectl("create", *_in(namespace), "-f", "-", text=json.dumps(manifest))
+        """Create one object; a field that its kind does not have is an error."""
+        if known(manifest["kind"].lower()):
+            self.objects.create(manifest, namespace)
+        else:
+            self.kubectl("create", *_in(namespace), "-f", "-", text=json.dumps(manifest))
 
     def get(self, what: str, namespace: str = "", selector: str = "") -> dict[str, Any]:
         """Read an object ("pod/x") or a list of them ("pods") as the API server has it."""
@@ -89,7 +92,7 @@ class Cluster:
 
     def logs(self, pod_name: str, namespace: str) -> str:
         """Everything a pod's only container has written."""
-        return self.kubectl("logs", pod_name, *_in(namespace))
+        return self.objects.logs(pod_name, namespace)
 
     @contextmanager
     def namespace(self, prefix: str = "test") -> Iterator[str]:

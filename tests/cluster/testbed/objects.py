@@ -67,7 +67,7 @@ class Objects:
         return {"apiVersion": "v1", "kind": "List", "metadata": about, "items": items}
 
     def create(self, manifest: dict[str, Any], namespace: str = "", *, again: bool = False) -> None:
-        """Creates an object.
+        """Creates an object; a field that its kind does not have is an error.
 
         Args:
             manifest: with apiVersion and kind.
@@ -78,7 +78,7 @@ class Objects:
             TestbedError: the server refuses it.
         """
         try:
-            self._ask("POST", _path(manifest["kind"].lower(), namespace), manifest)
+            self._ask("POST", _path(manifest["kind"].lower(), namespace) + "?fieldValidation=Strict", manifest)
         except TestbedError as error:
             if not (again and "(AlreadyExists)" in str(error)):
                 raise
@@ -91,6 +91,14 @@ class Objects:
         """
         kind, _, name = what.partition("/")
         self._ask("DELETE", _path(kind, namespace, name))
+
+    def logs(self, pod: str, namespace: str) -> str:
+        """Everything a pod's only container has written.
+
+        Raises:
+            TestbedError: the server refuses it, as it does before the container has begun.
+        """
+        return self._send("GET", _path("pods", namespace, pod) + "/log").decode("utf-8", "replace")
 
     def token(self, account: str, namespace: str, seconds: int) -> str:
         """A token of a service account.
@@ -107,6 +115,10 @@ class Objects:
         return str(answer["status"]["token"])
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._send(method, path, body))
+        return found
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
         from urllib3.exceptions import HTTPError
 
         client = self._client
@@ -124,10 +136,10 @@ class Objects:
             )
         except HTTPError as error:
             raise TestbedError(f"{method} {path}: {error}") from error
-        found: dict[str, Any] = json.loads(answer.data)
         if answer.status >= 400:
+            found = json.loads(answer.data)
             raise TestbedError(f"{method} {path}: Error from server ({found.get('reason')}): {found.get('message')}")
-        return found
+        return bytes(answer.data)
 
     @cached_property
     def _client(self) -> Any:
