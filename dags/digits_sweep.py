@@ -16,8 +16,6 @@ from airflow.sdk import Param, Variable, dag, task
 
 from stepset_airflow import DistributedTrainOperator, TrainingRetryPolicy
 
-RATES = ["0.005", "0.05", "0.2"]
-
 
 def home() -> Path:
     """Where everything this DAG keeps lies."""
@@ -28,7 +26,10 @@ def home() -> Path:
 @dag(
     schedule=None,
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
-    params={"epochs": Param(3, type="integer", minimum=1)},
+    params={
+        "epochs": Param(3, type="integer", minimum=1),
+        "rates": Param([0.005, 0.05, 0.2], type="array", items={"type": "number"}, minItems=1),
+    },
     tags=["stepset", "example"],
     doc_md=__doc__,
 )
@@ -47,15 +48,15 @@ def digits_sweep() -> None:
     def arguments(directory: str, params=None) -> list[list[str]]:
         """Those of each training."""
         data = ["--data", f"{directory}/digits.npz", "--epochs", str(params["epochs"])]
-        return [[*data, "--lr", rate] for rate in RATES]
+        return [[*data, "--lr", str(rate)] for rate in params["rates"]]
 
     prepared = prepare()
 
     train = DistributedTrainOperator.partial(
         task_id="train",
         framework="torch",
-        num_nodes=2,
-        procs_per_node=1,
+        num_nodes=1,
+        procs_per_node=2,
         code="digits",
         script="train.py",
         checkpoint_dir="{{ ti.xcom_pull('prepare') }}/sweep/{{ run_id | replace(':', '_') }}/{{ ti.map_index }}",
@@ -66,9 +67,9 @@ def digits_sweep() -> None:
     ).expand(args=arguments(prepared))
 
     @task
-    def pick(trained: list[dict[str, Any]]) -> dict[str, Any]:
+    def pick(trained: list[dict[str, Any]], params=None) -> dict[str, Any]:
         """The best of them."""
-        results = [{"lr": rate, **result} for rate, result in zip(RATES, trained, strict=True)]
+        results = [{"lr": rate, **result} for rate, result in zip(params["rates"], trained, strict=True)]
         for result in results:
             print(f"learning rate {result['lr']}: accuracy {result['accuracy']:.3f}")
         return max(results, key=lambda result: result["accuracy"])

@@ -105,7 +105,7 @@ GROUPS = (
         "On a real cluster that breaks",
         "cluster and disruptive",
         cluster=1,
-        place="tests/airflow/cluster tests/cluster",
+        place="tests/airflow/cluster/test_meanwhile.py tests/cluster",
     ),
     Group("stack", "A whole Airflow on a real cluster", "stack", cluster=1, place="tests/airflow/stack"),
     Group(

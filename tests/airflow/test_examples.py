@@ -20,13 +20,13 @@ def _digits_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sweep_trains_once_for_each_learning_rate_and_picks_the_best(run_dag: RunDag) -> None:
-    run = run_dag(EXAMPLES / "digits_sweep.py", "sweep")
+    run = run_dag(EXAMPLES / "digits_sweep.py", "sweep", {"rates": [0.005, 0.05]})
     assert run.state == "success", run.explained()
-    trained = [run.xcom(f"train[{index}]", map_indexes=index) for index in range(3)]
+    trained = [run.xcom(f"train[{index}]", map_indexes=index) for index in range(2)]
     picked = run.xcom("pick")
     assert picked["accuracy"] == max(result["accuracy"] for result in trained)
     assert picked["accuracy"] > 0.9
-    assert len({result["checkpoint"] for result in trained}) == 3
+    assert len({result["checkpoint"] for result in trained}) == 2
 
 
 def test_a_pipeline_has_a_training_in_its_middle(run_dag: RunDag) -> None:

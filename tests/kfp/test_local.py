@@ -18,6 +18,9 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.local
 
+BY_STEPSET = {"kind": "torch", "launcher": "none"}
+"""Where torchrun has nothing to do with it, importing torch would take longest."""
+
 
 def test_a_step_trains_on_two_nodes_and_leaves_its_outputs(tmp_path: Path, home: Path) -> None:
     (tmp_path / "train.py").write_text(DDP)
@@ -77,7 +80,11 @@ def test_a_failing_rank_fails_the_step_and_is_named(tmp_path: Path, home: Path) 
         "import time\ntime.sleep(600)\n"
     )
     ran = run_pipeline(
-        one_step(lambda: distributed_train(base_dir=tmp_path, num_nodes=1, procs_per_node=2, script="train.py")),
+        one_step(
+            lambda: distributed_train(
+                base_dir=tmp_path, framework=BY_STEPSET, num_nodes=1, procs_per_node=2, script="train.py"
+            )
+        ),
         tmp_path / "out",
     )
     assert ran.error is not None
@@ -126,7 +133,7 @@ def test_a_step_and_its_ranks_end_when_the_pipelines_program_is_killed(tmp_path:
 
             @dsl.pipeline(name="killed")
             def pipeline():
-                distributed_train(num_nodes=2, procs_per_node=1, script="train.py")
+                distributed_train(framework={BY_STEPSET!r}, num_nodes=2, procs_per_node=1, script="train.py")
 
             pipeline()
             """

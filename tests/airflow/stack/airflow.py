@@ -139,8 +139,8 @@ class Airflow:
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(
                 [{**each, "kwargs": {"path": str(self.dags)}} for each in _BUNDLES]
             ),
-            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "1",
-            "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "2",
+            "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "2",
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",  # for a file that has not changed
             "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
