@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.airflow.harness import DAGS, HOME, DagRun, run_to_end
+from tests.airflow.workers import StartWorker, forked_workers
 
 # These need the provider's own modules only.
 _WITHOUT_AIRFLOW = (
@@ -79,6 +80,13 @@ def stepset_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run_dag(airflow_db: None, stepset_home: Path) -> RunDag:
     """`run_dag(path)`: runs a DAG file's DAG to its end."""
     return run_to_end
+
+
+@pytest.fixture(scope="session")
+def start_worker(airflow_db: None) -> Iterator[StartWorker]:
+    """`with start_worker(path) as worker:`: runs a DAG file in a process of its own, which ends with the block."""
+    with forked_workers() as start:
+        yield start
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.airflow.conftest import RunDag, WriteDag
+from tests.airflow.workers import StartWorker
 from tests.waiting import STARTS_WITHIN, until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.local]
@@ -43,33 +42,31 @@ def alive(pids: Path) -> list[str]:
     return [path.name for path in pids.iterdir() if Path("/proc", path.name).exists()]
 
 
-@pytest.mark.usefixtures("airflow_db", "stepset_home")
+@pytest.mark.usefixtures("stepset_home")
 def test_sigterm_fails_the_task_even_if_its_training_ends_well_and_leaves_no_process(
-    write_dag: WriteDag, tmp_path: Path
+    write_dag: WriteDag, start_worker: StartWorker, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
     path = write_dag(task(pids), ENDS_WELL_WHEN_TOLD_TO_STOP)
-    with subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as worker:
-        try:
-            assert until(lambda: len(alive(pids)) == 2, STARTS_WITHIN), "the training did not start"
-            os.kill(worker.pid, signal.SIGTERM)
-            out = worker.communicate(timeout=120)[0].decode()
-        finally:
-            worker.kill()
+    with start_worker(path) as worker:
+        assert until(lambda: len(alive(pids)) == 2, STARTS_WITHIN), "the training did not start"
+        os.kill(worker.pid, signal.SIGTERM)
+        worker.wait(120)
+        out = worker.output
     assert "ended as failed" in out
     assert "was stopped because its task was killed" in out
     assert until(lambda: not alive(pids)), f"still there: {alive(pids)}"
 
 
-@pytest.mark.usefixtures("airflow_db", "stepset_home")
-def test_a_worker_that_is_killed_outright_leaves_no_process(write_dag: WriteDag, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("stepset_home")
+def test_a_worker_that_is_killed_outright_leaves_no_process(
+    write_dag: WriteDag, start_worker: StartWorker, tmp_path: Path
+) -> None:
     pids = tmp_path / "pids"
     path = write_dag(task(pids), TRAINS_FOR_EVER)
-    with subprocess.Popen([sys.executable, path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
-        try:
-            assert until(lambda: len(alive(pids)) == 4, STARTS_WITHIN), "the training did not start"
-        finally:
-            worker.kill()
+    with start_worker(path) as worker:
+        assert until(lambda: len(alive(pids)) == 4, STARTS_WITHIN), "the training did not start"
+        worker.kill()
     assert until(lambda: not alive(pids)), f"still there: {alive(pids)}"
 
 

@@ -1,11 +1,7 @@
-"""Workers told to go, sensors, retry policies: what the table of test_matrix.py has no room for."""
+"""Sensors, retry policies, silent ranks: what the table of test_matrix.py has no room for."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -15,36 +11,10 @@ from stepset_airflow.exceptions import TrainingFailedError
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.airflow.policy import pods_changed_by
-from tests.waiting import STARTS_WITHIN, until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
 
 SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
-
-
-@pytest.mark.usefixtures("airflow_db", "stepset_home")
-@pytest.mark.parametrize(
-    ("durable", "left"), [pytest.param(True, 1, id="durable"), pytest.param(False, 0, id="not durable")]
-)
-def test_a_worker_that_is_told_to_go_leaves_a_run_that_the_next_try_goes_on_with(
-    write_dag: WriteDag, tasks: Tasks, durable: bool, left: int
-) -> None:
-    path = write_dag(tasks.train(durable=durable), SLEEPS)
-    with subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as worker:
-        try:
-            assert until(lambda: any(p["status"].get("phase") == "Running" for p in tasks.runs.pods()), STARTS_WITHIN)
-            os.kill(worker.pid, signal.SIGTERM)
-            out = worker.communicate(timeout=120)[0].decode()
-        finally:
-            worker.kill()
-    assert "ended as failed" in out, out[-3000:]
-    if left:
-        assert "the worker was told to end; run train-" in out
-        (workload,) = tasks.workloads()
-        assert "deletionTimestamp" not in workload["metadata"]
-    else:
-        assert "was stopped because its task was killed" in out
-        assert until(lambda: not tasks.workloads(), 90)
 
 
 @pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])

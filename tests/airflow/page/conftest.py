@@ -12,6 +12,7 @@ import pytest
 from tests.airflow.harness import DAGS
 from tests.airflow.page.server import Server, give_to_red_team, running_server
 from tests.airflow.page.training import Training, started_training
+from tests.airflow.workers import StartWorker
 from tests.waiting import STARTS_WITHIN, until
 
 if TYPE_CHECKING:
@@ -57,19 +58,21 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def training(starting_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
+def training(
+    starting_server: Server, start_worker: StartWorker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Training]:
     """A training of four ranks on two nodes that runs until a test lets it end, and of which the page has heard.
 
     All tests share it: Airflow takes its time to come up.
     """
     signs, folder = tmp_path_factory.mktemp("signs"), DAGS / "digits_page"
-    with started_training(folder, signs) as started:
+    with started_training(start_worker, folder, signs) as started:
         assert until(lambda: started.over or bool(started.run_id), STARTS_WITHIN)
         give_to_red_team()
         starting_server.wait()
         heard = until(lambda: started.over or started.phase(starting_server) == "Running", STARTS_WITHIN)
         assert heard, "the page hears nothing"
-        assert not started.over, started.log.read_text()[-3000:]
+        assert not started.over, started.process.output[-3000:]
         yield started
 
 

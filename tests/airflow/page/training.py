@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +10,8 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from tests.airflow.page.server import Server
+from tests.airflow.workers import StartWorker, Worker
+from tests.waiting import until
 
 TASK = "train"
 RANKS = 4
@@ -67,13 +66,11 @@ class Training:
         process: runs the DAG.
         dag_id: of the DAG.
         signs: where the ranks look for what to do next.
-        log: what the process prints.
     """
 
-    process: subprocess.Popen[bytes]
+    process: Worker
     dag_id: str
     signs: Path
-    log: Path
 
     @property
     def over(self) -> bool:
@@ -117,10 +114,11 @@ class Training:
 
 
 @contextmanager
-def started_training(folder: Path, signs: Path) -> Iterator[Training]:
+def started_training(start_worker: StartWorker, folder: Path, signs: Path) -> Iterator[Training]:
     """A training in a DAG called like its folder; nothing of it is left after the block.
 
     Args:
+        start_worker: the fixture.
         folder: where the DAG's file is made.
         signs: an empty directory.
     """
@@ -128,19 +126,11 @@ def started_training(folder: Path, signs: Path) -> Iterator[Training]:
     (folder / "train.py").write_text(textwrap.dedent(_SCRIPT))
     path = folder / "dag_file.py"
     path.write_text(textwrap.dedent(_DAG).format(dag=folder.name, task=TASK, signs=str(signs)))
-    log = signs / "log"
-    environment = {**os.environ, "STEPSET_HOME": str(signs / "stepset")}
-    with (
-        log.open("wb") as out,
-        subprocess.Popen([sys.executable, path], env=environment, stdout=out, stderr=out) as run,
-    ):
-        started = Training(run, folder.name, signs, log)
+    with start_worker(path, {"STEPSET_HOME": str(signs / "stepset")}) as run:
+        started = Training(run, folder.name, signs)
         try:
             yield started
         finally:
             started.let("end")
             run.terminate()
-            try:
-                run.wait(30)
-            except subprocess.TimeoutExpired:
-                run.kill()
+            until(lambda: started.over, 30)
