@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.airflow.harness import DAGS, HOME, DagRun, run_to_end
+from tests.airflow.harness import DAGS, HOME, ROOT, DagRun, run_to_end
 from tests.airflow.workers import StartWorker, forked_workers
 
 # These need the provider's own modules only.
@@ -47,25 +48,21 @@ def _remove_home() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def airflow_db(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Airflow's database, made by the first of several workers, which takes a while, and copied by the others."""
-    database = HOME / "airflow.db"
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        _make_database()
-        return
-    shared = tmp_path_factory.getbasetemp().parent / "airflow.db"
-    with shared.with_suffix(".lock").open("w") as lock:
+def airflow_db() -> None:
+    """Airflow's database, which takes a while to make: kept for as long as the same Airflow is installed."""
+    versions = hashlib.sha256((ROOT / "locks/airflow.txt").read_bytes()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    database, kept = HOME / "airflow.db", cache / "stepset/airflow" / f"{versions}.db"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with kept.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not shared.exists():
-            _make_database()
-            shutil.copy(database, shared)
-    shutil.copy(shared, database)
-
-
-def _make_database() -> None:
-    command = [sys.executable, "-m", "airflow", "db", "migrate"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert done.returncode == 0, done.stdout.decode()[-3000:]
+        if not kept.exists():
+            command = [sys.executable, "-m", "airflow", "db", "migrate"]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            assert done.returncode == 0, done.stdout.decode()[-3000:]
+            shutil.copy(database, kept.with_suffix(".new"))
+            kept.with_suffix(".new").rename(kept)
+    shutil.copy(kept, database)
 
 
 @pytest.fixture
