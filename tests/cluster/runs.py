@@ -30,6 +30,7 @@ from stepset.targets.overlay import merge
 from stepset.targets.rbac import Account, rbac
 from stepset.watch.state import LogLine, Phase, RunStatus
 from tests.cluster.testbed.handle import Cluster
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.backend import KubernetesBackend, KubernetesHandle
@@ -89,10 +90,10 @@ class Listening:
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout: float = 180.0) -> None:
         """Until what was told makes a condition true; it is looked at whenever something is told."""
-        until = time.monotonic() + timeout
+        end = time.monotonic() + timeout
         with self._news:
             while not self._news.wait_for(condition, 0.5):
-                if time.monotonic() < until and self.followed():
+                if time.monotonic() < end and self.followed():
                     continue
                 if condition():
                     return
@@ -181,17 +182,15 @@ class Runs:
         """What an administrator sees: an object ("pod/x") or a list of them ("pods")."""
         return self.cluster.get(what, self.namespace, selector)
 
-    def left(self) -> list[str]:
+    def left(self, kinds: str = KINDS) -> list[str]:
         """Objects that a run left behind; what every namespace has is not counted."""
-        found = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in self.get(KINDS)["items"]]
+        found = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in self.get(kinds)["items"]]
         return [name for name in found if not name.endswith(("/kube-root-ca.crt", f"/{ACCOUNT}"))]
 
     def wait_nothing_left(self, timeout: float = 120.0) -> None:
         """Until the namespace is as it was."""
-        until = time.monotonic() + timeout
-        while found := self.left():
-            assert time.monotonic() < until, f"left behind: {found}"
-            time.sleep(0.3)
+        for kinds in (*KINDS.split(","), KINDS):  # one after the other: all of them are nine questions to the server
+            assert until(lambda kinds=kinds: not self.left(kinds), timeout, 0.3), f"left behind: {self.left()}"
 
     def pods(self, group: str = "node") -> list[dict[str, Any]]:
         """The pods of a group, by name."""
