@@ -307,8 +307,9 @@ class TestReading:
     def test_only_pods_that_may_hold_a_source_are_read(self, place: Namespace) -> None:
         for index in range(3):
             place.pod(f"node-{index}", f"print('[rank {index}] x'); print('own')", index=index, agent=True)
-        place.pod("prepare-0", "print('y')", group="prepare")
-        place.wait_ended("node-0", "node-1", "node-2", "prepare-0")
+        place.wait_ended("node-0", "node-1", "node-2")
+        place.pod("prepare-0", "print('y')", group="prepare")  # what is printed later comes later
+        place.wait_ended("prepare-0")
         ranks = '{"node": [0, 1]}'
         before = place.proxy.connections
         assert place.lines(frozenset({"rank 2"}), ranks) == [LogLine("rank 2", "x")]

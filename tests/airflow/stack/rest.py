@@ -157,7 +157,8 @@ class Task:
         if self.look()["try_number"] < number:
             return []
         query = {"map_index": self.index, "full_content": True}
-        said = self.run.rest.ask("GET", f"{self.run.path}/taskInstances/{self.task_id}/logs/{number}", **query)
+        path = f"{self.run.path}/taskInstances/{self.task_id}/logs/{number}"
+        said = self.run.rest.ask("GET", path, missing={"content": []}, **query)  # there is none for a moment at first
         found: list[dict[str, Any]] = said["content"]
         return found
 
