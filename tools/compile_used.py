@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import io
 import os
+import platform
 import subprocess
 import sys
 import sysconfig
@@ -56,7 +57,7 @@ SITE = Path(sysconfig.get_path("purelib"))
 def main(arguments: Sequence[str]) -> None:
     """Takes what is kept for an environment like this one, or imports each module and keeps what that compiles."""
     (directory,) = arguments
-    name = Path(sys.prefix).name
+    name = f"{Path(sys.prefix).name}-{platform.python_version()}"
     kept = Path(directory, f"{name}-{_key()}.tar")
     if kept.exists() and not subprocess.run(["tar", "-xf", kept, "-C", SITE]).returncode and _is_current():
         return
@@ -78,10 +79,10 @@ def _key() -> str:
 def _is_current() -> bool:
     """Whether what is compiled belongs to these very files: Python goes by the time at which they were changed."""
     compiled = sorted(SITE.rglob(f"__pycache__/*.{sys.implementation.cache_tag}.pyc"))
-    return all(
-        int.from_bytes(path.read_bytes()[8:12], "little")
-        == int(Path(importlib.util.source_from_cache(path)).stat().st_mtime)
-        for path in compiled[:: len(compiled) // 20 + 1]
+    some = {path: Path(importlib.util.source_from_cache(path)) for path in compiled[:: len(compiled) // 20 + 1]}
+    return bool(some) and all(
+        source.exists() and int.from_bytes(path.read_bytes()[8:12], "little") == int(source.stat().st_mtime)
+        for path, source in some.items()
     )
 
 
