@@ -101,6 +101,14 @@ GROUPS = (
         workers=3,
     ),
     Group(
+        "kubernetes37-cluster",
+        "The newest kubernetes package on a real cluster",
+        "cluster and not disruptive",
+        cluster=0,
+        environment="kubernetes37",
+        place=LOGS,
+    ),
+    Group(
         "faults",
         "On a real cluster that breaks",
         "cluster and disruptive",
@@ -108,14 +116,6 @@ GROUPS = (
         place="tests/airflow/cluster/test_meanwhile.py tests/cluster",
     ),
     Group("stack", "A whole Airflow on a real cluster", "stack", cluster=1, place="tests/airflow/stack"),
-    Group(
-        "kubernetes37-cluster",
-        "The newest kubernetes package on a real cluster",
-        "cluster and not disruptive",
-        cluster=1,
-        environment="kubernetes37",
-        place=LOGS,
-    ),
 )
 
 TESTS_FAILED = 1

@@ -19,7 +19,7 @@ from tests.waiting import until
 ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
 
 
-def eventually(true: Callable[[], bool], every: float = 0.3) -> bool:
+def eventually(true: Callable[[], bool], every: float = 0.5) -> bool:
     """Whether something becomes true in the time that Airflow and a cluster may take for it.
 
     Args:
