@@ -1589,7 +1589,8 @@ class Agent:
         pause, told = 0.1, 0
         why = ""
         while missing:
-            missing, why = self._look_up(missing, deadline)
+            missing, now = self._look_up(missing, deadline)
+            why = now or why  # the last look may have no time left to find out
             if missing and len(missing) != told:
                 told = len(missing)
                 self._out.put(long_event("waiting", {"missing": missing}))
@@ -1602,13 +1603,13 @@ class Agent:
                 raise AgentError(
                     EXIT_PEERS,
                     "Rendezvous",
-                    f"{names} did not resolve within {self._config.peer_timeout:g} s ({why});"
+                    f"{names} did not resolve within {self._config.peer_timeout:g} s ({why or 'no answer'});"
                     " check that these pods are there and that their headless Service is",
                 )
         self._turn_before_start(0.0)  # a stop that came before anybody listened
 
     def _look_up(self, names: list[str], deadline: float) -> tuple[list[str], str]:
-        """(names that do not resolve, why the first of them does not)."""
+        """(names that do not resolve, why the first of them does not; empty: there was no time for an answer)."""
         pid, pipe = look_up(names)
         answers, ended = b"", False
         self._loop.watch(pipe, _nothing)
@@ -1623,9 +1624,9 @@ class Agent:
             if not ended:
                 kill([pid])
         problems = dict(line.split(" ", 1) for line in answers.decode("utf-8", "replace").splitlines())
-        missing = {name: problems.get(str(index), "no answer") for index, name in enumerate(names)}
-        missing = {name: problem for name, problem in missing.items() if problem}
-        return list(missing), next(iter(missing.values()), "")
+        found = {name: problems.get(str(index)) for index, name in enumerate(names)}
+        missing = {name: problem for name, problem in found.items() if problem != ""}
+        return list(missing), next(filter(None, missing.values()), "")
 
     def _turn_before_start(self, until: float) -> None:
         self._turn(until - time.monotonic())
