@@ -22,7 +22,7 @@ from stepset.targets.request import RenderRequest
 from tests.strategies import jobs
 from tests.targets.making import Manifest
 
-SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def _request(job: TrainingJob) -> RenderRequest | None:

@@ -19,9 +19,9 @@ def test_torch_fsdp_shards_over_all_ranks() -> None:
 
 
 def test_torch_without_a_launcher_meets_by_its_own_variables() -> None:
-    result = train("torch/no_launcher.py", {"kind": "torch", "launcher": "none"}, procs=1)
-    assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (2, 3, True)
-    assert result["local_ranks"] == [0, 0]
+    result = train("torch/no_launcher.py", {"kind": "torch", "launcher": "none"})
+    assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (4, 10, True)
+    assert result["local_ranks"] == [0, 1, 0, 1]
 
 
 def test_deepspeed_trains_with_zero_under_mpirun() -> None:
