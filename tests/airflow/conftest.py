@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 
 from tests.airflow.harness import DAGS, HOME, ROOT, DagRun, run_to_end
 from tests.airflow.workers import StartWorker, forked_workers
+from tests.cluster.testbed.build import cache_root
 
 # These need the provider's own modules only.
 _WITHOUT_AIRFLOW = (
@@ -51,8 +51,7 @@ def _remove_home() -> Iterator[None]:
 def airflow_db() -> None:
     """Airflow's database, which takes a while to make: kept for as long as the same Airflow is installed."""
     versions = hashlib.sha256((ROOT / "locks/airflow.txt").read_bytes()).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    database, kept = HOME / "airflow.db", cache / "stepset/airflow" / f"{versions}.db"
+    database, kept = HOME / "airflow.db", cache_root().with_name("airflow") / f"{versions}.db"
     kept.parent.mkdir(parents=True, exist_ok=True)
     with kept.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
