@@ -71,7 +71,7 @@ GROUPS = (
         place="tests/agent tests/cli tests/local tests/tools",
         workers=3,
     ),
-    Group("airflow", "Airflow", "airflow and not cluster", place="tests/airflow", workers=3),
+    Group("airflow", "Airflow", "airflow and not cluster", place="tests/airflow", workers=2),
     Group("kfp", "Kubeflow Pipelines", "kfp and not cluster", environment="kfp", place="tests/kfp", workers=2),
     Group("kubernetes30", "The oldest kubernetes package", "not cluster", environment="kfp", place="tests/kubernetes"),
     Group("kubernetes37", "The newest", "not cluster", environment="kubernetes37", place="tests/kubernetes"),

@@ -93,7 +93,6 @@ def test_many_triggers_share_one_list_and_watch_of_each_collection_and_nothing_b
 
     async def all_of_them() -> list[Mapping[str, Any]]:
         await asyncio.to_thread(_import_all)
-        asyncio.get_running_loop().set_debug(True)  # names what is slow
         return await asyncio.gather(*map(event_of, waiting))
 
     with capture_logs() as said, blocked_for(SLOW) as slow:

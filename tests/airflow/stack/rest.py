@@ -97,6 +97,10 @@ class Run:
         """One of its task instances."""
         return Task(self, task_id, index)
 
+    def wait(self) -> None:
+        """Until it is over."""
+        assert eventually(lambda: self.rest.ask("GET", self.path)["state"] in ENDED), f"{self.run_id} is not over"
+
     def clear(self, *task_ids: str) -> None:
         """Has tasks run again, as the button does."""
         body = {"dry_run": False, "dag_run_id": self.run_id, "task_ids": task_ids, "only_failed": False}
