@@ -48,7 +48,7 @@ class Airflow:
         self.database = Postgres(home / "postgres")
         self.port = _free_port()
         self.env = self._environment()
-        self.rest = Rest(f"http://127.0.0.1:{self.port}")
+        self.rest = Rest(f"http://127.0.0.1:{self.port}", home / "logs")
         self.triggerers: list[Component] = []
         self._parts: list[Component] = []
 

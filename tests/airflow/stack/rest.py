@@ -34,9 +34,11 @@ class Rest:
 
     Args:
         address: of its API server, without a path.
+        logs: the directory that its workers and triggerers write to.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, logs: Path) -> None:
+        self.logs = logs
         self._client = httpx.Client(base_url=address, timeout=60)
 
     def close(self) -> None:
@@ -176,14 +178,20 @@ class Task:
 
     def wait_for_line(self, text: str, number: int = 1) -> None:
         """Until its log has a line that is this text."""
-        assert self._says(lambda line: line == text, number), f"no line {text!r}\n{self.explained()}"
+        assert self._says(text, lambda line: line == text, number), f"no line {text!r}\n{self.explained()}"
 
     def wait_for(self, words: str, number: int = 1) -> None:
         """Until a line of its log has these words."""
-        assert self._says(lambda line: words in line, number), f"no line with {words!r}\n{self.explained()}"
+        assert self._says(words, lambda line: words in line, number), f"no line with {words!r}\n{self.explained()}"
 
-    def _says(self, meant: Callable[[str], bool], number: int) -> bool:
-        return eventually(lambda: any(map(meant, self.log(number))), every=1.0)
+    def _says(self, words: str, meant: Callable[[str], bool], number: int) -> bool:
+        # The API server parses all of a log each time: it is asked when there is something to be seen.
+        return eventually(lambda: words in self.written(number) and any(map(meant, self.log(number))), every=1.0)
+
+    def written(self, number: int | str = "*") -> str:
+        """The files of a try's log, or of all, as they are: also when Airflow does not know the task any more."""
+        place = f"dag_id={self.run.dag_id}/*/task_id={self.task_id}/**/attempt={number}.log*"
+        return "".join(file.read_text(errors="replace") for file in sorted(self.run.rest.logs.glob(place)))
 
     def result(self, key: str = "return_value", absent: Any = None) -> Any:
         """One of its XComs.

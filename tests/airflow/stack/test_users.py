@@ -23,12 +23,6 @@ def left(stage: Stage) -> dict[str, bool]:
     }
 
 
-def written(stage: Stage, task_id: str) -> str:
-    """What the workers of a task have written, though Airflow may know it no more."""
-    logs = sorted((stage.airflow.home / "logs").glob(f"dag_id={stage.dags[-1]}/*/task_id={task_id}/*.log"))
-    return "\n".join(log.read_text()[-5000:] for log in logs)
-
-
 def test_a_task_marked_failed_ends_its_run_as_on_kill_action_says(stage: Stage) -> None:
     ways = {"sync_delete": False, "deferred_delete": True, "deferred_suspend": True, "deferred_keep": True}
     texts = [
@@ -76,7 +70,8 @@ def test_a_task_that_is_deleted_or_whose_dag_is_ends_its_run(stage: Stage) -> No
         run.task(way).wait_for_line("[rank 0] before 49")
     run.task("sync").delete()
     run.task("deferred").delete()
-    assert eventually(lambda: left(stage) == {"with-its-dag": False}), f"{left(stage)}\n{written(stage, 'sync')}"
+    said = run.task("sync").written
+    assert eventually(lambda: left(stage) == {"with-its-dag": False}), f"{left(stage)}\n{said()[-9000:]}"
     run.rest.ask("DELETE", f"/dags/{run.dag_id}")
     assert eventually(lambda: not left(stage)), left(stage)
     assert len(stage.jobsets.names()) == 3

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from . import build, handle, lifecycle
-from .layout import Choice
+from .layout import BORROWED_FILE, Choice
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -43,6 +43,7 @@ def borrowed(required: bool) -> Iterator[None]:
         _refuse_what_takes_long(choice)
     seconds = lifecycle.up(choice)
     try:
+        BORROWED_FILE.touch()
         print(f"a cluster for the tests: Kubernetes {choice.kubernetes}, JobSet {choice.jobset}, up in {seconds:.0f} s")
         yield
     finally:

@@ -21,7 +21,7 @@ from tests.waiting import until
 
 from . import lifecycle, pod
 from .build import binary
-from .layout import HOST_IMAGE, KUBECONFIG, STATE, Choice, TestbedError
+from .layout import BORROWED_FILE, HOST_IMAGE, KUBECONFIG, STATE, Choice, TestbedError
 from .objects import Objects, known
 
 
@@ -96,7 +96,11 @@ class Cluster:
 
     @contextmanager
     def namespace(self, prefix: str = "test") -> Iterator[str]:
-        """A namespace of its own that takes pods at once, deleted afterwards without waiting for it."""
+        """A namespace of its own that takes pods at once, deleted afterwards without waiting for it.
+
+        Where the cluster will soon be gone with all its namespaces, only what runs is deleted: for a namespace the
+        controller-manager asks for every kind of object that there is.
+        """
         name = f"{prefix}-{uuid.uuid4().hex[:8]}"
         self.objects.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         try:
@@ -105,7 +109,10 @@ class Cluster:
             self.objects.create(account, name, again=True)
             yield name
         finally:
-            self.objects.delete(f"namespace/{name}")
+            if self.choice and BORROWED_FILE.exists():
+                self.objects.end_pods(name)
+            else:
+                self.objects.delete(f"namespace/{name}")
 
     def pod_template(self, container: str = "node", mounts: Iterable[pod.Mount] = ()) -> dict[str, Any]:
         """What must be merged over a pod to make it runnable here.

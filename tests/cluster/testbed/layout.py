@@ -56,6 +56,7 @@ CONFIG = STATE / "config"
 KUBECONFIG = STATE / "admin.kubeconfig"
 CHOICE_FILE = STATE / "choice.json"
 STARTED_FILE = STATE / "started"
+BORROWED_FILE = STATE / "borrowed"  # there as long as whoever brought the cluster up is about to take it down
 LOCK = Path("/run/lock") / f"{NAME}.lock"
 
 GO_MODULES = Path(__file__).resolve().parent.parent / "go"

@@ -22,6 +22,7 @@ _KINDS = {
 }
 _KNOWN = {f"{kind.lower()}s": (version, kind) for version, kinds in _KINDS.items() for kind in kinds.split()}
 _WITHOUT_NAMESPACE = ("namespaces", "nodes")
+_RUNNING = ("jobsets", "trainjobs", "statefulsets", "jobs", "pods")  # owners first, or they would make new ones
 
 
 def known(what: str) -> bool:
@@ -91,6 +92,15 @@ class Objects:
         """
         kind, _, name = what.partition("/")
         self._ask("DELETE", _path(kind, namespace, name))
+
+    def end_pods(self, namespace: str) -> None:
+        """Deletes what makes pods in a namespace, and the pods, without waiting for their end.
+
+        Raises:
+            TestbedError: the server refuses it.
+        """
+        for kind in _RUNNING:
+            self._ask("DELETE", _path(kind, namespace) + "?propagationPolicy=Background")
 
     def logs(self, pod: str, namespace: str) -> str:
         """Everything a pod's only container has written.
