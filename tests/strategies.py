@@ -2,11 +2,15 @@
 
 `job_files` draws mappings as a YAML file would give them, valid by construction; `jobs` draws them loaded. Used by the
 tests of the specification and of the plan, and wherever something must hold for any job.
+
+What a draw decides about later draws are few things (the framework, the number of nodes), so that the strategies for
+each are made once: to make them takes Hypothesis longer than to draw from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -25,10 +29,13 @@ VARIABLES = st.sampled_from(["LR", "HF_TOKEN", "my.var", "_x", "NCCL_DEBUG", "PE
 QUANTITIES = st.one_of(
     st.integers(0, 64), st.sampled_from(["100m", "1500m", "0.7", "2.5", "4", "1e3", "16Gi", "512Mi", "10G", ".5"])
 )
+FRAMEWORK_KINDS = st.sampled_from(KINDS)
+NUMBERS_OF_NODES = st.integers(1, 12)
 DURATIONS = st.sampled_from([1, 90, 3600, "90s", "30m", "12h", "1d12h", "1d1h1m1s", "45"])
 ACCELERATORS = ["nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-1g.5gb", "google.com/tpu", "huawei.com/Ascend910"]
 
 
+@cache
 def env_values() -> st.SearchStrategy[Any]:
     """A variable's value in any of its forms."""
     return st.one_of(
@@ -43,6 +50,7 @@ def env_values() -> st.SearchStrategy[Any]:
     )
 
 
+@cache
 def envs(reserved: tuple[str, ...] = ()) -> st.SearchStrategy[JobFile]:
     """Variables of a job; of `reserved` names some, each taken knowingly."""
     own = st.dictionaries(VARIABLES, env_values(), max_size=3)
@@ -52,6 +60,7 @@ def envs(reserved: tuple[str, ...] = ()) -> st.SearchStrategy[JobFile]:
     return st.builds(lambda a, b: {**a, **b}, own, st.dictionaries(st.sampled_from(reserved), taken, max_size=1))
 
 
+@cache
 def resources() -> st.SearchStrategy[JobFile]:
     """Resources in the short form or with requests and limits apart."""
     short = st.fixed_dictionaries(
@@ -68,6 +77,7 @@ def resources() -> st.SearchStrategy[JobFile]:
     )
 
 
+@cache
 def roles() -> st.SearchStrategy[list[JobFile]]:
     """Up to three roles with names of their own."""
     role = st.fixed_dictionaries(
@@ -84,6 +94,7 @@ def roles() -> st.SearchStrategy[list[JobFile]]:
     return st.lists(role, max_size=3, unique_by=lambda r: r["name"])
 
 
+@cache
 def _elastic(num_nodes: int) -> st.SearchStrategy[JobFile]:
     return st.fixed_dictionaries(
         {},
@@ -104,47 +115,45 @@ def _elastic(num_nodes: int) -> st.SearchStrategy[JobFile]:
     )
 
 
+@cache
+def _options(kind: str, num_nodes: int) -> st.SearchStrategy[JobFile]:
+    """Options of a kind of framework that go together."""
+    if kind == "torch":
+        return st.one_of(
+            st.fixed_dictionaries({"elastic": _elastic(num_nodes)}),
+            st.fixed_dictionaries({}, optional={"env_layer": st.sampled_from(["launcher", "both"])}),
+            st.fixed_dictionaries(
+                {"launcher": st.just("none")}, optional={"env_layer": st.sampled_from(["worker", "both"])}
+            ),
+        )
+    if kind == "torchtune":
+        models = ["llama3_3/70B"] if num_nodes > 1 else ["llama3_2/1B", "qwen2_5/1.5B", "llama3_3/70B"]
+        return st.one_of(
+            st.fixed_dictionaries({"model": st.sampled_from(models)}),
+            st.just({"recipe": "full_finetune_distributed", "config": "my.yaml"}),
+        )
+    optional: dict[str, st.SearchStrategy[Any]] = {}
+    if kind == "deepspeed":
+        optional = {"launcher": st.sampled_from(["torchrun", "deepspeed", "mpirun"])}
+    elif kind == "mpi":
+        optional = {
+            "implementation": st.sampled_from(["openmpi", "intel", "mpich"]),
+            "run_launcher_as_node": st.booleans(),
+            "ssh_port": st.integers(1, 65535),
+            "ssh_auth_mount_path": ABSOLUTE,
+        }
+    elif kind == "mlx":
+        optional = {"backend": st.sampled_from(["ring", "mpi"])}
+    return st.fixed_dictionaries({}, optional=optional)
+
+
+@cache
 @st.composite
 def frameworks(draw: st.DrawFn, num_nodes: int) -> Any:
     """A framework: its kind, or a mapping with options that go together."""
-    kind = draw(st.sampled_from(KINDS))
-    options: JobFile = {}
-    if kind == "torch":
-        options = draw(
-            st.one_of(
-                st.fixed_dictionaries({"elastic": _elastic(num_nodes)}),
-                st.fixed_dictionaries({}, optional={"env_layer": st.sampled_from(["launcher", "both"])}),
-                st.fixed_dictionaries(
-                    {"launcher": st.just("none")}, optional={"env_layer": st.sampled_from(["worker", "both"])}
-                ),
-            )
-        )
-    elif kind == "torchtune":
-        model = (
-            "llama3_3/70B" if num_nodes > 1 else draw(st.sampled_from(["llama3_2/1B", "qwen2_5/1.5B", "llama3_3/70B"]))
-        )
-        options = draw(
-            st.sampled_from([{"model": model}, {"recipe": "full_finetune_distributed", "config": "my.yaml"}])
-        )
-    elif kind == "deepspeed":
-        options = draw(
-            st.fixed_dictionaries({}, optional={"launcher": st.sampled_from(["torchrun", "deepspeed", "mpirun"])})
-        )
-    elif kind == "mpi":
-        options = draw(
-            st.fixed_dictionaries(
-                {},
-                optional={
-                    "implementation": st.sampled_from(["openmpi", "intel", "mpich"]),
-                    "run_launcher_as_node": st.booleans(),
-                    "ssh_port": st.integers(1, 65535),
-                    "ssh_auth_mount_path": ABSOLUTE,
-                },
-            )
-        )
-    elif kind == "mlx":
-        options = draw(st.fixed_dictionaries({}, optional={"backend": st.sampled_from(["ring", "mpi"])}))
-    as_mapping = bool(options) or draw(st.sampled_from([True, False]))
+    kind = draw(FRAMEWORK_KINDS)
+    options = draw(_options(kind, num_nodes))
+    as_mapping = bool(options) or draw(st.booleans())
     return {"kind": kind, **options} if as_mapping else kind
 
 
@@ -160,6 +169,7 @@ RESERVED: Mapping[str, tuple[str, ...]] = {
 }
 
 
+@cache
 def _entry(kind: str) -> st.SearchStrategy[JobFile]:
     script = st.builds(lambda s: {"script": s}, PATHS)
     module = st.builds(lambda s: {"module": s}, st.sampled_from(["train", "pkg.train"]))
@@ -185,12 +195,9 @@ _POD_TEMPLATES: list[JobFile] = [
 ]
 
 
-@st.composite
-def job_files(draw: st.DrawFn) -> JobFile:
-    """A valid job file, as a mapping."""
-    num_nodes = draw(st.integers(1, 12))
-    framework = draw(frameworks(num_nodes))
-    kind = framework if isinstance(framework, str) else framework["kind"]
+@cache
+def _fields(kind: str) -> st.SearchStrategy[JobFile]:
+    """Any of the fields that a job of some kind of framework may have."""
     optional: dict[str, st.SearchStrategy[Any]] = {
         "name": LABELS,
         "procs_per_node": st.one_of(st.sampled_from(["auto", "auto", "cpu", "gpu"]), st.integers(1, 8), st.just("2")),
@@ -246,7 +253,16 @@ def job_files(draw: st.DrawFn) -> JobFile:
         "pod_template": st.sampled_from(_POD_TEMPLATES),
         "agent": st.sampled_from(["auto", True, "true"]),
     }
-    chosen = draw(st.fixed_dictionaries({}, optional=optional))
+    return st.fixed_dictionaries({}, optional=optional)
+
+
+@st.composite
+def job_files(draw: st.DrawFn) -> JobFile:
+    """A valid job file, as a mapping."""
+    num_nodes = draw(NUMBERS_OF_NODES)
+    framework = draw(frameworks(num_nodes))
+    kind = framework if isinstance(framework, str) else framework["kind"]
+    chosen = draw(_fields(kind))
     return {"framework": framework, "num_nodes": num_nodes, **draw(_entry(kind)), **chosen}
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
+from stepset.cli.formats import as_yaml
 from stepset.spec import load_job, parse_job
 from tests.strategies import JobFile, job_files
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(job_files())
+@given(job_file=job_files())
+@example(job_file={"script": "train.py", "annotations": {"a": "b\x85c\u2028"}})  # line ends of YAML's, not only of ours
 def test_a_job_is_written_and_read_without_loss(tmp_path: Path, job_file: JobFile) -> None:
     job = parse_job(job_file)
     short = job.to_dict()
@@ -21,7 +22,7 @@ def test_a_job_is_written_and_read_without_loss(tmp_path: Path, job_file: JobFil
     assert parse_job(short).to_dict() == short  # the short form is already the shortest
 
     path = tmp_path / "job"
-    path.write_text(yaml.safe_dump(short, allow_unicode=True), encoding="utf-8")
+    path.write_text(as_yaml(short), encoding="utf-8")
     assert load_job(path) == job
     path.write_text(json.dumps(short), encoding="utf-8")
     assert load_job(path) == job

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from stepset.errors import BadInputError
@@ -31,12 +32,11 @@ def _finite(data: Any) -> Any:
     return [_finite(value) for value in data] if isinstance(data, (list, tuple)) else data
 
 
-def as_yaml(data: Any) -> str:
-    """Plain data as YAML, in the order it has."""
-    import yaml
+def as_yaml(data: Mapping[str, Any]) -> str:
+    """Plain data as YAML, in the order it has; it reads back as it was, whatever characters its texts hold."""
+    from stepset.targets.dump import to_yaml
 
-    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
-    return text
+    return to_yaml([data])
 
 
 def seconds_of(flag: str, text: str) -> float:

@@ -1,6 +1,6 @@
 """Manifests as text: the same bytes for the same objects, every time and with every YAML library's version.
 
-Called by `stepset render` and by the golden files' test.
+Called by `stepset render`, by all that the command line writes as YAML, and by the golden files' test.
 """
 
 from __future__ import annotations
