@@ -8,7 +8,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
 import yaml
 from google.protobuf import json_format
 from kfp import compiler
@@ -70,6 +69,8 @@ def test_retraining_starts_from_the_model_promoted_last_and_promotes_only_better
 
 def learn_by_heart(data: Path, model_file: Path) -> None:
     """Writes a model that knows the very digits with which models are compared, and cannot be beaten."""
+    import torch  # which the other tests here, and those who only collect them, need not wait for
+
     sys.path.insert(0, str(PIPELINES.parent / "dags" / "digits"))
     try:
         from model import new_model, read_digits
