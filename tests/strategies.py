@@ -4,7 +4,8 @@
 tests of the specification and of the plan, and wherever something must hold for any job.
 
 What a draw decides about later draws are few things (the framework, the number of nodes), so that the strategies for
-each are made once: to make them takes Hypothesis longer than to draw from them.
+each are made once: to make them takes Hypothesis longer than to draw from them. What is drawn may share its parts with
+what is drawn later, so whoever wants to change a job file changes a deep copy.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def test_manifests_come_in_the_order_an_apply_needs(name: str, target: str) -> N
 
 def test_yaml_and_json_hold_the_same_objects() -> None:
     objects = render_example("roles", "jobset")
-    assert list(yaml.load_all(to_yaml(objects), yaml.CSafeLoader)) == objects
+    assert list(yaml.safe_load_all(to_yaml(objects))) == objects
     assert json.loads(to_json(objects)) == {"apiVersion": "v1", "kind": "List", "items": objects}
 
 
