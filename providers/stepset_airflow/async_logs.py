@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ _WAITING = 1024 * 1024
 """Bytes of memory that may wait to be written for one run, about, and what one chunk is more."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.3, 10.0
 _LAST_TRIES = 5
+_LOOK = 0.1
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ class _Reader:
         self._before = None if before is None else Resume.from_dict(before)
         self._splitter = splitter_of(pod)
         self._starts_read = 0
+        # Whether the last line that was read is of the start that is read.
+        self._amid_start = False
         self._failures = self._tries = 0
         self._finishing = False
         self._changed = asyncio.Event()
@@ -168,7 +172,7 @@ class _Reader:
                 await self._put(self._splitter.finish(), known=self._before is not None)
                 if last:
                     return
-                self._starts_read, self._tries = pod.restarts, 0
+                self._starts_read, self._amid_start, self._tries = pod.restarts, False, 0
                 continue
             self._resume.cut()
             if self._before is not None:
@@ -190,11 +194,9 @@ class _Reader:
         try:
             async with self._cluster.stream(log_path(self._cluster.namespace, pod), query, quiet) as chunks:
                 self.forbearance.granted()
-                if follow:
-                    if not await self._pump_while_wanted(chunks):
-                        return False
-                else:
-                    await self._pump(chunks)
+                pump = self._pump(chunks, previous=previous)
+                if not await (self._while_wanted(pump) if follow else pump):
+                    return False
         except UnreachableError:
             self.forbearance.unreachable()
             return False
@@ -204,9 +206,9 @@ class _Reader:
             return not follow and self._lost(pod, complaint)
         return True
 
-    async def _pump_while_wanted(self, chunks: Any) -> bool:
+    async def _while_wanted(self, pumped: Coroutine[Any, Any, bool]) -> bool:
         """Reads a log that is followed, until it ends or nothing more is wanted; whether it ended."""
-        pump = asyncio.ensure_future(self._pump(chunks))
+        pump = asyncio.ensure_future(pumped)
         try:
             while not pump.done():
                 changed = asyncio.ensure_future(self._changed.wait())
@@ -215,19 +217,37 @@ class _Reader:
                 if self._finishing and not pump.done():
                     return False
                 self._changed.clear()
-            await pump
-            return True
+            return await pump
         finally:
             pump.cancel()
             await asyncio.gather(pump, return_exceptions=True)
 
-    async def _pump(self, chunks: Any) -> None:
+    async def _pump(self, chunks: AsyncIterator[bytes], *, previous: bool) -> bool:
+        """Hands on what comes; False: nothing of it, for it is the log of the container's next start."""
+        before, resumes = copy(self._resume), self._amid_start and not previous
         async for chunk in chunks:
             text = self._resume.feed(chunk)
+            if resumes and self._resume.jumped:
+                if await self._started_again():
+                    self._resume = before
+                    return False
+                resumes = False
             new = text if self._before is None else self._before.feed(chunk)
             if text:
                 self._failures = self._tries = 0
+                self._amid_start = not previous
                 await self._hand(text, new)
+        return True
+
+    async def _started_again(self) -> bool:
+        """Whether word comes that the container has started again; none does where its log was rotated."""
+        from stepset.backends.kubernetes.pod_log import WORD
+
+        now = asyncio.get_running_loop().time
+        until = now() + WORD
+        while self._pod.restarts == self._starts_read and not self._pod.over and now() < until:
+            await asyncio.sleep(_LOOK)
+        return self._pod.restarts > self._starts_read
 
     def _refused(self, refused: Any, pod: LogPod, *, final: bool, previous: bool) -> bool:
         """The server has no log to give; whether that is all it will ever say."""

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from stepset.watch.lines import Batch
 from stepset.watch.state import LogLine, Phase
 from tests.cluster.proxy import Proxy, proxy_to
 from tests.cluster.runs import runs_in
+from tests.cluster.starts import two_starts
 from tests.cluster.testbed import faults
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import Choice
@@ -80,24 +82,16 @@ class Namespace:
         }
         self.cluster.apply(manifest, self.name)
 
-    def restarting_pod(self, name: str, then: str) -> None:
-        """Makes a pod whose command fails at first, and does something when it is started again."""
-        code = f"""
-import os, sys, time
-again = os.path.exists("/keep/was")
-print("started", again, flush=True)
-if not again:
-    open("/keep/was", "w").close()
-    sys.exit(1)
-{then}
-"""
-        spec = self.cluster.pod_spec([self.cluster.python, "-c", code])
-        spec["containers"][0].setdefault("volumeMounts", []).append({"name": "keep", "mountPath": "/keep"})
-        spec.setdefault("volumes", []).append({"name": "keep", "emptyDir": {}})
-        self.pod(name, "", **{**spec, "restartPolicy": "OnFailure"})
+    def restarting_pod(self, name: str, then: str, first: str = "") -> None:
+        """Makes a pod whose container fails and is started again."""
+        self.pod(name, "", **two_starts(self.cluster, then, first))
 
     def get(self, pod: str) -> dict[str, Any]:
         return self.cluster.get(f"pod/{pod}", self.name)
+
+    def log(self, pod: str) -> str:
+        """What kubectl shows of a pod's present start."""
+        return self.cluster.kubectl("logs", pod, "-n", self.name)
 
     def wait_ended(self, *pods: str) -> None:
         def ended() -> bool:
@@ -162,6 +156,19 @@ class Pieces:
         for source, pieces in batch.raw.items():
             self.sources.add(source)
             self.bytes += b"".join(pieces)
+
+
+class Blocked(Pieces):
+    """One that takes nothing more, from when it has been given something until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called, self.let = threading.Event(), threading.Event()
+
+    def __call__(self, batch: Batch) -> None:
+        super().__call__(batch)
+        self.called.set()
+        self.let.wait(120)
 
 
 class TestFollowing:
@@ -251,6 +258,28 @@ class TestFollowing:
             status, listening = runs.run(code, restart={"max_restarts": 1})
         assert status.phase is Phase.SUCCEEDED
         assert listening.texts("rank 0") == [f"{attempt} {n}" for attempt in range(2) for n in range(5000)]
+
+    def test_word_of_a_pods_next_start_may_come_after_its_lines(self, place: Namespace) -> None:
+        first = "for n in range(20_000): print(n)\ntime.sleep(3)"
+        place.restarting_pod("again", "print('at last', flush=True); time.sleep(600)", first)
+        place.cluster.wait("its first start", lambda: log_pod(place.get("again")).alive)
+        early = log_pod(place.get("again"))
+        assert early.restarts == 0
+        sink = Blocked()
+        with connect(place.kubeconfig) as connection:
+            log = PodLog(connection, place.name, early, sink)
+            log.start()
+            assert sink.called.wait(60)
+            place.cluster.wait("its second start", lambda: "at last" in place.log("again"))
+            log.reconnect()  # what it would have read of the first start
+            sink.let.set()
+            time.sleep(2)
+            log.see(log_pod(place.get("again")))
+            place.cluster.wait("its lines", lambda: b"at last" in sink.bytes)
+            log.close()
+            log.join(30)
+        lines = ["started False", *map(str, range(20_000)), "started True", "at last"]
+        assert sink.bytes.decode().splitlines() == lines
 
     @pytest.mark.disruptive
     def test_lines_that_are_printed_while_the_kubelet_is_away_come_when_it_is_back(

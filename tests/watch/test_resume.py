@@ -170,6 +170,20 @@ class TestCuts:
         out += reader.feed(first.answer(reader.since)) + reader.finish()
         assert out + reader.feed(second.answer(reader.since)) + reader.finish() == first.printed + second.printed
 
+    @pytest.mark.parametrize("cut", [0, 1, 60, 100])
+    def test_an_answer_without_the_last_line_is_told_from_one_that_has_it(self, cut: int) -> None:
+        first, second = Kubelet(numbered(5)), Kubelet([Part(10**9, b"again")])
+        reader = Resume()
+        reader.feed(first.answer(None)[:cut])
+        reader.cut()
+        reader.feed(first.answer(reader.since))
+        assert not reader.jumped
+        reader.cut()
+        reader.feed(second.answer(reader.since))
+        assert reader.jumped
+        reader.cut()
+        assert not reader.jumped
+
 
 class TestTheKubeletsErrors:
     """They come in the log, and are not of the log."""

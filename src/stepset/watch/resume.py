@@ -68,6 +68,7 @@ class Resume:
         # timestamp did come.
         self._seeking = False
         self._seen = 0
+        self._jumped = False
 
     def to_dict(self) -> dict[str, Any]:
         """What was handed on, as plain data, for another process to go on from; between two answers."""
@@ -103,6 +104,14 @@ class Resume:
         foreign = not self._amid and not _STAMP.match(self._rest)
         return self._rest.decode("utf-8", "replace").strip() if foreign else ""
 
+    @property
+    def jumped(self) -> bool:
+        """Whether the present answer begins after the last line that was handed on, which it ought to begin before.
+
+        Its file was rotated away, or this is the log of the container's next start.
+        """
+        return self._jumped
+
     def feed(self, data: bytes) -> bytes:
         """What `data`, the next bytes of an answer, adds to the log: whole lines, but for very long ones."""
         if self._rest:
@@ -129,7 +138,7 @@ class Resume:
     def cut(self) -> None:
         """The answer is over, complete or not; what is fed next begins another."""
         self._rest, self._amid = b"", False
-        self._seeking, self._seen = bool(self._last), 0
+        self._seeking, self._seen, self._jumped = bool(self._last), 0, False
 
     def finish(self) -> bytes:
         """The container's log is at its end, and so is the answer: what is left of it, ended by a line end.
@@ -234,8 +243,7 @@ class Resume:
             self._seeking = False
             return _Place.OLD if self._open is None else _Place.OPEN
         if _later(stamp, self._latest):
-            # The last line is not there any more: its file was rotated away, or the container started again.
-            self._seeking = False
+            self._seeking, self._jumped = False, True
             return _Place.NEW
         return _Place.OLD
 

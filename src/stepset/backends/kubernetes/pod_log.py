@@ -5,7 +5,10 @@ it the server, but not the container: its runtime writes the log to a file. In m
 end what stepset.watch.lines keeps of it.
 
 An answer's end says little (stepset.watch.resume), so the log is at its end when a request has been answered to the
-end that was made after the container's. Whoever makes a PodLog tells it what becomes of the pod.
+end that was made after the container's. Whoever makes a PodLog tells it what becomes of the pod. That may come late:
+who goes on reading a container that has started again meanwhile is given the log of its next start, unasked. Such an
+answer is known by what it does not begin with, and is left until word of the start comes, because the rest of the
+start before is read first.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from copy import copy
 
 from stepset.backends.kubernetes.client import Connection, RefusedError, Reply, UnreachableError
 from stepset.backends.kubernetes.log_pods import LogPod
@@ -34,6 +38,9 @@ HURRY = 3.0
 
 LAST_QUIET = 15.0
 """The same for what is there already."""
+
+WORD = 5.0
+"""Seconds for which word of a container's next start is waited for where its log seems to be another's."""
 
 _FIRST_PAUSE = 0.2
 """Seconds before a log is asked for again that was cut."""
@@ -118,6 +125,8 @@ class PodLog:
         self._silent_since: float | None = None
         self._resume, self._splitter = Resume(), splitter_of(pod)
         self._starts_read = 0
+        # Whether the last line that was handed on is of the start that is read.
+        self._amid_start = False
         self._failures = self._tries = 0
         self._broken_off = False
         self._forbearance = Forbearance(let)
@@ -204,7 +213,7 @@ class PodLog:
                 self._hand_batch(self._splitter.finish())
                 if last:
                     return
-                self._starts_read, self._tries = pod.restarts, 0
+                self._starts_read, self._amid_start, self._tries = pod.restarts, False, 0
                 pod = self._now()
             else:
                 self._resume.cut()
@@ -254,7 +263,8 @@ class PodLog:
                 return False
             with stream:
                 self._forbearance.granted()
-                self._pump(stream, follow)
+                if not self._pump(stream, follow, previous=previous):
+                    return False
         except UnreachableError:
             self._forbearance.unreachable()
             return False
@@ -273,7 +283,9 @@ class PodLog:
             return previous or (not follow and self._lost(pod, complaint))
         return True
 
-    def _pump(self, stream: Stream, follow: bool) -> None:
+    def _pump(self, stream: Stream, follow: bool, *, previous: bool) -> bool:
+        """Hands on what comes; False: nothing of it, for it is the log of the container's next start."""
+        before, resumes = copy(self._resume), self._amid_start and not previous
         began = time.monotonic()
         while True:
             self._silent_since = time.monotonic() if follow else None
@@ -281,11 +293,27 @@ class PodLog:
             self._silent_since = None
             if not chunk:
                 break
-            if text := self._resume.feed(chunk):
+            text = self._resume.feed(chunk)
+            if resumes and self._resume.jumped:
+                if self._started_again():
+                    self._resume = before
+                    return False
+                resumes = False
+            if text:
                 self._failures = self._tries = 0
+                self._amid_start = not previous
                 self._hand(text)
         if time.monotonic() - began > _LONGEST_PAUSE:
             self._failures = 0
+        return True
+
+    def _started_again(self) -> bool:
+        """Whether word comes that the container has started again; none does where its log was rotated."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._pod.restarts > self._starts_read or self._pod.over or self._closed, timeout=WORD
+            )
+            return self._pod.restarts > self._starts_read
 
     def _refused(self, refused: RefusedError, pod: LogPod, *, final: bool, previous: bool) -> bool:
         """The server has no log to give; whether that is all it will ever say."""

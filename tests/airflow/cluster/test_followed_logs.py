@@ -1,0 +1,67 @@
+"""Logs followed in the triggerer's event loop, where word of a pod comes later than what it prints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from stepset.backends.kubernetes.log_pods import LogPod, log_pod
+from stepset_airflow.async_client import AsyncCluster
+from stepset_airflow.async_logs import AsyncLogs
+from stepset_airflow.connection import ClusterAccess
+from tests.airflow.cluster.conftest import Tasks
+from tests.cluster.proxy import Proxy, proxy_to
+from tests.cluster.starts import two_starts
+
+pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
+
+LINES = 50_000
+"""Some 2 MB as the server sends them."""
+
+
+def test_word_of_a_pods_next_start_may_come_after_its_lines(
+    tasks: Tasks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, namespace = tasks.runs.cluster, tasks.runs.namespace
+    first = f"for n in range({LINES}): print(n)\ntime.sleep(3)"
+    spec = two_starts(cluster, "print('at last', flush=True); time.sleep(600)", first)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "again"}, "spec": spec}
+    cluster.apply(pod, namespace)
+
+    def now() -> LogPod:
+        return log_pod(cluster.get("pod/again", namespace))
+
+    def second_start() -> bool:
+        return "at last" in cluster.kubectl("logs", "again", "-n", namespace)
+
+    async def printed(proxy: Proxy) -> str:
+        server, text = AsyncCluster(ClusterAccess(namespace=namespace)), b""
+        logs = AsyncLogs(server, None, {})
+        try:
+            await server.open()
+            proxy.slow(50_000)
+            logs.see([early])
+            await asyncio.to_thread(cluster.wait, "its second start", second_start)
+            proxy.slow(None)
+            proxy.cut()  # amid the lines of its first start
+            asyncio.get_running_loop().call_later(2, logs.see, [await asyncio.to_thread(now)])
+            while b"at last" not in text:
+                each = await asyncio.wait_for(logs.inbox.get(), 60)
+                text += b"".join(piece for pieces in each.batch.raw.values() for piece in pieces)
+        finally:
+            await logs.close()
+            await server.close()
+        return text.decode()
+
+    cluster.wait("its first start", lambda: now().alive)
+    early = now()
+    assert early.restarts == 0
+    with proxy_to(str(tasks.runs.kubeconfig), tmp_path) as (proxy, kubeconfig):
+        extra = {"kube_config_path": kubeconfig, "namespace": namespace}
+        connection = {"conn_type": "kubernetes", "extra": json.dumps(extra)}
+        monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(connection))
+        lines = asyncio.run(printed(proxy)).splitlines()
+    assert lines == ["started False", *map(str, range(LINES)), "started True", "at last"]
