@@ -78,7 +78,9 @@ class Airflow:
             part.wait()
 
     def have_triggerers(self, count: int) -> None:
-        """Starts so many more that this number runs."""
+        """Starts so many more, or tells so many to end, that this number runs."""
+        for each in [each for each in self.triggerers if each.alive][count:]:
+            each.stop()
         while sum(each.alive for each in self.triggerers) < count:
             name = f"triggerer-{len(self.triggerers)}"
             self.triggerers.append(self._component("triggerer", "--skip-serve-logs", name=name))

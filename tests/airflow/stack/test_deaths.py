@@ -24,6 +24,11 @@ def owner(airflow: Airflow, task: Task) -> Component:
     return next(each for each in airflow.triggerers if each.alive and airflow.job(each) == job["id"])
 
 
+def moved_on(airflow: Airflow, task: Task, first: Component) -> bool:
+    """Whether another triggerer has its trigger in time."""
+    return eventually(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, airflow.job(first)))
+
+
 def each_line_once(task: Task) -> None:
     """Its log has all that two ranks have said of TALKS, in their order, and no phase twice."""
     log = task.log()
@@ -65,7 +70,7 @@ def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing
     first = owner(stage.airflow, task)
     stage.airflow.have_triggerers(2)
     first.freeze()
-    assert eventually(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, stage.airflow.job(first)))
+    assert moved_on(stage.airflow, task, first)
     let(stage, "first")
     task.wait_for_line("[rank 0] first 49")
     first.thaw()
@@ -80,18 +85,21 @@ def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing
 def test_a_triggerer_whose_triggers_stand_still_amid_lines_says_nothing_twice_when_they_go_on(
     stage: Stage, tmp_path: Path
 ) -> None:
+    stage.airflow.have_triggerers(1)  # for the training's trigger and the one that blocks it
     task = stage.run(training(stage, deferrable=True, num_nodes=2, log_ranks="all"), TALKS).task()
     task.wait_for_line("[rank 0] line 300")
     first = owner(stage.airflow, task)
     tmp_path.chmod(0o755)
     imports = "from tests.airflow.stack.blocking import BlockOperator"
     blocking = stage.run(f"BlockOperator(task_id='block', directory={str(tmp_path)!r})", imports=imports)
-    assert eventually((tmp_path / "blocked").exists)
-    stage.airflow.have_triggerers(2)
-    assert eventually(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, stage.airflow.job(first)))
-    said = len(lines_of_ranks(task.log()))
-    assert eventually(lambda: len(lines_of_ranks(task.log())) > said + 300, every=1.0), task.explained()
-    (tmp_path / "go on").touch()
+    try:
+        assert eventually((tmp_path / "blocked").exists)
+        stage.airflow.have_triggerers(2)
+        assert moved_on(stage.airflow, task, first)
+        said = len(lines_of_ranks(task.log()))
+        assert eventually(lambda: len(lines_of_ranks(task.log())) > said + 300, every=1.0), task.explained()
+    finally:
+        (tmp_path / "go on").touch()  # else nothing in that triggerer goes on in the tests that follow
     task.wait_for("goes on: its task is deferred")
     let(stage, "over", pods=2)
     assert task.wait()["state"] == "success", task.explained()
@@ -110,7 +118,7 @@ def test_a_triggerer_that_ends_amid_lines_is_followed_by_another_that_goes_on_wi
     first = owner(stage.airflow, task)
     stage.airflow.have_triggerers(2)
     end(first)
-    assert eventually(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, stage.airflow.job(first)))
+    assert moved_on(stage.airflow, task, first)
     let(stage, "over", pods=2)
     assert task.wait()["state"] == "success", task.explained()
     assert (task.look()["try_number"], task.result()) == (1, 7)
