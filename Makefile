@@ -43,7 +43,7 @@ setup-kubernetes: $(VENVS)/kubernetes37/.done ## Install the environment with th
 
 .PHONY: system
 system: ## Install the Debian packages some tests use (Open MPI, MPICH), where this is Debian and you are root
-	@tools/system-packages
+	@$(PYTHON) tools/system_packages.py
 
 .PHONY: lock
 lock: | $(UV) ## Resolve the environments again

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.testbed import borrow, build, cgroups, components, handle, layout, manifests, pod
+from tests.cluster.testbed import borrow, build, cgroups, components, debian, handle, layout, manifests, pod
 from tests.cluster.testbed.layout import Choice, TestbedError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -81,6 +85,38 @@ def test_a_process_that_somebody_has_frozen_is_killed_too() -> None:
             process.wait(60)
             for group in groups:
                 group.rmdir()
+
+
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="no Debian")
+class TestDebianPackages:
+    """apt-get with lists and sources of its own: it changes nothing of the machine's, and asks no server."""
+
+    @pytest.fixture(autouse=True)
+    def lists(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        lists, settings = tmp_path / "lists", tmp_path / "apt.conf"
+        (lists / "partial").mkdir(parents=True)
+        settings.write_text(
+            f'Dir::State::lists "{lists}"; Dir::Cache "{tmp_path}";\n'
+            f'Dir::Etc::sourcelist "/dev/null"; Dir::Etc::sourceparts "/dev/null";\n'
+        )
+        monkeypatch.setenv("APT_CONFIG", str(settings))
+        return lists
+
+    def test_whoever_else_fetches_lists_is_waited_for(self, lists: Path) -> None:
+        with (lists / "lock").open("w") as lock, ThreadPoolExecutor() as pool:
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+            update = pool.submit(debian.apt_get, "update")
+            with pytest.raises(NotYetError):
+                update.result(2)
+            fcntl.lockf(lock, fcntl.LOCK_UN)
+            update.result(60)
+
+    def test_what_apt_get_complains_of_is_said_in_one_line(self) -> None:
+        with pytest.raises(TestbedError, match="apt-get install failed: E: Unable to locate package no-such-thing"):
+            debian.apt_get("install", "--yes", "no-such-thing")
+
+    def test_only_what_is_not_installed_is_missing(self) -> None:
+        assert debian.missing(("apt", "no-such-thing")) == ["no-such-thing"]
 
 
 class TestTheSuitesCluster:

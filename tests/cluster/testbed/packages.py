@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-from pathlib import Path
 
-from . import process
+from . import debian, process
 from .layout import CNI_PLUGINS, TestbedError
 
 # program -> Debian package.
@@ -46,11 +44,9 @@ def ensure() -> None:
     missing = sorted({package for program, package in PROGRAMS.items() if not _found(program)})
     if not missing:
         return
-    if shutil.which("apt-get") is None:
+    if not debian.may_install():
         raise TestbedError(f"missing programs, and no apt-get to install them: {', '.join(missing)}")
-    print(f"installing Debian packages: {' '.join(missing)}", flush=True)
-    _apt("update")
-    _apt("install", "--yes", "--no-install-recommends", *missing)
+    debian.install(missing)
     still = sorted(program for program in PROGRAMS if not _found(program))
     if still:
         raise TestbedError(f"still missing after installing {' '.join(missing)}: {', '.join(still)}")
@@ -58,23 +54,3 @@ def ensure() -> None:
 
 def _found(program: str) -> bool:
     return shutil.which(program, path=process.environment()["PATH"]) is not None
-
-
-def _apt(*arguments: str) -> None:
-    # policy-rc.d is apt's own way to say "do not start services": Debian's containerd package would start a daemon.
-    policy = Path("/usr/sbin/policy-rc.d")
-    ours = not policy.exists()
-    if ours:
-        policy.write_text("#!/bin/sh\nexit 101\n")
-        policy.chmod(0o755)
-    try:
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        # Mirrors may be slow or out of order for a moment, and others may be installing something.
-        patience = ("Acquire::Retries=5", "Acquire::http::Timeout=60", "DPkg::Lock::Timeout=300")
-        words = ["apt-get", *(word for option in patience for word in ("-o", option)), *arguments]
-        done = subprocess.run(words, env=environment, capture_output=True, text=True)
-    finally:
-        if ours:
-            policy.unlink()
-    if done.returncode:
-        raise TestbedError(f"apt-get {arguments[0]} failed: {' | '.join(done.stderr.strip().splitlines()[-3:])}")
