@@ -13,6 +13,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stepset_airflow.within import within
+
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.log_pods import LogPod, Ranks
     from stepset.watch.lines import Batch
@@ -179,10 +181,7 @@ class _Reader:
                 self._before.cut()
             self._failures += 1
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
-            try:
-                await asyncio.wait_for(self._changed.wait(), pause)
-            except asyncio.TimeoutError:
-                continue
+            await within(pause, self._changed.wait())
 
     async def _ask(self, pod: LogPod, *, follow: bool, previous: bool) -> bool:
         """One request; whether it was answered to what looks like the end."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from stepset_airflow.task_log import find_callbacks
+from stepset_airflow.within import within
 
 if TYPE_CHECKING:
     from stepset.watch.state import RunStatus
@@ -123,8 +123,7 @@ class Follower:
         """Waits until there is something to look at; whether the task still has time."""
         deadline, now = self._trigger.deadline, time.time()
         wait = self._trigger.poll_interval if deadline is None else min(self._trigger.poll_interval, deadline - now)
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._followed.news.wait(), max(0.0, wait))
+        await within(max(0.0, wait), self._followed.news.wait())
         self._followed.news.clear()
         return deadline is None or time.time() < deadline
 
@@ -135,8 +134,7 @@ class Follower:
         clock = asyncio.get_running_loop().time
         late = clock() + PROOF_PATIENCE
         while not proven(self._followed.objects) and (left := late - clock()) > 0:
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._followed.news.wait(), left)
+            await within(left, self._followed.news.wait())
             self._followed.news.clear()
 
     def _present(self) -> RunStatus:

@@ -19,6 +19,7 @@ from stepset.watch.state import Phase, RunStatus
 from stepset_airflow.async_client import AsyncCluster
 from stepset_airflow.connection import ClusterAccess
 from stepset_airflow.events import JobSetFinishedEventTrigger
+from stepset_airflow.shared_watch import following
 from stepset_airflow.triggers import DistributedTrainTrigger, RunEndTrigger, reference
 from tests.airflow.cluster.blocking import blocked_for
 from tests.airflow.cluster.conftest import Tasks
@@ -206,6 +207,32 @@ def test_whoever_waits_for_a_run_of_somebody_else_s_does_not_end_it(tasks: Tasks
         asyncio.run(cancelled())
     (workload,) = tasks.workloads()
     assert "deletionTimestamp" not in workload["metadata"]
+
+
+@pytest.mark.parametrize("turns", range(3))
+def test_it_ends_with_its_task_though_news_of_the_run_comes_as_it_is_cancelled(tasks: Tasks, turns: int) -> None:
+    """However many turns of the event loop lie between the two: it went on to the end of the run once."""
+    waiting = trigger(tasks, SLEEPS)
+    annotate = ("annotate", "jobset", waiting.workload["metadata"]["name"], "some=news", "-n", tasks.runs.namespace)
+
+    async def cancelled() -> None:
+        running = asyncio.create_task(event_of(waiting))
+        while not said:
+            await asyncio.sleep(0.1)
+        async with following(ClusterAccess(**waiting.access), waiting.workload) as beside:
+            beside.news.clear()
+            annotated = asyncio.create_task(asyncio.to_thread(tasks.runs.cluster.kubectl, *annotate))
+            while not beside.news.is_set():
+                await asyncio.sleep(0)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            running.cancel(_USER_ACTION_CANCEL_MSG)
+            await asyncio.wait({running}, timeout=60)
+            assert running.cancelled()
+            await annotated
+
+    with capture_logs() as said:
+        asyncio.run(cancelled())
 
 
 def test_it_finds_out_anew_who_asks_when_that_is_refused(tasks: Tasks, connected: Connected) -> None:
