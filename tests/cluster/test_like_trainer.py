@@ -188,7 +188,7 @@ def _suspended(workload: Manifest) -> Manifest:
 
 def _start(api: Api, trainjob: Manifest) -> None:
     """Trainer's and Kueue's webhooks know the runtime from a watch, so that it may come a moment late."""
-    for _ in range(50):
+    for _ in range(200):
         said = api.refused(_suspended(trainjob), dry_run=False)
         if said is None or "not found" not in said:
             break

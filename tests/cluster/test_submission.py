@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
+
 import pytest
 
+from stepset.backends.kubernetes.client import connect
+from stepset.backends.kubernetes.refusals import misses_runtime
+from stepset.backends.kubernetes.site import Site
+from stepset.backends.kubernetes.submit import create_after_runtime
 from stepset.targets.identity import SUBMISSION
 from tests.cluster.runs import Runs
+from tests.targets.making import rendered
 
 pytestmark = pytest.mark.cluster
 
@@ -19,3 +27,19 @@ def test_a_run_counts_as_half_submitted_only_while_something_is_still_to_come(
     # As the server answered to the first request.
     assert (SUBMISSION in made.workload["metadata"]["labels"]) is needs_more
     assert SUBMISSION not in runs.get("jobset/run")["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("runs", ["trainjob"], indirect=True)
+def test_a_trainjob_waits_until_the_webhooks_have_heard_of_its_runtime(runs: Runs) -> None:
+    *_, runtime, trainjob = rendered("trainjob", name="run", image=runs.cluster.image)
+    with connect(str(runs.kubeconfig)) as connection, ThreadPoolExecutor() as pool:
+        site = Site(connection, runs.namespace)
+        refused = create_after_runtime(site, trainjob, patience=0)
+        assert misses_runtime(refused, trainjob), refused.body
+        waiting = pool.submit(create_after_runtime, site, trainjob)
+        with pytest.raises(NotYetError):
+            waiting.result(1)
+        assert site.create(runtime).accepted
+        made = waiting.result(60)
+        assert made.accepted, made.body
+    assert runs.get("trainjob/run")["metadata"]["uid"] == made.body["metadata"]["uid"]

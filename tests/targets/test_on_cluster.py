@@ -23,6 +23,7 @@ from stepset.targets.configs import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 from stepset.targets.overlay import merge
 from tests.cluster.conftest import cluster, namespace  # noqa: F401  # fixtures
 from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.layout import TestbedError
 from tests.targets.making import Manifest, rendered
 
 pytestmark = pytest.mark.cluster
@@ -47,7 +48,21 @@ class Site:
         self.cluster.kubectl(*words, text=text)
 
     def start(self, target: str = "jobset", **job: Any) -> None:
-        self.apply(self.render(target, **job))
+        *before, workload = self.render(target, **job)
+        if target == "trainjob":
+            # Its webhooks refuse it until they have heard of its runtime, which says docs/targets.md.
+            self.apply(before)
+            self.wait("the webhooks' word", lambda: self._taken(workload))
+        else:
+            self.apply([*before, workload])
+
+    def _taken(self, workload: Manifest) -> bool:
+        try:
+            self.apply([workload])
+        except TestbedError as refused:
+            assert "runtime 'run' not found" in str(refused) or '"run" not found' in str(refused), refused
+            return False
+        return True
 
     def get(self, what: str, selector: str = "") -> Any:
         return self.cluster.get(what, self.name, selector)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -118,3 +119,19 @@ def may_not(reply: Reply) -> bool:
     """
     message = str(reply.body.get("message", ""))
     return reply.status == 403 and " cannot " in message and ' resource "' in message
+
+
+def misses_runtime(reply: Reply, manifest: Mapping[str, Any]) -> bool:
+    """Whether a webhook, which speaks after everything else, misses a TrainJob's runtime.
+
+    Both Trainer's (v2.3) and Kueue's (v0.18) look for it, in what they have heard of until then; the server has decoded
+    and defaulted the TrainJob by then.
+
+    Args:
+        reply: to its creation.
+        manifest: the TrainJob, or any other object.
+    """
+    if reply.accepted or manifest["kind"] != "TrainJob":
+        return False
+    name = re.escape(manifest["spec"]["runtimeRef"]["name"])
+    return re.search(rf"""[Rr]untime\S* ["']{name}["'] not found""", str(reply.body.get("message", ""))) is not None

@@ -7,8 +7,7 @@ group, as a dry run: the server defaults, validates and admits them as if they w
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,8 @@ from stepset.backends.kubernetes.access import problems as access_problems
 from stepset.backends.kubernetes.client import Connection, Reply
 from stepset.backends.kubernetes.job_words import JobWords
 from stepset.backends.kubernetes.keys import with_keys
-from stepset.backends.kubernetes.refusals import namespace_missing, no_namespace, refusals
-from stepset.backends.kubernetes.rejections import shortened, unknown_fields
+from stepset.backends.kubernetes.refusals import misses_runtime, namespace_missing, no_namespace, refusals
+from stepset.backends.kubernetes.rejections import unknown_fields
 from stepset.backends.kubernetes.resources import resource_of
 from stepset.backends.kubernetes.trial_pods import trial_pods
 from stepset.errors import BadInputError
@@ -86,7 +85,7 @@ def check_on_server(request: RenderRequest, target: str, connection: Connection)
         if no_namespace(reply):
             found.append(namespace_missing(namespace))
             break
-        if _waits_for_runtime(reply, each, objects):
+        if any(other["kind"] == "TrainingRuntime" for other in objects) and misses_runtime(reply, each):
             notes.append(f"TrainJob {request.run} was tried only as far as it can be without its TrainingRuntime")
             continue
         found += refusals(reply, each, words)
@@ -108,18 +107,3 @@ def _try(connection: Connection, manifest: Mapping[str, Any], namespace: str) ->
     validation = "Strict" if resource.builtin else "Warn"
     query = {"dryRun": "All", "fieldManager": "stepset", "fieldValidation": validation}
     return connection.post(resource.path(namespace), with_keys(manifest), query)
-
-
-def _waits_for_runtime(reply: Reply, manifest: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a webhook, which speaks after everything else, only misses the runtime of the same dry run.
-
-    Both Trainer's (v2.3) and Kueue's (v0.15) look for it; the server has then decoded and defaulted the TrainJob.
-    """
-    if manifest["kind"] != "TrainJob" or not any(each["kind"] == "TrainingRuntime" for each in objects):
-        return False
-    name = re.escape(manifest["spec"]["runtimeRef"]["name"])
-    return re.search(rf"""[Rr]untime\S* ["']{name}["'] not found""", _message(reply)) is not None
-
-
-def _message(reply: Reply) -> str:
-    return shortened(str(reply.body.get("message", "")))

@@ -7,6 +7,7 @@ one object that the next asker, or `remove_half_submitted`, finds.
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -18,6 +19,7 @@ from stepset.backends.kubernetes.pod_changes import ChangePod, with_changed_pods
 from stepset.backends.kubernetes.refusals import (
     already_exists,
     may_not,
+    misses_runtime,
     missing_right,
     namespace_missing,
     no_namespace,
@@ -34,6 +36,10 @@ from stepset.targets.request import RenderRequest
 HALF_SUBMITTED_AFTER = 600
 """Seconds after which a submission that was not completed is taken for abandoned."""
 
+RUNTIME_PATIENCE = 10.0
+"""Seconds for which a webhook may not have heard of a TrainingRuntime that was made just before its TrainJob."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _STARTED = "started"
 Manifest = Mapping[str, Any]
 
@@ -103,7 +109,7 @@ class _Submission:
             self._check(reply, runtime)
 
     def make_workload(self, workload: Manifest, runtimes: Sequence[Manifest]) -> Submitted:
-        reply = self._site.create(workload)
+        reply = create_after_runtime(self._site, workload) if runtimes else self._site.create(workload)
         if already_exists(reply):
             return Submitted(self._adopted(workload), adopted=True)
         try:
@@ -176,6 +182,29 @@ class _Submission:
             raise missing_right(reply, self._site.namespace)
         found = list(refusals(reply, manifest, self._words))
         raise BadInputError(*(found or [f"{manifest['kind']} {manifest['metadata']['name']}: exists already"]))
+
+
+def create_after_runtime(site: Site, trainjob: Manifest, patience: float = RUNTIME_PATIENCE) -> Reply:
+    """Makes a TrainJob whose runtime was made just before; the server's last word.
+
+    Trainer's and Kueue's webhooks look a runtime up among what they have been told of, and refuse a TrainJob that is
+    quicker than the word of its runtime.
+
+    Args:
+        site: where.
+        trainjob: the TrainJob.
+        patience: seconds for which they may say so.
+
+    Raises:
+        InfrastructureError: the server cannot be asked.
+    """
+    until, pause = time.monotonic() + patience, _FIRST_PAUSE
+    reply = site.create(trainjob)
+    while misses_runtime(reply, trainjob) and time.monotonic() < until:
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+        reply = site.create(trainjob)
+    return reply
 
 
 def remove_half_submitted(site: Site, target: str, now: float) -> list[str]:
