@@ -10,7 +10,8 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from .layout import TestbedError
@@ -18,7 +19,8 @@ from .layout import TestbedError
 PATIENCE = 300.0
 """Seconds for which somebody else's apt-get is waited for."""
 
-_LOCK = Path("/run/lock/stepset-packages.lock")
+_LOCK = Path("/var/lib/dpkg")
+"""A directory that is there already, so that no trace of ours stays; dpkg locks files in it, and another way."""
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _PAUSE = 1.0
 
@@ -44,10 +46,7 @@ def install(packages: Sequence[str]) -> None:
     Raises:
         TestbedError: apt-get failed; its last lines.
     """
-    _LOCK.parent.mkdir(parents=True, exist_ok=True)
-    # Two clusters that come up on a fresh machine want the same packages.
-    with _LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _one_at_a_time():
         wanted = missing(packages)
         if not wanted:
             return
@@ -63,6 +62,17 @@ def install(packages: Sequence[str]) -> None:
         finally:
             if ours:
                 _POLICY.unlink()
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Two clusters that come up on a fresh machine want the same packages."""
+    directory = os.open(_LOCK, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
 
 
 def apt_get(*arguments: str) -> None:
