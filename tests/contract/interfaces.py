@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -109,12 +110,15 @@ class Process:
             reader.start()
 
         def end() -> None:
-            code = self._process.wait()
+            _, code, usage = os.wait4(self._process.pid, 0)
+            self._process.returncode = os.waitstatus_to_exitcode(code)
             for reader in readers:
                 reader.join()
-            view.end(ended(code))
+            view.memory_mb = usage.ru_maxrss / 1024
+            view.end(ended(self._process.returncode))
 
-        threading.Thread(target=end, daemon=True).start()
+        self._end = threading.Thread(target=end, daemon=True)
+        self._end.start()
 
     def _read(self, file: IO[bytes], take: Callable[[str], None]) -> None:
         # A very long line is shown shortened, as a pager would: it must not fill this process's memory.
@@ -126,9 +130,10 @@ class Process:
 
     def close(self) -> None:
         """Ends it if it has not ended."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
+        with suppress(ProcessLookupError):
+            if self._end.is_alive():
+                os.kill(self._process.pid, signal.SIGKILL)
+        self._end.join(30)
 
 
 def short_lines(file: IO[bytes], limit: int = 100_000) -> Iterator[str]:
@@ -312,7 +317,7 @@ def _read_triggerer(told: socket.socket, asked: Asked, view: View) -> None:
                 continue
             event = str(entry.get("event", ""))
             if entry.get("logger") == "contract":
-                payload = entry["payload"]
+                payload, view.memory_mb = entry["payload"], entry["memory_mb"]
             elif match := _LINE.match(event):
                 view.line(match[1], match[2])
                 if asked.pause:

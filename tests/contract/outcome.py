@@ -54,6 +54,7 @@ class View:
         said: everything else that the interface told a user, each sentence as often as it was told.
         noise: what is none of these, for the message of a failed assertion.
         outcome: how it ended, once it has.
+        memory_mb: the most memory that its process had.
     """
 
     def __init__(self) -> None:
@@ -61,6 +62,7 @@ class View:
         self.said: list[str] = []
         self.noise: list[str] = []
         self.outcome: Outcome | None = None
+        self.memory_mb = 0.0
         self._changed = threading.Condition()
 
     def line(self, source: str, text: str) -> None:
@@ -105,7 +107,9 @@ class View:
     def shown(self) -> str:
         """Everything, shortened, for the message of a failed assertion."""
         lines = [f"{source}: {len(texts)} lines, the last: {texts[-3:]}" for source, texts in self.lines.items()]
-        return "\n".join([str(self.outcome), *lines, *self.said[-40:], *self.noise[-40:]])[:8000]
+        return "\n".join([str(self.outcome), f"{self.memory_mb:.0f} MB", *lines, *self.said[-40:], *self.noise[-40:]])[
+            :8000
+        ]
 
 
 def numbered(lines: list[str], starts: int = 1, lost: int = 0) -> str:
@@ -125,3 +129,9 @@ def numbered(lines: list[str], starts: int = 1, lost: int = 0) -> str:
         if number != expected:
             return f"{numbers[max(0, at - 3) : at + 3]} where {expected} should be"
     return ""
+
+
+def counted_last(lines: list[str]) -> int:
+    """How many lines `line 0`, `line 1`, ... a rank printed since its last start."""
+    numbers = [int(each[5:]) for each in lines if each.startswith("line ")]
+    return numbers[-1] + 1 if numbers else 0

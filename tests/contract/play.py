@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -84,6 +83,9 @@ class Play:
         view: what the interface has shown.
         ranks: how many.
         group: the other plays of the scenario.
+
+    Attributes:
+        seen: how many requests of each kind the gate had received when the last fault began.
     """
 
     cluster: Cluster
@@ -93,8 +95,7 @@ class Play:
     view: View
     ranks: int
     group: Group
-    began: float = field(default_factory=time.monotonic)
-    marked: float = 0.0
+    seen: dict[str, int] = field(default_factory=dict)
 
     def counted(self) -> int:
         """How many lines the interface has shown of the rank of which it has shown fewest."""
@@ -158,6 +159,8 @@ class Theatre:
         for step in scenario.steps:
             step(play)
         view.wait(lambda: view.outcome is not None, "the end of the interface", scenario.patience, to_end=True)
+        for step in scenario.afterwards:
+            step(play)
         return view, asked.blocked()
 
     def _interface(self, name: str) -> Callable[[Asked], AbstractContextManager[View]]:

@@ -24,6 +24,7 @@ from tests.contract.steps import (
     requested,
     resume_run,
     run_ended,
+    run_goes_on,
     say,
     start_server,
     stop_server,
@@ -35,6 +36,8 @@ NO_ANSWER = "does not answer"
 """Said of a server; it is reported after 10 seconds."""
 COUNTS = "if rank == 0: " + RESULT.format("{'lines': count}")
 SUCCEEDS = ("count_until('end')", COUNTS)
+FAILS_ONCE = ("if attempt == 0: count_until('fail')", "if attempt == 0: sys.exit(3)", "count_until('end')", COUNTS)
+LOST_LINES = r"pod \S+: .*\blogs?\b.* (lost|gone|removed|cannot be read|missing)"
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,12 @@ class Expected:
     Args:
         phase, failure, exit_code: as in Outcome.
         error: a part of the error with which the wait ends before the run; empty: it does not.
-        counts: the result is the number of lines that rank 0 printed.
+        counts: the result is the number of lines that rank 0 printed since its last start.
         starts: how often each rank begins to count its lines.
         lost: of how many of these counts the beginning or the end may be missing, because its log is gone.
-        said: sentences of which each is told exactly once.
-        unsaid: sentences that are not told.
+        said: patterns, for each of which exactly one sentence is told.
+        unsaid: patterns of sentences that are not told.
+        memory_mb: the most memory that the interface's process may have.
     """
 
     phase: str = "Succeeded"
@@ -60,25 +64,23 @@ class Expected:
     lost: int = 0
     said: tuple[str, ...] = ()
     unsaid: tuple[str, ...] = ()
+    memory_mb: float = 400.0
 
     def numbered(self, lines: list[str]) -> str:
         """What is wrong with the numbered lines of a rank; empty where nothing is."""
         return numbered(lines, self.starts, self.lost)
 
-    def differs(self, outcome: Outcome, counted: int) -> str:
+    def differs(self, outcome: Outcome, lines: list[str]) -> str:
         """How an outcome differs from this; empty where it does not.
 
         Args:
             outcome: of an interface.
-            counted: how many lines it has shown of rank 0.
+            lines: what it has shown of rank 0.
         """
-        wanted = Outcome(
-            self.phase, self.failure, {"lines": counted} if self.counts else None, self.exit_code, outcome.error
-        )
-        if self.error:
-            wanted = Outcome("", exit_code=self.exit_code, error=outcome.error)
         if bool(self.error) != bool(outcome.error) or self.error not in outcome.error:
             return f"{outcome} instead of the error {self.error!r}"
+        result = {"lines": counted_last(lines)} if self.counts else None
+        wanted = Outcome(self.phase, self.failure, result, self.exit_code, outcome.error)
         return "" if outcome == wanted else f"{outcome} instead of {wanted}"
 
 
@@ -99,6 +101,7 @@ class Scenario:
         from_the_start: faults that are there before the interface is started: (name, what, fields).
         pause: seconds that the reader of the lines takes for each.
         patience: seconds in which the interface is to end after the last step.
+        afterwards: steps that are taken once the interface has ended.
         disruptive: it breaks the cluster, so that nothing else may run on it meanwhile.
         essential: every interface plays it, also in the selection.
         heavy: it is left out of the selection for all but the first interface.
@@ -116,6 +119,7 @@ class Scenario:
     from_the_start: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = ()
     pause: float = 0.0
     patience: float = 120.0
+    afterwards: tuple[Step, ...] = ()
     disruptive: bool = False
     essential: bool = False
     heavy: bool = False
@@ -167,7 +171,7 @@ FIVE_FAULTS = (
         "401 while a log is read",
         "log",
         (CONNECTED, fault("refuse", status=401, on=("log",)), drop("log"), pause(6), mend("refuse"), *END),
-        Expected(unsaid=(NO_ANSWER, "log")),
+        Expected(unsaid=(NO_ANSWER, LOST_LINES)),
         essential=True,
     ),
     Scenario(
@@ -176,20 +180,16 @@ FIVE_FAULTS = (
         (
             CONNECTED,
             fault("hang", on=("log",)),
-            fault("no_previous"),
+            fault("no_previous", status=200),
             drop("log"),
             say("fail"),
             requested("log", 1),
-            told("Restarting"),
+            told("started again"),
             mend("hang"),
             *END,
         ),
-        Expected(starts=2, lost=1, counts=False, said=("log of its start before",)),
-        program=(
-            "if attempt == 0: count_until('fail')",
-            "if attempt == 0: sys.exit(3)",
-            "count_until('end')",
-        ),
+        Expected(starts=2, lost=1, said=(LOST_LINES,)),
+        program=FAILS_ONCE,
         ranks=1,
         fields={"restart": {"max_restarts": 1}},
         target="statefulset",
@@ -256,9 +256,16 @@ OTHERS = (
     Scenario(
         "one unparsable object",
         "object",
-        (CONNECTED, drop("watch"), requested("watch", 1), *END),
+        (
+            CONNECTED,
+            fault("unparsable", on=("list", "watch")),
+            fault("gone", on=("watch",), count=3),
+            drop("watch"),
+            requested("list", 2),
+            requested("watch", 1),
+            *END,
+        ),
         Expected(unsaid=(NO_ANSWER,)),
-        from_the_start=(("unparsable", "unparsable", (("on", ("list", "watch")),)),),
     ),
     Scenario(
         "log connection dropped at random",
@@ -270,22 +277,38 @@ OTHERS = (
     Scenario(
         "two container starts",
         "log",
-        (CONNECTED, say("fail"), told("Restarting"), *END),
-        Expected(starts=2, counts=False),
-        program=(
-            "if attempt == 0: count_until('fail')",
-            "if attempt == 0: sys.exit(3)",
-            "count_until('end')",
-        ),
+        (CONNECTED, say("fail"), told("started again"), *END),
+        Expected(starts=2),
+        program=FAILS_ONCE,
         fields={"restart": {"max_restarts": 1}},
         ranks=1,
+        target="statefulset",
+    ),
+    Scenario(
+        "the previous container is gone",
+        "log",
+        (
+            CONNECTED,
+            fault("hang", on=("log",)),
+            fault("no_previous", status=400),
+            drop("log"),
+            say("fail"),
+            requested("log", 1),
+            told("started again"),
+            mend("hang"),
+            *END,
+        ),
+        Expected(starts=2, lost=1, said=(LOST_LINES,)),
+        program=FAILS_ONCE,
+        ranks=1,
+        fields={"restart": {"max_restarts": 1}},
         target="statefulset",
     ),
     Scenario(
         "a line of 200 MB",
         "log",
         (CONNECTED, fault("long_line", on=("log",), bytes=200 << 20, count=1), lines(20), *END),
-        Expected(unsaid=(NO_ANSWER,)),
+        Expected(unsaid=(NO_ANSWER,), memory_mb=800),
         ranks=1,
         patience=180,
     ),
@@ -311,7 +334,7 @@ OTHERS = (
         "run deleted in the meantime",
         "run",
         (CONNECTED, fault("hang"), drop(), delete_run, mend("hang")),
-        Expected("Lost", "Lost", 3, counts=False),
+        Expected("Failed", "Cancelled", 130, counts=False),
     ),
     Scenario(
         "run finished in the meantime",
@@ -322,7 +345,7 @@ OTHERS = (
         "run suspended in the meantime",
         "run",
         (CONNECTED, fault("hang"), drop(), suspend_run, mend("hang"), told("Suspended"), resume_run, *END),
-        Expected(starts=2, counts=False),
+        Expected(starts=2),
     ),
     Scenario(
         "401 for more than 60 s",
@@ -331,6 +354,7 @@ OTHERS = (
         Expected("", "", 3, error="refuses the credentials", counts=False, said=(NO_ANSWER,)),
         ranks=1,
         patience=110,
+        afterwards=(run_goes_on,),
     ),
 )
 

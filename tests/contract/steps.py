@@ -31,7 +31,12 @@ def lines(more: int) -> Step:
 
 def fault(do: str, **fields: Any) -> Step:
     """Begins a fault; see `proxy.rules.Rule`."""
-    return lambda play: play.gate.fault(do, do, **fields)
+
+    def step(play: Play) -> None:
+        play.seen = play.gate.seen()
+        play.gate.fault(do, do, **fields)
+
+    return step
 
 
 def mend(do: str) -> Step:
@@ -64,10 +69,10 @@ def told(text: str, seconds: float = GOES_ON) -> Step:
 
 
 def requested(kind: str, count: int, seconds: float = GOES_ON) -> Step:
-    """Waits until the gate has received so many more requests of a kind, or has aborted or refused as many."""
+    """Waits until the gate has received so many more requests of a kind since the last fault began."""
 
     def step(play: Play) -> None:
-        before = play.gate.seen().get(kind, 0)
+        before = play.seen.get(kind, 0)
         wait_for_process(lambda: play.gate.seen().get(kind, 0) >= before + count, f"{count} more {kind}", seconds)
 
     return step
@@ -103,6 +108,16 @@ def run_ended(play: Play) -> None:
         return any(each["type"] == "Completed" for each in status.get("conditions") or ())
 
     wait_for_process(ended, "the end of the run on the cluster")
+
+
+def run_goes_on(play: Play) -> None:
+    """Fails if the run was ended or suspended."""
+    play.gate.mend("refuse")
+    before = len(play.runs.pods())
+    workload = play.runs.get(f"jobset/{play.jobset()}")
+    assert "deletionTimestamp" not in workload["metadata"], "the run was deleted"
+    assert not workload["spec"].get("suspend"), "the run was suspended"
+    assert before == play.ranks, f"{before} pods"
 
 
 def stop_server(play: Play) -> None:

@@ -14,6 +14,7 @@ import asyncio
 import importlib
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -114,7 +115,8 @@ def follow(asked: dict[str, Any]) -> None:
         runner = Runner(_workload(fields))
         runner.run()
         assert runner.supervisor is not None
-        structlog.get_logger("contract").info(END, payload=runner.supervisor.ended[-1])
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        structlog.get_logger("contract").info(END, payload=runner.supervisor.ended[-1], memory_mb=memory)
 
 
 def _workload(fields: dict[str, Any]) -> RunTrigger:

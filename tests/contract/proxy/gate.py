@@ -132,10 +132,9 @@ class Gate:
             self.seen["unauthorized"] += 1
             status = 401
         body = refusal(status, request.method, request.path)
-        if not status and request.query.get("previous") == "true" and any(self.active(kind, "no_previous")):
-            status, pod = 400, request.path.rsplit("/", 2)[-2]
-            said = f'previous terminated container "{request.query.get("container")}" in pod "{pod}" not found'
-            body = {**refusal(400, "", ""), "message": said, "reason": "BadRequest"}
+        if not status and request.query.get("previous") == "true":
+            for rule in self.active(kind, "no_previous"):
+                return _no_previous(rule.status, request)
         if not status and kind == "watch" and (rule := self.spend("gone", kind)) is not None:
             body = {**refusal(410, "", ""), "message": "too old resource version: 1 (2)"}
             if rule.count % 2:
@@ -171,6 +170,19 @@ class Gate:
             await self.may_pass(kind)  # the server may hang by now
             kept = {name: value for name, value in answer.headers.items() if name in ("Content-Type", "Warning")}
             return web.Response(status=answer.status, body=data, headers=kept)
+
+
+def _no_previous(status: int, request: web.Request) -> web.Response:
+    """What a server says of the log of a container's previous start that is gone.
+
+    The kubelet writes what goes wrong after the first byte into the answer itself (kubernetes v1.36
+    pkg/kubelet/kubelet_pods.go, GetKubeletContainerLogs).
+    """
+    if status == 200:
+        return web.Response(text="unable to retrieve container logs for containerd://0123456789abcdef")
+    pod = request.path.rsplit("/", 2)[-2]
+    said = f'previous terminated container "{request.query.get("container")}" in pod "{pod}" not found'
+    return web.json_response({**refusal(400, "", ""), "message": said, "reason": "BadRequest"}, status=status)
 
 
 def _abort(transport: asyncio.BaseTransport) -> None:

@@ -25,7 +25,8 @@ class Rule:
             `cut` aborts each stream after a random number of bytes, `bytes` on average, at most `count` times;
             `slow` lets a stream pass `bytes` per second;
             `long_line` adds a line of `bytes` to the first log stream;
-            `no_previous` answers that there is no log of a container's previous start.
+            `no_previous` answers that there is no log of a container's previous start (`status`: 400, as where the
+            kubelet does not know that container any more, or 200, as where its file was removed).
         on: the kinds of requests that it applies to.
         status: of the refusal.
         seconds, bytes, count: see above.

@@ -173,13 +173,12 @@ async def logs(source: Source) -> web.StreamResponse:
 
 
 async def _long_line(response: web.StreamResponse, after: bytes, size: int) -> None:
-    """Sends a line of rank 0, with the timestamp and in the form of the line before it."""
-    last = after.rstrip(b"\n").rpartition(b"\n")[2]
-    await response.write(last.partition(b" ")[0] + b" [rank 0] ")
-    block = b"x" * (1 << 20)
-    for _ in range(size // len(block)):
-        await response.write(block)
-    await response.write(b"\n")
+    """Sends a line of rank 0 as its agent sends it, in parts of 1 MiB, with the timestamp of the line before it."""
+    stamp = after.rstrip(b"\n").rpartition(b"\n")[2].partition(b" ")[0]
+    part = stamp + b" [rank 0+] " + b"x" * (1 << 20) + b"\n"
+    for _ in range(size // (1 << 20)):
+        await response.write(part)
+    await response.write(stamp + b" [rank 0] the end of a long line\n")
 
 
 def _bookmark(kind: str, version: str) -> bytes:
