@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.cluster.many import RESULT
 from tests.cluster.stage import Stage
-from tests.contract.outcome import Outcome, numbered
+from tests.contract.outcome import Outcome, counted_last, numbered
 from tests.contract.steps import (
     Step,
     delete_run,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.cluster.testbed import outages
 from tests.contract.interfaces import wait_for_process
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.contract.play import Play
@@ -73,7 +74,8 @@ def requested(kind: str, count: int, seconds: float = GOES_ON) -> Step:
 
     def step(play: Play) -> None:
         before = play.seen.get(kind, 0)
-        wait_for_process(lambda: play.gate.seen().get(kind, 0) >= before + count, f"{count} more {kind}", seconds)
+        done = until(lambda: play.gate.seen().get(kind, 0) >= before + count, seconds)
+        assert done, f"waited {seconds:.0f} s for {count} more requests: {kind}\n{play.view.shown()}"
 
     return step
 
