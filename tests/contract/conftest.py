@@ -17,7 +17,7 @@ from tests.contract.outcome import View
 from tests.contract.play import INTERFACES, Case, Group, Theatre, theatre
 
 __all__ = ["cluster", "pytest_runtest_teardown", "testbed_choice"]  # fixtures, and the hook that mends
-AT_ONCE = int(os.environ.get("STEPSET_CONTRACT_AT_ONCE", "4"))
+AT_ONCE = int(os.environ.get("STEPSET_CONTRACT_AT_ONCE", "6"))
 """Plays at the same time: most of a play is waiting."""
 ALL = "STEPSET_CONTRACT"
 """`all` plays every combination."""

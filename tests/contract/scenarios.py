@@ -13,6 +13,7 @@ from tests.cluster.many import RESULT
 from tests.cluster.stage import Stage
 from tests.contract.outcome import Outcome, counted_last, numbered
 from tests.contract.steps import (
+    COMES_UP,
     Step,
     delete_run,
     drop,
@@ -129,7 +130,7 @@ class Scenario:
         return stage.job(*self.program, num_nodes=self.ranks, **self.fields)
 
 
-CONNECTED = lines(10)
+CONNECTED = lines(10, COMES_UP)
 END = (lines(10), say("end"))
 """The interface still shows lines; then the run ends."""
 
@@ -270,7 +271,7 @@ OTHERS = (
     Scenario(
         "log connection dropped at random",
         "log",
-        (lines(100), mend("cut"), *END),
+        (lines(100, COMES_UP), mend("cut"), *END),
         Expected(unsaid=(NO_ANSWER,)),
         from_the_start=(("cut", "cut", (("on", ("log",)), ("bytes", 1500))),),
     ),
@@ -323,7 +324,7 @@ OTHERS = (
     Scenario(
         "64 pods",
         "run",
-        (lines(5), say("end")),
+        (lines(5, COMES_UP), say("end")),
         ranks=64,
         program=("count_until('end')", COUNTS),
         fields={"pod_template": {"terminationGracePeriodSeconds": 5}},

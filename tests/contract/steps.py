@@ -20,12 +20,12 @@ COMES_UP = 240.0
 GOES_ON = 90.0
 
 
-def lines(more: int) -> Step:
+def lines(more: int, seconds: float = GOES_ON) -> Step:
     """Waits until the interface has shown so many more lines of each rank."""
 
     def step(play: Play) -> None:
         wanted = play.counted() + more
-        play.view.wait(lambda: play.counted() >= wanted, f"{more} more lines of each rank", COMES_UP)
+        play.view.wait(lambda: play.counted() >= wanted, f"{more} more lines of each rank", seconds)
 
     return step
 
