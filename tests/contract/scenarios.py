@@ -33,8 +33,8 @@ from tests.contract.steps import (
     told,
 )
 
-NO_ANSWER = "does not answer"
-"""Said of a server; it is reported after 10 seconds."""
+NO_ANSWER = r"server \S+ does not answer"
+"""Reported after 10 seconds. A node may be said not to answer, too, while nobody took its word."""
 COUNTS = "if rank == 0: " + RESULT.format("{'lines': count}")
 SUCCEEDS = ("count_until('end')", COUNTS)
 FAILS_ONCE = ("if attempt == 0: count_until('fail')", "if attempt == 0: sys.exit(3)", "count_until('end')", COUNTS)

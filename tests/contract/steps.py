@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -60,11 +61,11 @@ def say(word: str) -> Step:
     return lambda play: play.stage.say(word)
 
 
-def told(text: str, seconds: float = GOES_ON) -> Step:
+def told(pattern: str, seconds: float = GOES_ON) -> Step:
     """Waits until the interface tells the user something."""
 
     def step(play: Play) -> None:
-        play.view.wait(lambda: any(text in each for each in play.view.said), f"{text!r}", seconds)
+        play.view.wait(lambda: any(re.search(pattern, each) for each in play.view.said), f"{pattern!r}", seconds)
 
     return step
 

@@ -20,6 +20,7 @@ import socket
 import sys
 import tempfile
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +106,13 @@ def follow(asked: dict[str, Any]) -> None:
         job = parse_job(asked["job"])
         backend = kubernetes_backend(ClusterOptions(**asked["made_by"]))
         request = RunRequest(job, read_sources(job, Path(asked["directory"])), name=asked["name"], owner="contract")
-        made, _ = backend.make(request)
+        backend.submit(request)
+        workload = backend.workload(asked["name"])
+        assert workload is not None
         access = {"kubernetes_conn_id": None, "config_file": asked["kubeconfig"], "namespace": asked["namespace"]}
         fields = {
             "access": {**access, "in_cluster": None, "cluster_context": None},
-            "workload": triggers.reference(made.workload, asked["target"]),
+            "workload": _reference(workload, asked["target"]),
             **asked["fields"],
         }
         runner = Runner(_workload(fields))
@@ -117,6 +120,12 @@ def follow(asked: dict[str, Any]) -> None:
         assert runner.supervisor is not None
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         structlog.get_logger("contract").info(END, payload=runner.supervisor.ended[-1], memory_mb=memory)
+
+
+def _reference(workload: Mapping[str, Any], target: str) -> dict[str, Any]:
+    """What DistributedTrainTrigger is given of a run's workload."""
+    about = {key: workload["metadata"].get(key) or {} for key in ("name", "uid", "labels", "annotations")}
+    return {"apiVersion": workload["apiVersion"], "kind": workload["kind"], "target": target, "metadata": about}
 
 
 def _workload(fields: dict[str, Any]) -> RunTrigger:
