@@ -10,7 +10,7 @@ import json
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from stepset.watch import resume
 from stepset.watch.resume import Resume
 
-START = datetime(2026, 3, 29, 0, 59, 58, tzinfo=timezone.utc)
+START = datetime(2026, 3, 29, 0, 59, 58, tzinfo=UTC)
 UTC = timedelta(0)
 ERROR = b'rpc error: code = NotFound desc = an error occurred when try to find container "2f": not found'
 

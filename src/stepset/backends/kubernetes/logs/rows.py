@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
-from stepset.backends.kubernetes.log_merge import Block
-from stepset.backends.kubernetes.log_pods import LogPod
+from stepset.backends.kubernetes.logs.merge import Block
+from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.watch.lines import PART_LIMIT, Joiner, Splitter, parse_progress
 from stepset.watch.resume import second_of
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from stepset_airflow.shield import begun, seen_through
+from stepset_airflow.cancellation import spawn, wait_uncancelled
 
 pytestmark = pytest.mark.airflow
 
@@ -19,7 +19,7 @@ def test_it_is_done_however_often_its_waiter_is_cancelled() -> None:
         done.append(True)
 
     async def cancelled_again_and_again() -> None:
-        waiting = asyncio.create_task(seen_through(begun(work()), 60))
+        waiting = asyncio.create_task(wait_uncancelled(spawn(work()), 60))
         for _ in range(5):
             await asyncio.sleep(0.01)
             waiting.cancel("user-action")
@@ -34,7 +34,7 @@ def test_what_it_raises_is_raised() -> None:
         raise ValueError("no")
 
     async def waits() -> None:
-        await seen_through(begun(fails()), 60)
+        await wait_uncancelled(spawn(fails()), 60)
 
     with pytest.raises(ValueError, match="no"):
         asyncio.run(waits())
@@ -48,7 +48,7 @@ def test_what_takes_too_long_goes_on_by_itself() -> None:
         done.set()
 
     async def both() -> None:
-        await seen_through(begun(work()), 0.01)
+        await wait_uncancelled(spawn(work()), 0.01)
         assert not done.is_set()
         await asyncio.wait_for(done.wait(), 60)
 

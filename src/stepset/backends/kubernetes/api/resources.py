@@ -70,3 +70,20 @@ def resource_of(manifest: Mapping[str, Any]) -> Resource:
     """The resource of a rendered object."""
     group, _, version = str(manifest["apiVersion"]).rpartition("/")
     return Resource(group, version, _PLURALS[manifest["kind"]])
+
+
+WORKLOADS: Mapping[str, Resource] = {
+    "trainjob": Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs"),
+    "jobset": Resource("jobset.x-k8s.io", "v1alpha2", "jobsets"),
+    "job": Resource("batch", "v1", "jobs"),
+    "statefulset": Resource("apps", "v1", "statefulsets"),
+    "volcano": Resource("batch.volcano.sh", "v1alpha1", "jobs"),
+}
+"""Target -> the kind of the run's workload. A TrainJob comes before the JobSet of the same name that it creates."""
+
+RUNTIMES = Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes")
+PODS = Resource("", "v1", "pods")
+EVENTS = Resource("", "v1", "events")
+JOBS = WORKLOADS["job"]
+JOBSETS = WORKLOADS["jobset"]
+QUEUE_WORKLOADS = Resource("kueue.x-k8s.io", "v1beta1", "workloads")

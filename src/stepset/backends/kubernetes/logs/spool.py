@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import IO
 
-from stepset.backends.kubernetes.log_merge import Block, merged
+from stepset.backends.kubernetes.logs.merge import Block, merged
 from stepset.errors import InfrastructureError
 
 _BYTES = 1 << 16
