@@ -19,7 +19,7 @@ help: ## Show this list
 
 $(VENVS)/uv/bin/uv:
 	@echo "setting up uv"
-	@$(PYTHON) -c 'import sys; sys.exit("stepset needs Python 3.10 or newer, this is %d.%d" % sys.version_info[:2] if sys.version_info < (3, 10) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit("stepset needs Python 3.11 or newer, this is %d.%d" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	@$(PYTHON) -m venv $(VENVS)/uv && $(VENVS)/uv/bin/pip install --quiet --disable-pip-version-check uv
 
 $(VENVS)/%/.done: locks/%.txt pyproject.toml | $(UV)
