@@ -45,8 +45,7 @@ _STOOD_STILL = 3.0
 """Seconds without a turn after which somebody else may have the triggers; less than Airflow waits before that."""
 
 Position = Mapping[str, Any]
-"""What is written, as plain data: `told` as TaskLog has it, `printed` as RunFollower.positions has it, and `at`, when the
-last of that was written."""
+"""What is written, as plain data: `told` (TaskLog.told), `printed` (RunFollower.positions), `at`, the last line's time."""
 log = structlog.get_logger(logger_name=__name__)
 
 

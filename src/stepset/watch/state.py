@@ -7,13 +7,13 @@ that survives a trip through JSON.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from stepset.errors import ExitCode
 
 
-class Phase(str, Enum):
+class Phase(StrEnum):
     """Where a run is in its life."""
 
     PENDING = "Pending"
@@ -30,7 +30,7 @@ class Phase(str, Enum):
         return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
 
 
-class FailureKind(str, Enum):
+class FailureKind(StrEnum):
     """Why a run failed."""
 
     USER_ERROR = "UserError"

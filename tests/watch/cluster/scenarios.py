@@ -566,7 +566,7 @@ def _older_than(stage: Stage, seconds: float) -> bool:
 
     times = [each["metadata"]["deletionTimestamp"] for each in stage.pods() if "deletionTimestamp" in each["metadata"]]
     now = datetime.now(UTC).timestamp()
-    return any(now - datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp() > seconds for at in times)
+    return any(now - datetime.fromisoformat(at).timestamp() > seconds for at in times)
 
 
 # --- queues
