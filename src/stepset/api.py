@@ -61,11 +61,7 @@ def run(
         TrainingFailedError: it ran and failed.
         InfrastructureError: the cluster cannot be asked.
     """
-    loaded = load_job(job)
-    if base_dir is None and isinstance(job, (str, Path)):
-        base_dir = Path(job).resolve().parent
-    request = RunRequest(loaded, read_sources(loaded, base_dir), name=name)
-    handle = backend_of(backend, cluster).start(request, listener)
+    handle = backend_of(backend, cluster).start(request_of(job, name, base_dir), listener)
     try:
         status = handle.wait()
     except BaseException:
@@ -76,6 +72,18 @@ def run(
     if status.phase is not Phase.SUCCEEDED:
         raise TrainingFailedError(status)
     return status
+
+
+def request_of(job: JobSource, name: str | None, base_dir: Path | None) -> RunRequest:
+    """Returns the request to run a job, its files read; raises as `run` does.
+
+    Args:
+        job, name, base_dir: as for `run`.
+    """
+    loaded = load_job(job)
+    if base_dir is None and isinstance(job, (str, Path)):
+        base_dir = Path(job).resolve().parent
+    return RunRequest(loaded, read_sources(loaded, base_dir), name=name)
 
 
 def explain(job: JobSource) -> list[ExplainRow]:

@@ -13,7 +13,6 @@ from stepset.backends.kubernetes.api.connection import Connection
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.portal import event_loop, iterate
 from stepset.backends.kubernetes.follow import RunFollower, Stop
-from stepset.backends.kubernetes.logs.reading import merged_rows, pods_with_logs
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.backends.kubernetes.pod_changes import ChangePod
 from stepset.backends.kubernetes.runs import ClusterRuns
@@ -22,14 +21,13 @@ from stepset.backends.kubernetes.submit import Submitted
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.watch.cluster.keeper import Patience
 from stepset.watch.cluster.verdict import verdict_of
-from stepset.watch.lines import Joiner, log_lines
+from stepset.watch.lines import Joiner
 from stepset.watch.state import LogLine, RunStatus
 
 _LEAVES_WITHIN = 5.0
 """Seconds in which a follower may finish what it does, when it is to leave."""
 
 Manifest = Mapping[str, Any]
-Rows = list[bytes]
 
 
 class KubernetesBackend:
@@ -144,17 +142,7 @@ class KubernetesBackend:
             InfrastructureError: some of them cannot be read; those that can be come first.
         """
         with self._connection:
-            workload = self._call(self._runs.find, name)
-            if follow and verdict_of(workload) is None:
-                joiners: dict[str, Joiner] = {}
-                for output in self._output(workload, sources):
-                    lines = log_lines(joiners.setdefault(output.pod, Joiner()).join(output.batch.lines))
-                    yield from (line for line in lines if sources is None or line.source in sources)
-                return
-            for rows in self._rows(workload, sources):
-                for row in rows:
-                    head, _, text = row.partition(b"] ")
-                    yield LogLine(head[1:].decode(), text.decode("utf-8", "replace"))
+            yield from iterate(lambda: self._runs.lines(name, follow=follow, sources=sources))
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
@@ -169,21 +157,13 @@ class KubernetesBackend:
             workload = self._call(self._runs.find, name)
             if follow and verdict_of(workload) is None:
                 joiners: dict[str, Joiner] = {}
-                for output in self._output(workload, sources):
+                for output in iterate(lambda: self._runs.output(workload, sources)):
                     _write(out, output, joiners.setdefault(output.pod, Joiner()), sources)
                 return
-            for rows in self._rows(workload, sources):
+            for rows in iterate(lambda: self._runs.rows(workload, sources)):
                 rows.append(b"")
                 out.write(b"\n".join(rows))
             out.flush()
-
-    def _output(self, workload: Manifest, sources: frozenset[str] | None) -> Iterator[PodOutput]:
-        return iterate(lambda: self._runs.output(workload, sources))
-
-    def _rows(self, workload: Manifest, sources: frozenset[str] | None) -> Iterator[Rows]:
-        site = self._runs.site
-        pods = self._call(pods_with_logs, site, workload, sources)
-        return merged_rows(site, pods, sources, iterate)
 
 
 class KubernetesHandle:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVarTuple
-
-from anyio.streams.memory import MemoryObjectSendStream
 
 from stepset.backends.base import RunListener
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
@@ -58,15 +56,15 @@ class OutputStream:
     """Sends what a run's pods print to a stream, and ignores its states.
 
     Args:
-        send: the stream.
+        send: hands on one output, and waits until it is received.
     """
 
-    def __init__(self, send: MemoryObjectSendStream[PodOutput]) -> None:
+    def __init__(self, send: Callable[[PodOutput], Awaitable[None]]) -> None:
         self._send = send
 
     async def on_output(self, output: PodOutput) -> None:
         """Sends an output; waits until it has been received."""
-        await self._send.send(output)
+        await self._send(output)
 
     async def on_status(self, status: RunStatus) -> None:
         """Does nothing."""

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 
-import anyio
+from anyio.from_thread import BlockingPortal
 
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.portal import items_of, iterate_in
 from stepset.backends.kubernetes.api.resources import WORKLOADS
 from stepset.backends.kubernetes.find import find, read_all, read_objects, read_run
 from stepset.backends.kubernetes.follow import RunFollower, Stop
 from stepset.backends.kubernetes.listening import ListenerObserver, OutputStream
+from stepset.backends.kubernetes.logs.reading import merged_rows, pods_with_logs
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.backends.kubernetes.pod_changes import ChangePod
 from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
@@ -30,9 +33,11 @@ from stepset.targets.request import RenderRequest, check_target
 from stepset.watch.cluster.keeper import Patience
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.diagnose import ADVICE
-from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+from stepset.watch.lines import Joiner, log_lines
+from stepset.watch.state import Failure, FailureKind, LogLine, Phase, RunStatus
 
 Manifest = Mapping[str, Any]
+Rows = list[bytes]
 
 
 class ClusterRuns:
@@ -178,24 +183,67 @@ class ClusterRuns:
         Raises:
             InfrastructureError: the server does not show the run, or some of its logs could not be read.
         """
-        send, receive = anyio.create_memory_object_stream[PodOutput]()
-        follower = RunFollower(self.site, workload, OutputStream(send), sources=sources, keeper=False)
+        follower: RunFollower | None = None
 
-        async def follow() -> None:
-            async with send:
-                await follower.follow()
+        async def follow(send: Callable[[PodOutput], Awaitable[None]]) -> None:
+            nonlocal follower
+            follower = RunFollower(self.site, workload, OutputStream(send), sources=sources, keeper=False)
+            await follower.follow()
 
-        following = asyncio.create_task(follow())
-        try:
-            async with receive:
-                async for output in receive:
-                    yield output
-            await following
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
-        if follower.problems:
+        async with aclosing(items_of(follow)) as outputs:
+            async for output in outputs:
+                yield output
+        if follower is not None and follower.problems:
             raise InfrastructureError(follower.problems[0])
+
+    async def lines(
+        self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None
+    ) -> AsyncGenerator[LogLine, None]:
+        """Yields the lines of a run that its pods still hold, in the order of their times.
+
+        Args:
+            name: as for `status`.
+            follow: go on until the run is over; then lines come as they are printed.
+            sources: only theirs, such as `rank 0`; default: all.
+
+        Raises:
+            InfrastructureError: some of them cannot be read; those that can be come first.
+        """
+        workload = await self.find(name)
+        if follow and verdict_of(workload) is None:
+            joiners: dict[str, Joiner] = {}
+            async with aclosing(self.output(workload, sources)) as outputs:
+                async for output in outputs:
+                    for line in log_lines(joiners.setdefault(output.pod, Joiner()).join(output.batch.lines)):
+                        if sources is None or line.source in sources:
+                            yield line
+            return
+        async with aclosing(self.rows(workload, sources)) as blocks:
+            async for rows in blocks:
+                for row in rows:
+                    yield line_of(row)
+
+    async def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:
+        """Yields blocks of the rows `[source] text` that the pods of a run still hold, in the order of their times.
+
+        Args:
+            workload: as it was read.
+            sources: only their rows, such as `rank 0`; None: all.
+
+        Raises:
+            InfrastructureError: some logs cannot be read; the rows that can be come first.
+        """
+        pods = await pods_with_logs(self.site, workload, sources)
+
+        async def merge(send: Callable[[Rows], Awaitable[None]]) -> None:
+            async with BlockingPortal() as portal:
+                merged = merged_rows(self.site, pods, sources, partial(iterate_in, portal))
+                while (rows := await asyncio.to_thread(next, merged, None)) is not None:
+                    await send(rows)
+
+        async with aclosing(items_of(merge)) as blocks:
+            async for block in blocks:
+                yield block
 
     async def wait(self, name: str, timeout: float | None = None) -> RunStatus:
         """Returns when a run is over.
@@ -270,6 +318,12 @@ class ClusterRuns:
             attempt=request.attempt,
             owned_by=request.owned_by,
         )
+
+
+def line_of(row: bytes) -> LogLine:
+    """Returns a row `[source] text` as a line."""
+    head, _, text = row.partition(b"] ")
+    return LogLine(head[1:].decode(), text.decode("utf-8", "replace"))
 
 
 def _is_being_deleted(workload: Manifest) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import aclosing, contextmanager
 from typing import TypeVar, TypeVarTuple
 
 import anyio
@@ -60,30 +61,53 @@ def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
     """Iterates over what an asynchronous generator yields, at most one item ahead of the caller.
 
     Args:
-        make: makes the generator; it is run, to its end or until the caller leaves, in one task.
+        make: makes the generator; it runs, to its end or until the caller leaves, in one task.
     """
+    with event_loop() as portal:
+        yield from iterate_in(portal, make)
+
+
+def iterate_in(portal: BlockingPortal, make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
+    """Iterates as `iterate` does, in the event loop of a portal; to be called in a thread."""
 
     async def produce() -> None:
-        async with send:
-            generator = make()
-            try:
-                async for item in generator:
-                    await send.send(item)
-            finally:
-                await generator.aclose()
+        async with send, aclosing(make()) as generator:
+            async for item in generator:
+                await send.send(item)
 
     send, receive = anyio.create_memory_object_stream[T](1)
-    with ExitStack() as stack:
-        portal = stack.enter_context(event_loop())
-        future = portal.start_task_soon(produce)
-        stack.callback(portal.call, receive.aclose)
-        try:
-            while True:
-                try:
-                    yield portal.call(receive.receive)
-                except anyio.EndOfStream:
-                    future.result()
-                    return
-        finally:
-            future.cancel()
-            wait([future])
+    future = portal.start_task_soon(produce)
+    try:
+        while True:
+            try:
+                yield portal.call(receive.receive)
+            except anyio.EndOfStream:
+                future.result()
+                return
+    finally:
+        future.cancel()
+        wait([future])
+        portal.call(receive.aclose)
+
+
+async def items_of(produce: Callable[[Callable[[T], Awaitable[None]]], Awaitable[None]]) -> AsyncGenerator[T, None]:
+    """Yields what a function produces that runs in a task of its own, which ends with the generator.
+
+    Args:
+        produce: is called with a function that hands on one item, and waits until it is received.
+    """
+    send, receive = anyio.create_memory_object_stream[T]()
+
+    async def run() -> None:
+        async with send:
+            await produce(send.send)
+
+    task = asyncio.create_task(run())
+    try:
+        async with receive:
+            async for item in receive:
+                yield item
+        await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
