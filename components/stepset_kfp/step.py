@@ -149,20 +149,19 @@ def _run_here(request: RunRequest, log: StepLog) -> RunStatus:
     import signal
 
     from stepset.backends import backend_of
+    from stepset.signals import StopRequests, on_signals
 
     told: list[int] = []
-    handle = backend_of("local").start(request, log)
+    requests = StopRequests()
 
-    def stop(number: int, _: object) -> None:
+    def stop(number: int) -> None:
         told.append(number)
-        handle.cancel()
+        requests.add()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with on_signals((signal.SIGTERM, signal.SIGINT), stop):
+        handle = backend_of("local").start(request, log)
+        requests.attach(handle.cancel)
         status = handle.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if told:
         fail(f"run {status.name} was stopped because its step was told to end (signal {told[0]})", 128 + told[0])
     return status
