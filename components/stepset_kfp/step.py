@@ -21,7 +21,7 @@ from stepset_kfp.job_inputs import job_mapping
 from stepset_kfp.options import check_options
 from stepset_kfp.outputs import result_text, write_metrics, write_model, write_text
 from stepset_kfp.packing import unpack
-from stepset_kfp.parent import end_with_starter
+from stepset_kfp.parent import ending_with_starter
 from stepset_kfp.place import backend_name
 from stepset_kfp.report import report_html
 from stepset_kfp.step_log import StepLog, ranks_to_log, say
@@ -140,8 +140,8 @@ def run(asked: Asked, given: Mapping[str, Any], log: StepLog) -> RunStatus:
         from stepset_kfp.cluster_run import run_on_cluster
 
         return run_on_cluster(request, given, log)
-    end_with_starter()
-    return _run_here(request, log)
+    with ending_with_starter():
+        return _run_here(request, log)
 
 
 def _run_here(request: RunRequest, log: StepLog) -> RunStatus:
