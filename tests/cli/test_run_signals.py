@@ -10,13 +10,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import STEPSET
+from tests.cli.conftest import STEPSET, Cli
 from tests.cli.scripts import FLAGS, processes_that_mention
 from tests.cli.test_run import merged_log, started, wait_until_ready
 from tests.waiting import LIMIT, until
@@ -147,3 +148,21 @@ def test_a_signal_that_was_ignored_before_stays_ignored(tmp_path: Path) -> None:
     assert code == 130
     assert "stopping the run" in err
     assert "killing the run" not in err, "SIGTERM was the first that counted"
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("print('done')", 0),
+        ("import sys; sys.exit(1)", 1),
+        ("import os, signal, time; os.kill(int(os.environ['CALLER']), signal.SIGINT); time.sleep(600)", 130),
+    ],
+    ids=["succeeds", "fails", "interrupted"],
+)
+def test_no_thread_is_left_when_the_command_ends(cli: Cli, tmp_path: Path, script: str, code: int) -> None:
+    (tmp_path / "one.py").write_text(script)
+    before = threading.enumerate()
+    handlers = [signal.getsignal(number) for number in STOPS]
+    assert cli("run", "one.py", "-e", f"CALLER={os.getpid()}", "--set", "framework.launcher=none").code == code
+    assert threading.enumerate() == before
+    assert [signal.getsignal(number) for number in STOPS] == handlers
