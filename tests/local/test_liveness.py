@@ -117,10 +117,14 @@ def stopped(running: Running) -> Iterator[Running]:
 
 class TestASupervisorThatWasKilled:
     def test_leaves_no_rank_running_although_the_ranks_have_not_ended_yet(self, running: Running) -> None:
+        for agent in running.agents:
+            os.kill(agent, signal.SIGSTOP)  # it would end the ranks, two seconds later
         running.supervisor.kill()
         running.supervisor.wait()
         status = running.status
-        assert any(ProcessId(rank).exists() for rank in running.ranks), "they ignore SIGTERM, for two seconds"
+        assert all(ProcessId(rank).exists() for rank in running.ranks)
+        for agent in running.agents:
+            os.kill(agent, signal.SIGCONT)
         assert (status.phase, [row.state for row in status.ranks]) == (Phase.LOST, ["Lost"] * 4)
         assert status.failure is not None and status.failure.kind is FailureKind.LOST
         assert f"pid {running.supervisor.pid}" in status.failure.message
