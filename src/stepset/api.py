@@ -11,6 +11,7 @@ from stepset.backends.base import ClusterOptions, RunListener, RunRequest
 from stepset.errors import ExitCode, StepsetError
 from stepset.frameworks import make_plan
 from stepset.plan.explain import ExplainRow, explain_plan
+from stepset.signals import interrupts_deferred
 from stepset.sources import read_sources
 from stepset.spec import TrainingJob, load_job
 from stepset.targets.names import PodNames
@@ -60,10 +61,12 @@ def run(
         BadInputError: the job cannot be run as asked.
         TrainingFailedError: it ran and failed.
         InfrastructureError: the cluster cannot be asked.
+        KeyboardInterrupt: Ctrl-C stopped the run (a second one kills it); it has ended by then.
     """
     handle = backend_of(backend, cluster).start(request_of(job, name, base_dir), listener)
     try:
-        status = handle.wait()
+        with interrupts_deferred(handle.cancel):
+            status = handle.wait()
     except BaseException:
         # Ctrl-C, or a listener that failed: nothing may keep running behind the caller's back.
         handle.cancel()

@@ -68,7 +68,8 @@ class RankStatus:
         rank: its rank in the world; None for a pod that is none.
         pod: the pod's name.
         node: the machine, where known.
-        state: Pending, Running, Succeeded, Failed, Stopped (ended by stepset because another failed).
+        state: Pending, Running, Succeeded, Failed, Stopped (ended by stepset because another failed); of a local rank
+            also Ended (its process is gone, and how it ended is not recorded yet) and Lost (its supervisor is gone).
         restarts: how often it was started again.
         exit_code: None while it runs, and when a signal ended it.
         signal: the signal's number that ended it.
