@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.kubernetes.api.connection import Connection
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.portal import event_loop, iterate
+from stepset.backends.kubernetes.api.portal import event_loop, iterate, wait_in_turns
 from stepset.backends.kubernetes.follow import RunFollower, Stop
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.backends.kubernetes.pod_changes import ChangePod
@@ -208,11 +208,9 @@ class KubernetesHandle:
         Raises:
             InfrastructureError: the server does not let the account see the run.
         """
-        try:
-            return self._future.result()
-        finally:
-            if self._future.done():
-                self._open.close()
+        wait_in_turns(self._future)
+        self._open.close()
+        return self._future.result()
 
     def ended(self, within: float) -> bool:
         """Returns whether `wait` returns at once; waits so many seconds at most."""

@@ -15,6 +15,9 @@ from anyio.from_thread import BlockingPortal, BlockingPortalProvider
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
+_TURN = 0.5
+"""Seconds after which a thread that waits looks for signals."""
+
 _providers = [BlockingPortalProvider()]
 
 
@@ -50,11 +53,22 @@ def run_in_loop(function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
 def result_of(future: Future[T]) -> T:
     """Blocks until a task of the event loop has ended, and returns its result; cancels it as `run_in_loop` does."""
     try:
+        wait_in_turns(future)
         return future.result()
     except BaseException:
         future.cancel()
         wait([future])
         raise
+
+
+def wait_in_turns(future: Future[T]) -> None:
+    """Blocks until a task of the event loop has ended.
+
+    In turns, because of two signals in quick succession Python may handle none while the main thread waits for a lock
+    (stepset.signals).
+    """
+    while not future.done():
+        wait([future], _TURN)
 
 
 def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
