@@ -14,7 +14,7 @@ from stepset.backends.kubernetes.watch.selectors import Collection, of_kind, of_
 from stepset.errors import RunNotFoundError
 from stepset.targets.identity import JOB, RUN
 from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.lean import lean
+from stepset.watch.cluster.decoding import decode_list
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
@@ -119,9 +119,9 @@ async def _runs_of_kind(site: NamespacedClient, kind: Resource, now: float) -> d
 
 
 async def _listed(site: NamespacedClient, collection: Collection) -> list[Change]:
-    feed, changes = Feed(collection.wanted, lean), list[Change]()
+    feed, changes = Feed(collection.wanted), list[Change]()
     while not feed.listed_once:
-        reply = await site.client.get(collection.path, {**collection.selectors, **feed.ask().query})
+        reply = await site.client.get(collection.path, {**collection.selectors, **feed.ask().query}, decode_list)
         if not reply.accepted:
             if collection.needed:
                 _check_sight(site, [reply])

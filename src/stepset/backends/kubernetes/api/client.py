@@ -19,7 +19,7 @@ import aiohttp
 from yarl import URL
 
 from stepset.backends.kubernetes.api.config import ClientConfig, Namespace, load_config
-from stepset.backends.kubernetes.api.replies import UNAUTHORIZED, RefusedError, Reply, read_reply, unreachable
+from stepset.backends.kubernetes.api.replies import UNAUTHORIZED, Decode, RefusedError, Reply, read_reply, unreachable
 from stepset.errors import BadInputError, StepsetError
 
 REQUEST_TIMEOUT = 60.0
@@ -115,9 +115,9 @@ class Client:
         assert self._config is not None
         return self._config.namespace
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Reply:
+    async def get(self, path: str, query: Mapping[str, str] | None = None, decode: Decode = json.loads) -> Reply:
         """Reads an object or a list; raises as `request` does."""
-        return await self.request("GET", path, query=query)
+        return await self.request("GET", path, query=query, decode=decode)
 
     async def post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Reply:
         """Creates an object in a collection; raises as `request` does."""
@@ -145,6 +145,7 @@ class Client:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         timeout: float = REQUEST_TIMEOUT,
+        decode: Decode = json.loads,
     ) -> Reply:
         """Sends a request and returns the reply.
 
@@ -155,6 +156,7 @@ class Client:
             query: parameters.
             content_type: of the body.
             timeout: seconds for the whole request.
+            decode: decodes the reply's body; raises ValueError.
 
         Raises:
             UnreachableError: the server cannot be reached, or failed.
@@ -165,7 +167,7 @@ class Client:
         data = None if body is None else json.dumps(body).encode()
         async with self._response(method, path, query, limits, data, content_type) as response:
             content, warnings = await response.read(), response.headers.getall("Warning", [])
-            return read_reply(self.server, response.status, content, warnings)
+            return read_reply(self.server, response.status, content, warnings, decode)
 
     @asynccontextmanager
     async def stream(

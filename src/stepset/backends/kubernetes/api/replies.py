@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from stepset.errors import InfrastructureError
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, GONE, TOO_LARGE, TOO_MANY_REQUESTS = 401, 403, 404, 410, 413, 429
 """HTTP statuses that have a meaning of their own here."""
 
+Decode = Callable[[bytes], Any]
 _MESSAGE_LIMIT = 300
 # An API server returns as its own failure what its etcd says of an object (go.etcd.io/etcd v3.6
 # api/v3rpc/rpctypes/error.go), or its client for it (google.golang.org/grpc).
@@ -64,7 +65,9 @@ class RefusedError(InfrastructureError):
         super().__init__(f"the server refused with HTTP {reply.status}: {reply.message}")
 
 
-def read_reply(server: str, status: int, data: bytes, warnings: Iterable[str] = ()) -> Reply:
+def read_reply(
+    server: str, status: int, data: bytes, warnings: Iterable[str] = (), decode: Decode = json.loads
+) -> Reply:
     """Reads a reply.
 
     Args:
@@ -72,6 +75,7 @@ def read_reply(server: str, status: int, data: bytes, warnings: Iterable[str] = 
         status: the HTTP status.
         data: the body.
         warnings: the Warning headers.
+        decode: decodes the body; raises ValueError.
 
     Raises:
         UnreachableError: the server failed (429, 5xx).
@@ -79,7 +83,7 @@ def read_reply(server: str, status: int, data: bytes, warnings: Iterable[str] = 
         InfrastructureError: the server is no Kubernetes API server.
     """
     try:
-        body = json.loads(data or b"{}")
+        body = decode(data or b"{}")
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, Mapping):

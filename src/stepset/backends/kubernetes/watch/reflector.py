@@ -17,7 +17,7 @@ from stepset.backends.kubernetes.refusals import Forbearance
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import StepsetError
 from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.lean import lean
+from stepset.watch.cluster.decoding import decode_event, decode_list
 from stepset.watch.feed import Feed
 
 QUIET = 90.0
@@ -42,7 +42,7 @@ class Reflector:
 
     def __init__(self, client: Client, collection: Collection, changed: Changed) -> None:
         self._client, self._collection, self._changed = client, collection, changed
-        self._feed = Feed(collection.wanted, lean)
+        self._feed = Feed(collection.wanted, decode_event)
         self._grace = Forbearance()
         self._request = anyio.CancelScope()
         self._silent_since: float | None = None
@@ -108,7 +108,7 @@ class Reflector:
         if ask.watch:
             await self._watch(query)
             return self._feed.answered
-        reply = await self._client.get(collection.path, query)
+        reply = await self._client.get(collection.path, query, decode_list)
         if not reply.accepted:
             raise RefusedError(reply)
         self.heard = asyncio.get_running_loop().time()
