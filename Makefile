@@ -97,7 +97,11 @@ cluster-down: ## Remove every trace of it
 
 .PHONY: cluster-test
 cluster-test: system setup setup-kfp setup-kubernetes ## Run the tests that need a cluster (`make cluster`, or any that KUBECONFIG names)
-	@$(AIRFLOW)/python tools/suite.py cluster stack kfp-cluster kubernetes37-cluster faults
+	@$(AIRFLOW)/python tools/suite.py cluster stack kfp-cluster kubernetes37-cluster faults contract
+
+.PHONY: contract
+contract: system setup setup-kfp ## Play every scenario of docs/testing/contract.md through every interface, on a cluster
+	@STEPSET_CONTRACT=all $(AIRFLOW)/python tools/suite.py contract
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the import contracts

@@ -135,6 +135,7 @@ GROUPS = (
         cluster=1,
         place="tests/airflow/cluster/test_meanwhile.py tests/cluster",
     ),
+    Group("contract", "Every interface follows a run alike", "cluster", cluster=1, place="tests/contract"),
     Group("stack", "A whole Airflow on a real cluster", "stack", cluster=1, place="tests/airflow/stack"),
 )
 
