@@ -45,7 +45,7 @@ _STOOD_STILL = 3.0
 """Seconds without a turn after which somebody else may have the triggers; less than Airflow waits before that."""
 
 Position = Mapping[str, Any]
-"""What is written, as plain data: `told` (TaskLog.told), `printed` (RunFollower.positions), `at`, the last line's time."""
+"""What is written, as plain data: `told` (TaskLog.told), `printed` (RunFollower.positions), `at` (of the last line)."""
 log = structlog.get_logger(logger_name=__name__)
 
 

@@ -247,8 +247,7 @@ class PodLog:
                 raise
             return False
         if complaint := self._position.complaint:
-            # Of the earlier starts, the kubelet keeps one, until the next has ended.
-            return previous or (not follow and self._lost(pod, complaint))
+            return self._gone(pod) if previous else not follow and self._lost(pod, complaint)
         return True
 
     async def _pump(self, chunks: AsyncIterator[bytes], follow: bool, *, previous: bool) -> bool:
@@ -291,7 +290,16 @@ class PodLog:
             if self._grace.bears(asyncio.get_running_loop().time()):
                 return False
             raise not_shown(refused.reply, self._site.namespace) from refused
-        return previous or (status == NOT_FOUND and pod.gone) or (final and self._lost(pod, refused.reply.message))
+        if previous:
+            return self._gone(pod)
+        return (status == NOT_FOUND and pod.gone) or (final and self._lost(pod, refused.reply.message))
+
+    def _gone(self, pod: LogPod) -> bool:
+        """The rest of an earlier start's log is gone: the kubelet keeps one of them, until the next start has ended."""
+        self.problem = InfrastructureError(
+            f"pod {pod.name}: the log of its container's earlier start is gone; some of its lines may not be shown"
+        )
+        return True
 
     def _lost(self, pod: LogPod, said: str) -> bool:
         """The server answers a request for the rest of a log with an error; whether the rest counts as lost."""

@@ -18,10 +18,13 @@ from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import StepsetError
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.decoding import decode_event, decode_list
-from stepset.watch.feed import Feed
+from stepset.watch.feed import LONGEST_DELAY, Feed
 
 QUIET = 90.0
 """Seconds after which a silent watch counts as broken: a server sends a bookmark about once a minute."""
+
+_REFUSED_DELAY = 2.0
+"""Seconds at most before a request is sent again that the server refused: it is there, and may allow it soon."""
 
 Changed = Callable[[Sequence[Change]], None]
 
@@ -71,6 +74,7 @@ class Reflector:
         while True:
             began = asyncio.get_running_loop().time()
             with anyio.CancelScope() as self._request:
+                longest = LONGEST_DELAY
                 try:
                     answered = await self._ask()
                 except UnreachableError:
@@ -80,7 +84,7 @@ class Reflector:
                     if not self._may_pass(error):
                         self._give_up(error)
                         return
-                    answered = False
+                    answered, longest = False, _REFUSED_DELAY
                 if answered:
                     self._silent_since = None
                     self._grace.granted()
@@ -89,7 +93,7 @@ class Reflector:
                     now = asyncio.get_running_loop().time()
                     self._silent_since = self._silent_since or (now if self._opened else began)
                     # Many processes that lost one server must not return at the same moment.
-                    await asyncio.sleep(self._feed.failed() * random.uniform(0.7, 1.3))
+                    await asyncio.sleep(min(longest, self._feed.failed()) * random.uniform(0.7, 1.3))
             if self._request.cancelled_caught:
                 self._feed.hopeful()
 
