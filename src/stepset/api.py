@@ -14,6 +14,7 @@ from stepset.plan.explain import ExplainRow, explain_plan
 from stepset.sources import read_sources
 from stepset.spec import TrainingJob, load_job
 from stepset.targets.names import PodNames
+from stepset.watch.present.sentences import end_sentence
 from stepset.watch.state import Failure, Phase, RunStatus
 
 JobSource = TrainingJob | Mapping[str, Any] | str | Path
@@ -30,8 +31,7 @@ class TrainingFailedError(StepsetError):
         self.status = status
         self.failure: Failure | None = status.failure
         self.exit_code: ExitCode = status.exit_code
-        what = f"{status.failure.message} {status.failure.advice}" if status.failure else "the run was lost."
-        super().__init__(f"run {status.name} {status.phase.value.lower()}: {what}")
+        super().__init__(f"{end_sentence(status)} {status.failure.advice if status.failure else ''}".rstrip())
 
 
 def run(

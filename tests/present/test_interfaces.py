@@ -170,13 +170,3 @@ def test_the_lines_of_ranks_have_one_prefix(ranks: frozenset[int] | None) -> Non
     expected = [f"{prefix(line.source)} {line.text}" for line in wanted]
     assert task_log_lines(lines, ranks) == step_log_lines(lines, ranks) == expected
     assert terminal_lines(wanted) == expected
-
-
-@pytest.mark.airflow
-def test_the_exception_that_ends_a_task_is_the_end_of_the_run_and_its_diagnosis() -> None:
-    from stepset_airflow import DistributedTrainOperator
-
-    failed = followed("jobset_fails")
-    task = DistributedTrainOperator(task_id="train", script="train.py")
-    *_, end, diagnosis = records(failed)
-    assert str(task.failure(failed[-1], "fail")) == f"{end.text}\n{diagnosis.text}"
