@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from stepset.watch.present.presenter import PROGRESS_EVERY, STARTING_EVERY, Presenter
 from stepset.watch.present.records import (
     FirstFailure,
@@ -79,11 +81,17 @@ class TestTheEnd:
         ):
             assert [record.text for record in Presenter().see(RUNNING.with_(phase=phase), 0.0)] == [words]
 
-    def test_of_a_cancelled_run_gives_the_reason_in_the_diagnosis(self) -> None:
-        cancelled = Failure(FailureKind.CANCELLED, "the run was cancelled: its JobSet was deleted.", "")
-        end, diagnosis = Presenter().see(RUNNING.with_(phase=Phase.FAILED, failure=cancelled, finished=101.0), 0.0)
-        assert end.text == "run run-1 was cancelled after 1 s"
-        assert diagnosis.text == "  reason        Cancelled: the run was cancelled: its JobSet was deleted."
+    @pytest.mark.parametrize(
+        ("message", "why"),
+        [
+            ("the run was cancelled: its JobSet was deleted.", ": its JobSet was deleted."),
+            ("the run was cancelled.", ""),
+        ],
+    )
+    def test_of_a_cancelled_run_says_how_it_was_cancelled_where_it_is_known(self, message: str, why: str) -> None:
+        cancelled = RUNNING.with_(phase=Phase.FAILED, failure=Failure(FailureKind.CANCELLED, message, ""), finished=101)
+        end = Presenter().see(cancelled, 0.0)[0]
+        assert end.text == f"run run-1 was cancelled after 1 s{why}"
 
     def test_is_a_warning_unless_the_run_succeeded(self) -> None:
         phases = (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepset.watch.present.sentences import Style, counted, end_sentence, what_happened
-from stepset.watch.state import Failure, FailureKind, RunStatus
+from stepset.watch.present.sentences import Style, counted, end_sentence
+from stepset.watch.state import Failure, RunStatus
 
 _WIDTH = 14
 
@@ -47,7 +47,6 @@ def failure_rows(failure: Failure) -> Iterator[tuple[str, list[str]]]:
     """The rows of `failure_lines`; those of which nothing is known are left out."""
     restarts = failure.restarts
     rows = (
-        ("reason", [what_happened(failure) if failure.kind is FailureKind.CANCELLED else ""]),
         ("first failure", [first_failure(failure)]),
         ("error", failure.error.splitlines()),
         ("last lines", list(failure.tail)),

@@ -178,7 +178,8 @@ def end_sentence(status: RunStatus, *, style: Style = str, text: Style = str) ->
         return f"{subject} {style('succeeded')}{f' in {spent}' if spent else ''}{restarts}"
     after = f" after {spent}" if spent else ""
     if failure is not None and failure.kind is FailureKind.CANCELLED:
-        return f"{subject} {style('was cancelled')}{after}"
+        why = failure.message.partition("was cancelled: ")[2]
+        return f"{subject} {style('was cancelled')}{after}{f': {text(why)}' if why else ''}"
     if failure is not None:
         return f"{subject} {style('failed')}{after}: {text(what_happened(failure))}"
     if status.phase is Phase.LOST:
