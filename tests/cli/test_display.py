@@ -115,6 +115,16 @@ def test_what_did_not_change_is_not_said_again() -> None:
     assert messages.getvalue().decode() == "stepset: run digits-1: Running, 2 ranks\n"
 
 
+def test_a_phase_that_is_past_is_not_shown_again_by_the_thread_that_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TICKS_PER_SECOND", 1_000_000)
+    messages = io.BytesIO()
+    with RunDisplay(io.BytesIO(), messages) as display:
+        for attempt in range(3000):
+            display.on_status(RUNNING.with_(attempt=attempt))
+    shown = [line.rpartition(" ")[2] for line in messages.getvalue().decode().splitlines()[1:]]
+    assert shown == [str(attempt) for attempt in range(1, 3000)]
+
+
 def test_each_note_is_shown_once() -> None:
     messages = io.BytesIO()
     with RunDisplay(io.BytesIO(), messages) as display:

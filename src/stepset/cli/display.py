@@ -119,8 +119,9 @@ class RunDisplay:
 
     def on_status(self, status: RunStatus) -> None:
         """The run's state changed."""
-        self._status = status
-        self._present(status)
+        with self._presenting:
+            self._status = status
+            self._present()
         self._work.set()
 
     def say(self, text: str) -> None:
@@ -133,9 +134,10 @@ class RunDisplay:
         self._patient = False
         self._room.set()
 
-    def _present(self, status: RunStatus) -> None:
-        with self._presenting:
-            for record in self._presenter.see(status, time.monotonic()):
+    def _present(self) -> None:
+        """Shows what is new of the present status. Two threads call it: never with a status that is past."""
+        if self._status is not None:
+            for record in self._presenter.see(self._status, time.monotonic()):
                 self._show(record)
 
     def _show(self, record: Record) -> None:
@@ -155,8 +157,9 @@ class RunDisplay:
 
     def _write(self) -> None:
         """Writes what waits, then the status line."""
-        if self._status is not None and not self._closing:
-            self._present(self._status)  # what was held back because of its rate
+        if not self._closing:
+            with self._presenting:
+                self._present()  # what was held back because of its rate
         lines, notices = "".join(_taken(self._waiting)), "".join(_taken(self._notices))
         if self.error is None:
             try:
