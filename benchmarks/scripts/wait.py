@@ -28,9 +28,9 @@ async def ours(kubeconfig: str, namespace: str, runs: list[str], samples: Sample
     _connect_airflow(kubeconfig)
     import aiohttp
 
-    from stepset.backends.kubernetes.client import connect
-    from stepset.backends.kubernetes.site import WORKLOADS
-    from stepset_airflow import shared_watch
+    from stepset.backends.kubernetes.api.connection import connect
+    from stepset.backends.kubernetes.api.resources import WORKLOADS
+    from stepset_airflow import shared_informer
     from stepset_airflow.connection import ClusterAccess
     from stepset_airflow.triggers import DistributedTrainTrigger, reference
 
@@ -53,8 +53,9 @@ async def ours(kubeconfig: str, namespace: str, runs: list[str], samples: Sample
         samples.ended(run)
 
     def all_wait() -> bool:
-        watches = shared_watch._watches.get(asyncio.get_running_loop(), {}).values()
-        return sum(each.users for each in watches if each.listed) == len(runs)
+        informers = shared_informer._shared.get(asyncio.get_running_loop(), {}).values()
+        listed = (each for each in informers if all(one.listed for one in each.informer.reflectors.values()))
+        return sum(each.users for each in listed) == len(runs)
 
     await _all(map(wait, runs), samples, all_wait)
 

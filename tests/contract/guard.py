@@ -1,0 +1,76 @@
+"""Measures how long each callback of an event loop keeps its thread's processor.
+
+The time is CPU time of the thread (`time.thread_time`), not wall time: what other processes take away from the machine
+does not count, nor does a wait for the interpreter's lock. Used by the processes of the contract suite through
+`tests/contract/site/sitecustomize.py`, and by any test through `callbacks_over`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+LIMIT = 0.1
+"""Seconds of CPU time that a callback may take."""
+VARIABLE = "STEPSET_CONTRACT_GUARD"
+"""Names the file that callbacks over the limit are written to."""
+_FOREIGN = ("TriggerRunner.arun(",)
+"""Tasks of Airflow's own that block its event loop, such as the one that imports the classes of triggers."""
+
+
+def watch_callbacks(limit: float, report: Callable[[float, str], None]) -> Callable[[], None]:
+    """Measures every callback of every event loop of this process from now on; returns what ends that.
+
+    Args:
+        limit: seconds of CPU time.
+        report: is called with the CPU time of a callback over the limit and its description, in the loop's thread.
+    """
+    run = asyncio.Handle._run  # every callback of a loop goes through it (Python 3.11 to 3.14)
+
+    def measured(handle: asyncio.Handle) -> None:
+        began = time.thread_time()
+        try:
+            run(handle)
+        finally:
+            took = time.thread_time() - began
+            if took > limit:
+                what = asyncio.base_events._format_handle(handle)  # type: ignore[attr-defined]
+                if not any(each in what for each in _FOREIGN):
+                    report(took, what)
+
+    asyncio.Handle._run = measured  # type: ignore[method-assign, assignment]
+
+    def stop() -> None:
+        asyncio.Handle._run = run  # type: ignore[method-assign]
+
+    return stop
+
+
+@contextmanager
+def callbacks_over(limit: float = LIMIT) -> Iterator[list[str]]:
+    """The callbacks that take longer than a limit while the block runs, each as a line.
+
+    Args:
+        limit: seconds of CPU time.
+    """
+    found: list[str] = []
+    stop = watch_callbacks(limit, lambda took, what: found.append(f"{took:.3f} s in {what}"))
+    try:
+        yield found
+    finally:
+        stop()
+
+
+def watch_this_process() -> None:
+    """Writes callbacks over the limit to the file that the environment names, each as a line of JSON."""
+
+    def report(took: float, what: str) -> None:
+        if path := os.environ.get(VARIABLE):
+            with open(path, "a") as file:  # noqa: PTH123  # at interpreter start pathlib is not imported yet
+                file.write(json.dumps({"seconds": round(took, 3), "callback": what}) + "\n")
+
+    watch_callbacks(LIMIT, report)

@@ -1,0 +1,371 @@
+"""The interfaces through which a user follows a run, each as a process whose output is read into a `View`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from stepset.errors import ExitCode
+from stepset.watch.state import RunStatus
+from tests.cluster.runs import STEPSET
+from tests.contract import guard
+from tests.contract.gates import ROOT
+from tests.contract.outcome import Outcome, View, of_error, of_status
+from tests.waiting import until
+
+KFP_PYTHON = ROOT / ".venvs/kfp/bin/python"
+_SITE = ROOT / "tests/contract/site"
+_LINE = re.compile(r"\[(rank \d+|node \d+|[a-z][-a-z0-9]*)\] (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an interface is to do.
+
+    Args:
+        job: the job file's mapping.
+        name: the run's name, where the interface lets the caller choose it.
+        directory: for the files of the interface; the job's paths are relative to it.
+        kubeconfig: of the gate.
+        direct: a kubeconfig that leads past the gate, for what another process does.
+        namespace: of the run.
+        target: what the run becomes.
+        pause: seconds that the reader of the lines takes for each.
+    """
+
+    job: Mapping[str, Any]
+    name: str
+    directory: Path
+    kubeconfig: Path
+    direct: Path
+    namespace: str
+    target: str = "jobset"
+    pause: float = 0.0
+
+    def environment(self) -> dict[str, str]:
+        """The variables of the interface's process."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("STEPSET_", "AIRFLOW_"))}
+        return {
+            **kept,
+            "KUBECONFIG": str(self.kubeconfig),
+            "PYTHONPATH": str(_SITE),
+            "PYTHONUNBUFFERED": "1",
+            guard.VARIABLE: str(self.directory / "guard"),
+        }
+
+    def blocked(self) -> list[str]:
+        """The callbacks that kept the event loop of the interface's process for too long."""
+        path = self.directory / "guard"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+class Process:
+    """A process whose two outputs are read line by line.
+
+    Args:
+        asked: what it is to do.
+        command: its command line.
+        out, err: take each line of its outputs.
+        ended: makes the outcome of its exit code, once both outputs are at their ends.
+        view: what is filled in.
+    """
+
+    def __init__(
+        self,
+        asked: Asked,
+        command: list[str],
+        view: View,
+        out: Callable[[str], None],
+        err: Callable[[str], None],
+        ended: Callable[[int], Outcome],
+    ) -> None:
+        self._view, self._pause = view, asked.pause
+        self._process = subprocess.Popen(
+            command,
+            cwd=asked.directory if command[0] == str(STEPSET) else ROOT,
+            env=asked.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        readers = [
+            threading.Thread(target=self._read, args=(self._process.stdout, out), daemon=True),
+            threading.Thread(target=self._read, args=(self._process.stderr, err), daemon=True),
+        ]
+        for reader in readers:
+            reader.start()
+
+        def end() -> None:
+            _, code, usage = os.wait4(self._process.pid, 0)
+            self._process.returncode = os.waitstatus_to_exitcode(code)
+            for reader in readers:
+                reader.join()
+            view.memory_mb = usage.ru_maxrss / 1024
+            view.end(ended(self._process.returncode))
+
+        self._end = threading.Thread(target=end, daemon=True)
+        self._end.start()
+
+    def _read(self, file: IO[bytes], take: Callable[[str], None]) -> None:
+        # A very long line is shown shortened, as a pager would: it must not fill this process's memory.
+        with file:
+            for text in short_lines(file):
+                take(text)
+                if self._pause and text.startswith("["):
+                    time.sleep(self._pause)
+
+    def close(self) -> None:
+        """Ends it if it has not ended."""
+        with suppress(ProcessLookupError):
+            if self._end.is_alive():
+                os.kill(self._process.pid, signal.SIGKILL)
+        self._end.join(30)
+
+
+def short_lines(file: IO[bytes], limit: int = 100_000) -> Iterator[str]:
+    """The lines of a file, each up to a number of bytes."""
+    while line := file.readline(limit):
+        rest = line
+        while not rest.endswith(b"\n") and (rest := file.readline(limit)):
+            pass
+        yield line.decode("utf-8", "replace").rstrip("\n")
+
+
+@contextmanager
+def synchronous_call(asked: Asked) -> Iterator[View]:
+    """`stepset.run` in a process of its own."""
+    view, status = View(), dict[str, Any]()
+    told: set[str] = set()
+
+    def out(text: str) -> None:
+        found = json.loads(text)
+        if "line" in found:
+            view.line(*found["line"])
+        elif "status" in found:
+            for sentence in sentences(found["status"]):
+                if sentence not in told:
+                    view.say(sentence)
+            told.clear()
+            told.update(sentences(found["status"]))
+        elif "end" in found:
+            status.update(found["end"])
+        else:
+            status["error"] = found["error"]
+
+    def ended(code: int) -> Outcome:
+        if "phase" in status:
+            return of_status(status, code)
+        return of_error(str(status.get("error", f"exit code {code}")), code)
+
+    options = {"kubeconfig": str(asked.kubeconfig), "namespace": asked.namespace, "target": asked.target}
+    path = _request(asked, {"job": asked.job, "name": asked.name, "options": options, "pause": asked.pause})
+    command = [sys.executable, "-m", "tests.contract.drivers.call", str(path)]
+    with _closing(Process(asked, command, view, out, view.noise.append, ended)):
+        yield view
+
+
+@contextmanager
+def command_line(asked: Asked) -> Iterator[View]:
+    """`stepset run job.yaml --backend kubernetes`."""
+    view, status = View(), list[str]()
+
+    def err(text: str) -> None:
+        if match := _LINE.match(text):
+            view.line(match[1], match[2])
+        else:
+            view.say(text)
+
+    def ended(code: int) -> Outcome:
+        final = json.loads("\n".join(status)) if status else {}
+        return of_status(final, code) if final else of_error(view.said[-1] if view.said else "", code)
+
+    (asked.directory / "job.yaml").write_text(json.dumps(asked.job))  # JSON is YAML
+    command = [str(STEPSET), "run", "job.yaml", "--backend", "kubernetes", "--namespace", asked.namespace]
+    command += ["--kubeconfig", str(asked.kubeconfig), "--target", asked.target, "-o", "json"]
+    with _closing(Process(asked, command, view, status.append, err, ended)):
+        yield view
+
+
+@contextmanager
+def kfp_step(asked: Asked) -> Iterator[View]:
+    """The body of the KFP component `distributed_train`."""
+    view = View()
+
+    def out(text: str) -> None:
+        if match := _LINE.match(text):
+            view.line(match[1], match[2])
+        else:
+            view.say(text.removeprefix("stepset: "))
+
+    def ended(code: int) -> Outcome:
+        phases = [match[1] for each in view.said if (match := re.match(r"run \S+: (\w+)", each))]
+        kinds = [match[1] for each in view.said if (match := re.match(r"run \S+ failed: (\w+):", each))]
+        result = asked.directory / "result"
+        if phases and phases[-1] in ("Succeeded", "Failed", "Lost"):
+            found = json.loads(result.read_text()) if result.exists() else None
+            return Outcome(phases[-1], kinds[-1] if kinds else "", found, code)
+        return of_error(view.said[-1] if view.said else "", code)
+
+    options = {"namespace": asked.namespace, "target": asked.target}
+    path = _request(asked, {"job": asked.job, "options": options})
+    command = [str(KFP_PYTHON), "-m", "tests.contract.drivers.step", str(path)]
+    with _closing(Process(asked, command, view, out, view.noise.append, ended)):
+        yield view
+
+
+class Triggerers:
+    """Starts triggerers, which are forked from one process that has imported Airflow.
+
+    Args:
+        directory: for what that process prints.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._parent: subprocess.Popen[str] | None = None
+
+    def start(self, request: Mapping[str, Any]) -> None:
+        """Starts one."""
+        with self._lock:
+            if self._parent is None:
+                command = [sys.executable, "-m", "tests.contract.drivers.triggerer"]
+                environment = {**os.environ, "PYTHONPATH": str(_SITE), guard.VARIABLE: str(self._directory / "guard")}
+                for name in [each for each in environment if each.startswith("AIRFLOW_")]:
+                    del environment[name]
+                pipe = subprocess.PIPE
+                with (self._directory / "triggerer.log").open("wb") as error:
+                    self._parent = subprocess.Popen(
+                        command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, stderr=error, text=True
+                    )
+                assert self._parent.stdout is not None
+                ready = self._parent.stdout.readline
+                while (said := ready()) and said != "ready\n":
+                    pass
+                assert said, (self._directory / "triggerer.log").read_text()[-3000:]
+            assert self._parent.stdin is not None
+            self._parent.stdin.write(json.dumps(request) + "\n")
+            self._parent.stdin.flush()
+
+    def close(self) -> None:
+        """Ends the process; the triggerers end by themselves."""
+        if self._parent is not None:
+            self._parent.communicate(timeout=30)
+
+
+@contextmanager
+def deferred_task(asked: Asked, triggerers: Triggerers) -> Iterator[View]:
+    """A DistributedTrainTrigger in Airflow's triggerer."""
+    view = View()
+    path = asked.directory / "log.socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+        request = {
+            "socket": str(path),
+            "stderr": str(asked.directory / "triggerer.log"),
+            "job": asked.job,
+            "name": asked.name,
+            "directory": str(asked.directory),
+            "kubeconfig": str(asked.kubeconfig),
+            "namespace": asked.namespace,
+            "target": asked.target,
+            "made_by": {"kubeconfig": str(asked.direct), "namespace": asked.namespace, "target": asked.target},
+            "fields": {"poll_interval": 1},
+            "environment": {
+                guard.VARIABLE: str(asked.directory / "guard"),
+                "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(asked.directory / "airflow"),
+            },
+        }
+        triggerers.start(request)
+        listener.settimeout(60)
+        told, _ = listener.accept()
+    told.settimeout(None)
+    thread = threading.Thread(target=_read_triggerer, args=(told, asked, view), daemon=True)
+    thread.start()
+    try:
+        yield view
+    finally:
+        with suppress(OSError):
+            told.shutdown(socket.SHUT_RDWR)
+        thread.join(30)
+        told.close()
+
+
+def _read_triggerer(told: socket.socket, asked: Asked, view: View) -> None:
+    payload: dict[str, Any] | None = None
+    with told.makefile("rb") as file:
+        for text in short_lines(file, 1 << 22):
+            try:
+                entry = json.loads(text)
+            except ValueError:
+                view.noise.append(text[:500])
+                continue
+            event = str(entry.get("event", ""))
+            if entry.get("logger") == "contract":
+                payload, view.memory_mb = entry["payload"], entry["memory_mb"]
+            elif match := _LINE.match(event):
+                view.line(match[1], match[2])
+                if asked.pause:
+                    time.sleep(asked.pause)
+            elif str(entry.get("logger", "")).startswith("stepset_airflow"):
+                view.say(event)
+            else:
+                view.noise.append(text[:500])
+    log = asked.directory / "triggerer.log"
+    if log.exists():
+        view.noise += log.read_text().splitlines()
+    view.end(_of_event(payload))
+
+
+def _of_event(payload: Mapping[str, Any] | None) -> Outcome:
+    if payload is None:
+        return of_error("the triggerer ended without an event", -1)
+    if "error" in payload:
+        return of_error(str(payload["error"]), int(ExitCode.INFRASTRUCTURE))
+    status = RunStatus.from_dict(dict(payload["status"]))
+    return of_status(status.to_dict(), int(status.exit_code))
+
+
+def sentences(status: Mapping[str, Any]) -> list[str]:
+    """What a listener shows of a status, as the interfaces that are programs do."""
+    reason = f" ({status['reason']})" if status["reason"] else ""
+    trouble = [status["trouble"]["message"]] if status.get("trouble") else []
+    return [f"run {status['name']}: {status['phase']}{reason}", *status["notes"], *trouble]
+
+
+def _request(asked: Asked, request: Mapping[str, Any]) -> Path:
+    path = asked.directory / "request.json"
+    path.write_text(json.dumps(request))
+    return path
+
+
+@contextmanager
+def _closing(process: Process) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.close()
+
+
+def wait_for_process(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
+    """Waits for something that another process does.
+
+    Raises:
+        AssertionError: it did not in time.
+    """
+    assert until(condition, seconds), f"waited {seconds:.0f} s for {what}"

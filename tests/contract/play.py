@@ -1,0 +1,183 @@
+"""One scenario played through one interface: the run, the gate before the server, what the interface shows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from stepset.targets.rbac import Account, rbac
+from tests.cluster.runs import ACCOUNT, Runs, runs_in
+from tests.cluster.stage import Stage
+from tests.cluster.testbed.handle import Cluster
+from tests.contract import interfaces
+from tests.contract.gates import Gate, Proxy
+from tests.contract.interfaces import Asked, Triggerers
+from tests.contract.outcome import View
+from tests.contract.scenarios import Scenario
+
+COMES_UP = 240.0
+"""Seconds in which a run's ranks are to print, on a machine that starts many others."""
+GOES_ON = 90.0
+"""Seconds in which an interface is to go on after a fault."""
+INTERFACES = ("call", "cli", "kfp", "trigger")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scenario and an interface."""
+
+    scenario: Scenario
+    interface: str
+
+    @property
+    def id(self) -> str:
+        """For pytest."""
+        return f"{self.scenario.name}-{self.interface}".replace(" ", "-").replace("'", "")
+
+
+class Group:
+    """Plays of one scenario that meet at some of its steps, because what happens there happens to all of them.
+
+    Args:
+        size: how many plays there are.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._barriers: dict[str, threading.Barrier] = {}
+        self._lock = threading.Lock()
+
+    def once(self, name: str, act: Callable[[], None]) -> None:
+        """Waits until all plays have come here; one of them acts."""
+        with self._lock:
+            barrier = self._barriers.setdefault(name, threading.Barrier(self._size, act))
+        barrier.wait(COMES_UP + GOES_ON)
+
+    def give_up(self) -> None:
+        """A play has failed: the others do not wait for it."""
+        with self._lock:
+            for barrier in self._barriers.values():
+                barrier.abort()
+            self._barriers.update({name: _broken() for name in ("server stops", "server starts")})
+
+
+def _broken() -> threading.Barrier:
+    barrier = threading.Barrier(2)
+    barrier.abort()
+    return barrier
+
+
+@dataclass
+class Play:
+    """What the steps of a scenario act on.
+
+    Args:
+        cluster: the real one.
+        runs: the account.
+        gate: before the server.
+        stage: what the test and the ranks share.
+        view: what the interface has shown.
+        ranks: how many.
+        group: the other plays of the scenario.
+
+    Attributes:
+        seen: how many requests of each kind the gate had received when the last fault began.
+    """
+
+    cluster: Cluster
+    runs: Runs
+    gate: Gate
+    stage: Stage
+    view: View
+    ranks: int
+    group: Group
+    seen: dict[str, int] = field(default_factory=dict)
+
+    def counted(self) -> int:
+        """How many lines the interface has shown of the rank of which it has shown fewest."""
+        sources = [f"rank {rank}" for rank in range(self.ranks)]
+        return min(len(self.view.lines.get(source, ())) for source in sources)
+
+    def jobset(self) -> str:
+        """The name of the run's workload on the cluster."""
+        kind = "statefulsets" if self.runs.target == "statefulset" else "jobsets"
+        (workload,) = self.runs.get(kind)["items"]
+        return str(workload["metadata"]["name"])
+
+
+@dataclass(frozen=True)
+class Theatre:
+    """What all plays share.
+
+    Args:
+        cluster: the real one.
+        proxy: the fault-injecting proxy.
+        triggerers: start triggerers.
+        directory: for the files of the plays.
+    """
+
+    cluster: Cluster
+    proxy: Proxy
+    triggerers: Triggerers
+    directory: Path
+
+    def play(self, case: Case, group: Group) -> tuple[View, list[str]]:
+        """Plays a scenario to its end; what the interface has shown, and the callbacks that blocked its event loop.
+
+        Raises:
+            AssertionError: a step did not happen in time.
+        """
+        with ExitStack() as stack:
+            try:
+                return self._play(case, group, stack)
+            except BaseException:
+                group.give_up()
+                raise
+
+    def _play(self, case: Case, group: Group, stack: ExitStack) -> tuple[View, list[str]]:
+        scenario = case.scenario
+        directory = self.directory / case.id
+        files, stage = directory / "files", Stage(directory / "stage")
+        files.mkdir(parents=True)
+        stage.path.mkdir()
+        namespace = stack.enter_context(self.cluster.namespace("contract"))
+        runs = stack.enter_context(runs_in(self.cluster, namespace, files, scenario.target))
+        if case.interface == "kfp":
+            for each in rbac("kfp", target=scenario.target, namespace=namespace, accounts=[Account(ACCOUNT)]):
+                self.cluster.objects.create(each, namespace, again=True)
+        gate = stack.enter_context(self.proxy.gate(runs.kubeconfig, files, namespace, scenario.user))
+        for name, do, fields in scenario.from_the_start:
+            gate.fault(name, do, **dict(fields))
+        job = runs.job(**scenario.job(stage)).to_dict()
+        asked = Asked(job, "run", files, gate.kubeconfig, runs.kubeconfig, namespace, scenario.target, scenario.pause)
+        view = stack.enter_context(self._interface(case.interface)(asked))
+        play = Play(self.cluster, runs, gate, stage, view, scenario.ranks, group)
+        for step in scenario.steps:
+            step(play)
+        view.wait(lambda: view.outcome is not None, "the end of the interface", scenario.patience, to_end=True)
+        for step in scenario.afterwards:
+            step(play)
+        return view, asked.blocked()
+
+    def _interface(self, name: str) -> Callable[[Asked], AbstractContextManager[View]]:
+        if name == "trigger":
+            return partial(interfaces.deferred_task, triggerers=self.triggerers)
+        return {
+            "call": interfaces.synchronous_call,
+            "cli": interfaces.command_line,
+            "kfp": interfaces.kfp_step,
+        }[name]
+
+
+@contextmanager
+def theatre(cluster: Cluster, proxy: Proxy, directory: Path) -> Iterator[Theatre]:
+    """What all plays share, for as long as the block runs."""
+    triggerers = Triggerers(directory)
+    try:
+        yield Theatre(cluster, proxy, triggerers, directory)
+    finally:
+        triggerers.close()

@@ -1,0 +1,191 @@
+"""One gate: a TLS port with its own credentials and faults, in front of one API server."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from tests.contract.proxy.rules import Rule, kind_of, refusal
+from tests.contract.proxy.streams import AbortedError, Source, logs, watch
+
+_HOP = frozenset({"authorization", "host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
+
+
+@dataclass
+class Gate:
+    """A gate and its state.
+
+    Args:
+        upstream: URL of the API server.
+        token: the bearer token with which requests are forwarded.
+        tokens: bearer tokens that clients may show.
+        serials: serial numbers of client certificates that clients may show.
+        session: to the API server.
+
+    Attributes:
+        rules: name -> the fault that is active.
+        seen: kind of request -> how many were received; `unauthorized` and `aborted` are counted too.
+    """
+
+    upstream: str
+    token: str
+    tokens: set[str]
+    serials: set[int]
+    session: aiohttp.ClientSession
+    rules: dict[str, Rule] = field(default_factory=dict)
+    seen: Counter[str] = field(default_factory=Counter)
+    port: int = 0
+    _runner: web.AppRunner | None = None
+    _open: dict[asyncio.BaseTransport, str] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _random: random.Random = field(default_factory=lambda: random.Random(23))
+
+    async def start(self, tls: ssl.SSLContext) -> None:
+        """Starts to listen on a port of 127.0.0.1."""
+        app = web.Application(client_max_size=1 << 26)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=tls, shutdown_timeout=0.1)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Aborts every connection and stops to listen."""
+        self.drop()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def set_rule(self, name: str, rule: Rule | None) -> None:
+        """Activates a fault, or removes it (None)."""
+        if rule is None:
+            self.rules.pop(name, None)
+        else:
+            self.rules[name] = rule
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def drop(self, on: tuple[str, ...] = ()) -> int:
+        """Aborts open connections without a TLS close; returns how many.
+
+        Args:
+            on: only those whose last request was of these kinds; empty: all.
+        """
+        found = [each for each, kind in list(self._open.items()) if not on or kind in on]
+        for transport in found:
+            self._open.pop(transport, None)
+            _abort(transport)
+        return len(found)
+
+    def active(self, kind: str, *does: str) -> Iterator[Rule]:
+        """The faults of some sorts that apply to a kind of request."""
+        return (rule for rule in list(self.rules.values()) if rule.do in does and kind in rule.on)
+
+    def spend(self, do: str, kind: str) -> Rule | None:
+        """The fault of a sort that applies to a kind of request; its count goes down by one."""
+        for name, rule in list(self.rules.items()):
+            if rule.do == do and kind in rule.on and rule.count > 0:
+                self.rules[name] = Rule(**{**rule.__dict__, "count": rule.count - 1})
+                return rule
+        return None
+
+    def random_bytes(self, mean: int) -> int:
+        """A number of bytes, exponentially distributed."""
+        return int(self._random.expovariate(1 / mean))
+
+    async def may_pass(self, kind: str) -> None:
+        """Waits while the server hangs for this kind of request."""
+        while any(self.active(kind, "hang")):
+            await self._changed.wait()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        kind = kind_of(request.method, request.path, request.query)
+        transport = request.transport
+        if transport is None:
+            raise AbortedError
+        for closed in [each for each in self._open if each.is_closing()]:
+            del self._open[closed]
+        self._open[transport] = kind
+        self.seen[kind] += 1
+        try:
+            await self.may_pass(kind)
+            if (error := self._refusal(request, kind)) is not None:
+                return error
+            return await self._forward(request, kind)
+        except (AbortedError, aiohttp.ClientError, OSError):
+            # The client sees what it would see if it were connected to the server itself.
+            self.seen["aborted"] += 1
+            _abort(transport)
+            return web.Response(status=502)
+
+    def _refusal(self, request: web.Request, kind: str) -> web.Response | None:
+        status = next((rule.status for rule in self.active(kind, "refuse")), 0)
+        if not status and not self._knows(request):
+            self.seen["unauthorized"] += 1
+            status = 401
+        body = refusal(status, request.method, request.path)
+        if not status and request.query.get("previous") == "true":
+            for rule in self.active(kind, "no_previous"):
+                return _no_previous(rule.status, request)
+        if not status and kind == "watch" and (rule := self.spend("gone", kind)) is not None:
+            body = {**refusal(410, "", ""), "message": "too old resource version: 1 (2)"}
+            if rule.count % 2:
+                return web.json_response({"type": "ERROR", "object": body})
+            status = 410
+        return web.json_response(body, status=status) if status else None
+
+    def _knows(self, request: web.Request) -> bool:
+        """Whether the request shows a credential that is accepted now."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme == "Bearer":
+            return token in self.tokens
+        shown: dict[str, Any] = (request.transport and request.transport.get_extra_info("peercert")) or {}
+        return bool(shown) and int(shown["serialNumber"], 16) in self.serials
+
+    async def _forward(self, request: web.Request, kind: str) -> web.StreamResponse:
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
+        headers |= {"Authorization": f"Bearer {self.token}", "Accept-Encoding": "identity"}
+        body = await request.read()
+        address = f"{self.upstream}{request.raw_path}"
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        async with self.session.request(
+            request.method, address, headers=headers, data=body or None, timeout=timeout, allow_redirects=False
+        ) as answer:
+            source = Source(self, request, answer, kind)
+            if answer.status == 200 and kind == "watch":
+                return await watch(source)
+            if answer.status == 200 and kind == "log":
+                return await logs(source)
+            data = await answer.read()
+            if answer.status == 200 and kind == "list":
+                data = source.with_unparsable_items(data)
+            await self.may_pass(kind)  # the server may hang by now
+            kept = {name: value for name, value in answer.headers.items() if name in ("Content-Type", "Warning")}
+            return web.Response(status=answer.status, body=data, headers=kept)
+
+
+def _no_previous(status: int, request: web.Request) -> web.Response:
+    """What a server says of the log of a container's previous start that is gone.
+
+    The kubelet writes what goes wrong after the first byte into the answer itself (kubernetes v1.36
+    pkg/kubelet/kubelet_pods.go, GetKubeletContainerLogs).
+    """
+    if status == 200:
+        return web.Response(text="unable to retrieve container logs for containerd://0123456789abcdef")
+    pod = request.path.rsplit("/", 2)[-2]
+    said = f'previous terminated container "{request.query.get("container")}" in pod "{pod}" not found'
+    return web.json_response({**refusal(400, "", ""), "message": said, "reason": "BadRequest"}, status=status)
+
+
+def _abort(transport: asyncio.BaseTransport) -> None:
+    """Aborts a connection; one that is closed already has no TLS protocol any more, which asyncio does not look for."""
+    if getattr(transport, "_ssl_protocol", None) is not None:
+        transport.abort()  # type: ignore[attr-defined]  # of every transport that aiohttp uses

@@ -1,0 +1,49 @@
+"""Every interface reports the same outcome of a run and each of its lines once, whatever happens to the server.
+
+docs/testing/contract.md describes the scenarios. `pytest tests/contract -k "401 and trigger"` plays some of them,
+STEPSET_CONTRACT=all every combination.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from tests.contract.conftest import ALL, Plays
+from tests.contract.interfaces import KFP_PYTHON
+from tests.contract.play import Case
+from tests.contract.scenarios import SCENARIOS
+from tests.contract.selection import every_case, selected
+
+pytestmark = pytest.mark.cluster
+
+
+def cases() -> list[pytest.ParameterSet]:
+    """The cases as parameters of a test."""
+    chosen = every_case(SCENARIOS) if os.environ.get(ALL) == "all" else selected(SCENARIOS)
+    return [
+        pytest.param(case, id=case.id, marks=[pytest.mark.disruptive] if case.scenario.disruptive else [])
+        for case in chosen
+    ]
+
+
+@pytest.mark.parametrize("case", cases())
+def test_a_run_is_followed_to_its_end_and_each_line_is_shown_once(case: Case, plays: Plays) -> None:
+    if case.interface == "kfp" and not KFP_PYTHON.exists():
+        pytest.skip("needs KFP's environment: make setup-kfp")
+    view, blocked = plays.result(case)
+    expected = case.scenario.expected
+    assert view.outcome is not None
+    sources = [f"rank {rank}" for rank in range(case.scenario.ranks)]
+    wrong = [f"{source}: {said}" for source in sources if (said := expected.numbered(view.lines.get(source, [])))]
+    wrong.append(expected.differs(view.outcome, view.lines.get("rank 0", [])))
+    for sentence in expected.said:
+        if (count := sum(bool(re.search(sentence, each)) for each in view.said)) != 1:
+            wrong.append(f"{sentence!r} is told {count} times")
+    wrong += [f"told without need: {each}" for each in view.said for text in expected.unsaid if re.search(text, each)]
+    if view.memory_mb > expected.memory_mb:
+        wrong.append(f"it takes {view.memory_mb:.0f} MB of memory")
+    wrong += [f"the event loop is blocked: {each}" for each in blocked]
+    assert [each for each in wrong if each] == [], view.shown()
