@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from stepset.errors import InfrastructureError, StepsetError
+from stepset.watch.present.sources import ranks_to_log
 from stepset.watch.report import failure_text
 from stepset.watch.state import Phase, RunStatus
 from stepset_kfp.job_inputs import job_mapping
@@ -24,7 +25,7 @@ from stepset_kfp.packing import unpack
 from stepset_kfp.parent import ending_with_starter
 from stepset_kfp.place import backend_name
 from stepset_kfp.report import report_html
-from stepset_kfp.step_log import StepLog, ranks_to_log, say
+from stepset_kfp.step_log import StepLog, say
 from stepset_kfp.task_config import with_task_config
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from stepset.signals import interrupts_deferred
 from stepset.sources import read_sources
 from stepset.spec import TrainingJob, load_job
 from stepset.targets.names import PodNames
+from stepset.watch.present.sentences import end_sentence
 from stepset.watch.state import Failure, Phase, RunStatus
 
 JobSource = TrainingJob | Mapping[str, Any] | str | Path
@@ -31,8 +32,7 @@ class TrainingFailedError(StepsetError):
         self.status = status
         self.failure: Failure | None = status.failure
         self.exit_code: ExitCode = status.exit_code
-        what = f"{status.failure.message} {status.failure.advice}" if status.failure else "the run was lost."
-        super().__init__(f"run {status.name} {status.phase.value.lower()}: {what}")
+        super().__init__(f"{end_sentence(status)} {status.failure.advice if status.failure else ''}".rstrip())
 
 
 def run(

@@ -13,8 +13,11 @@ from airflow.sdk import DAG, BaseOperator
 from airflow.serialization.serialized_objects import DagSerialization
 
 from stepset.spec import TrainingJob
+from stepset.watch.present.presenter import Presenter
+from stepset.watch.present.records import FirstFailure, RunEnded
 from stepset_airflow import DistributedTrainOperator
 from stepset_airflow.job_fields import JOB_FIELDS
+from tests.watch.cluster.streams import final
 
 pytestmark = pytest.mark.airflow
 
@@ -113,3 +116,10 @@ def serialised() -> Any:
     with DAG("round_trip", schedule=None, params={"nodes": 2, "epochs": 3}) as dag:
         DistributedTrainOperator(task_id="train", **NESTED)
     return DagSerialization.to_dict(dag)
+
+
+def test_the_exception_that_ends_a_task_is_the_end_of_the_run_and_its_diagnosis_as_every_interface_shows_them() -> None:
+    status = final("jobset_fails")
+    *_, end, diagnosis = Presenter().see(status, 0.0)
+    assert (type(end), type(diagnosis)) == (RunEnded, FirstFailure)
+    assert str(train().failure(status, "fail")) == f"{end.text}\n{diagnosis.text}"

@@ -94,7 +94,7 @@ class TestAtOnce:
         heard.wait_for_line("training", count=2)
         done = runs.cli("cancel", "run", "--now")
         assert (done.returncode, done.stdout) == (0, "")
-        assert done.stderr.startswith("stepset: run was cancelled after ")
+        assert done.stderr.startswith("stepset: run run was cancelled after ")
         runs.wait_nothing_left()
 
 
@@ -103,7 +103,7 @@ class TestFromTheCommandLine:
         handle, heard = runs.start(SAVES, **PAIR)
         heard.wait_for_line("training", count=2)
         done = runs.cli("cancel", "run")
-        assert done.stderr.startswith("stepset: run was cancelled after ")
+        assert done.stderr.startswith("stepset: run run was cancelled after ")
         assert done.returncode == 0
         handle.wait()
         assert [heard.texts(f"rank {rank}")[-1] for rank in (0, 1)] == ["saved", "saved"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from stepset.cli.words import counted, world_in_words
+from stepset.cli.words import world_in_words
 from stepset.plan.explain import explain_plan
 from stepset.plan.model import LaunchPlan, PodGroup
 from stepset.plan.values import resolve
 from stepset.spec.job import TrainingJob
 from stepset.targets.names import PodNames
+from stepset.watch.present.sentences import counted
 
 
 def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from stepset.errors import InfrastructureError
+from stepset.watch.present.sources import prefix
 
 # A distinct colour per rank, as long as there are some; 31 (red) is kept for failures.
 _RANK_COLOURS = ("36", "32", "33", "35", "34", "96", "92", "93", "95", "94")
@@ -44,6 +45,15 @@ def source_colour(source: str) -> str:
     """The colour of a source's prefix: one per rank, dim for what is no rank."""
     kind, _, number = source.partition(" ")
     return _RANK_COLOURS[int(number) % len(_RANK_COLOURS)] if kind == "rank" and number.isdigit() else "2"
+
+
+def source_prefix(source: str, on: bool) -> str:
+    """What stands before each line of a source: coloured, where `on`.
+
+    >>> source_prefix("launcher", False)
+    '[launcher] '
+    """
+    return f"{painted(prefix(source), source_colour(source), on)} "
 
 
 def printable(text: str) -> str:

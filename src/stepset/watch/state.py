@@ -135,6 +135,29 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """The place in a queue of a run that the queue has not admitted yet.
+
+    Args:
+        queue: the queue's name; Kueue: of the LocalQueue.
+        reason: why, as one word of the queue's controller; Kueue: the reason of the Workload's condition QuotaReserved.
+        message: the same in the controller's words; empty where it has said nothing yet.
+        position: the run's place, 1 is the next to be admitted; None where it is not known. Kueue says it only through
+            its visibility API, for which the caller needs a right of its own.
+    """
+
+    queue: str
+    reason: str = ""
+    message: str = ""
+    position: int | None = None
+
+    @property
+    def inadmissible(self) -> bool:
+        """Whether the queue cannot admit the run whatever becomes free (kueue v0.16: WorkloadInadmissible)."""
+        return self.reason == "Inadmissible"
+
+
+@dataclass(frozen=True, slots=True)
 class RunStatus:
     """A run at one moment. Times are seconds since the epoch.
 
@@ -147,6 +170,7 @@ class RunStatus:
         attempt: gang restarts so far.
         world_size: ranks there are to be, where known.
         trouble: what keeps it from going on, as the failure it would be if it were given up now; None once it is over.
+        waiting: its place in the queue that it waits in; None where it waits in none.
     """
 
     name: str
@@ -165,6 +189,7 @@ class RunStatus:
     failure: Failure | None = None
     notes: tuple[str, ...] = ()
     trouble: Failure | None = None
+    waiting: Waiting | None = None
 
     def with_(self, **changes: Any) -> RunStatus:
         """This status with some fields changed."""
@@ -182,7 +207,7 @@ class RunStatus:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RunStatus:
         """The status that `to_dict` wrote, or an earlier version's, which knew fewer fields."""
-        progress = data.get("progress")
+        progress, waiting = data.get("progress"), data.get("waiting")
         return cls(
             **{
                 **data,
@@ -192,6 +217,7 @@ class RunStatus:
                 "notes": tuple(data.get("notes", ())),
                 "failure": _failure(data.get("failure")),
                 "trouble": _failure(data.get("trouble")),
+                "waiting": Waiting(**waiting) if waiting else None,
             }
         )
 

@@ -17,6 +17,7 @@ from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.trouble import last_made
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import ADVICE, Observation, diagnose, kind_of
+from stepset.watch.present.sentences import restart_sentence
 from stepset.watch.state import Failure, FailureKind
 
 _EVENTS_BEFORE, _EVENTS_AFTER = 120.0, 2.0
@@ -125,10 +126,10 @@ def restarts_of(objects: RunObjects, reports: Reports) -> list[str]:
     for attempt in range(objects.attempt):
         failure = _of_attempt(objects, reports, attempt, attempt)
         if failure is not None:
-            notes.append(f"restart {attempt + 1}: {failure.message}")
+            notes.append(restart_sentence(attempt + 1, failure.message))
     again = objects.predecessors() + [_as_it_was(pod) for pod in objects.pods if pod.before is not None and not pod.end]
     failures = [_of_pods([pod], objects, reports, 0, present=False) for pod in again[-_AGAIN_TOLD:]]
-    return notes + [f"started again: {failure.message}" for failure in failures if failure is not None]
+    return notes + [restart_sentence(0, failure.message) for failure in failures if failure is not None]
 
 
 def _as_it_was(pod: Pod) -> Pod:
