@@ -25,6 +25,7 @@ from stepset.errors import BadInputError, StepsetError
 REQUEST_TIMEOUT = 60.0
 """Seconds in which the server must answer a request."""
 
+_AT_ONCE = 8
 _CONNECT_TIMEOUT = 15.0
 _KEEP_CONNECTION = 75.0
 """Seconds for which an idle connection is kept for the next request."""
@@ -307,8 +308,14 @@ def _socket(address: tuple[Any, ...]) -> socket.socket:
 
 
 async def gather(*requests: Awaitable[T]) -> list[T]:
-    """Sends requests at the same time; returns their results, or raises the first one's error once all have ended."""
-    results = await asyncio.gather(*requests, return_exceptions=True)
+    """Sends requests at the same time, at most eight; returns their results, or raises the first error at the end."""
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def send(request: Awaitable[T]) -> T:
+        async with free:
+            return await request
+
+    results = await asyncio.gather(*map(send, requests), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result
