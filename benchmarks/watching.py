@@ -217,7 +217,7 @@ def _finished(cluster: Cluster, namespace: str) -> dict[str, float]:
     found = {}
     for each in cluster.get("jobsets", namespace)["items"]:
         done = next(row for row in each["status"]["conditions"] if row["type"] == "Completed")
-        at = datetime.datetime.fromisoformat(done["lastTransitionTime"].replace("Z", "+00:00"))
+        at = datetime.datetime.fromisoformat(done["lastTransitionTime"])
         found[each["metadata"]["name"]] = at.timestamp()
     return found
 

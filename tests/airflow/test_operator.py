@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ def test_a_path_is_serialised_as_text() -> None:
 
 
 def test_it_can_be_mapped_over_any_field_and_the_mapping_is_serialised() -> None:
-    with DAG("mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)) as dag:
+    with DAG("mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
         DistributedTrainOperator.partial(task_id="train", script="train.py", num_nodes=2).expand(
             args=[["--lr", "0.1"], ["--lr", "0.2"]]
         )

@@ -49,7 +49,7 @@ class RunDisplay:
         lines_terminal: bool = False,
         messages_terminal: bool = False,
         colour: bool = False,
-        on_gone: Callable[[], None] = lambda: None,
+        on_gone: Callable[[], object] = lambda: None,
     ) -> None:
         self.error: OSError | None = None
         self._lines, self._messages = lines, messages

@@ -7,13 +7,13 @@ that survives a trip through JSON.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from stepset.errors import ExitCode
 
 
-class Phase(str, Enum):
+class Phase(StrEnum):
     """Where a run is in its life."""
 
     PENDING = "Pending"
@@ -30,7 +30,7 @@ class Phase(str, Enum):
         return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
 
 
-class FailureKind(str, Enum):
+class FailureKind(StrEnum):
     """Why a run failed."""
 
     USER_ERROR = "UserError"
@@ -68,7 +68,8 @@ class RankStatus:
         rank: its rank in the world; None for a pod that is none.
         pod: the pod's name.
         node: the machine, where known.
-        state: Pending, Running, Succeeded, Failed, Stopped (ended by stepset because another failed).
+        state: Pending, Running, Succeeded, Failed, Stopped (ended by stepset because another failed); of a local rank
+            also Ended (its process is gone, and how it ended is not recorded yet) and Lost (its supervisor is gone).
         restarts: how often it was started again.
         exit_code: None while it runs, and when a signal ended it.
         signal: the signal's number that ended it.
