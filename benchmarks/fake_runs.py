@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from tests.cluster.testbed import scale
@@ -264,7 +264,7 @@ _MERGE = "application/merge-patch+json"
 
 
 def _end() -> Object:
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     ended = {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}
     row = {"name": "node", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
     return {"status": {"phase": "Succeeded", "containerStatuses": [{**row, "state": {"terminated": ended}}]}}
