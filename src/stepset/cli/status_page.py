@@ -33,8 +33,8 @@ def status_page(status: RunStatus) -> str:
         *(held.rows if held is not None else ()),
         *(("note", note) for note in status.notes),
     ]
-    head = table(("", ""), [row for row in about if row[1]], ("bold", _PHASE_STYLES.get(status.phase, "")))
-    head.show_header = False
+    styles = ("bold", _PHASE_STYLES.get(status.phase, ""))
+    head = table(("", ""), [row for row in about if row[1]], styles, header=False)
     rows = [
         (
             row.source,

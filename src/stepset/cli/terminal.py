@@ -62,6 +62,8 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b[2Jb\\n")
     'a\\\\x1b[2Jb\\\\n'
     """
+    if text.isprintable():
+        return text
     return _CONTROL.sub(lambda m: m.group().encode("unicode_escape").decode(), text.replace("\n", "\\n"))
 
 

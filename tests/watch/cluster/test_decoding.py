@@ -119,3 +119,26 @@ def test_a_reply_that_is_no_list_is_decoded_whole() -> None:
 def test_what_is_no_watch_event_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match="not a watch event"):
         decode_event(line)
+
+
+def test_a_list_keeps_its_version_and_where_it_goes_on() -> None:
+    about = {"resourceVersion": "7", "continue": "abc"}
+    body = {"kind": "PodList", "apiVersion": "v1", "metadata": about, "items": []}
+    assert decode_list(json.dumps(body).encode()) == body
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"Service unavailable", b"\xff\xfe", b"[" * 100_000])
+def test_what_is_no_json_is_an_error(data: bytes) -> None:
+    with pytest.raises((ValueError, RecursionError)):
+        decode_list(data)
+
+
+def test_an_object_that_is_nested_too_deeply_is_left_out() -> None:
+    deep = b'{"items": [{"metadata": {"labels": ' + b"[" * 50_000 + b"]" * 50_000 + b"}}, {}]}"
+    with pytest.raises(RecursionError):
+        decode_list(deep)
+
+
+def test_the_error_of_a_watch_keeps_its_code() -> None:
+    gone = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410, "message": "old"}
+    assert decode_event(json.dumps({"type": "ERROR", "object": gone}).encode())["object"] == gone

@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stepset.spec.quantity import format_duration
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.observed import DELETED, OVERTIME, homes, observations
 from stepset.watch.cluster.pods import Pod
@@ -78,6 +77,9 @@ def _of_the_run(workload: Workload, objects: RunObjects, at: float | None) -> li
     reasons += [event.reason for event in objects.events.of([OVERTIME])]
     if OVERTIME not in [*reasons, *(pod.reason for pod in objects.pods)]:
         return []
+    # Imported only here: it brings pydantic, which takes longer to import than `stepset list` to run.
+    from stepset.spec.quantity import format_duration
+
     limit = f" of {format_duration(workload.deadline)}" if workload.deadline is not None else ""
     text = f"the run took longer than its deadline{limit}."
     return [Observation("", at or 0.0, kind=FailureKind.DEADLINE_EXCEEDED, error=text)]

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from stepset.plan.model import NODE
-from stepset.targets.gang import QUEUE_LABEL
-from stepset.targets.identity import JOB, LOST_NODE_AFTER, RANKS, RUN, WORLD_SIZE
+from stepset.targets.identity import JOB, LOST_NODE_AFTER, QUEUE_LABEL, RANKS, RUN, WORLD_SIZE
 from stepset.watch.cluster.fields import (
     Fields,
     conditions,
