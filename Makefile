@@ -11,25 +11,33 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/stepset
 .DEFAULT_GOAL := help
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-zA-Z_-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-zA-Z_-]+:.*## / {printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- environments ---------------------------------------------------------------------------------------------------
 # Two, because Airflow and KFP cannot share one (their requirements on `kubernetes` exclude each other). A third has the
-# newest `kubernetes`, which neither takes yet.
+# newest `kubernetes`, which neither takes yet. Two small ones have the oldest and the newest Python of this machine.
 
 $(VENVS)/uv/bin/uv:
 	@echo "setting up uv"
-	@$(PYTHON) -c 'import sys; sys.exit("stepset needs Python 3.10 or newer, this is %d.%d" % sys.version_info[:2] if sys.version_info < (3, 10) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit("stepset needs Python 3.11 or newer, this is %d.%d" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	@$(PYTHON) -m venv $(VENVS)/uv && $(VENVS)/uv/bin/pip install --quiet --disable-pip-version-check uv
 
-$(VENVS)/%/.done: locks/%.txt pyproject.toml | $(UV)
-	@echo "setting up $(VENVS)/$*"
-	@$(UV) venv --quiet --clear --python $(PYTHON) $(VENVS)/$*
-	@$(INSTALL) $(VENVS)/$*/bin/python --require-hashes -r locks/$*.txt
-	@$(INSTALL) $(VENVS)/$*/bin/python --no-deps -e .
-	@cp tools/fewer_collections.pth $(VENVS)/$*/lib/python3.*/site-packages/
-	@$(VENVS)/$*/bin/python tools/compile_used.py $(CACHE)/compiled 2>/dev/null
+# Installs the environment of the target. Arguments: what prints or names its Python, as the shell reads it; a lock file.
+define install_environment
+	@echo "setting up $(@D)"
+	@python=$(1) && $(UV) venv --quiet --clear --python "$$python" $(@D)
+	@$(INSTALL) $(@D)/bin/python --require-hashes -r $(2)
+	@$(INSTALL) $(@D)/bin/python --no-deps -e .
+	@cp tools/fewer_collections.pth $(@D)/lib/python3.*/site-packages/
+	@$(@D)/bin/python tools/compile_used.py $(CACHE)/compiled 2>/dev/null
 	@touch $@
+endef
+
+$(VENVS)/%/.done: locks/%.txt pyproject.toml | $(UV)
+	$(call install_environment,$(PYTHON),$<)
+
+$(VENVS)/oldest/.done $(VENVS)/newest/.done: $(VENVS)/%/.done: locks/core.txt pyproject.toml tools/pythons.py | $(UV)
+	$(call install_environment,$$($(PYTHON) tools/pythons.py $*),$<)
 
 .PHONY: setup
 setup: $(VENVS)/airflow/.done ## Install the environment with Airflow and the frameworks
@@ -40,6 +48,12 @@ setup-kfp: $(VENVS)/kfp/.done ## Install the environment with KFP
 
 .PHONY: setup-kubernetes
 setup-kubernetes: $(VENVS)/kubernetes37/.done ## Install the environment with the newest kubernetes package
+
+.PHONY: setup-oldest
+setup-oldest: $(VENVS)/oldest/.done ## Install the core's environment with the oldest Python of this machine (3.11 or newer)
+
+.PHONY: setup-newest
+setup-newest: $(VENVS)/newest/.done ## Install the core's environment with the newest Python of this machine (up to 3.14)
 
 .PHONY: system
 system: ## Install the Debian packages some tests use (Open MPI, MPICH), where this is Debian and you are root
@@ -62,7 +76,7 @@ demo-kfp: setup-kfp ## The same through a Kubeflow pipeline, with KFP's local ru
 # --- checks ---------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: system setup setup-kfp setup-kubernetes ## Run every test, the quick ones first (ONLY="airflow cluster": only these groups)
+test: system setup setup-kfp setup-kubernetes setup-oldest setup-newest ## Run every test, the quick ones first (ONLY="airflow cluster": only these groups)
 	@$(AIRFLOW)/python tools/suite.py $(ONLY)
 
 .PHONY: quick

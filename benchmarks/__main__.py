@@ -15,6 +15,7 @@ GROUPS = (
     "cluster_logs",
     "submit",
     "watching",
+    "scale",
     "finished",
     "interrupts",
 )

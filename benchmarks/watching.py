@@ -103,6 +103,7 @@ def _measured(cluster: Cluster, count: int) -> Iterator[Row]:
         namespace = stack.enter_context(_runs(cluster, count))
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         outs = {way: Path(directory, way) for way in WAYS}
+        Path(f"{outs['ours']}.runs").write_text(json.dumps(_references(cluster, namespace)))
         waiting = [_Waiting(way, [cluster.kubeconfig, namespace, count, outs[way]]) for way in WAYS]
         for each in waiting:
             stack.callback(each.stop)
@@ -189,6 +190,16 @@ def _until(condition: Callable[[], bool], waiting: list[_Waiting]) -> None:
         time.sleep(0.5)
 
 
+def _references(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
+    """What a worker hands over of each run."""
+    found = []
+    for each in cluster.get("jobsets", namespace)["items"]:
+        metadata = {"name": each["metadata"]["name"], "uid": each["metadata"]["uid"], "labels": {}, "annotations": {}}
+        top = {"apiVersion": each["apiVersion"], "kind": each["kind"], "target": "jobset"}
+        found.append({**top, "metadata": metadata})
+    return found
+
+
 def _requests(out: Path) -> int:
     samples = _told(out).samples if out.exists() else []
     return int(samples[-1]["requests"]) if samples else 0
@@ -206,7 +217,7 @@ def _finished(cluster: Cluster, namespace: str) -> dict[str, float]:
     found = {}
     for each in cluster.get("jobsets", namespace)["items"]:
         done = next(row for row in each["status"]["conditions"] if row["type"] == "Completed")
-        at = datetime.datetime.fromisoformat(done["lastTransitionTime"].replace("Z", "+00:00"))
+        at = datetime.datetime.fromisoformat(done["lastTransitionTime"])
         found[each["metadata"]["name"]] = at.timestamp()
     return found
 

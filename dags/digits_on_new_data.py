@@ -9,7 +9,7 @@ Whoever writes digits updates the asset; its event may say where they lie: `extr
 from __future__ import annotations
 
 import os
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from airflow.sdk import Asset, Variable, dag, task
@@ -27,7 +27,7 @@ def home() -> Path:
 
 @dag(
     schedule=[DATA],
-    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
     tags=["stepset", "example"],

@@ -5,7 +5,7 @@ The decorated function runs in every rank; what it returns in rank 0 goes on to 
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import dag, task
@@ -53,7 +53,7 @@ def report(accuracy: float) -> str:
     return f"fits {accuracy:.0%} of its digits"
 
 
-@dag(schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), tags=["stepset", "example"], doc_md=__doc__)
+@dag(schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), tags=["stepset", "example"], doc_md=__doc__)
 def digits_pipeline() -> None:
     """The DAG."""
     report(fit(extract())["accuracy"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def home() -> Path:
 
 @dag(
     schedule="@weekly",
-    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
     params={"epochs": Param(8, type="integer", minimum=1)},

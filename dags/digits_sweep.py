@@ -8,7 +8,7 @@ Data and checkpoints lie under the Airflow Variable `digits_home`, by default `$
 from __future__ import annotations
 
 import os
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def home() -> Path:
 
 @dag(
     schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
     params={
         "epochs": Param(3, type="integer", minimum=1),
         "rates": Param([0.005, 0.05, 0.2], type="array", items={"type": "number"}, minItems=1),

@@ -44,6 +44,8 @@ class Group:
             where none of them are (tests/tools/test_suite.py), and collecting all takes nine seconds for each worker.
         without: a file of theirs that another group runs.
         workers: how many of them run at a time; more than there are cores where tests mostly wait for pods.
+        twins: environments that other groups run the same tests in. The group is skipped if one of them has the same
+            minor version of Python.
     """
 
     name: str
@@ -54,9 +56,25 @@ class Group:
     place: str = ""
     without: str = ""
     workers: int = 1
+    twins: tuple[str, ...] = ()
 
 
 LOGS = "tests/cluster/test_logs.py"
+CORE = "agent cli conformance functions kubernetes plan spec targets watch"
+"""Directories of tests that need neither Airflow nor KFP, and no package that a Python may not have yet."""
+
+
+def _on_python(which: str, twins: tuple[str, ...]) -> Group:
+    return Group(
+        which,
+        f"The core, the command line and the agent on the {which} Python",
+        "not frameworks and not airflow and not cluster and not kfp",
+        environment=which,
+        place=" ".join(f"tests/{directory}" for directory in CORE.split()),
+        workers=3,
+        twins=twins,
+    )
+
 
 GROUPS = (
     Group(
@@ -71,6 +89,8 @@ GROUPS = (
         place="tests/agent tests/cli tests/local tests/tools",
         workers=3,
     ),
+    _on_python("oldest", twins=("airflow",)),
+    _on_python("newest", twins=("airflow", "oldest")),
     Group("airflow", "Airflow", "airflow and not cluster", place="tests/airflow", workers=2),
     Group("kfp", "Kubeflow Pipelines", "kfp and not cluster", environment="kfp", place="tests/kfp", workers=2),
     Group("kubernetes30", "The oldest kubernetes package", "not cluster", environment="kfp", place="tests/kubernetes"),
@@ -304,6 +324,9 @@ def _run(groups: Sequence[Group], directory: Path, caches: Path, cluster: ExitSt
     borrowed_one = False
     for group in groups:
         print(f"\n\033[1m{group.title}\033[0m", flush=True)
+        if twin := twin_of(group):
+            print(f"skipped: .venvs/{twin} has Python {python_of(twin)} too, and runs these tests")
+            continue
         if group.cluster is not None and not borrowed_one:
             try:
                 cluster.enter_context(borrowed(required))
@@ -325,6 +348,18 @@ def _run(groups: Sequence[Group], directory: Path, caches: Path, cluster: ExitSt
             raise CannotGoOnError(code)
         found.append(Failed(group, list(tests), cache))
     return found
+
+
+def twin_of(group: Group, environments: Path = ROOT / ".venvs") -> str | None:
+    """Returns the first twin of a group's environment that has the same minor version of Python, if there is one."""
+    python = python_of(group.environment, environments)
+    return next((twin for twin in group.twins if python and python_of(twin, environments) == python), None)
+
+
+def python_of(environment: str, environments: Path = ROOT / ".venvs") -> str | None:
+    """Returns the minor version of an environment's Python, such as "3.11"; None if it is not installed."""
+    found = next((environments / environment).glob("lib/python3.*"), None)
+    return found.name.removeprefix("python") if found else None
 
 
 def _run_again(failed: Failed, unsteady: list[str], directory: Path) -> int:

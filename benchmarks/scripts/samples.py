@@ -1,6 +1,6 @@
-"""What each way of waiting for many runs writes down of itself: once a second, and at each run's end.
+"""What each way of waiting for many runs writes down of itself: once a second, and at each run's first status and end.
 
-Called by wait.py; read by benchmarks/watching.py.
+Called by wait.py; read by benchmarks/watching.py and benchmarks/scale.py.
 """
 
 from __future__ import annotations
@@ -19,16 +19,25 @@ class Samples:
     """
 
     def __init__(self, path: str) -> None:
+        self.path = path
         self._out: TextIO = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115  # for life
         self.requests = 0
         self._next = 0.0
 
-    def tick(self) -> None:
-        """Writes CPU seconds, peak memory and requests so far, at most once a second."""
-        now = time.time()
-        if now >= self._next:
-            self._next = now + 1
-            self._write({"at": now, "cpu": time.process_time(), "mib": _peak(), "requests": self.requests})
+    def tick(self, *, now: bool = False) -> None:
+        """Writes CPU seconds, peak memory and requests so far.
+
+        Args:
+            now: also within a second of the last time.
+        """
+        at = time.time()
+        if now or at >= self._next:
+            self._next = at + 1
+            self._write({"at": at, "cpu": time.process_time(), "mib": _peak(), "requests": self.requests})
+
+    def known(self, run: str) -> None:
+        """Writes that the first status of a run is known."""
+        self._write({"at": time.time(), "known": run})
 
     def ended(self, run: str) -> None:
         """Writes that a run is known to be over."""

@@ -1,6 +1,7 @@
 """Waits for runs in one event loop, as a triggerer does: HOW KUBECONFIG NAMESPACE COUNT OUT.
 
-HOW is `ours`, the trigger that DistributedTrainOperator defers to, one for each run; `trigger`, Airflow's
+HOW is `ours`, the trigger that DistributedTrainOperator defers to, one for each run, made from what OUT.runs holds (a
+JSON list of what a worker hands over: each run's kind, name and uid); `trigger`, Airflow's
 KubernetesJobTrigger as KubernetesJobOperator defers to it, one for each run's Job; or `client`, one client of
 kubernetes_asyncio that all share, asking for the JobSets. The latter two ask for each run every ten seconds.
 """
@@ -14,25 +15,52 @@ import os
 import random
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 from samples import Samples
 
 POLL = 10.0
 """Seconds: KubernetesJobOperator's default."""
-_KIND = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
 
 
 async def ours(kubeconfig: str, namespace: str, runs: list[str], samples: Samples) -> None:
     """Our own trigger, nothing of it changed; no logs, which no other way here reads."""
     _connect_airflow(kubeconfig)
-    import aiohttp
+    import structlog
 
-    from stepset.backends.kubernetes.client import connect
-    from stepset.backends.kubernetes.site import WORKLOADS
-    from stepset_airflow import shared_watch
-    from stepset_airflow.connection import ClusterAccess
-    from stepset_airflow.triggers import DistributedTrainTrigger, reference
+    from stepset_airflow.triggers import DistributedTrainTrigger
+
+    # What a worker hands over.
+    there = {each["metadata"]["name"]: each for each in json.loads(Path(f"{samples.path}.runs").read_text())}
+    access = {"kubernetes_conn_id": "kubernetes_default", "namespace": namespace}
+    run_of_task: ContextVar[str] = ContextVar("run_of_task")
+    waiting: set[str] = set()
+
+    def look(logger: object, method: str, event: Any) -> str:
+        """Notes the first log line that reports a run as running, and writes nothing."""
+        run, line = run_of_task.get(""), str(event["event"])
+        if run not in waiting and run in line and "running" in line.lower():
+            waiting.add(run)
+            samples.known(run)
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[look], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    _count_requests(samples)
+
+    async def wait(run: str) -> None:
+        run_of_task.set(run)
+        async for _ in DistributedTrainTrigger(access, there[run], sources=()).run():
+            break
+        samples.ended(run)
+
+    await _all(map(wait, runs), samples, lambda: len(waiting) == len(runs))
+
+
+def _count_requests(samples: Samples) -> None:
+    """Counts what aiohttp sends in this process."""
+    import aiohttp
 
     send = aiohttp.ClientSession._request
 
@@ -41,22 +69,6 @@ async def ours(kubeconfig: str, namespace: str, runs: list[str], samples: Sample
         return await send(*args, **options)
 
     aiohttp.ClientSession._request = counted
-    # What a worker hands over; one at a time, so that their reading is no part of what waiting takes of memory.
-    with connect(kubeconfig) as connection:
-        path = WORKLOADS["jobset"].path(namespace)
-        there = {run: reference({**_KIND, **connection.get(f"{path}/{run}").body}, "jobset") for run in runs}
-    access = ClusterAccess(namespace=namespace).to_dict()
-
-    async def wait(run: str) -> None:
-        async for _ in DistributedTrainTrigger(access, there[run], sources=()).run():
-            break
-        samples.ended(run)
-
-    def all_wait() -> bool:
-        watches = shared_watch._watches.get(asyncio.get_running_loop(), {}).values()
-        return sum(each.users for each in watches if each.listed) == len(runs)
-
-    await _all(map(wait, runs), samples, all_wait)
 
 
 async def by_trigger(kubeconfig: str, namespace: str, runs: list[str], samples: Samples) -> None:
@@ -135,7 +147,7 @@ async def _all(waits: Iterable[Awaitable[None]], samples: Samples, begun: Callab
 
     ticking = asyncio.create_task(tick())
     await asyncio.gather(*waits)
-    samples.tick()
+    samples.tick(now=True)
     ticking.cancel()
 
 

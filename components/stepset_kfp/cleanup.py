@@ -6,11 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stepset.backends.base import ClusterOptions
-from stepset.backends.kubernetes import kubernetes_backend
-from stepset.backends.kubernetes.client import connect
-from stepset.backends.kubernetes.site import WORKLOADS, Site
-from stepset.backends.kubernetes.stop import delete
+from stepset.backends.kubernetes.api.connection import Connection, connect
+from stepset.backends.kubernetes.api.resources import WORKLOADS
+from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.errors import BadInputError, InfrastructureError, StepsetError
 from stepset.targets.request import check_target
 from stepset.watch.state import Phase
@@ -44,29 +42,29 @@ def _delete(given: Mapping[str, Any]) -> None:
     target = given["target"] or "jobset"
     check_target(target)
     with connect() as connection:
-        site = Site(connection, given["namespace"] or connection.namespace)
-        backend = kubernetes_backend(ClusterOptions(namespace=site.namespace, target=target))
-        for workload in _found(site, target, given["run"]):
+        namespace = given["namespace"] or connection.namespace
+        backend = KubernetesBackend(connection, namespace=namespace, target=target)
+        for workload in _found(connection, namespace, target, given["run"]):
             name = workload["metadata"]["name"]
             succeeded = backend.read(workload).phase is Phase.SUCCEEDED
             if succeeded and not given["succeeded_too"]:
                 say(f"stepset: run {name} has succeeded and stays")
                 continue
-            delete(site, workload)
+            backend.end(workload)
             say(f"stepset: run {name} is deleted")
 
 
-def _found(site: Site, target: str, run: str) -> Iterator[Manifest]:
+def _found(connection: Connection, namespace: str, target: str, run: str) -> Iterator[Manifest]:
     kind = WORKLOADS[target]
     if run:
-        reply = site.connection.get(site.one(kind, run))
+        reply = connection.get(f"{kind.path(namespace)}/{run}")
         if reply.accepted:
             yield reply.body
         return
     if not in_kfp_pod(os.environ):
         raise BadInputError("run: outside of a pipeline's pod nobody knows which runs are meant; name one")
-    identity = identity_of(own_pod(site.connection, os.environ["KFP_POD_NAME"]))
-    reply = site.connection.get(site.all(kind), {"labelSelector": f"{PIPELINE_RUN}={identity.run_id}"})
+    identity = identity_of(own_pod(connection, os.environ["KFP_POD_NAME"]))
+    reply = connection.get(kind.path(namespace), {"labelSelector": f"{PIPELINE_RUN}={identity.run_id}"})
     if not reply.accepted:
         raise InfrastructureError(f"runs cannot be listed: {reply.body.get('message', reply.status)}; see stepset rbac")
     version = f"{kind.group}/{kind.version}"

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stepset.backends.base import ClusterOptions, RunListener, RunRequest
-from stepset.backends.kubernetes import kubernetes_backend
-from stepset.backends.kubernetes.client import connect
-from stepset.backends.kubernetes.resources import Resource
-from stepset.backends.kubernetes.site import WORKLOADS, Site
+from stepset.backends.base import RunListener, RunRequest
+from stepset.backends.kubernetes.api.connection import Connection, connect
+from stepset.backends.kubernetes.api.resources import WORKLOADS, Resource
+from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.stop import delete, stays_suspended, suspend
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.targets.gang import gang_of
 from stepset.targets.identity import OWNER_HASH
 from stepset.targets.request import check_target
+from stepset.watch.cluster.keeper import Patience
 from stepset.watch.state import RunStatus
 from stepset_kfp.identity import PIPELINE_RUN, Identity, identity_of, own_pod
 from stepset_kfp.interrupt import BUDGET, Interrupt
@@ -48,32 +48,28 @@ def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunL
     """
     target = given["target"] or "jobset"
     check_target(target)
-    options = ClusterOptions(
-        target=target,
-        admission_timeout=given["admission_timeout"] or None,
-        startup_timeout=given["startup_timeout"] or None,
-    )
+    patience = Patience(given["admission_timeout"] or None, given["startup_timeout"] or None)
     with connect() as connection, connect() as spare:
-        site = Site(connection, given["namespace"] or connection.namespace)
+        namespace = given["namespace"] or connection.namespace
 
         def check_rights() -> None:
-            preflight(connection, site.namespace, target, gang_of(request.job), request.job.framework.kind == "mpi")
+            preflight(connection, namespace, target, gang_of(request.job), request.job.framework.kind == "mpi")
 
         try:
             identity = _identity(connection)
         except InfrastructureError:
             check_rights()  # which says that one and all others that are missing
             raise
-        asked = _owned(request, identity, site.namespace)
-        last = LastRequest(Site(spare, site.namespace), target, asked, given["on_interrupt"])
+        asked = _owned(request, identity, namespace)
+        last = LastRequest(spare, namespace, target, asked, given["on_interrupt"])
         # From here on: the run of an earlier try may be there already, and goes on if nobody ends it.
         with Interrupt(spare, last, BUDGET if identity else PATIENCE_ELSEWHERE) as interrupt:
             check_rights()
-            _check_claims(site, given.get("task_config"), request.job.num_nodes)
-            backend = kubernetes_backend(replace(options, namespace=site.namespace))
-            workload, notes = reattach(backend, site, asked)
+            _check_claims(connection, namespace, given.get("task_config"), request.job.num_nodes)
+            backend = KubernetesBackend(connection, namespace=namespace, target=target, patience=patience)
+            workload, notes = reattach(backend, connection, asked)
             interrupt.workload = workload
-            say(f"stepset: {workload['kind']} {workload['metadata']['name']} in namespace {site.namespace}")
+            say(f"stepset: {workload['kind']} {workload['metadata']['name']} in namespace {namespace}")
             return backend.follow(workload, listener, notes).wait()
 
 
@@ -82,14 +78,16 @@ class LastRequest:
     """What is done about the run of a step that is told to end.
 
     Args:
-        site: with a connection that nothing else uses.
+        connection: one that nothing else uses.
+        namespace: where the run is.
         target: what the run becomes.
         request: what was asked for.
         how: suspend, delete or leave. A run that no retry could find, or that would not stay suspended, is deleted
             instead.
     """
 
-    site: Site
+    connection: Connection
+    namespace: str
     target: str
     request: RunRequest
     how: str
@@ -102,18 +100,18 @@ class LastRequest:
             return "no run had been made"
         findable = self.request.owner is not None
         keep = self.how == "suspend" and findable and stays_suspended(workload)
-        act: Callable[[Site, Manifest], None] = suspend if keep else delete
-        act(self.site, workload)
-        return f"run {workload['metadata']['name']} is {'suspended' if act is suspend else 'deleted'}"
+        backend = KubernetesBackend(self.connection, namespace=self.namespace, target=self.target)
+        backend.end(workload, suspend if keep else delete)
+        return f"run {workload['metadata']['name']} is {'suspended' if keep else 'deleted'}"
 
     def _on_its_way(self) -> Manifest | None:
         """The run whose creation has not been answered yet, if it is there, or comes, and is this step's."""
         if self.request.name is None:
             return None
-        path = self.site.one(WORKLOADS[self.target], self.request.name)
+        path = f"{WORKLOADS[self.target].path(self.namespace)}/{self.request.name}"
         until = time.monotonic() + ON_ITS_WAY
         while True:
-            reply = self.site.connection.get(path)
+            reply = self.connection.get(path)
             labels = (reply.body.get("metadata") or {}).get("labels") or {}
             if reply.accepted:
                 return reply.body if labels.get(OWNER_HASH) == self.request.owner else None
@@ -122,14 +120,14 @@ class LastRequest:
             time.sleep(_LOOK)
 
 
-def _check_claims(site: Site, task: TaskConfig | None, num_nodes: int) -> None:
+def _check_claims(connection: Connection, namespace: str, task: TaskConfig | None, num_nodes: int) -> None:
     """That several nodes can mount what the pipeline has mounted on the task, as far as this account may look.
 
     Raises:
         BadInputError: a claim is for one node at a time, and its pods would wait for each other for ever.
     """
     for claim in claims(task) if num_nodes > 1 else ():
-        reply = site.connection.get(site.one(CLAIMS, claim))
+        reply = connection.get(f"{CLAIMS.path(namespace)}/{claim}")
         modes = (reply.body.get("spec") or {}).get("accessModes") if reply.accepted else None
         if modes is not None and not {"ReadWriteMany", "ReadOnlyMany"} & set(modes):
             raise BadInputError(

@@ -14,12 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from stepset.errors import StepsetError
+from stepset.watch.present.sources import ranks_to_log
 from stepset.watch.report import failure_text
 from stepset.watch.state import Phase
 from stepset_kfp.distributed import TASK_CONFIG
 from stepset_kfp.exchange import exchange_for
 from stepset_kfp.step import fail, read, run
-from stepset_kfp.step_log import StepLog, ranks_to_log
+from stepset_kfp.step_log import StepLog
 
 _INPUT_FLAG = "--executor_input"
 _DEFAULTS = {"backend": "auto", "target": "jobset", "namespace": "", "log_ranks": "0", "on_interrupt": "suspend"}

@@ -9,9 +9,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
-
-from typing_extensions import Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from stepset.errors import BadInputError
 from stepset.spec.base import nearest

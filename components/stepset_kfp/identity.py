@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepset.backends.kubernetes.client import Connection
-from stepset.backends.kubernetes.site import PODS, Site
+from stepset.backends.kubernetes.api.connection import Connection
+from stepset.backends.kubernetes.api.resources import PODS
 from stepset.errors import InfrastructureError
 from stepset.spec.names import slug
 
@@ -95,7 +95,7 @@ def own_pod(connection: Connection, name: str) -> Mapping[str, Any]:
     Raises:
         InfrastructureError: it cannot be read.
     """
-    reply = connection.get(Site(connection, connection.namespace).one(PODS, name))
+    reply = connection.get(f"{PODS.path(connection.namespace)}/{name}")
     if not reply.accepted:
         said = str(reply.body.get("message", reply.status)).rstrip(".")
         raise InfrastructureError(

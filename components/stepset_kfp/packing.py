@@ -67,7 +67,7 @@ def unpack(text: str, directory: Path) -> None:
     """
     try:
         with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text, validate=True)), mode="r:gz") as tar:
-            # Python 3.10 and 3.11 have the filter since 3.10.12 and 3.11.4; what was packed here are plain files.
+            # Extraction filters came with Python 3.11.4, and Debian 12 has 3.11.2; `pack` packs regular files only.
             for member in tar.getmembers():
                 if not member.isfile() or Path(member.name).is_absolute() or ".." in Path(member.name).parts:
                     raise BadInputError(f"packed: {member.name!r} is no plain file below the code; pack it again")

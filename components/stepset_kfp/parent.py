@@ -1,15 +1,17 @@
 """A local step ends with the program that started it. Called by step.py, for local runs only.
 
-KFP's local runner leaves its children behind when it is killed: a step is a Python below a shell, and neither hears of
-it. When the step goes, its training goes: the agents hang on a pipe that ends with it.
+KFP's local runner leaves its children behind when it is killed: a step is a Python below a shell, and neither gets a
+signal then. When the step ends, its training ends: the agents hold a pipe that closes with it.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from stepset.backends.local.processes import ProcessId, process_stat
 
 _SHELLS = ("sh", "dash", "bash", "ash", "busybox")
 _EVERY = 0.5
@@ -17,41 +19,37 @@ ORPHANED = 143
 """Exit code of a step whose starter is gone: as if SIGTERM had ended it."""
 
 
-def end_with_starter() -> None:
-    """Watches the first ancestor that is no shell; ends this process, without ado, when that one is gone."""
+@contextmanager
+def ending_with_starter() -> Iterator[None]:
+    """Ends this process at once when its first ancestor that is no shell ends inside the block."""
     starter = _starter()
-    if starter is not None:
-        threading.Thread(target=_watch, args=starter, name="stepset parent", daemon=True).start()
+    if starter is None:
+        yield
+        return
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(starter, over), name="stepset parent", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
 
 
-def _starter() -> tuple[int, str] | None:
-    """Its pid and start time; None where /proc does not tell, or it is gone already."""
+def _starter() -> ProcessId | None:
+    """None where /proc does not tell, or it is gone already."""
     pid = os.getppid()
     while pid > 1:
-        fields = _stat(pid)
-        if fields is None:
+        stat = process_stat(pid)
+        if stat is None or stat.ended:
             return None
-        name, parent, started = fields
-        if name not in _SHELLS:
-            return pid, started
-        pid = parent
+        if stat.name not in _SHELLS:
+            return ProcessId(pid, stat.started)
+        pid = stat.parent
     return None
 
 
-def _watch(pid: int, started: str) -> None:
-    while True:
-        now = _stat(pid)
-        if now is None or now[2] != started:
+def _watch(starter: ProcessId, over: threading.Event) -> None:
+    while not over.wait(_EVERY):
+        if not starter.exists():
             os._exit(ORPHANED)
-        time.sleep(_EVERY)
-
-
-def _stat(pid: int) -> tuple[str, int, str] | None:
-    """Name, parent and start time of a process (proc(5), stat); None when it is gone, or a zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    except OSError:
-        return None
-    name, _, rest = text.partition("(")[2].rpartition(")")
-    fields = rest.split()
-    return None if fields[0] in "ZX" else (name, int(fields[1]), fields[19])

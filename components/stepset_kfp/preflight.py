@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from stepset.backends.kubernetes.access import allowed, permissions, problems
-from stepset.backends.kubernetes.client import Connection, connect
+from stepset.backends.kubernetes.access import missing_of, permissions, problems
+from stepset.backends.kubernetes.api.connection import Connection, connect
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.targets.rbac import rules
 
@@ -29,9 +29,10 @@ def preflight(
         InfrastructureError: one line for each resource on which verbs are missing.
     """
     needed = [each for each in permissions(rules(target, gang)) if secrets or each.resource != "secrets"]
-    missing = [each for each in needed if not allowed(connection, each, namespace)]
+    client = connection.client
+    missing = connection.call(missing_of, client, needed, namespace)
     if missing:
-        raise InfrastructureError("\n".join(problems(connection, missing, namespace, target, gang, "kfp")))
+        raise InfrastructureError("\n".join(connection.call(problems, client, missing, namespace, target, gang, "kfp")))
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,9 @@ from typing import Any
 
 # As the agent knows them (agent.py, _RANK); one process a node has its node's.
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "STEPSET_NODE_RANK")
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_LOOK = 1.0
+"""Seconds between two looks at the command where SIGCHLD is blocked."""
 _AFTER_INSTALLING = '"$0" "$@"'
 
 
@@ -71,16 +75,38 @@ def install(command: list[str]) -> int:
 
 
 def run(command: list[str]) -> int:
-    """Runs a command to its end; what it is told by signals is told the command."""
-    process = subprocess.Popen(command)
+    """Runs a command to its end, and passes signals on to it."""
+    # The interpreter writes each signal to a pipe: a handler would run while `process` is being waited for.
+    inner, outer = os.pipe()
+    for end in (inner, outer):
+        os.set_blocking(end, False)
+    wakeup = signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, _ignore) for number in (*_PASSED_ON, signal.SIGCHLD)}
+    try:
+        process = subprocess.Popen(command)
+        while (code := process.poll()) is None:
+            select.select([inner], [], [], _LOOK)
+            for number in _read(inner):
+                if number in _PASSED_ON:
+                    process.send_signal(number)
+        return code if code >= 0 else 128 - code
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
+        os.close(inner)
+        os.close(outer)
 
-    def hand_on(number: int, _: FrameType | None) -> None:
-        process.send_signal(number)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, hand_on)
-    code = process.wait()
-    return code if code >= 0 else 128 - code
+def _read(fd: int) -> bytes:
+    try:
+        return os.read(fd, 512)
+    except BlockingIOError:
+        return b""
+
+
+def _ignore(number: int, _: FrameType | None) -> None:
+    """The signal handler: the interpreter writes to the wakeup descriptor only where there is one."""
 
 
 def apart(given: dict[str, Any], directory: str) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from stepset.backends.base import RunRequest
+from stepset.backends.kubernetes.api.connection import Connection
+from stepset.backends.kubernetes.api.resources import resource_of
 from stepset.backends.kubernetes.backend import KubernetesBackend
-from stepset.backends.kubernetes.site import Site
 from stepset.errors import InfrastructureError
 from stepset.targets.gang import QUEUE_LABEL
 from stepset.targets.identity import OWNER_HASH
@@ -29,12 +30,14 @@ _RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 Manifest = Mapping[str, Any]
 
 
-def reattach(backend: KubernetesBackend, site: Site, request: RunRequest) -> tuple[Manifest, tuple[str, ...]]:
+def reattach(
+    backend: KubernetesBackend, connection: Connection, request: RunRequest
+) -> tuple[Manifest, tuple[str, ...]]:
     """The run of a request, whatever an earlier step has left of it.
 
     Args:
         backend: where runs are.
-        site: the same place.
+        connection: the server.
         request: with name and owner.
 
     Returns:
@@ -60,7 +63,7 @@ def reattach(backend: KubernetesBackend, site: Site, request: RunRequest) -> tup
     elif there["kind"] == "JobSet":
         there, _ = _made(backend, request)  # where it is the same job
         say(f"stepset: run {status.name} was suspended when an earlier try was told to end; it is resumed")
-        return resume(site, there, status.attempt + 1), ()
+        return resume(connection, there, status.attempt + 1), ()
     else:
         say(f"stepset: run {status.name} was suspended when an earlier try was told to end; it is made anew")
         backend.end(there)
@@ -68,14 +71,14 @@ def reattach(backend: KubernetesBackend, site: Site, request: RunRequest) -> tup
     return _made(backend, replace(request, attempt=status.attempt + 1))
 
 
-def resume(site: Site, jobset: Manifest, attempt: int) -> Manifest:
+def resume(connection: Connection, jobset: Manifest, attempt: int) -> Manifest:
     """Starts a suspended JobSet again; its ranks begin from their checkpoint.
 
     The annotation is the one the pods read their attempt from. A template's annotations may be changed while it is
     suspended, and are those of the resumed pods (jobset v0.12 pkg/controllers/jobset_controller.go, resumeJob).
 
     Args:
-        site: where.
+        connection: the server.
         jobset: as it was read.
         attempt: what the ranks take it for.
 
@@ -90,7 +93,8 @@ def resume(site: Site, jobset: Manifest, attempt: int) -> Manifest:
         "metadata": {"uid": jobset["metadata"]["uid"]},
         "spec": {"suspend": False, "replicatedJobs": jobs},
     }
-    reply = site.connection.patch(site.path_of(jobset), body)
+    about = jobset["metadata"]
+    reply = connection.patch(f"{resource_of(jobset).path(about['namespace'])}/{about['name']}", body)
     if not reply.accepted:
         said = str(reply.body.get("message", reply.status)).rstrip(".")
         raise InfrastructureError(f"run {jobset['metadata']['name']} cannot be resumed: {said}")

@@ -11,6 +11,9 @@ import time
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from stepset.watch.present.records import PhaseChanged, Record, RunEnded
+from stepset.watch.present.sentences import counted, duration, end_sentence
+from stepset.watch.report import ended, failure_rows
 from stepset.watch.state import Failure, Phase, RunStatus
 from stepset_kfp.charts import line_chart
 from stepset_kfp.step_log import History, Point
@@ -50,12 +53,11 @@ def report_html(status: RunStatus, history: History) -> str:
     body = [
         f'<h1>{escape(status.name)} <span class="{"good" if good else "bad"}">{status.phase.value}</span></h1>',
         f'<p class="quiet">{escape(_facts(status))}</p>',
-        *(_diagnosis(status.failure) if status.failure else ()),
+        *(_diagnosis(status, status.failure) if status.failure else ()),
         *_curves(history.points),
-        *_phases(history.phases),
+        *_events(history.events),
         *_ranks(status),
         *_result(status),
-        *(f'<p class="quiet">{escape(note)}</p>' for note in status.notes),
     ]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -67,36 +69,23 @@ def report_html(status: RunStatus, history: History) -> str:
 
 
 def _facts(status: RunStatus) -> str:
-    took = f"{status.finished - status.started:.0f} s" if status.finished and status.started else ""
     facts = (
         f"job {status.job}",
-        f"{status.world_size} ranks" if status.world_size else "",
+        counted(status.world_size, "rank") if status.world_size else "",
         f"on {status.backend}",
-        f"ran {took}" if took else "",
-        f"{status.attempt} restart{'s' if status.attempt > 1 else ''}" if status.attempt else "",
+        f"ran {duration(status.finished - status.started)}" if status.finished and status.started else "",
+        counted(status.attempt, "restart") if status.attempt else "",
     )
     return ", ".join(fact for fact in facts if fact)
 
 
-def _diagnosis(failure: Failure) -> Iterator[str]:
-    yield '<h2>Why it failed</h2><div class="card">'
-    yield f'<p><b class="bad">{failure.kind.value}</b>: {escape(failure.message)}</p><p>{escape(failure.advice)}</p>'
-    who = (
-        f"rank {failure.rank}" if failure.rank is not None else "",
-        f"pod {failure.pod}" if failure.pod else "",
-        f"node {failure.node}" if failure.node else "",
-        f"exit code {failure.exit_code}" if failure.exit_code is not None else "",
-        f"signal {failure.signal}" if failure.signal is not None else "",
-    )
-    if any(who):
-        yield f'<p class="quiet">first to fail: {escape(", ".join(part for part in who if part))}</p>'
-    for event in failure.events:
-        yield f'<p class="quiet">event: {escape(event)}</p>'
-    if failure.aftermath:
-        yield f'<p class="quiet">ended because of it: {escape(", ".join(failure.aftermath))}</p>'
-    if failure.tail:
-        yield f"<pre>{escape(chr(10).join(failure.tail))}</pre>"
-    yield "</div>"
+def _diagnosis(status: RunStatus, failure: Failure) -> Iterator[str]:
+    yield f'<h2>Why it failed</h2><div class="card"><p class="bad">{escape(end_sentence(status))}</p><table>'
+    for title, lines in failure_rows(failure):
+        text = escape("\n".join(lines))
+        shown = f"<pre>{text}</pre>" if len(lines) > 1 else text
+        yield f'<tr><th>{escape(title)}</th><td class="text">{shown}</td></tr>'
+    yield "</table></div>"
 
 
 def _curves(points: Sequence[Point]) -> Iterator[str]:
@@ -119,14 +108,17 @@ def _curves(points: Sequence[Point]) -> Iterator[str]:
             yield f'<div class="card scroll">{chart}</div>'
 
 
-def _phases(phases: Sequence[tuple[float, str]]) -> Iterator[str]:
-    if not phases:
+def _events(events: Sequence[tuple[float, Record]]) -> Iterator[str]:
+    """What was reported of the run, and how long each phase lasted."""
+    if not events:
         return
-    yield '<h2>Phases</h2><div class="scroll"><table><tr><th>began (UTC)</th><th>phase</th><th>for</th></tr>'
-    for (began, name), after in zip(phases, [*phases[1:], None], strict=True):
-        lasted = f"{after[0] - began:.1f} s" if after else ""
-        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(began))
-        yield f"<tr><td>{clock}</td><td>{escape(name)}</td><td>{lasted}</td></tr>"
+    yield '<h2>Events</h2><div class="scroll"><table><tr><th>at (UTC)</th><th>what</th><th>for</th></tr>'
+    for index, (at, record) in enumerate(events):
+        later = (then for then, each in events[index + 1 :] if isinstance(each, PhaseChanged | RunEnded))
+        end = next(later, None) if isinstance(record, PhaseChanged) else None
+        lasted = "" if end is None else duration(end - at)
+        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
+        yield f'<tr><td>{clock}</td><td class="text">{escape(record.text)}</td><td>{lasted}</td></tr>'
     yield "</table></div>"
 
 
@@ -134,9 +126,9 @@ def _ranks(status: RunStatus) -> Iterator[str]:
     if not status.ranks:
         return
     yield '<h2>Ranks</h2><div class="scroll"><table>'
-    yield "<tr><th>who</th><th>state</th><th>end</th><th>last line</th><th>pod</th><th>node</th></tr>"
+    yield "<tr><th>who</th><th>state</th><th>ended</th><th>last line</th><th>pod</th><th>node</th></tr>"
     for row in status.ranks:
-        end = f"signal {row.signal}" if row.signal is not None else "" if row.exit_code is None else str(row.exit_code)
+        end = ended(row.exit_code, row.signal)
         mark = ' class="bad"' if row.state == "Failed" else ""
         who = f"<td>{escape(row.source)}</td><td{mark}>{escape(row.state)}</td><td>{end}</td>"
         where = f"<td>{escape(row.pod)}</td><td>{escape(row.node)}</td>"

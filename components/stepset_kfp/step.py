@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from stepset.errors import InfrastructureError, StepsetError
+from stepset.watch.present.sources import ranks_to_log
 from stepset.watch.report import failure_text
 from stepset.watch.state import Phase, RunStatus
 from stepset_kfp.job_inputs import job_mapping
 from stepset_kfp.options import check_options
 from stepset_kfp.outputs import result_text, write_metrics, write_model, write_text
 from stepset_kfp.packing import unpack
-from stepset_kfp.parent import end_with_starter
+from stepset_kfp.parent import ending_with_starter
 from stepset_kfp.place import backend_name
 from stepset_kfp.report import report_html
-from stepset_kfp.step_log import StepLog, ranks_to_log, say
+from stepset_kfp.step_log import StepLog, say
 from stepset_kfp.task_config import with_task_config
 
 if TYPE_CHECKING:
@@ -140,8 +141,8 @@ def run(asked: Asked, given: Mapping[str, Any], log: StepLog) -> RunStatus:
         from stepset_kfp.cluster_run import run_on_cluster
 
         return run_on_cluster(request, given, log)
-    end_with_starter()
-    return _run_here(request, log)
+    with ending_with_starter():
+        return _run_here(request, log)
 
 
 def _run_here(request: RunRequest, log: StepLog) -> RunStatus:
@@ -149,20 +150,19 @@ def _run_here(request: RunRequest, log: StepLog) -> RunStatus:
     import signal
 
     from stepset.backends import backend_of
+    from stepset.signals import StopRequests, on_signals
 
     told: list[int] = []
-    handle = backend_of("local").start(request, log)
+    requests = StopRequests()
 
-    def stop(number: int, _: object) -> None:
+    def stop(number: int) -> None:
         told.append(number)
-        handle.cancel()
+        requests.add()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with on_signals((signal.SIGTERM, signal.SIGINT), stop):
+        handle = backend_of("local").start(request, log)
+        requests.attach(handle.cancel)
         status = handle.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if told:
         fail(f"run {status.name} was stopped because its step was told to end (signal {told[0]})", 128 + told[0])
     return status

@@ -205,7 +205,7 @@ class ClusterRun:
             self._ending.stop(claim, RETRY)
             raise
         finally:
-            handle.leave()
+            handle.close()
             self.close()
 
     def check_wanted(self, claim: Claim) -> None:

@@ -7,13 +7,16 @@ it is called.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stepset.backends.kubernetes.client import Connection
+    from stepset.backends.kubernetes.api.client import Client
+    from stepset.backends.kubernetes.api.config import ClientConfig
+    from stepset.backends.kubernetes.api.connection import Connection
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -41,33 +44,69 @@ class ClusterAccess:
         return asdict(self)
 
 
-def connect(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> Connection:
-    """The connection to a cluster; reads the kubeconfig, sends nothing.
+def connect(access: ClusterAccess) -> Connection:
+    """Returns a connection to a cluster; reads the kubeconfig and sends nothing.
 
     Args:
-        access: which.
-        extras: of Airflow's connection, where they are known already.
+        access: which cluster.
 
     Raises:
         BadInputError: there is no such connection, or its configuration cannot be used.
     """
-    from stepset.backends.kubernetes.client import Connection
+    from stepset.backends.kubernetes.api.connection import Connection
 
-    api, namespace = _opened(access, extras)
-    return Connection(api, namespace, renew=lambda: _opened(access, extras)[0])
+    return Connection(lambda: _load(access))
 
 
-def _opened(access: ClusterAccess, extras: Mapping[str, Any] | None) -> tuple[Any, str]:
-    """A client of the kubernetes package, and the namespace; raises as `connect`."""
+def client_of(access: ClusterAccess) -> Client:
+    """Returns a client of a cluster for an event loop; it reads Airflow's connection without blocking the loop.
+
+    Args:
+        access: which cluster.
+    """
+    from stepset.backends.kubernetes.api.client import Client
+
+    async def load() -> ClientConfig:
+        extras = await _extras_of(access.kubernetes_conn_id)
+        return await asyncio.to_thread(_load, access, extras)
+
+    return Client(load)
+
+
+async def _extras_of(conn_id: str | None) -> dict[str, Any]:
+    """The extras of Airflow's connection."""
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    from stepset.errors import BadInputError
+
+    if conn_id is None:
+        return {}
+    try:
+        connection = await BaseHook.aget_connection(conn_id)
+    except AirflowNotFoundException as error:
+        if conn_id == "kubernetes_default":  # as KubernetesHook has it
+            return {}
+        raise BadInputError(f"kubernetes_conn_id: connection {conn_id!r} does not exist; create it") from error
+    return await connection.aextra_dejson()
+
+
+def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> ClientConfig:
+    """Reads the configuration; raises as `connect`.
+
+    Args:
+        access: which cluster.
+        extras: of Airflow's connection, where they are known already.
+    """
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
     from airflow.sdk.exceptions import AirflowException
     from kubernetes import client, config
 
+    from stepset.backends.kubernetes.api.config import ClientConfig, Namespace
     from stepset.errors import BadInputError
 
-    # Our own, so that nothing global is changed: a triggerer talks to several clusters.
+    # One for each client, so that nothing global is changed: a triggerer talks to several clusters.
     configuration = client.Configuration()
-    configuration.retries = False
     hook = KubernetesHook(
         conn_id=access.kubernetes_conn_id,
         in_cluster=access.in_cluster,
@@ -81,7 +120,7 @@ def _opened(access: ClusterAccess, extras: Mapping[str, Any] | None) -> tuple[An
         known = hook.conn_extras
         from_connection = known.get("in_cluster", known.get("extra__kubernetes__in_cluster"))
         if access.in_cluster or (access.in_cluster is None and from_connection):
-            # The hook leaves the configuration that it was given out here.
+            # The hook does not use the configuration that it was given here.
             config.load_incluster_config(client_configuration=configuration)
         api = hook.get_conn()
         namespace = access.namespace or hook.get_namespace()
@@ -92,4 +131,4 @@ def _opened(access: ClusterAccess, extras: Mapping[str, Any] | None) -> tuple[An
         ) from error
     if not namespace:
         namespace = _OWN_NAMESPACE.read_text().strip() if hook.is_in_cluster and _OWN_NAMESPACE.exists() else "default"
-    return api, namespace
+    return ClientConfig(api.configuration, Namespace(namespace))

@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from stepset_airflow.connection import ClusterAccess
+from stepset_airflow.connection import ClusterAccess, client_of
 from stepset_airflow.triggers import HEAVY
 
 if TYPE_CHECKING:
+    from stepset.backends.kubernetes.api.client import Client
     from stepset.watch.cluster.change import Change
-    from stepset_airflow.async_client import AsyncCluster
 
 log = structlog.get_logger(logger_name=__name__)
 
 _ACCESS = ("kubernetes_conn_id", "namespace", "in_cluster", "cluster_context", "config_file")
-_GONE = 410
+_LONGEST_PAUSE = 20.0
+"""Seconds at most before a namespace is watched again that could not be."""
 
 
 class JobSetFinishedEventTrigger(BaseEventTrigger):
@@ -70,15 +71,10 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
         """
         for module in HEAVY:
             await asyncio.to_thread(importlib.import_module, module)
-        from stepset_airflow.async_client import AsyncCluster
-
-        cluster = AsyncCluster(ClusterAccess(**{name: kwargs.get(name) for name in _ACCESS}))
-        try:
-            async with aclosing(_ended_runs(cluster)) as runs:
-                async for ended in runs:
-                    yield ended
-        finally:
-            await cluster.close()
+        access = ClusterAccess(**{name: kwargs.get(name) for name in _ACCESS})
+        async with client_of(access) as client, aclosing(_ended_runs(client, access.namespace)) as runs:
+            async for ended in runs:
+                yield ended
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncGenerator[TriggerEvent, None]:
         """This trigger's events of those that are shared."""
@@ -96,82 +92,98 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
                 yield event
 
 
-async def _ended_runs(cluster: AsyncCluster) -> AsyncGenerator[dict[str, Any], None]:
-    from stepset.backends.kubernetes.client import RefusedError
-    from stepset.backends.kubernetes.site import JOBSETS
-    from stepset.backends.kubernetes.watcher import QUIET
+async def _ended_runs(client: Client, namespace: str | None) -> AsyncGenerator[dict[str, Any], None]:
     from stepset.errors import StepsetError
-    from stepset.targets.identity import RUN
-    from stepset.watch.feed import Feed
 
-    feed, known, untold = Feed(), set[str](), dict[str, Mapping[str, Any]]()
-    first, said = True, ""
+    finished, said, failures = _Finished(), "", 0
     while True:
         try:
-            await cluster.open()
-            async for ended in _told(cluster, untold):
-                yield ended
-            path, ask = JOBSETS.path(cluster.namespace), feed.ask()
-            query = {"labelSelector": RUN, **ask.query}
-            if not ask.watch:
-                reply = await cluster.request("GET", path, query=query)
-                if not reply.accepted:
-                    raise RefusedError(reply)
-                _take(feed.listed(reply.body), known, untold)
-                if first and feed.listed_once:
-                    untold.clear()
-                    first = False
-                    log.info(f"runs that end in namespace {cluster.namespace} are told from now on")
-                said = ""
-                continue
-            async with cluster.stream(path, query, QUIET) as chunks:
-                async for chunk in chunks:
-                    _take(feed.data(chunk), known, untold)
-                    async for ended in _told(cluster, untold):
+            async with aclosing(_reported(client, namespace, finished)) as runs:
+                async for ended in runs:
+                    failures, said = 0, ""
+                    if ended is not None:
                         yield ended
         except StepsetError as error:
-            if isinstance(error, RefusedError) and error.reply.status == _GONE:
-                feed.expired()
-                continue
-            # No task waits that could fail, and Airflow would start a trigger that ends anew each second.
+            # No task waits that could fail, and Airflow would start a trigger that ends again each second.
             if said != str(error):
                 said = str(error)
-                log.warning(f"nobody is told of runs that end, until this is mended: {said}")
-            await asyncio.sleep(feed.failed() * random.uniform(0.7, 1.3))
+                log.warning(f"runs that end are not reported until this is fixed: {said}")
+        failures += 1
+        await asyncio.sleep(min(_LONGEST_PAUSE, 0.25 * 2**failures) * random.uniform(0.7, 1.3))
 
 
-def _take(changes: Iterable[Change], known: set[str], untold: dict[str, Mapping[str, Any]]) -> None:
-    """Notes runs that have ended: in `known` for as long as they are there, in `untold` until they are told."""
-    for change in changes:
-        uid = _uid(change.object)
-        if change.verb == "DELETED":
-            known.discard(uid)
-        elif uid not in known and _over(change.object):
-            known.add(uid)
-            untold[uid] = change.object
+async def _reported(
+    client: Client, namespace: str | None, finished: _Finished
+) -> AsyncGenerator[dict[str, Any] | None, None]:
+    """Runs as they end; None once their namespace was listed. Raises when it cannot be watched any longer."""
+    from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+    from stepset.backends.kubernetes.api.resources import JOBSETS
+    from stepset.backends.kubernetes.runs import ClusterRuns
+    from stepset.backends.kubernetes.watch.reflector import Reflector
+    from stepset.backends.kubernetes.watch.selectors import Collection
+    from stepset.targets.identity import RUN
+
+    site, news = NamespacedClient(client, namespace or (await client.open()).namespace), asyncio.Event()
+
+    def changed(changes: Sequence[Change]) -> None:
+        finished.take(changes)
+        news.set()
+
+    reflector = Reflector(client, Collection(site.all(JOBSETS), {"labelSelector": RUN}), changed)
+    runs, following = ClusterRuns(site, target="jobset"), asyncio.create_task(reflector.run())
+    try:
+        while reflector.error is None:
+            await news.wait()
+            news.clear()
+            if reflector.listed and not finished.begun:
+                finished.begin()
+                log.info(f"runs that end in namespace {site.namespace} are reported from now on")
+            if reflector.listed:
+                yield None
+            for uid, workload in list(finished.unreported.items()):
+                status = await runs.read(workload)
+                del finished.unreported[uid]
+                yield {
+                    "run": status.name,
+                    "job": status.job,
+                    "namespace": site.namespace,
+                    "uid": uid,
+                    "phase": status.phase.value,
+                    "result": status.result,
+                }
+        raise reflector.error
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
 
-async def _told(cluster: AsyncCluster, untold: dict[str, Mapping[str, Any]]) -> AsyncIterator[dict[str, Any]]:
-    """What there is to be said of runs that have ended; what cannot be read now stays."""
-    for uid, workload in list(untold.items()):
-        ended = await asyncio.to_thread(_read, cluster, workload)
-        del untold[uid]
-        yield ended
+class _Finished:
+    """Runs that have ended.
 
+    Attributes:
+        begun: the runs that had ended before are known.
+        unreported: uid -> workload of the runs that have ended since, and are not reported yet.
+    """
 
-def _read(cluster: AsyncCluster, workload: Mapping[str, Any]) -> dict[str, Any]:
-    """A run that has ended, with what its pods say of it; in a thread."""
-    from stepset.backends.kubernetes.backend import KubernetesBackend
+    def __init__(self) -> None:
+        self.begun = False
+        self.unreported: dict[str, Mapping[str, Any]] = {}
+        self._known: set[str] = set()
 
-    status = KubernetesBackend(cluster.connection, namespace=cluster.namespace, target="jobset").read(workload)
-    return {
-        "run": status.name,
-        "job": status.job,
-        "namespace": cluster.namespace,
-        "uid": _uid(workload),
-        "phase": status.phase.value,
-        "result": status.result,
-    }
+    def begin(self) -> None:
+        """Takes the runs that have ended up to now for known."""
+        self.begun = True
+        self.unreported.clear()
+
+    def take(self, changes: Iterable[Change]) -> None:
+        """Takes changes of workloads."""
+        for change in changes:
+            uid = _uid(change.object)
+            if change.verb == "DELETED":
+                self._known.discard(uid)
+            elif uid not in self._known and _over(change.object):
+                self._known.add(uid)
+                self.unreported[uid] = change.object
 
 
 def _uid(workload: Mapping[str, Any]) -> str:

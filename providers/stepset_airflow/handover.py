@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 import structlog
 from airflow.sdk.exceptions import AirflowRuntimeError
 
+from stepset_airflow.cancellation import spawn, wait_uncancelled
 from stepset_airflow.identity import map_index_of
 from stepset_airflow.log_channel import all_read, room
-from stepset_airflow.shield import begun, seen_through
 from stepset_airflow.trigger_log import written_after
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ _STOOD_STILL = 3.0
 """Seconds without a turn after which somebody else may have the triggers; less than Airflow waits before that."""
 
 Position = Mapping[str, Any]
-"""Where the writing stands, as plain data: `told` as TaskLog has it, `printed` as AsyncLogs has it, and `at`, when the
-last of that was written."""
+"""What is written, as plain data: `told` (TaskLog.told), `printed` (RunFollower.positions), `at` (of the last line)."""
 log = structlog.get_logger(logger_name=__name__)
 
 
@@ -164,7 +163,7 @@ async def forget(trigger: BaseTrigger) -> None:
     if trigger.task_instance is None:
         return
     with suppress(asyncio.CancelledError, AirflowRuntimeError):
-        await seen_through(begun(_forget(trigger)), _FORGETS)
+        await wait_uncancelled(spawn(_forget(trigger)), _FORGETS)
 
 
 async def _forget(trigger: BaseTrigger) -> None:

@@ -65,7 +65,7 @@ def _entries(path: Path, ti_id: str, moment: datetime | None) -> list[tuple[date
     for line in _backwards(path):
         try:
             entry = json.loads(line)
-            time = datetime.fromisoformat(entry["timestamp"].replace("Z", "+00:00"))
+            time = datetime.fromisoformat(entry["timestamp"])
             if moment is not None and time <= moment:
                 break
             if entry["ti_id"] == ti_id and entry["logger"].startswith(f"{__package__}."):

@@ -10,31 +10,31 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from stepset_airflow.connection import ClusterAccess
-from stepset_airflow.follower import Follower
+from stepset_airflow.cancellation import spawn, wait_uncancelled
+from stepset_airflow.connection import ClusterAccess, client_of
 from stepset_airflow.handover import forget, handing_over, settle
 from stepset_airflow.log_channel import all_read
-from stepset_airflow.shield import begun, seen_through
-from stepset_airflow.task_log import TaskLog
+from stepset_airflow.task_log import TaskLog, find_callbacks
 from stepset_airflow.task_state import is_ended, state_of
 
 if TYPE_CHECKING:
-    from stepset_airflow.async_client import AsyncCluster
+    from stepset.backends.kubernetes.api.client import Client
 
 log = structlog.get_logger(logger_name=__name__)
 
 HEAVY = (
     "kubernetes.client",
     "airflow.providers.cncf.kubernetes.hooks.kubernetes",
-    "stepset.backends.kubernetes.backend",
-    "stepset_airflow.async_logs",
-    "stepset_airflow.shared_watch",
+    "stepset.backends.kubernetes.runs",
+    "stepset_airflow.shared_informer",
+    "stepset_airflow.task_observer",
     "stepset_airflow.page.async_writer",
 )
 """What is imported in a thread first, because it takes seconds."""
@@ -141,11 +141,11 @@ class DistributedTrainTrigger(BaseTrigger):
         (apache/airflow#73454): so the task's state is asked for first, and nothing is done while it goes on, or while
         nobody knows. A task that was cleared ends its earlier run itself when it is executed again.
         """
-        await seen_through(self._end_begins(), _ENDS)
+        await wait_uncancelled(self._end_begins(), _ENDS)
 
     def _end_begins(self) -> asyncio.Task[None]:
         if self._ending is None:
-            self._ending = begun(self._acted_upon())
+            self._ending = spawn(self._acted_upon())
         return self._ending
 
     async def _acted_upon(self) -> None:
@@ -157,54 +157,65 @@ class DistributedTrainTrigger(BaseTrigger):
         elif self.on_kill_action == "keep":
             log.warning(f"run {name} goes on: on_kill_action is keep")
         else:
-            await asyncio.to_thread(self._end, await self._extras())
+            await self._end()
         await all_read(_LEAVES)
 
     async def _followed(self) -> dict[str, Any]:
         """The event's payload."""
+        from stepset.backends.kubernetes.follow import RunFollower
+        from stepset.watch.cluster.keeper import Patience
         from stepset.watch.cluster.reports import Reports
-        from stepset_airflow.async_logs import AsyncLogs
+        from stepset.watch.cluster.verdict import verdict_text
         from stepset_airflow.page.async_writer import AsyncPageWriter
-        from stepset_airflow.shared_watch import following
+        from stepset_airflow.shared_informer import shared_informer
+        from stepset_airflow.task_observer import TaskObserver
 
         ranks = None if self.ranks is None else frozenset(self.ranks)
         sources = None if self.sources is None else frozenset(self.sources)
         async with (
             handing_over(self, self.position) as handover,
-            following(ClusterAccess(**self.access), self.workload) as followed,
+            shared_informer(ClusterAccess(**self.access)) as shared,
         ):
             before = handover.before
             shown, reports = TaskLog(log, ranks, told=before.get("told"), written=handover.written), Reports()
             reports.progress = shown.progress
-            logs = AsyncLogs(followed.cluster, sources, self._ranks_of_pods(), before.get("printed"))
             page = AsyncPageWriter(self.page, self._about())
-            follower = Follower(self, followed, logs, reports, shown, page, handover)
-            beside = [
-                asyncio.create_task(follower.write()),
-                asyncio.create_task(handover.keep(lambda: follower.position)),
-            ]
+            observer = TaskObserver(
+                shown, page, handover, sources, find_callbacks(self.callbacks), lambda: follower.positions
+            )
+            follower = RunFollower(
+                shared.informer.site,
+                self.workload,
+                observer,
+                informer=shared.informer,
+                sources=sources,
+                patience=Patience(self.admission_timeout, self.startup_timeout, quiet=self.quiet_after),
+                concludes=False,
+                reports=reports,
+                positions=before.get("printed"),
+                connections=shared.connections,
+                poll=self.poll_interval,
+            )
+            noting = asyncio.create_task(handover.keep(lambda: observer.position))
             try:
                 await page.open()
-                payload = await follower.follow(beside[0])
-                beside[1].cancel()
+                status = await follower.follow(None if self.deadline is None else self.deadline - time.time())
+                noting.cancel()
                 await page.finish()
-                return payload
             finally:
-                for task in beside:
-                    task.cancel()
+                noting.cancel()
                 await page.close()
-                await logs.close()
+            return {
+                "status": json.loads(verdict_text(status)),
+                "late": not status.phase.final,
+                "gave_up": follower.gave_up,
+                "position": observer.position,
+            }
 
     def _about(self) -> dict[str, Any]:
         """What the run's page says beside its status."""
         about = {"namespace": self.access["namespace"], "target": self.workload["target"], "followed": True}
         return {**about, "try_number": (self.page or {}).get("try_number")}
-
-    def _ranks_of_pods(self) -> dict[str, tuple[int, int]]:
-        from stepset.targets.identity import RANKS
-
-        said = json.loads((self.workload["metadata"].get("annotations") or {}).get(RANKS, "{}"))
-        return {group: (first, each) for group, (first, each) in said.items()}
 
     async def _task_state(self) -> str | None:
         """As `state_of` has it, be it when Airflow is asked again; None where it does not say."""
@@ -221,23 +232,17 @@ class DistributedTrainTrigger(BaseTrigger):
                 await asyncio.sleep(pause)
         return None
 
-    async def _extras(self) -> dict[str, Any]:
-        from stepset_airflow.async_client import extras_of
-
-        return await extras_of(self.access["kubernetes_conn_id"])
-
-    def _end(self, extras: Mapping[str, Any]) -> None:
-        from stepset.backends.kubernetes.backend import KubernetesBackend
+    async def _end(self) -> None:
+        from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+        from stepset.backends.kubernetes.runs import ClusterRuns
         from stepset.backends.kubernetes.stop import delete, suspend
-        from stepset_airflow.connection import connect
 
         about = self.workload["metadata"]
-        connection = connect(ClusterAccess(**self.access), extras)
-        with connection:
-            backend = KubernetesBackend(connection, namespace=self.access["namespace"], target=self.workload["target"])
-            workload = backend.workload(about["name"], about["uid"])
-            if workload is not None and not backend.read(workload).phase.final:
-                backend.end(workload, suspend if self.on_kill_action == "suspend" else delete)
+        async with client_of(ClusterAccess(**self.access)) as client:
+            runs = ClusterRuns(NamespacedClient(client, self.access["namespace"]), target=self.workload["target"])
+            workload = await runs.workload(about["name"], about["uid"])
+            if workload is not None and not (await runs.read(workload)).phase.final:
+                await runs.end(workload, suspend if self.on_kill_action == "suspend" else delete)
                 log.info(f"run {about['name']} was ended ({self.on_kill_action}): a user has acted on its task")
 
 
@@ -282,28 +287,23 @@ class RunEndTrigger(DistributedTrainTrigger):
         """Nothing: the run is somebody else's."""
 
     async def _followed(self) -> dict[str, Any]:
-        from stepset_airflow.async_client import AsyncCluster
-
-        cluster = AsyncCluster(self._access())
-        try:
-            await cluster.open()
-            while not await self._found(cluster):
+        async with client_of(self._access()) as client:
+            namespace = self.namespace or (await client.open()).namespace
+            while not await self._found(client, namespace):
                 await asyncio.sleep(self.poll_interval)
-            self.access = {**self._access().to_dict(), "namespace": cluster.namespace}
-        finally:
-            await cluster.close()
+        self.access = {**self._access().to_dict(), "namespace": namespace}
         return await super()._followed()
 
-    async def _found(self, cluster: AsyncCluster) -> bool:
+    async def _found(self, client: Client, namespace: str) -> bool:
         """Whether the run is there."""
-        from stepset.backends.kubernetes.client import RefusedError, UnreachableError
-        from stepset.backends.kubernetes.site import WORKLOADS
+        from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, UnreachableError
+        from stepset.backends.kubernetes.api.resources import WORKLOADS
 
         try:
-            reply = await cluster.request("GET", f"{WORKLOADS[self.target].path(cluster.namespace)}/{self.run_name}")
+            reply = await client.get(f"{WORKLOADS[self.target].path(namespace)}/{self.run_name}")
         except UnreachableError:
             return False
-        if reply.status == 404:
+        if reply.status == NOT_FOUND:
             return False
         if not reply.accepted:
             raise RefusedError(reply)

@@ -22,7 +22,7 @@ class Written:
         texts: as they were written, in their order; others of the same log may be among them.
 
     Attributes:
-        phase: the last line on where the run is; empty: there is none.
+        phase: the last line on the phase that the run is in; empty: there is none.
         notes: what else was said.
     """
 
@@ -40,8 +40,10 @@ class Written:
                 self.notes.add(text)
 
     def has(self, text: str) -> bool:
-        """Whether a line that comes now is written already; it counts as having come, and so does all before it."""
-        left = self._left.get(_kind(text))
+        """Whether a text that comes now is written already; it counts as having come, and so does all before it."""
+        if not (kind := _kind(text)):
+            return text in self.notes
+        left = self._left.get(kind)
         while left:
             if _same(left.popleft(), text):
                 return True
@@ -55,7 +57,7 @@ def _same(written: str, text: str) -> bool:
 
 
 def _kind(text: str) -> str:
-    """Lines of a kind are written in an order of their own; empty: what does not come again by itself."""
+    """Lines of a kind are written in an order of their own; empty: what comes once."""
     if text.startswith("["):
         return text.partition("]")[0]
     return "progress" if text.startswith("progress: ") else ""

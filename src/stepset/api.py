@@ -11,9 +11,11 @@ from stepset.backends.base import ClusterOptions, RunListener, RunRequest
 from stepset.errors import ExitCode, StepsetError
 from stepset.frameworks import make_plan
 from stepset.plan.explain import ExplainRow, explain_plan
+from stepset.signals import interrupts_deferred
 from stepset.sources import read_sources
 from stepset.spec import TrainingJob, load_job
 from stepset.targets.names import PodNames
+from stepset.watch.present.sentences import end_sentence
 from stepset.watch.state import Failure, Phase, RunStatus
 
 JobSource = TrainingJob | Mapping[str, Any] | str | Path
@@ -30,8 +32,7 @@ class TrainingFailedError(StepsetError):
         self.status = status
         self.failure: Failure | None = status.failure
         self.exit_code: ExitCode = status.exit_code
-        what = f"{status.failure.message} {status.failure.advice}" if status.failure else "the run was lost."
-        super().__init__(f"run {status.name} {status.phase.value.lower()}: {what}")
+        super().__init__(f"{end_sentence(status)} {status.failure.advice if status.failure else ''}".rstrip())
 
 
 def run(
@@ -60,14 +61,12 @@ def run(
         BadInputError: the job cannot be run as asked.
         TrainingFailedError: it ran and failed.
         InfrastructureError: the cluster cannot be asked.
+        KeyboardInterrupt: Ctrl-C stopped the run (a second one kills it); it has ended by then.
     """
-    loaded = load_job(job)
-    if base_dir is None and isinstance(job, (str, Path)):
-        base_dir = Path(job).resolve().parent
-    request = RunRequest(loaded, read_sources(loaded, base_dir), name=name)
-    handle = backend_of(backend, cluster).start(request, listener)
+    handle = backend_of(backend, cluster).start(request_of(job, name, base_dir), listener)
     try:
-        status = handle.wait()
+        with interrupts_deferred(handle.cancel):
+            status = handle.wait()
     except BaseException:
         # Ctrl-C, or a listener that failed: nothing may keep running behind the caller's back.
         handle.cancel()
@@ -76,6 +75,18 @@ def run(
     if status.phase is not Phase.SUCCEEDED:
         raise TrainingFailedError(status)
     return status
+
+
+def request_of(job: JobSource, name: str | None, base_dir: Path | None) -> RunRequest:
+    """Returns the request to run a job, its files read; raises as `run` does.
+
+    Args:
+        job, name, base_dir: as for `run`.
+    """
+    loaded = load_job(job)
+    if base_dir is None and isinstance(job, (str, Path)):
+        base_dir = Path(job).resolve().parent
+    return RunRequest(loaded, read_sources(loaded, base_dir), name=name)
 
 
 def explain(job: JobSource) -> list[ExplainRow]:

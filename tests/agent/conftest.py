@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+from tools.pythons import FOR_THE_AGENT, interpreters
 
 from tests.agent.pods import Both, Pod
 
@@ -22,21 +21,22 @@ def pod(tmp_path: Path) -> Pod:
 @pytest.fixture(params=["ranks", "launched"])
 def both(request: pytest.FixtureRequest, tmp_path: Path) -> Both:
     """Ranks the agent starts itself, and ranks a launcher starts; the latter with an old Python, if there is one."""
-    pod = Pod(tmp_path, (request.param == "launched" and _python38()) or sys.executable)
+    pod = Pod(tmp_path, (request.param == "launched" and _old_python()) or sys.executable)
     return Both(pod, pod.start_launched if request.param == "launched" else pod.start_ranks)
 
 
-@pytest.fixture(params=["this", "3.8"])
+@pytest.fixture(params=["this", "oldest"])
 def any_pod(request: pytest.FixtureRequest, tmp_path: Path) -> Pod:
-    """A pod whose agent runs with each Python that has to do."""
-    python = sys.executable if request.param == "this" else _python38()
+    """A pod whose agent runs with the Python of the tests, and with the oldest one that the agent supports."""
+    python = sys.executable if request.param == "this" else _old_python()
     if python is None:
-        pytest.skip("no python3.8 on PATH")
+        minimum, this = (".".join(map(str, version)) for version in (FOR_THE_AGENT, sys.version_info[:2]))
+        pytest.skip(f"no Python from {minimum} to one older than {this} is installed (tools/pythons.py)")
     return Pod(tmp_path, python)
 
 
 @cache
-def _python38() -> str | None:
-    found = shutil.which("python3.8")
-    asked = found and subprocess.run([found, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True)
-    return asked.stdout.strip() if asked and not asked.returncode else None
+def _old_python() -> str | None:
+    """The oldest Python of this machine that the agent supports, if that is an older one than the tests run with."""
+    found = interpreters(FOR_THE_AGENT)
+    return str(found[0].path) if found and found[0].version[:2] < sys.version_info[:2] else None

@@ -38,7 +38,6 @@ def test_what_python_prints_of_an_exception(program: str, error: str) -> None:
     assert last_traceback("noise\n" + said + "more noise\n").startswith(error)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups came with Python 3.11")
 def test_an_exception_group_shows_its_last_member_that_was_raised() -> None:
     program = "try:\n 1/0\nexcept Exception as e:\n raise ExceptionGroup('both', [ValueError('a'), e])"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from stepset.backends.kubernetes.client import Connection
+from stepset.backends.kubernetes.api.config import ClientConfig
+from stepset.backends.kubernetes.api.connection import Connection
 from stepset.errors import BadInputError
-from stepset_airflow.async_client import AsyncCluster
-from stepset_airflow.connection import ClusterAccess, connect
+from stepset_airflow.connection import ClusterAccess, client_of, connect
 
 pytestmark = pytest.mark.airflow
 
@@ -63,7 +63,12 @@ def found(**parameters: Any) -> tuple[str, str, str]:
 
 
 def seen(connection: Connection) -> tuple[str, str, str]:
-    return connection.server, str(connection.namespace), connection.headers()["authorization"].removeprefix("Bearer ")
+    assert connection.server == connection.client.server
+    return of(connection.call(connection.client.open))
+
+
+def of(config: ClientConfig) -> tuple[str, str, str]:
+    return config.server, str(config.namespace), config.headers()["authorization"].removeprefix("Bearer ")
 
 
 def test_a_path_in_the_connection(extras: Extras, path: str) -> None:
@@ -124,11 +129,7 @@ def test_the_triggerer_finds_the_same(
     extras(kube_config_path=path, namespace="ml")
 
     async def in_a_loop() -> tuple[str, str, str]:
-        cluster = AsyncCluster(ClusterAccess(**parameters))
-        await cluster.open()
-        try:
-            return seen(cluster.connection)
-        finally:
-            await cluster.close()
+        async with client_of(ClusterAccess(**parameters)) as client:
+            return of(await client.open())
 
     assert asyncio.run(in_a_loop()) == found(**parameters)

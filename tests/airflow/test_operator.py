@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,11 @@ from airflow.sdk import DAG, BaseOperator
 from airflow.serialization.serialized_objects import DagSerialization
 
 from stepset.spec import TrainingJob
+from stepset.watch.present.presenter import Presenter
+from stepset.watch.present.records import FirstFailure, RunEnded
 from stepset_airflow import DistributedTrainOperator
 from stepset_airflow.job_fields import JOB_FIELDS
+from tests.watch.cluster.streams import final
 
 pytestmark = pytest.mark.airflow
 
@@ -94,7 +97,7 @@ def test_a_path_is_serialised_as_text() -> None:
 
 
 def test_it_can_be_mapped_over_any_field_and_the_mapping_is_serialised() -> None:
-    with DAG("mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)) as dag:
+    with DAG("mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
         DistributedTrainOperator.partial(task_id="train", script="train.py", num_nodes=2).expand(
             args=[["--lr", "0.1"], ["--lr", "0.2"]]
         )
@@ -113,3 +116,10 @@ def serialised() -> Any:
     with DAG("round_trip", schedule=None, params={"nodes": 2, "epochs": 3}) as dag:
         DistributedTrainOperator(task_id="train", **NESTED)
     return DagSerialization.to_dict(dag)
+
+
+def test_the_exception_that_ends_a_task_is_the_end_of_the_run_and_its_diagnosis_as_every_interface_shows_them() -> None:
+    status = final("jobset_fails")
+    *_, end, diagnosis = Presenter().see(status, 0.0)
+    assert (type(end), type(diagnosis)) == (RunEnded, FirstFailure)
+    assert str(train().failure(status, "fail")) == f"{end.text}\n{diagnosis.text}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from stepset.errors import BadInputError
-from stepset.watch.state import LogLine, Phase, Progress, RunStatus
-from stepset_airflow.task_log import TaskLog, find_callbacks, progress_text, ranks_to_log
+from stepset.watch.state import Failure, FailureKind, LogLine, Phase, Progress, RunStatus
+from stepset_airflow.task_log import TaskLog, find_callbacks, ranks_to_log
 
 
 class Lines:
@@ -89,11 +90,25 @@ def test_progress_is_written_at_most_once_a_second_and_always_at_the_end() -> No
     assert len(progress) < 10
 
 
-def test_progress_says_what_it_knows() -> None:
-    assert progress_text(Progress(12, 0.4, {"loss": 0.31234, "lr": 1e-05})) == (
-        "progress: 40 %, step 12, loss=0.3123, lr=1e-05"
-    )
-    assert progress_text(Progress(step=3)) == "progress: step 3"
+def test_what_keeps_the_run_from_starting_is_a_warning_and_written_once() -> None:
+    log = Lines()
+    trouble = Failure(FailureKind.UNSCHEDULABLE, "no room for pod a: 2 Insufficient cpu", "Ask for less.", pod="a")
+    waiting = RUNNING.with_(phase=Phase.PENDING, reason="Unschedulable", trouble=trouble)
+    first = TaskLog(log)
+    for _ in range(2):
+        first.on_status(waiting)
+    TaskLog(log, told=json.loads(json.dumps(first.told))).on_status(waiting)
+    assert log.said == [
+        ("info", "run run-1: Pending (Unschedulable), 4 ranks"),
+        ("warning", "trouble: Unschedulable: no room for pod a: 2 Insufficient cpu. Ask for less."),
+    ]
+
+
+def test_a_run_that_fails_is_a_warning_and_the_exception_says_the_rest() -> None:
+    log = Lines()
+    failure = Failure(FailureKind.USER_ERROR, "rank 3 exited with code 1.", "Look at the error.", rank=3)
+    TaskLog(log).on_status(RUNNING.with_(phase=Phase.FAILED, failure=failure))
+    assert log.said == [("warning", "run run-1 failed: UserError: rank 3 exited with code 1.")]
 
 
 def test_callbacks_hear_every_change_as_plain_data() -> None:
@@ -135,5 +150,5 @@ def test_what_another_has_written_after_what_it_has_told_is_not_written_again() 
     listener.on_status(RUNNING.with_(notes=notes, progress=Progress(progress=0.4)))
     assert log.said == [("info", "[rank 0] c"), ("warning", "new")]
     listener.on_status(RUNNING.with_(phase=Phase.SUCCEEDED, notes=notes, progress=Progress(progress=0.5)))
-    assert log.said[2:] == [("info", "progress: 50 %"), ("info", "run run-1: Succeeded, 4 ranks")]
+    assert log.said[2:] == [("info", "progress: 50 %"), ("info", "run run-1 succeeded")]
     assert listener.told["notes"] == sorted(notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from stepset_airflow.trigger_log import written_after
 
 pytestmark = pytest.mark.airflow
 
-BEGAN = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture

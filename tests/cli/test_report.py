@@ -10,9 +10,10 @@ import pytest
 
 from stepset.cli import tables
 from stepset.cli.formats import as_json
-from stepset.cli.report import in_words, outcome, progress_in_words, state_line
+from stepset.cli.report import outcome
 from stepset.cli.status_page import list_page, status_page
 from stepset.cli.where import Where
+from stepset.watch.present.sentences import duration, progress_words, state_line
 from stepset.watch.report import ended
 from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 
@@ -49,27 +50,27 @@ def test_where_ranks_cannot_be_told_apart_their_nodes_are_counted() -> None:
 
 
 def test_the_state_line_tells_phase_ranks_and_progress() -> None:
-    assert state_line(RUNNING) == "Running, 4/4 ranks running, 40 %, step 120, loss 0.31235, accuracy 0.9"
+    assert state_line(RUNNING) == "Running, 4/4 ranks running, 40 %, step 120, loss=0.31235, accuracy=0.9"
     assert state_line(RunStatus("a-1", "a", "local", reason="Starting")) == "Pending (Starting)"
-    assert state_line(RUNNING.with_(attempt=1, progress=None)) == "Running, restart 1, 4/4 ranks running"
+    assert state_line(RUNNING.with_(attempt=1, progress=None)) == "Running, 4/4 ranks running, restart 1"
 
 
 def test_progress_tells_only_what_was_said() -> None:
-    assert progress_in_words(None) == ""
-    assert progress_in_words(Progress(step=3)) == "step 3"
-    assert progress_in_words(Progress(progress=1.0)) == "100 %"
+    assert progress_words(None) == ""
+    assert progress_words(Progress(step=3)) == "step 3"
+    assert progress_words(Progress(progress=1.0)) == "100 %"
 
 
 def test_success_is_one_line_with_result_and_duration() -> None:
     done = RUNNING.with_(phase=Phase.SUCCEEDED, finished=1012.3, result={"accuracy": 0.96, "note": "a\nb"})
-    assert outcome(done) == 'stepset: digits-1 succeeded in 12.3 s; result: {"accuracy": 0.96, "note": "a\\nb"}'
-    assert outcome(done.with_(result=None, attempt=1)) == "stepset: digits-1 succeeded in 12.3 s after 1 restart"
+    assert outcome(done) == 'stepset: run digits-1 succeeded in 12.3 s; result: {"accuracy": 0.96, "note": "a\\nb"}'
+    assert outcome(done.with_(result=None, attempt=1)) == "stepset: run digits-1 succeeded in 12.3 s after 1 restart"
     assert outcome(done.with_(result=0)).endswith("; result: 0")
 
 
 def test_a_failure_names_who_failed_first_how_and_what_to_do() -> None:
     assert outcome(FAILED).splitlines() == [
-        "stepset: digits-1 failed after 1m02s: UserError: rank 3 exited with code 1.",
+        "stepset: run digits-1 failed after 1m02s: UserError: rank 3 exited with code 1.",
         "  first failure rank 3, pod digits-node-1, on 127.1.0.2, exit code 1",
         "  error         ValueError: bad batch",
         "  last lines    Traceback ...",
@@ -98,7 +99,7 @@ def test_a_failure_of_which_little_is_known_says_that_little() -> None:
         phase=Phase.LOST, failure=Failure(FailureKind.LOST, "gone.", "Start it again."), finished=1001.0
     )
     assert outcome(lost).splitlines() == [
-        "stepset: digits-1 failed after 1 s: Lost: gone.",
+        "stepset: run digits-1 failed after 1 s: Lost: gone.",
         "  advice        Start it again.",
         "  more          stepset logs digits-1",
     ]
@@ -107,16 +108,16 @@ def test_a_failure_of_which_little_is_known_says_that_little() -> None:
 
 def test_cancelled_is_one_line_and_running_is_said_to_be_running() -> None:
     cancelled = FAILED.with_(failure=Failure(FailureKind.CANCELLED, "cancelled.", "-"))
-    assert outcome(cancelled) == "stepset: digits-1 was cancelled after 1m02s"
+    assert outcome(cancelled) == "stepset: run digits-1 was cancelled after 1m02s"
     now = RUNNING.with_(created=time.time())
-    assert outcome(now).startswith("stepset: digits-1 is not over: Running, 4/4 ranks running")
+    assert outcome(now).startswith("stepset: run digits-1 is not over: Running, 4/4 ranks running")
 
 
 def test_of_a_run_that_is_held_up_it_is_said_by_what_and_what_to_do() -> None:
     trouble = Failure(FailureKind.UNSCHEDULABLE, "pod a has no room.", "Ask for less.", pod="a")
     held_up = RUNNING.with_(phase=Phase.PENDING, reason="Unschedulable", created=time.time(), trouble=trouble)
     first, *rest = outcome(held_up).splitlines()
-    assert first.startswith("stepset: digits-1 is not over: Pending (Unschedulable)")
+    assert first.startswith("stepset: run digits-1 is not over: Pending (Unschedulable)")
     assert rest == ["  trouble       Unschedulable: pod a has no room.", "  advice        Ask for less."]
     lines = [line.split(maxsplit=1) for line in status_page(held_up).splitlines()]
     assert ["trouble", "Unschedulable: pod a has no room."] in lines and ["advice", "Ask for less."] in lines
@@ -145,7 +146,7 @@ def test_how_a_process_ended(code: int | None, signal: int | None, words: str) -
 
 
 def test_lengths_of_time_are_for_people() -> None:
-    assert [in_words(s) for s in (-1, 0.04, 59.9, 60, 3599.9, 86400)] == [
+    assert [duration(s) for s in (-1, 0.04, 59.9, 60, 3599.9, 86400)] == [
         "0 s",
         "0 s",
         "59.9 s",

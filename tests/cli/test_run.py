@@ -72,7 +72,7 @@ def test_a_run_that_succeeds(cli: Cli) -> None:
     said = cli("run", "train.py", *FLAGS, "--", "--epochs", "3", "--", "x")
     assert said.code == 0
     assert sorted(said.out.splitlines()) == [f"[rank {n}] args ['--epochs', '3', '--', 'x']" for n in range(4)]
-    assert said.errors[-1].startswith("stepset: train-")
+    assert said.errors[-1].startswith("stepset: run train-")
     assert said.errors[-1].endswith('; result: {"world_size": 4}')
     assert " succeeded in " in said.errors[-1]
     assert "\x1b" not in said.out + said.err
@@ -84,7 +84,7 @@ def test_a_job_file_finds_its_files_beside_it(cli: Cli, tmp_path: Path) -> None:
     (inside / "job.yaml").write_text("{script: ../train.py, framework: {kind: torch, launcher: none}}\n")
     said = cli("run", "jobs/job.yaml", "--name", "digits")
     assert (said.code, said.out) == (0, "[rank 0] args []\n")
-    assert said.errors[-1].startswith("stepset: digits-")
+    assert said.errors[-1].startswith("stepset: run digits-")
 
 
 def test_any_command_can_be_run(cli: Cli) -> None:
@@ -168,7 +168,7 @@ def test_the_first_signal_stops_the_ranks_with_grace(tmp_path: Path, number: sig
     assert process.returncode == 130
     assert out.decode().count("saved a checkpoint") == 4
     assert "stepset: stopping the run; once more kills it at once" in err.decode()
-    assert err.decode().splitlines()[-1].startswith("stepset: sleep-")
+    assert err.decode().splitlines()[-1].startswith("stepset: run sleep-")
     assert " was cancelled after " in err.decode().splitlines()[-1]
     assert processes_that_mention(tmp_path) == []
 

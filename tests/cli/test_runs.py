@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stepset.backends.local import LocalBackend
-from stepset.cli.report import state_line
+from stepset.watch.present.sentences import state_line
 from tests.cli.conftest import STEPSET, Cli
 from tests.cli.scripts import FLAGS, processes_that_mention, write_scripts
 from tests.waiting import until

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepset.cli import log_lines, overrides, report, terminal, words
+from stepset.cli import log_lines, overrides, terminal, words
 from stepset.cli.terminal import for_terminal, is_terminal, painted, printable, source_colour, wants_colour
 
 
@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("module", [terminal, report, overrides, log_lines, words], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [terminal, overrides, log_lines, words], ids=lambda m: m.__name__)
 def test_the_examples_in_the_docstrings_hold(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]  # a module
     assert result.attempted > 0

@@ -9,40 +9,41 @@ its lines `n ...` that was not one more than the line before, and what that cost
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import resource
 import sys
-import threading
 import time
 from collections import Counter
 
-from stepset.backends.kubernetes.client import connect
-from stepset.backends.kubernetes.run_logs import RunLogs
-from stepset.watch.lines import Batch
+from stepset.backends.kubernetes.api.client import client_of
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.logs.pods import log_pod
+from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
 
 
 class Heard:
     """What was printed, checked and forgotten."""
 
     def __init__(self, slow: float) -> None:
-        self._slow, self._lock = slow, threading.Lock()
+        self._slow = slow
         self.lines: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.wrong: dict[str, str] = {}
         self.events: Counter[str] = Counter()
 
-    def __call__(self, pod: str, batch: Batch) -> None:
-        with self._lock:
-            for head, text in batch.lines:
-                source, expected = head.source, self.lines[head.source]
-                if not batch.parts and text.partition(b" ")[0] != b"%d" % expected:
-                    self.wrong.setdefault(source, f"{text[:40]!r} instead of {expected}")
-                self.lines[source] += not head.goes_on
-            for source, pieces in batch.raw.items():
-                self.bytes[source] += sum(map(len, pieces))
-            for event in batch.events:
-                self.events[event["event"]] += 1
-        time.sleep(self._slow)
+    async def __call__(self, output: PodOutput) -> None:
+        batch = output.batch
+        for head, text in batch.lines:
+            source, expected = head.source, self.lines[head.source]
+            if not batch.parts and text.partition(b" ")[0] != b"%d" % expected:
+                self.wrong.setdefault(source, f"{text[:40]!r} instead of {expected}")
+            self.lines[source] += not head.goes_on
+        for source, pieces in batch.raw.items():
+            self.bytes[source] += sum(map(len, pieces))
+        for event in batch.events:
+            self.events[event["event"]] += 1
+        await asyncio.sleep(self._slow)
 
 
 def main() -> None:
@@ -55,34 +56,36 @@ def main() -> None:
     parser.add_argument("--quiet", type=float, default=120.0)
     parser.add_argument("--slow", type=float, default=0.0)
     given = parser.parse_args()
+    json.dump(asyncio.run(read(given)), sys.stdout)
+
+
+async def read(given: argparse.Namespace) -> dict[str, object]:
+    """Reads until the pods have ended; what was seen, and what it cost."""
     heard = Heard(given.slow)
-    with connect(given.kubeconfig) as connection, connect(given.pods_by) as seeing:
-        logs = RunLogs(connection, given.namespace, heard, quiet=given.quiet)
+    async with client_of(given.kubeconfig) as client, client_of(given.pods_by) as seeing:
+        logs = RunLogs(NamespacedClient(client, given.namespace), heard, quiet=given.quiet)
         ended: set[str] = set()
         basis = _peak()
         while len(ended) < given.pods:
-            time.sleep(0.3)
-            for pod in seeing.get(f"/api/v1/namespaces/{given.namespace}/pods").body["items"]:
-                logs.pod(pod)
+            await asyncio.sleep(0.3)
+            for pod in (await seeing.get(f"/api/v1/namespaces/{given.namespace}/pods")).body["items"]:
+                logs.see([log_pod(pod)])
                 if pod["status"]["phase"] in ("Succeeded", "Failed"):
                     ended.add(pod["metadata"]["uid"])
         ended_at = time.monotonic()
-        whole = logs.finish(120)
-        logs.close()
-    json.dump(
-        {
-            "whole": whole,
-            "problems": logs.problems,
-            "lines": heard.lines,
-            "bytes": heard.bytes,
-            "wrong": heard.wrong,
-            "events": heard.events,
-            "last_lines_after": time.monotonic() - ended_at,
-            "memory_mb": _peak() - basis,
-            "cpu": time.process_time(),
-        },
-        sys.stdout,
-    )
+        whole = await logs.finish(120)
+        await logs.close()
+    return {
+        "whole": whole,
+        "problems": logs.problems,
+        "lines": heard.lines,
+        "bytes": heard.bytes,
+        "wrong": heard.wrong,
+        "events": heard.events,
+        "last_lines_after": time.monotonic() - ended_at,
+        "memory_mb": _peak() - basis,
+        "cpu": time.process_time(),
+    }
 
 
 def _peak() -> float:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stepset.backends.kubernetes.client import connect
+from stepset.backends.kubernetes.api.connection import Connection, connect
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.find import find, read_objects
-from stepset.backends.kubernetes.follow import RunFollower
-from stepset.backends.kubernetes.scope import of_run
-from stepset.backends.kubernetes.site import Site
 from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
 from stepset.backends.kubernetes.verdict import write_verdict
+from stepset.backends.kubernetes.watch.selectors import of_run
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.state import FailureKind, Phase
 from tests.cluster.many import PAIR, RANK, RESULT, SLEEP, shared
@@ -94,7 +94,7 @@ class TestAtOnce:
         heard.wait_for_line("training", count=2)
         done = runs.cli("cancel", "run", "--now")
         assert (done.returncode, done.stdout) == (0, "")
-        assert done.stderr.startswith("stepset: run was cancelled after ")
+        assert done.stderr.startswith("stepset: run run was cancelled after ")
         runs.wait_nothing_left()
 
 
@@ -103,7 +103,7 @@ class TestFromTheCommandLine:
         handle, heard = runs.start(SAVES, **PAIR)
         heard.wait_for_line("training", count=2)
         done = runs.cli("cancel", "run")
-        assert done.stderr.startswith("stepset: run was cancelled after ")
+        assert done.stderr.startswith("stepset: run run was cancelled after ")
         assert done.returncode == 0
         handle.wait()
         assert [heard.texts(f"rank {rank}")[-1] for rank in (0, 1)] == ["saved", "saved"]
@@ -160,41 +160,54 @@ def _read_until(process: subprocess.Popen[str], text: str, count: int) -> list[s
 
 
 @pytest.fixture
-def site(runs: Runs) -> Site:
+def connection(runs: Runs) -> Connection:
+    """The server, as the account of the runs."""
+    return connect(str(runs.kubeconfig))
+
+
+@pytest.fixture
+def site(connection: Connection, runs: Runs) -> NamespacedClient:
     """The namespace as the backend sees it."""
-    return Site(connect(str(runs.kubeconfig)), runs.namespace)
+    return NamespacedClient(connection.client, runs.namespace)
 
 
 class TestSuspended:
-    def test_its_pods_go_with_grace_and_it_can_be_resumed(self, runs: Runs, site: Site, tmp_path: Path) -> None:
+    def test_its_pods_go_with_grace_and_it_can_be_resumed(self, runs: Runs, tmp_path: Path) -> None:
         state = tmp_path / "state"
         state.mkdir()
         begun = RANK + f"begun = pathlib.Path({str(state)!r}, f'begun-{{rank}}')\n"
         resumes = "if begun.exists():\n    print('resumed'); sys.exit(0)\nbegun.touch()\n"
         code = begun + resumes + SAVES.removeprefix(RANK)
-        runs.backend().submit(runs.request(code, **PAIR, pod_template=shared(runs.cluster, state)))
+        backend = runs.backend()
+        backend.submit(runs.request(code, **PAIR, pod_template=shared(runs.cluster, state)))
         heard = Listening()
-        follower = RunFollower(site, find(site, "run"), listener=heard)
-        with ThreadPoolExecutor() as threads:
-            following = threads.submit(follower.follow)
-            heard.wait_for_line("training", count=2)
-            follower.cancel(by=suspend)
-            assert following.result().phase is Phase.SUSPENDED
+        handle = backend.follow(_workload(backend), heard)
+        heard.wait_for_line("training", count=2)
+        handle.cancel(suspend)
+        assert handle.wait().phase is Phase.SUSPENDED
         assert [heard.texts(f"rank {rank}") for rank in (0, 1)] == [["training", "saving", "saved"]] * 2
         assert until(lambda: not runs.pods(), 60), "the objects go once the kubelet has seen their processes go"
         runs.cluster.kubectl("patch", "jobset/run", "-n", runs.namespace, "--type=merge", "-p", RESUME)
         after = Listening()
-        status = RunFollower(site, find(site, "run"), listener=after).follow()
+        status = backend.follow(_workload(backend), after).wait()
         assert status.phase is Phase.SUCCEEDED
         assert [after.texts(f"rank {rank}") for rank in (0, 1)] == [["resumed"], ["resumed"]]
 
 
+def _workload(backend: KubernetesBackend) -> Mapping[str, Any]:
+    found = backend.workload("run")
+    assert found is not None
+    return found
+
+
 class TestNamesakes:
-    def test_whoever_holds_a_run_that_is_gone_does_not_hit_one_of_the_same_name(self, runs: Runs, site: Site) -> None:
+    def test_whoever_holds_a_run_that_is_gone_does_not_hit_one_of_the_same_name(
+        self, runs: Runs, connection: Connection, site: NamespacedClient
+    ) -> None:
         handle, heard = runs.start(SAVES)
         heard.wait_for_line("training")
-        old = find(site, "run")
-        known = read_objects(site, of_run(site, old))
+        old = connection.call(find, site, "run")
+        known = connection.call(read_objects, site, of_run(site.namespace, old))
         handle.cancel()
         over = handle.wait()
         runs.wait_nothing_left()
@@ -202,10 +215,10 @@ class TestNamesakes:
             RANK + "print('training', flush=True); time.sleep(8)\nif True: " + RESULT.format("'mine'")
         )
         heard.wait_for_line("training")
-        delete(site, old)
-        suspend(site, old)
-        kill_pods(site, known)
-        assert not write_verdict(site, old, over)
+        connection.call(delete, site, old)
+        connection.call(suspend, site, old)
+        connection.call(kill_pods, site, known)
+        assert not connection.call(write_verdict, site, old, over)
         status = handle.wait()
         assert (status.phase, status.result) == (Phase.SUCCEEDED, "mine")
-        assert verdict_of(find(site, "run")) == status
+        assert verdict_of(connection.call(find, site, "run")) == status

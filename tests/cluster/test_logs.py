@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
+import asyncio
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +14,14 @@ from typing import Any
 
 import pytest
 
-from stepset.backends.kubernetes.client import connect
-from stepset.backends.kubernetes.log_pods import LogPod, log_pod
-from stepset.backends.kubernetes.log_reading import copy_lines, read_lines
-from stepset.backends.kubernetes.pod_log import PodLog
-from stepset.backends.kubernetes.site import Site
+from stepset.backends.kubernetes.api.client import client_of
+from stepset.backends.kubernetes.api.connection import connect
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.portal import iterate
+from stepset.backends.kubernetes.logs.connections import LogConnections
+from stepset.backends.kubernetes.logs.pod_log import PodLog
+from stepset.backends.kubernetes.logs.pods import LogPod, log_pod
+from stepset.backends.kubernetes.logs.reading import merged_rows, pods_with_logs
 from stepset.watch.lines import Batch
 from stepset.watch.state import LogLine, Phase
 from tests.cluster.proxy import Proxy, proxy_to
@@ -110,15 +112,16 @@ class Namespace:
             finally:
                 process.kill()
 
-    @contextmanager
-    def site(self) -> Iterator[Site]:
-        """The backend's site behind the bad network."""
+    def rows(self, sources: frozenset[str] | None = None, ranks: str = "{}") -> list[bytes]:
+        """The merged rows of the run, read behind the bad network."""
         with connect(self.kubeconfig) as connection:
-            yield Site(connection, self.name)
+            site = NamespacedClient(connection.client, self.name)
+            pods = connection.call(pods_with_logs, site, workload(ranks), sources)
+            return [row for rows in merged_rows(site, pods, sources, iterate) for row in rows]
 
     def lines(self, sources: frozenset[str] | None = None, ranks: str = "{}") -> list[LogLine]:
-        with self.site() as site:
-            return list(read_lines(site, workload(ranks), sources=sources))
+        parted = [row[1:].partition(b"] ") for row in self.rows(sources, ranks)]
+        return [LogLine(source.decode(), text.decode("utf-8", "replace")) for source, _, text in parted]
 
 
 def workload(ranks: str = "{}") -> dict[str, Any]:
@@ -146,29 +149,29 @@ def place(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Namespac
 
 
 class Pieces:
-    """A sink that keeps the bytes of all sources."""
+    """A consumer that keeps the bytes of all sources."""
 
     def __init__(self) -> None:
         self.bytes = b""
         self.sources: set[str] = set()
 
-    def __call__(self, batch: Batch) -> None:
+    async def __call__(self, batch: Batch, position: object) -> None:
         for source, pieces in batch.raw.items():
             self.sources.add(source)
             self.bytes += b"".join(pieces)
 
 
 class Blocked(Pieces):
-    """One that takes nothing more, from when it has been given something until it is let."""
+    """One that consumes nothing more, from its first batch on until `release` is set."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.called, self.let = threading.Event(), threading.Event()
+        self.called, self.release = asyncio.Event(), asyncio.Event()
 
-    def __call__(self, batch: Batch) -> None:
-        super().__call__(batch)
+    async def __call__(self, batch: Batch, position: object) -> None:
+        await super().__call__(batch, position)
         self.called.set()
-        self.let.wait(120)
+        await self.release.wait()
 
 
 class TestFollowing:
@@ -210,19 +213,25 @@ class TestFollowing:
         settings = {"name": "settings", "configMap": {"name": "settings"}}
         spec = place.cluster.pod_spec([place.cluster.python, "-c", ""])
         early = LogPod("u", "later", "node", "node", 0, 0, "node 0", False, True, 0, False, False)
-        sink = Pieces()
-        with connect(place.kubeconfig) as connection:
-            log = PodLog(connection, place.name, early, sink)
-            log.start()
-            time.sleep(1)  # 404: no such pod
-            place.pod("later", "print('at last')", volumes=[*spec["volumes"], settings])
-            time.sleep(3)  # 400: its volumes are waited for
-            place.cluster.kubectl("create", "configmap", "settings", "-n", place.name)
-            place.wait_ended("later")
-            log.see(log_pod(place.get("later")))
-            log.join(30)
-        assert not log.alive
-        assert (sink.bytes, sink.sources, log.problem) == (b"at last\n", {"node 0"}, None)
+        pieces = Pieces()
+
+        async def read() -> PodLog:
+            async with client_of(place.kubeconfig) as client:
+                log = PodLog(NamespacedClient(client, place.name), early, pieces, LogConnections())
+                reading = asyncio.create_task(log.run())
+                await asyncio.sleep(1)  # 404: no such pod
+                volumes = [*spec["volumes"], settings]
+                await asyncio.to_thread(place.pod, "later", "print('at last')", volumes=volumes)
+                await asyncio.sleep(3)  # 400: its volumes are waited for
+                make = ("create", "configmap", "settings", "-n", place.name)
+                await asyncio.to_thread(place.cluster.kubectl, *make)
+                await asyncio.to_thread(place.wait_ended, "later")
+                log.see(log_pod(await asyncio.to_thread(place.get, "later")))
+                await asyncio.wait_for(reading, 30)
+                return log
+
+        log = asyncio.run(read())
+        assert (pieces.bytes, pieces.sources, log.problem) == (b"at last\n", {"node 0"}, None)
 
     def test_200_mb_without_a_line_end_come_in_bounded_memory(
         self, place: Namespace, capsys: pytest.CaptureFixture[str]
@@ -265,21 +274,28 @@ class TestFollowing:
         place.cluster.wait("its first start", lambda: log_pod(place.get("again")).alive)
         early = log_pod(place.get("again"))
         assert early.restarts == 0
-        sink = Blocked()
-        with connect(place.kubeconfig) as connection:
-            log = PodLog(connection, place.name, early, sink)
-            log.start()
-            assert sink.called.wait(60)
-            place.cluster.wait("its second start", lambda: "at last" in place.log("again"))
-            log.reconnect()  # what it would have read of the first start
-            sink.let.set()
-            time.sleep(2)
-            log.see(log_pod(place.get("again")))
-            place.cluster.wait("its lines", lambda: b"at last" in sink.bytes)
-            log.close()
-            log.join(30)
+
+        async def read() -> bytes:
+            blocked = Blocked()
+            async with client_of(place.kubeconfig) as client:
+                log = PodLog(NamespacedClient(client, place.name), early, blocked, LogConnections())
+                reading = asyncio.create_task(log.run())
+                await asyncio.wait_for(blocked.called.wait(), 60)
+                second = lambda: "at last" in place.log("again")  # noqa: E731
+                await asyncio.to_thread(place.cluster.wait, "its second start", second)
+                log.reconnect()  # what it would have read of the first start
+                blocked.release.set()
+                await asyncio.sleep(2)
+                log.see(log_pod(await asyncio.to_thread(place.get, "again")))
+                async with asyncio.timeout(120):
+                    while b"at last" not in blocked.bytes:
+                        await asyncio.sleep(0.1)
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+                return blocked.bytes
+
         lines = ["started False", *map(str, range(20_000)), "started True", "at last"]
-        assert sink.bytes.decode().splitlines() == lines
+        assert asyncio.run(read()).decode().splitlines() == lines
 
     @pytest.mark.disruptive
     def test_lines_that_are_printed_while_the_kubelet_is_away_come_when_it_is_back(
@@ -362,12 +378,13 @@ class TestReading:
         )
         place.pod("node-0", f"import os; os.write(1, {text!r})", agent=True)
         place.wait_ended("node-0")
-        out = io.BytesIO()
-        with place.site() as site:
-            copy_lines(site, workload(), out)
-        assert out.getvalue() == (
-            b'[rank 0] a\xff\r\xfe\x00\n[rank 0] {"a": 1}\n[rank 0] first second\n[node 0] no head\n[rank 0] \n'
-        )
+        assert place.rows() == [
+            b"[rank 0] a\xff\r\xfe\x00",
+            b'[rank 0] {"a": 1}',
+            b"[rank 0] first second",
+            b"[node 0] no head",
+            b"[rank 0] ",
+        ]
 
     def test_a_container_without_a_log_yet_has_no_lines(self, place: Namespace) -> None:
         place.pod("waits", "print('x')", nodeSelector={"no": "such-node"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import time
@@ -12,7 +13,9 @@ from typing import IO, Any
 
 import pytest
 
-from stepset.backends.kubernetes.client import RefusedError, connect
+from stepset.backends.kubernetes.api.client import client_of
+from stepset.backends.kubernetes.api.connection import connect
+from stepset.backends.kubernetes.api.replies import RefusedError
 from stepset.errors import InfrastructureError
 from stepset.watch.feed import Feed
 from stepset.watch.state import FailureKind, Phase
@@ -192,13 +195,16 @@ def answer_to_a_watch_from(runs: Runs, version: str) -> int:
     """What the server says to whoever goes on from an old version."""
     feed = Feed()
     feed.listed({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": []})
-    with connect(str(runs.kubeconfig)) as connection:
-        try:
-            query = feed.ask().query
-            with connection.stream(f"/api/v1/namespaces/{runs.namespace}/pods", query, 30) as stream:
-                feed.data(stream.read())
-        except RefusedError as refused:
-            return refused.reply.status
+    path, query = f"/api/v1/namespaces/{runs.namespace}/pods", feed.ask().query
+
+    async def watch() -> None:
+        async with client_of(str(runs.kubeconfig)) as client, client.stream(path, query, 30) as pieces:
+            feed.data(await anext(pieces))
+
+    try:
+        asyncio.run(watch())
+    except RefusedError as refused:
+        return refused.reply.status
     return 200 if feed.ask().watch else 410
 
 

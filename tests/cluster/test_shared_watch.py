@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
 import pytest
 
-from stepset.backends.kubernetes.client import connect
-from stepset.backends.kubernetes.shared_watch import NamespaceWatch
-from stepset.backends.kubernetes.site import Site
+from stepset.backends.kubernetes.api.client import client_of
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.watch.informer import Informer, namespace_informer
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.status import status_of
 from stepset.watch.state import FailureKind, Phase, RunStatus
 from tests.cluster.runs import Runs
 from tests.cluster.test_scale import fake_nodes  # noqa: F401  # fixture
@@ -17,6 +20,7 @@ from tests.cluster.testbed import scale
 
 pytestmark = pytest.mark.cluster
 
+REFERENCE = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
 COUNT = 20
 FAILS = {"run-3", "run-17"}
 
@@ -28,52 +32,73 @@ def submit(runs: Runs, name: str, run_for: str = "1s") -> None:
     runs.backend().submit(runs.request(run=name, pod_template=scale.PLACEMENT, **fields))
 
 
-def take_until(watch: NamespaceWatch, condition: Callable[[], bool], what: str) -> set[str]:
-    """Takes in what comes until something holds; the runs that changed."""
-    until, told = time.monotonic() + 180, set()
-    while not condition():
-        assert time.monotonic() < until, f"waited for {what}; known: {watch.runs}"
-        told |= watch.take(1.0)
-    return told
+class Watch:
+    """An informer of a namespace, and which of its runs have changed."""
 
+    def __init__(self, informer: Informer) -> None:
+        self.informer = informer
 
-def over(watch: NamespaceWatch, name: str) -> bool:
-    status = watch.status(name, time.time())
-    return status is not None and status.phase.final
+    def status(self, name: str, now: float) -> RunStatus | None:
+        return status_of(self.informer.objects(name), Reports(), now) if name in self.informer.runs else None
+
+    def over(self, name: str) -> bool:
+        status = self.status(name, time.time())
+        return status is not None and status.phase.final
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Waits until something holds."""
+        end = time.monotonic() + 180
+        while not condition():
+            assert time.monotonic() < end, f"waited for {what}; known: {self.informer.runs}"
+            await asyncio.sleep(0.1)
 
 
 @pytest.mark.usefixtures("fake_nodes")
 def test_many_runs_are_followed_with_one_set_of_watches(runs: Runs) -> None:
     names = [f"run-{number}" for number in range(COUNT)]
-    site = Site(connect(str(runs.kubeconfig)), runs.namespace)
-    with NamespaceWatch(site) as watch:
-        for name in names:
-            submit(runs, name)
-        told = take_until(watch, lambda: all(over(watch, name) for name in names), "the end of all runs")
-        assert told == set(names)
 
-        now = time.time()
-        found = {name: watch.status(name, now) for name in names}
-        listed = {status.name: status for status in runs.backend().list()}
-        assert {name: _essence(status) for name, status in found.items() if status} == {
-            name: _essence(status) for name, status in listed.items()
-        }
-        failures = {name: status.failure for name, status in found.items() if status and status.failure}
-        assert failures.keys() == FAILS
-        assert {failure.kind for failure in failures.values()} == {FailureKind.USER_ERROR}
-        assert {failure.exit_code for failure in failures.values()} == {7}
+    async def follow() -> None:
+        site = NamespacedClient(client_of(str(runs.kubeconfig)), runs.namespace)
+        async with namespace_informer(site) as informer:
+            await check(Watch(informer))
 
-        # Somebody waits for one of them while all are deleted; and for one that nobody ever made.
-        watch.keep("run-5", runs.get("jobset/run-5")["metadata"]["uid"])
-        runs.cluster.kubectl("delete", "jobsets", "--all", "-n", runs.namespace, "--wait=false")
-        take_until(watch, lambda: watch.runs == ["run-5"], "what is gone to be forgotten")
-        ended = watch.status("run-5", now)
-        assert ended is not None and ended.phase is Phase.SUCCEEDED
-        watch.keep("nobody", "a-uid")
-        lost = watch.status("nobody", now)
-        assert lost is not None and lost.phase is Phase.LOST
-        watch.forget("run-5")
-        assert watch.runs == ["nobody"]
+    async def check(watch: Watch) -> None:
+        informer = watch.informer
+        await asyncio.to_thread(submit, runs, names[0])
+        first = await asyncio.to_thread(runs.backend().workload, names[0])
+        assert first is not None
+        async with informer.follow(first):
+            for name in names[1:]:
+                await asyncio.to_thread(submit, runs, name)
+            await watch.until(lambda: all(map(watch.over, names)), "the end of all runs")
+
+            now = time.time()
+            found = {name: watch.status(name, now) for name in names}
+            listed = {status.name: status for status in await asyncio.to_thread(runs.backend().list)}
+            assert {name: _essence(status) for name, status in found.items() if status} == {
+                name: _essence(status) for name, status in listed.items()
+            }
+            failures = {name: status.failure for name, status in found.items() if status and status.failure}
+            assert failures.keys() == FAILS
+            assert {failure.kind for failure in failures.values()} == {FailureKind.USER_ERROR}
+            assert {failure.exit_code for failure in failures.values()} == {7}
+
+            # Two of them are followed while all are deleted, and one that was never created.
+            fifth = await asyncio.to_thread(runs.backend().workload, "run-5")
+            assert fifth is not None
+            async with informer.follow(fifth):
+                delete = ("delete", "jobsets", "--all", "-n", runs.namespace, "--wait=false")
+                await asyncio.to_thread(runs.cluster.kubectl, *delete)
+                await watch.until(lambda: set(informer.runs) == {names[0], "run-5"}, "what is gone to be forgotten")
+                ended = watch.status("run-5", now)
+                assert ended is not None and ended.phase is Phase.SUCCEEDED
+                never = {**REFERENCE, "metadata": {"name": "nobody", "uid": "a-uid"}}
+                async with informer.follow(never):
+                    lost = watch.status("nobody", now)
+                    assert lost is not None and lost.phase is Phase.LOST
+            assert informer.runs == [names[0]]
+
+    asyncio.run(follow())
 
 
 def _essence(status: RunStatus) -> tuple[object, ...]:

@@ -7,9 +7,9 @@ from concurrent.futures import TimeoutError as NotYetError
 
 import pytest
 
-from stepset.backends.kubernetes.client import connect
+from stepset.backends.kubernetes.api.connection import connect
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.refusals import misses_runtime
-from stepset.backends.kubernetes.site import Site
 from stepset.backends.kubernetes.submit import create_after_runtime
 from stepset.targets.identity import SUBMISSION
 from tests.cluster.runs import Runs
@@ -33,13 +33,13 @@ def test_a_run_counts_as_half_submitted_only_while_something_is_still_to_come(
 def test_a_trainjob_waits_until_the_webhooks_have_heard_of_its_runtime(runs: Runs) -> None:
     *_, runtime, trainjob = rendered("trainjob", name="run", image=runs.cluster.image)
     with connect(str(runs.kubeconfig)) as connection, ThreadPoolExecutor() as pool:
-        site = Site(connection, runs.namespace)
-        refused = create_after_runtime(site, trainjob, patience=0)
+        site = NamespacedClient(connection.client, runs.namespace)
+        refused = connection.call(create_after_runtime, site, trainjob, 0.0)
         assert misses_runtime(refused, trainjob), refused.body
-        waiting = pool.submit(create_after_runtime, site, trainjob)
+        waiting = pool.submit(connection.call, create_after_runtime, site, trainjob)
         with pytest.raises(NotYetError):
             waiting.result(1)
-        assert site.create(runtime).accepted
+        assert connection.call(site.create, runtime).accepted
         made = waiting.result(60)
         assert made.accepted, made.body
     assert runs.get("trainjob/run")["metadata"]["uid"] == made.body["metadata"]["uid"]

@@ -27,6 +27,10 @@ from tests.waiting import until
 
 KFP_PYTHON = ROOT / ".venvs/kfp/bin/python"
 _SITE = ROOT / "tests/contract/site"
+_END = re.compile(
+    r"run \S+ (?P<verb>succeeded|failed|was cancelled)\b(?: (?:in|after) [0-9.mhs ]+)?(?:: (?P<kind>\w+):)?"
+)
+"""The end of a run as every interface words it (stepset.watch.present.sentences.end_sentence)."""
 _LINE = re.compile(r"\[(rank \d+|node \d+|[a-z][-a-z0-9]*)\] (.*)", re.DOTALL)
 
 
@@ -212,12 +216,13 @@ def kfp_step(asked: Asked) -> Iterator[View]:
             view.say(text.removeprefix("stepset: "))
 
     def ended(code: int) -> Outcome:
-        phases = [match[1] for each in view.said if (match := re.match(r"run \S+: (\w+)", each))]
-        kinds = [match[1] for each in view.said if (match := re.match(r"run \S+ failed: (\w+):", each))]
+        ends = [match for each in view.said if (match := _END.match(each))]
         result = asked.directory / "result"
-        if phases and phases[-1] in ("Succeeded", "Failed", "Lost"):
+        if ends:
             found = json.loads(result.read_text()) if result.exists() else None
-            return Outcome(phases[-1], kinds[-1] if kinds else "", found, code)
+            kind = "Cancelled" if ends[-1]["verb"] == "was cancelled" else ends[-1]["kind"] or ""
+            phase = "Succeeded" if ends[-1]["verb"] == "succeeded" else "Lost" if kind == "Lost" else "Failed"
+            return Outcome(phase, kind, found, code)
         return of_error(view.said[-1] if view.said else "", code)
 
     options = {"namespace": asked.namespace, "target": asked.target}

@@ -14,15 +14,15 @@ MOMENTS = [20, 5, 1, 0]
 # may not know yet, or has not made all of it. It has argoexec's second. The last run is left as it is.
 LAUNCHER = """\
 import json, os, signal, subprocess, sys, threading, time
-from stepset.backends.kubernetes.client import connect
-from stepset.backends.kubernetes.site import WORKLOADS, Site
-from stepset.backends.kubernetes.stop import delete
+from stepset.backends.kubernetes.api.connection import connect
+from stepset.backends.kubernetes.api.resources import WORKLOADS
+from stepset.backends.kubernetes.backend import KubernetesBackend
 
 connection = connect()
-site = Site(connection, connection.namespace)
+backend = KubernetesBackend(connection)
 
 def runs():
-    return connection.get(site.all(WORKLOADS["jobset"])).body["items"]
+    return connection.get(WORKLOADS["jobset"].path(connection.namespace)).body["items"]
 
 def end_all_of(group):
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -34,7 +34,7 @@ def end_all_of(group):
 
 for moment in {moments}:
     for each in runs():
-        delete(site, dict(each, apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet"))
+        backend.end(dict(each, apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet"))
     while runs():
         time.sleep(0.1)
     child = subprocess.Popen(sys.argv[1:], start_new_session=True, stdout=subprocess.PIPE, text=True)

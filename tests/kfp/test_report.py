@@ -6,6 +6,7 @@ import json
 import re
 from html.parser import HTMLParser
 
+from stepset.watch.present.records import Note, PhaseChanged
 from stepset.watch.state import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus
 from stepset_kfp.charts import line_chart
 from stepset_kfp.report import report_html
@@ -37,7 +38,8 @@ STATUS = RunStatus(
 
 
 def history() -> History:
-    found = History(phases=[(0.0, "Pending (Starting)"), (3.0, "Running")])
+    found = History([(0.0, PhaseChanged("run digits-1: Pending (Starting)")), (2.0, Note("few cores"))])
+    found.events.append((3.0, PhaseChanged("run digits-1: Running")))
     for step in range(1, 5):
         found.add(Point(float(step), Progress(step, step / 4, {"accuracy": 0.2 * step, "loss": 1 / step})))
     return found
@@ -89,10 +91,11 @@ def test_it_shows_ranks_phases_curves_and_who_failed_first() -> None:
         "rank 1",
         "node-b",
         "Pending (Starting)",
-        "3.0 s",
+        "3 s",
+        "few cores",
         "Mend the code.",
         "Warning BackOff",
-        "first to fail",
+        "first failure",
     ):
         assert words in page.text, words
     assert page.tags.count("svg") == 2
@@ -141,7 +144,7 @@ def test_the_log_shows_wanted_ranks_phases_and_trouble_once(capsys) -> None:
         "[rank 0] mine",
         "[launcher] of all",
         "stepset: run digits-1: Pending (Unschedulable), 2 ranks",
-        "stepset: no node has 8 GPUs. Ask for fewer.",
+        "stepset: trouble: Unschedulable: no node has 8 GPUs. Ask for fewer.",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stepset.backends.kubernetes.client import Connection, RefusedError, connect
+from stepset.backends.kubernetes.api.client import client_of
+from stepset.backends.kubernetes.api.connection import Connection, connect
+from stepset.backends.kubernetes.api.replies import RefusedError
 from stepset.errors import InfrastructureError
 
 
@@ -87,11 +90,16 @@ def test_a_request_is_sent_again_with_those_that_are_there_now(
     assert server.shown == ["first", "first", "second", "second"]
 
 
-def test_so_is_what_comes_bit_by_bit(connection: Connection, server: Server, kubeconfig: Path) -> None:
-    server.good = "second"
-    replace(kubeconfig, "second")
-    with connection.stream("/a", {}, 10) as stream:
-        assert stream.read() == b'{"kind": "Status"}'
+def test_so_is_what_comes_bit_by_bit(server: Server, kubeconfig: Path) -> None:
+    async def read() -> list[bytes]:
+        async with client_of(str(kubeconfig)) as client:
+            await client.open()
+            server.good = "second"
+            replace(kubeconfig, "second")
+            async with client.stream("/a", {}, 10) as pieces:
+                return [piece async for piece in pieces]
+
+    assert asyncio.run(read()) == [b'{"kind": "Status"}']
     assert server.shown == ["first", "second"]
 
 

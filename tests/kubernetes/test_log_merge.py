@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepset.backends.kubernetes.log_pods import LogPod
-from stepset.backends.kubernetes.log_rows import rows_of
-from stepset.backends.kubernetes.log_spool import in_groups
+from stepset.backends.kubernetes.logs.pods import LogPod
+from stepset.backends.kubernetes.logs.rows import rows_of
+from stepset.backends.kubernetes.logs.spool import in_groups
 from stepset.watch.lines import PART_LIMIT
 
 

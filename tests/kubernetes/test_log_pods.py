@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepset.backends.kubernetes.log_pods import log_pod, may_hold
+from stepset.backends.kubernetes.logs.pods import log_pod, may_hold
 
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 ENDED = {"terminated": {"exitCode": 0}}

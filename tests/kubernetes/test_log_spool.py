@@ -10,7 +10,7 @@ import pytest
 
 SPOOLING = """
 import sys
-from stepset.backends.kubernetes.log_spool import in_groups
+from stepset.backends.kubernetes.logs.spool import in_groups
 from stepset.errors import InfrastructureError
 logs = [iter([([b"%06d" % n for n in range(count)], [b"x" * 100] * count)]) for count in [int(sys.argv[1])] * 3]
 try:

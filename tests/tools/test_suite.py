@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark.expression import Expression
-from tools.suite import GROUPS, Group, lanes_of
+from tools.suite import GROUPS, Group, lanes_of, python_of, twin_of
 
 pytestmark = pytest.mark.local
 
@@ -20,7 +20,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from suite import Group, main
-groups = (Group("one", "First", "one"), Group("two", "Second", "two", cluster=0 if len(sys.argv) > 2 else None))
+more = {"beside": {"cluster": 0}, "twin": {"twins": ("airflow",)}}
+groups = (Group("one", "First", "one"), Group("two", "Second", "two", **more.get(sys.argv[-1], {})))
 sys.exit(main([], groups, Path.cwd()))
 """
 MARKS = "import pathlib, pytest, time\none, two = pytest.mark.one, pytest.mark.two\nran = pathlib.Path('ran')\n"
@@ -32,19 +33,20 @@ WRONG = "@one\ndef test_wrong():\n    ran.open('a').write('wrong ')\n    assert 
 LATER = "@two\ndef test_later():\n    ran.open('a').write('later ')\n"
 
 
-def run(directory: Path, *tests: str, beside: bool = False) -> tuple[int, list[str], str]:
+def run(directory: Path, *tests: str, second: str = "") -> tuple[int, list[str], str]:
     """Runs tests as a suite of two groups: (exit code, the tests in the order in which they ran, its output).
 
     Args:
         directory: where.
         tests: their texts.
-        beside: the second group needs a cluster, which is there.
+        second: what the second group is: "beside", if it needs a cluster, which is there; "twin", if it has the same
+            environment as the first and is to run only with another Python.
     """
     (directory / "test_it.py").write_text("\n\n".join((MARKS, *tests)))
     (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n    one\n    two\n")
     # As a shell starts what runs in the background: without SIGINT.
     command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", RUN, str(ROOT / "tools")]
-    command += ["beside"] if beside else []
+    command += [second] if second else []
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
     ran = (directory / "ran").read_text().split() if (directory / "ran").exists() else []
     return done.returncode, ran, done.stdout + done.stderr
@@ -95,6 +97,37 @@ def test_groups_of_different_clusters_run_beside_each_other_and_a_group_alone_ha
     assert lanes_of([none, second]) == [([none], 0), ([second], 0)]
 
 
+def test_a_group_whose_python_another_environment_has_is_skipped_with_one_line(tmp_path: Path) -> None:
+    code, ran, said = run(tmp_path, STEADY, LATER, second="twin")
+    assert (code, ran) == (0, ["steady"])
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert f"skipped: .venvs/airflow has Python {version} too, and runs these tests\n" in said
+
+
+@pytest.mark.parametrize(
+    ("airflow", "oldest", "newest", "skipped"),
+    [
+        ("3.11", "3.11", "3.13", {"oldest": "airflow"}),
+        ("3.12", "3.11", "3.13", {}),
+        ("3.13", "3.11", "3.13", {"newest": "airflow"}),
+        ("3.12", "3.12", "3.12", {"oldest": "airflow", "newest": "airflow"}),
+        ("3.12", "3.11", "3.11", {"newest": "oldest"}),
+    ],
+)
+def test_no_python_runs_the_tests_of_the_core_twice(
+    tmp_path: Path, airflow: str, oldest: str, newest: str, skipped: dict[str, str]
+) -> None:
+    for environment, version in {"airflow": airflow, "oldest": oldest, "newest": newest}.items():
+        (tmp_path / environment / "lib" / f"python{version}").mkdir(parents=True)
+    found = {group.name: twin_of(group, tmp_path) for group in GROUPS}
+    assert {name: twin for name, twin in found.items() if twin} == skipped
+
+
+def test_an_environment_that_is_not_installed_has_no_python_and_no_twin(tmp_path: Path) -> None:
+    assert python_of("newest", tmp_path) is None
+    assert {twin_of(group, tmp_path) for group in GROUPS} == {None}
+
+
 COLLECTS = """
 import json
 def pytest_collection_finish(session):
@@ -129,24 +162,24 @@ class TestBesideEachOther:
     """Groups that need a cluster do not wait for the others."""
 
     def test_both_run_at_the_same_time_and_the_clusters_are_told_of_at_the_end(self, tmp_path: Path) -> None:
-        code, ran, said = run(tmp_path, meets("one", "two"), meets("two", "one"), beside=True)
+        code, ran, said = run(tmp_path, meets("one", "two"), meets("two", "one"), second="beside")
         assert (code, sorted(ran)) == (0, ["one", "two"])
         assert said.index("First") < said.index("Second")
 
     @pytest.mark.parametrize("wrong", ["one", "two"])
     def test_either_fails_the_suite(self, tmp_path: Path, wrong: str) -> None:
-        code, _, _ = run(tmp_path, STEADY, LATER, WRONG.replace("@one", f"@{wrong}"), beside=True)
+        code, _, _ = run(tmp_path, STEADY, LATER, WRONG.replace("@one", f"@{wrong}"), second="beside")
         assert code == 1
 
     def test_one_that_failed_waits_for_its_second_chance_until_the_others_have_run(self, tmp_path: Path) -> None:
         slow = "@two\ndef test_slow():\n    time.sleep(3)\n    ran.open('a').write('slow ')\n"
-        code, ran, _ = run(tmp_path, UNSTEADY, slow, beside=True)
+        code, ran, _ = run(tmp_path, UNSTEADY, slow, second="beside")
         assert (code, ran) == (0, ["unsteady", "slow", "unsteady"])
 
     def test_when_the_first_cannot_go_on_the_others_are_told_to_end(self, tmp_path: Path) -> None:
         endless = "@two\ndef test_endless():\n    pathlib.Path('two').touch()\n    time.sleep(600)\n"
         ends = f"@one\ndef test_ends():\n{AWAITS.format('two')}    pytest.exit('no more', returncode=3)\n"
-        code, _, said = run(tmp_path, endless, ends, beside=True)
+        code, _, said = run(tmp_path, endless, ends, second="beside")
         assert code == 3
         assert "KeyboardInterrupt" in said
 

@@ -49,14 +49,11 @@ class TestTheList:
         assert told(feed.listed(listing(7, pod("a", 1), pod("b", 2)))) == [("ADDED", "a", True)]
         assert feed.data(line("MODIFIED", pod("b", 9))) == []
 
-    def test_is_told_and_kept_as_it_was_trimmed(self) -> None:
-        feed = Feed(trim=lambda each: {key: value for key, value in each.items() if key != "spec"})
-        (first,) = feed.listed(listing(7, pod("a", 1, spec={})))
-        (second,) = feed.data(line("ADDED", pod("b", 8, spec={})))
-        gone = feed.data(line("DELETED", pod("b", 9, spec={})))
-        feed.expired()
-        (missing,) = feed.listed(listing(10))
-        assert all("spec" not in change.object for change in (first, second, *gone, missing))
+    def test_leaves_out_items_that_are_no_objects(self) -> None:
+        feed = Feed()
+        odd = {**listing(7, pod("a", 1)), "metadata": {"resourceVersion": "7"}}
+        odd["items"] += [None, 5, "text", [], {}, {"metadata": None}, {"metadata": {"uid": 5}}]
+        assert told(feed.listed(odd)) == [("ADDED", "a", True)]
 
 
 class TestTheWatch:

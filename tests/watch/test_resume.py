@@ -10,7 +10,7 @@ import json
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given, settings
@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from stepset.watch import resume
 from stepset.watch.resume import Resume
 
-START = datetime(2026, 3, 29, 0, 59, 58, tzinfo=timezone.utc)
-UTC = timedelta(0)
+START = datetime(2026, 3, 29, 0, 59, 58, tzinfo=UTC)
+NO_OFFSET = timedelta(0)
 ERROR = b'rpc error: code = NotFound desc = an error occurred when try to find container "2f": not found'
 
 
@@ -38,7 +38,7 @@ class Part:
     at: int
     text: bytes
     goes_on: bool = False
-    zone: timedelta = UTC
+    zone: timedelta = NO_OFFSET
 
     @property
     def stamp(self) -> bytes:
@@ -55,7 +55,7 @@ class Kubelet:
         self.parts = parts
 
     def answer(self, since: str | None) -> bytes:
-        start = START if since is None else datetime.fromisoformat(since.replace("Z", "+00:00"))
+        start = START if since is None else datetime.fromisoformat(since)
         oldest = int((start - START).total_seconds()) * 10**9
         out, at_line = [], True
         for part in self.parts:
@@ -69,7 +69,7 @@ class Kubelet:
         return b"".join(part.text + (b"" if part.goes_on else b"\n") for part in self.parts)
 
 
-def numbered(count: int, step: int = 10**7, zone: timedelta = UTC) -> list[Part]:
+def numbered(count: int, step: int = 10**7, zone: timedelta = NO_OFFSET) -> list[Part]:
     return [Part(n * step, b"line %d" % n, zone=zone) for n in range(count)]
 
 
@@ -239,7 +239,7 @@ def logs(draw: st.DrawFn) -> Kubelet:
     texts = st.binary(max_size=60).map(lambda text: text.replace(b"\n", b" "))
     count = draw(st.integers(0, 25))
     steps = st.sampled_from([0, 0, 1, 999, 300_000_000, 1_000_000_000, 2_500_000_000])
-    zones = draw(st.sampled_from([(UTC, UTC), (timedelta(hours=8),) * 2, (UTC, timedelta(hours=1))]))
+    zones = draw(st.sampled_from([(NO_OFFSET, NO_OFFSET), (timedelta(hours=8),) * 2, (NO_OFFSET, timedelta(hours=1))]))
     if draw(st.booleans()):  # in order, some of them equal
         times, now = [], 0
         for _ in range(count):
@@ -294,7 +294,7 @@ def test_any_log_cut_anywhere_comes_once_and_in_order(
 @pytest.mark.parametrize("stamped", [False, True])
 @given(data=st.data())
 def test_another_process_goes_on_where_one_has_stopped(data: st.DataObject, stamped: bool) -> None:
-    begun = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
     gaps = data.draw(st.lists(st.sampled_from([0, 0, 1, 700_000]), min_size=1, max_size=12))
     rows, at = [], begun
     for number, gap in enumerate(gaps):

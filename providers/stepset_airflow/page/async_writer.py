@@ -10,13 +10,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from stepset_airflow.page.chronicle import Chronicle
 from stepset_airflow.page.pace import Pace
 from stepset_airflow.page.store import TaskKey
-from stepset_airflow.within import within
 
 if TYPE_CHECKING:
     from stepset.watch.state import RunStatus
@@ -69,7 +69,9 @@ class AsyncPageWriter:
             return
         await self.close()
         if self._chronicle.status is not self._written:
-            await within(LAST, self._write())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST):
+                    await self._write()
 
     async def close(self) -> None:
         """Ends, without another word: this may be because the triggerer goes away."""

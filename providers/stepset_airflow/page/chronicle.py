@@ -1,4 +1,4 @@
-"""One run as its page tells it: its last status, its phases over time, its metrics over steps. No I/O, no clock.
+"""One run as its page shows it: its last status, its phases and events, its metrics over steps. No I/O, no clock.
 
 Filled by whoever follows the run, in whatever process; goes on where another has stopped.
 """
@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stepset_airflow.page.curve import Curve
-from stepset_airflow.page.document import document_of
+from stepset_airflow.page.document import document_of, event_of
 
 if TYPE_CHECKING:
-    from stepset.watch.state import RunStatus
+    from stepset.watch.state import Phase, RunStatus
 
 PHASES = 60
 """Phases kept: of a run that restarted more often, the first and the last ones."""
+EVENTS = 40
+"""The same of what was reported of the run."""
 
 _FIRST = 10
 
@@ -29,10 +31,14 @@ class Chronicle:
     """
 
     def __init__(self, about: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:
+        from stepset.watch.present.presenter import Presenter
+
         self._about = dict(about)
         self._stored = stored or {}
         self._status: RunStatus | None = None
+        self._presenter = Presenter()
         self._timeline: list[dict[str, Any]] = []
+        self._events: list[dict[str, Any]] = []
         self._curve = Curve()
         self._shape: tuple[Any, ...] = ()
 
@@ -57,12 +63,13 @@ class Chronicle:
         elif before.attempt != status.attempt:
             self._curve.restarted()
         self._enter(status, now)
+        reported = self._report(status, now, first=before is None)
         if status.progress is not None and (before is None or before.progress != status.progress):
             self._curve.add(status.progress)
         # Ranks that tell their progress change with every line: what is urgent is what they are.
-        shape = (status.phase, status.reason, status.attempt, status.trouble is None, *(r.state for r in status.ranks))
+        shape = (status.trouble is None, *(row.state for row in status.ranks))
         changed, self._shape = shape != self._shape, shape
-        return changed
+        return changed or reported
 
     def document(self, now: float) -> dict[str, Any]:
         """What the page shows; something must have been seen.
@@ -72,30 +79,54 @@ class Chronicle:
         """
         assert self._status is not None
         about = {**self._about, "updated": round(now, 3)}
-        return document_of(self._status, self._timeline, self._curve.to_dict(), about)
+        return document_of(self._status, self._timeline, self._events, self._curve.to_dict(), about)
 
     def _begin(self, status: RunStatus) -> None:
         if self._stored.get("run") == status.name:
             self._timeline = [dict(each) for each in self._stored.get("timeline", ())]
+            self._events = [dict(each) for each in self._stored.get("events", ())]
             self._curve = Curve(self._stored.get("curve"))
             return
-        waits = status.phase.value == "Pending"
+        from stepset.watch.state import Phase
+
+        waits = status.phase is Phase.PENDING
         if status.created:
-            self._timeline.append(_entry(status.created, "Pending", status.reason if waits else "", status.attempt))
+            reason = status.reason if waits else ""
+            self._timeline.append(_entry(status.created, Phase.PENDING, reason, status.attempt))
         if status.started:
-            self._timeline.append(_entry(status.started, "Running", "", status.attempt))
+            self._timeline.append(_entry(status.started, Phase.RUNNING, "", status.attempt))
+
+    def _report(self, status: RunStatus, now: float, first: bool) -> bool:
+        """Takes what is new of a status; whether something is.
+
+        Args:
+            status: of the run.
+            now: seconds since the epoch.
+            first: it is the first status of this process: another one may have reported it.
+        """
+        from stepset.watch.present.records import FirstFailure, ProgressReported, RanksStarted
+
+        # These have places of their own on the page.
+        elsewhere = (FirstFailure, ProgressReported, RanksStarted)
+        known = {event["text"] for event in self._events} if first else set()
+        records = [each for each in self._presenter.see(status, now) if not isinstance(each, elsewhere)]
+        events = [event_of(record, now) for record in records]
+        new = [event for event in events if event["text"] not in known]
+        self._events += new
+        del self._events[_FIRST : _FIRST + max(0, len(self._events) - EVENTS)]
+        return bool(new)
 
     def _enter(self, status: RunStatus, now: float) -> None:
         at, phase = now, status.phase.value
         if status.phase.final:
             at = status.finished or now
-        entry = _entry(at, phase, status.reason, status.attempt)
+        entry = _entry(at, status.phase, status.reason, status.attempt)
         if self._timeline:
             last = self._timeline[-1]
             if (last["phase"], last["reason"], last["attempt"]) == (phase, status.reason, status.attempt):
                 return
             if phase == last["phase"] == "Pending" and not last["reason"]:
-                last.update(reason=status.reason, attempt=status.attempt)  # nobody had looked before
+                self._timeline[-1] = {**entry, "at": last["at"]}  # the reason was not known before
                 return
             if phase == last["phase"] == "Restarting" and status.reason == last["reason"]:
                 last["attempt"] = status.attempt
@@ -108,5 +139,8 @@ class Chronicle:
             del self._timeline[_FIRST]
 
 
-def _entry(at: float, phase: str, reason: str, attempt: int) -> dict[str, Any]:
-    return {"at": round(at, 3), "phase": phase, "reason": reason, "attempt": attempt}
+def _entry(at: float, phase: Phase, reason: str, attempt: int) -> dict[str, Any]:
+    from stepset.watch.present.sentences import phase_words
+
+    state = phase_words(phase, reason)
+    return {"at": round(at, 3), "phase": phase.value, "reason": reason, "state": state, "attempt": attempt}

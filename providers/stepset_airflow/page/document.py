@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepset.watch.present.records import Record
     from stepset.watch.state import RankStatus, RunStatus
 
 KEY = "stepset_training"
@@ -31,16 +32,23 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def document_of(
-    status: RunStatus, timeline: Sequence[Mapping[str, Any]], curve: Mapping[str, Any], about: Mapping[str, Any]
+    status: RunStatus,
+    timeline: Sequence[Mapping[str, Any]],
+    events: Sequence[Mapping[str, Any]],
+    curve: Mapping[str, Any],
+    about: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The document.
 
     Args:
         status: of the run.
         timeline: its phases so far, each with `at`, in seconds since the epoch.
+        events: what was reported of it so far, as `event_of` makes it.
         curve: as Curve.to_dict has it.
         about: what a status does not say: namespace, target, try_number, updated.
     """
+    from stepset.watch.present.sentences import phase_words, ranks_words
+
     nodes = list(dict.fromkeys(row.node for row in status.ranks if row.node))
     body = {
         "version": VERSION,
@@ -49,6 +57,8 @@ def document_of(
         "backend": status.backend,
         "phase": status.phase.value,
         "reason": status.reason,
+        "state": phase_words(status.phase, status.reason),
+        "ranks_state": ranks_words(status),
         "attempt": status.attempt,
         "world_size": status.world_size,
         "created": status.created,
@@ -59,7 +69,7 @@ def document_of(
         "curve": dict(curve),
         "failure": _failure(status),
         "trouble": _trouble(status),
-        "notes": [plain(note)[:_NOTE] for note in status.notes[:20]],
+        "events": list(events),
         "result": None if status.result is None else plain(json.dumps(status.result))[:_RESULT],
         "nodes": nodes,
         **about,
@@ -69,12 +79,23 @@ def document_of(
 
 def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """What a list of runs shows of a document."""
-    wanted = ("run", "job", "backend", "phase", "reason", "attempt", "world_size", "created", "started", "finished")
+    wanted = ("run", "job", "backend", "phase", "reason", "state", "attempt", "world_size")
     failure = document.get("failure") or {}
+    times = ("created", "started", "finished", "updated")
     return {
-        **{name: document.get(name) for name in (*wanted, "progress", "updated", "try_number")},
+        **{name: document.get(name) for name in (*wanted, *times, "progress", "try_number")},
         "failure": failure.get("headline", ""),
     }
+
+
+def event_of(record: Record, at: float) -> dict[str, Any]:
+    """A record as the page shows it.
+
+    Args:
+        record: of a Presenter.
+        at: when it was presented, in seconds since the epoch.
+    """
+    return {"at": round(at, 3), "level": record.level, "text": plain(record.text)[:_NOTE]}
 
 
 def plain(text: str) -> str:
@@ -118,17 +139,16 @@ def _progress(status: RunStatus) -> dict[str, Any] | None:
 
 
 def _failure(status: RunStatus) -> dict[str, Any] | None:
-    """The same words as in the task's log and at every other door."""
-    from stepset.watch.report import failure_rows, failure_text
+    from stepset.watch.present.sentences import end_sentence
+    from stepset.watch.report import failure_rows
     from stepset.watch.state import Phase
 
     if not status.phase.final or status.phase is Phase.SUCCEEDED:
         return None
     failure = status.failure
-    headline, *_ = failure_text(status).splitlines()
     rows = () if failure is None else failure_rows(failure)
     return {
-        "headline": plain(headline)[: 2 * _NOTE],
+        "headline": plain(end_sentence(status))[: 2 * _NOTE],
         "rows": [[title, [plain(line)[:_NOTE] for line in _ends(lines)]] for title, lines in rows],
         "kind": failure.kind.value if failure else "Lost",
         "rank": failure.rank if failure else None,
@@ -142,9 +162,9 @@ def _ends(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _trouble(status: RunStatus) -> dict[str, Any] | None:
-    from stepset.watch.report import what_happened
+    from stepset.watch.present.records import held_up
 
-    trouble = status.trouble
-    if trouble is None:
+    held = held_up(status)
+    if held is None:
         return None
-    return {"summary": plain(what_happened(trouble))[:_NOTE], "advice": trouble.advice}
+    return {"summary": plain(held.rows[0][1])[:_NOTE], "advice": dict(held.rows).get("advice", "")}

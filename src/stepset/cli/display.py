@@ -1,4 +1,4 @@
-"""What `stepset run` shows while a run goes on: the ranks' lines, a live status line or progress lines, notes.
+"""What `stepset run` shows while a run goes on: the ranks' lines, and its records as lines or in a live status line.
 
 A RunListener: the backend's thread hands lines and states over, a thread of the display writes them, at most
 TICKS_PER_SECOND times a second, so that a rank's print costs no system call and a terminal is not flooded.
@@ -6,7 +6,6 @@ TICKS_PER_SECOND times a second, so that a rank's print costs no system call and
 
 from __future__ import annotations
 
-import re
 import shutil
 import threading
 import time
@@ -14,20 +13,31 @@ from collections import deque
 from collections.abc import Callable
 from typing import BinaryIO
 
-from stepset.cli.report import in_words, state_line, took
-from stepset.cli.terminal import for_terminal, painted, printable, source_colour
+from stepset.cli.report import took
+from stepset.cli.terminal import for_terminal, painted, printable, source_prefix
 from stepset.errors import InfrastructureError
-from stepset.watch.report import what_happened
+from stepset.watch.present.presenter import Presenter
+from stepset.watch.present.records import (
+    FirstFailure,
+    Note,
+    PhaseChanged,
+    ProgressReported,
+    RanksStarted,
+    Record,
+    Restarted,
+    RunEnded,
+)
+from stepset.watch.present.sentences import duration, state_line
 from stepset.watch.state import LogLine, RunStatus
 
 TICKS_PER_SECOND = 10
-PROGRESS_EVERY = 1.0
-"""Seconds between two progress lines where there is no terminal."""
 HELD_BACK = 1 << 20
 """Characters that may wait for a slow reader; above, the run waits for it, as with any pipe."""
 
 _CLEAR_LINE = b"\r\x1b[K"
-_NUMBER = re.compile(r"\d+")
+_IN_STATUS_LINE = (PhaseChanged, RanksStarted, ProgressReported)
+_AT_THE_END = (RunEnded, FirstFailure)
+"""What `stepset.cli.report.outcome` writes once the display is closed."""
 
 
 class RunDisplay:
@@ -49,7 +59,7 @@ class RunDisplay:
         lines_terminal: bool = False,
         messages_terminal: bool = False,
         colour: bool = False,
-        on_gone: Callable[[], None] = lambda: None,
+        on_gone: Callable[[], object] = lambda: None,
     ) -> None:
         self.error: OSError | None = None
         self._lines, self._messages = lines, messages
@@ -61,9 +71,8 @@ class RunDisplay:
         self._left_out = 0
         self._notices: deque[str] = deque()
         self._status: RunStatus | None = None
-        self._notes: set[str] = set()
+        self._presenter, self._presenting = Presenter(), threading.Lock()
         self._drawn, self._drawn_at = "", float("-inf")
-        self._said, self._said_at = "", float("-inf")
         self._patient = True
         self._closing = False
         self._work, self._much, self._room = threading.Event(), threading.Event(), threading.Event()
@@ -100,24 +109,19 @@ class RunDisplay:
             self._work.set()
             self._room.wait(1.0)
         self._held += len(text)
-        self._waiting.append(f"{self._prefixes.get(line.source) or self._new_prefix(line.source)}{text}\n")
+        prefix = self._prefixes.get(line.source)
+        if prefix is None:
+            prefix = self._prefixes[line.source] = source_prefix(line.source, self._colour)
+        self._waiting.append(f"{prefix}{text}\n")
         self._work.set()
         if self._held > HELD_BACK // 2:
             self._much.set()
 
     def on_status(self, status: RunStatus) -> None:
         """The run's state changed."""
-        self._status = status
-        for note in status.notes:
-            if note not in self._notes:
-                self._notes.add(note)
-                self.say(f"note: {note}")
-        if (trouble := status.trouble) is not None:
-            # What differs in numbers alone is no news: how long it has been so already.
-            about = f"{trouble.pod} {trouble.node} {_NUMBER.sub('0', what_happened(trouble))}"
-            if about not in self._notes:
-                self._notes.add(about)
-                self.say(f"trouble: {printable(what_happened(trouble))}")
+        with self._presenting:
+            self._status = status
+            self._present()
         self._work.set()
 
     def say(self, text: str) -> None:
@@ -130,10 +134,17 @@ class RunDisplay:
         self._patient = False
         self._room.set()
 
-    def _new_prefix(self, source: str) -> str:
-        prefix = painted(f"[{source}]", source_colour(source), self._colour) + " "
-        self._prefixes[source] = prefix
-        return prefix
+    def _present(self) -> None:
+        """Shows what is new of the present status. Two threads call it: never with a status that is past."""
+        if self._status is not None:
+            for record in self._presenter.see(self._status, time.monotonic()):
+                self._show(record)
+
+    def _show(self, record: Record) -> None:
+        if isinstance(record, _AT_THE_END) or (self._live and isinstance(record, _IN_STATUS_LINE)):
+            return
+        mark = "note: " if isinstance(record, Note | Restarted) else ""
+        self.say(f"{mark}{printable(record.text)}")
 
     def _write_until_closed(self) -> None:
         while not self._closing:
@@ -145,7 +156,10 @@ class RunDisplay:
             self._much.wait(1 / TICKS_PER_SECOND)
 
     def _write(self) -> None:
-        """Writes what waits, then the status line or a progress line."""
+        """Writes what waits, then the status line."""
+        if not self._closing:
+            with self._presenting:
+                self._present()  # what was held back because of its rate
         lines, notices = "".join(_taken(self._waiting)), "".join(_taken(self._notices))
         if self.error is None:
             try:
@@ -165,8 +179,6 @@ class RunDisplay:
         if lines:
             self._lines.write(lines)
             self._lines.flush()
-        if not self._live and not self._closing:
-            notices += self._progress_line()
         if status_line and not self._drawn:
             if time.monotonic() - self._drawn_at < 1 / TICKS_PER_SECOND:
                 self._work.set()  # in the next turn
@@ -182,19 +194,8 @@ class RunDisplay:
         status = self._status
         if status is None or status.phase.final:
             return ""
-        text = f"{status.name}  {state_line(status)}  {in_words(int(took(status)))}"
+        text = f"{status.name}  {printable(state_line(status))}  {duration(int(took(status)))}"
         return painted(text[: shutil.get_terminal_size().columns - 1], "7", self._colour)
-
-    def _progress_line(self) -> str:
-        """What changed since the last progress line, at most once in PROGRESS_EVERY seconds."""
-        status, now = self._status, time.monotonic()
-        if status is None or status.phase.final or now - self._said_at < PROGRESS_EVERY:
-            return ""
-        text = state_line(status)
-        if text == self._said:
-            return ""
-        self._said, self._said_at = text, now
-        return f"stepset: progress: {text}\n"
 
 
 def _taken(queue: deque[str]) -> list[str]:

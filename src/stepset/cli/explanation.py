@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from stepset.cli.words import counted, world_in_words
+from stepset.cli.words import world_in_words
 from stepset.plan.explain import explain_plan
 from stepset.plan.model import LaunchPlan, PodGroup
 from stepset.plan.values import resolve
 from stepset.spec.job import TrainingJob
 from stepset.targets.names import PodNames
+from stepset.watch.present.sentences import counted
 
 
 def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
@@ -62,27 +63,25 @@ def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
 
 def explanation_text(job: TrainingJob, plan: LaunchPlan) -> str:
     """All of it as a page of tables."""
-    from rich.text import Text
-
-    from stepset.cli.tables import rendered, table
+    from stepset.cli.tables import Line, rendered, table
 
     shown = explanation(job, plan)
     world = world_in_words(plan.world.num_nodes, plan.world.procs_per_node)
-    parts: list[Any] = [Text(f"{shown['name']}: {shown['framework']}, {world}", style="bold")]
+    parts: list[Any] = [Line(f"{shown['name']}: {shown['framework']}, {world}", "bold")]
     for group in shown["groups"]:
         pods = counted(group["pods"], "pod")
         beside = "" if group["in_world"] else ", beside the world"
         after = "".join(f", after {s['group']} is {s['condition'].lower()}" for s in group["start_after"])
-        parts += ["", Text(f"{group['name']}: {pods}{beside}{after}", style="bold cyan")]
-        parts.append(Text(f"  runs {_runs(group)}"))
+        parts += ["", Line(f"{group['name']}: {pods}{beside}{after}", "bold cyan")]
+        parts.append(Line(f"  runs {_runs(group)}"))
         if group["env"]:
             rows = [(e["variable"], e["value"], e["rule"], e["replaced"]) for e in group["env"]]
             parts += ["", table(("Variable", "Value", "Rule", "Replaced"), rows, ("cyan", "", "dim", "yellow"))]
     for file in shown["files"]:
-        parts += ["", Text(f"file {file['path']} in {', '.join(file['groups'])}", style="bold cyan")]
-        parts += [Text(f"  {line}") for line in file["lines"]]
+        parts += ["", Line(f"file {file['path']} in {', '.join(file['groups'])}", "bold cyan")]
+        parts += [Line(f"  {line}") for line in file["lines"]]
     for note in shown["notes"]:
-        parts += ["", Text(f"note: {note}", style="yellow")]
+        parts += ["", Line(f"note: {note}", "yellow")]
     return rendered(*parts)
 
 

@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 import typer
 
 from stepset.backends.base import Backend
-from stepset.cli.terminal import binary, close_stdout, for_terminal, is_terminal, painted, source_colour, wants_colour
+from stepset.cli.terminal import binary, close_stdout, for_terminal, is_terminal, source_prefix, wants_colour
 from stepset.errors import BadInputError
 from stepset.watch.state import LogLine, RunStatus
 
@@ -83,8 +83,7 @@ def _print_lines(lines: Iterator[LogLine], out: BinaryIO, raw: bool, flush: bool
     prefixes: dict[str, bytes] = {}
     for line in lines:
         if not raw and line.source not in prefixes:
-            shown = painted(f"[{line.source}]", source_colour(line.source), colour)
-            prefixes[line.source] = f"{shown} ".encode()
+            prefixes[line.source] = source_prefix(line.source, colour).encode()
         text = for_terminal(line.text) if terminal else line.text
         out.write((b"" if raw else prefixes[line.source]) + text.encode(errors="replace") + b"\n")
         if flush:

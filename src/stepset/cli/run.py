@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,9 +14,12 @@ from stepset.cli.where import Where, takes_where
 from stepset.errors import InfrastructureError
 
 if TYPE_CHECKING:
-    from stepset.backends.base import Backend, RunHandle
+    from stepset.backends.base import Backend
     from stepset.cli.display import RunDisplay
+    from stepset.signals import StopRequests
     from stepset.watch.state import RunStatus
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 
 @takes_job
@@ -115,25 +116,25 @@ def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> 
     from stepset.cli.job_input import read_job
     from stepset.cli.report import outcome
     from stepset.cli.terminal import binary, close_stdout, is_terminal, say, wants_colour
+    from stepset.signals import StopRequests, on_signals
     from stepset.sources import read_sources
 
     given = read_job(args)
     request = RunRequest(given.job, read_sources(given.job, given.base_dir))
     lines = sys.stderr if lines_to_stderr else sys.stdout
     terminal = is_terminal(lines) or is_terminal(sys.stderr)
-    stop = _Stop()
+    requests = StopRequests()
     display = RunDisplay(
         binary(lines),
         binary(sys.stderr),
         lines_terminal=is_terminal(lines),
         messages_terminal=is_terminal(sys.stderr),
         colour=wants_colour(lines),
-        on_gone=stop.ask,
+        on_gone=requests.add,
     )
-    stop.display = display
-    with display, _signals(stop):
+    with display, on_signals(_STOP_SIGNALS, lambda _: _on_signal(requests, display)):
         handle = backend.start(request, display)
-        stop.of(handle)
+        requests.attach(handle.cancel)
         try:
             status = handle.wait()
         except BaseException:
@@ -156,42 +157,8 @@ def _reader_gone(error: OSError, terminal: bool) -> bool:
     return isinstance(error, BrokenPipeError) or (terminal and error.errno == errno.EIO)
 
 
-class _Stop:
-    """Stops the run when asked: from a signal handler, or when nobody reads its output any more."""
-
-    def __init__(self) -> None:
-        self.display: RunDisplay | None = None
-        self._handle: RunHandle | None = None
-        self._asked = 0
-
-    def of(self, handle: RunHandle) -> None:
-        """The run to stop; asked for earlier, it is stopped now."""
-        self._handle = handle
-        for _ in range(self._asked):
-            handle.cancel()
-
-    def ask(self) -> None:
-        """Once: stop with grace; again: kill."""
-        self._asked += 1
-        if self._handle is not None:
-            self._handle.cancel()
-
-    def on_signal(self, number: int, frame: object) -> None:
-        """Ctrl-C, SIGTERM or a closed terminal."""
-        self.ask()
-        if self.display is not None:
-            self.display.hurry()
-            self.display.say("stopping the run; once more kills it at once" if self._asked == 1 else "killing the run")
-
-
-@contextmanager
-def _signals(stop: _Stop) -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP ask `stop`; as they were afterwards."""
-    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-    # What was ignored on purpose (nohup) stays ignored.
-    before = {n: signal.signal(n, stop.on_signal) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _on_signal(requests: StopRequests, display: RunDisplay) -> None:
+    """Ctrl-C, SIGTERM or a closed terminal: the first stops the run with grace, the next kills it."""
+    count = requests.add()
+    display.hurry()
+    display.say("stopping the run; once more kills it at once" if count == 1 else "killing the run")

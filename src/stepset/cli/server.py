@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepset.backends.kubernetes.client import connect
+from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.server_check import Checked, check_on_server
 from stepset.cli.job_input import JobInput
 from stepset.errors import BadInputError
@@ -38,7 +38,7 @@ def ask_server(
     with connect(kubeconfig, context) as connection:
         request = make_request(given.job, sources, namespace=namespace or connection.namespace)
         try:
-            checked = check_on_server(request, target, connection)
+            checked = connection.call(check_on_server, request, target, connection.client)
         except BadInputError as error:
             raise error.at(given.where) from error
     return [_line(checked, target), *(f"note: {note}" for note in checked.notes)]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from stepset.cli.report import in_words, progress_in_words, ranks_in_words, result_text, took
+from stepset.cli.report import result_text, took
 from stepset.cli.tables import rendered, table
-from stepset.watch.report import ended, what_happened
+from stepset.watch.present.records import held_up
+from stepset.watch.present.sentences import duration, phase_words, progress_words, ranks_words, what_happened
+from stepset.watch.report import ended
 from stepset.watch.state import Phase, RunStatus
 
 _PHASE_STYLES = {Phase.SUCCEEDED: "green", Phase.FAILED: "bold red", Phase.LOST: "bold red", Phase.RUNNING: "cyan"}
@@ -15,24 +17,24 @@ _PHASE_STYLES = {Phase.SUCCEEDED: "green", Phase.FAILED: "bold red", Phase.LOST:
 
 def status_page(status: RunStatus) -> str:
     """A run with a row for each rank."""
+    held = held_up(status)
     about = [
         ("run", status.name),
         ("job", status.job),
         ("backend", status.backend),
-        ("phase", f"{status.phase.value} ({status.reason})" if status.reason else status.phase.value),
-        ("ranks", ranks_in_words(status)),
+        ("phase", phase_words(status.phase, status.reason)),
+        ("ranks", ranks_words(status)),
         ("created", _clock(status.created)),
-        ("took" if status.phase.final else "age", in_words(took(status))),
+        ("took" if status.phase.final else "age", duration(took(status))),
         ("restarts", str(status.attempt) if status.attempt else ""),
-        ("progress", progress_in_words(status.progress)),
+        ("progress", progress_words(status.progress)),
         ("result", "" if status.result is None else result_text(status)),
         ("failure", what_happened(status.failure) if status.failure else ""),
-        ("trouble", what_happened(status.trouble) if status.trouble else ""),
-        ("advice", status.trouble.advice if status.trouble else ""),
+        *(held.rows if held is not None else ()),
         *(("note", note) for note in status.notes),
     ]
-    head = table(("", ""), [row for row in about if row[1]], ("bold", _PHASE_STYLES.get(status.phase, "")))
-    head.show_header = False
+    styles = ("bold", _PHASE_STYLES.get(status.phase, ""))
+    head = table(("", ""), [row for row in about if row[1]], styles, header=False)
     rows = [
         (
             row.source,
@@ -59,10 +61,10 @@ def list_page(runs: Iterable[RunStatus]) -> str:
             run.job,
             run.phase.value,
             run.reason or (run.failure.kind.value if run.failure else ""),
-            ranks_in_words(run).partition(" ")[0],  # the phase says what they do
-            progress_in_words(run.progress),
+            ranks_words(run).partition(" ")[0],  # the phase says what they do
+            progress_words(run.progress),
             _clock(run.created)[:-3],  # to the minute: a row must fit into a terminal
-            in_words(took(run)),
+            duration(took(run)),
         )
         for run in runs
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from stepset.errors import InfrastructureError
+from stepset.watch.present.sources import prefix
 
 # A distinct colour per rank, as long as there are some; 31 (red) is kept for failures.
 _RANK_COLOURS = ("36", "32", "33", "35", "34", "96", "92", "93", "95", "94")
@@ -46,12 +47,23 @@ def source_colour(source: str) -> str:
     return _RANK_COLOURS[int(number) % len(_RANK_COLOURS)] if kind == "rank" and number.isdigit() else "2"
 
 
+def source_prefix(source: str, on: bool) -> str:
+    """What stands before each line of a source: coloured, where `on`.
+
+    >>> source_prefix("launcher", False)
+    '[launcher] '
+    """
+    return f"{painted(prefix(source), source_colour(source), on)} "
+
+
 def printable(text: str) -> str:
     """`text` with every control character but the tab shown as an escape; for text that must stay one line.
 
     >>> printable("a\\x1b[2Jb\\n")
     'a\\\\x1b[2Jb\\\\n'
     """
+    if text.isprintable():
+        return text
     return _CONTROL.sub(lambda m: m.group().encode("unicode_escape").decode(), text.replace("\n", "\\n"))
 
 

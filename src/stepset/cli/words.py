@@ -1,15 +1,8 @@
-"""Small words that several pages and lines need. Pure."""
+"""The shape of a training world in words. Pure."""
 
 from __future__ import annotations
 
-
-def counted(count: int, what: str, plural: str = "") -> str:
-    """A number and its noun.
-
-    >>> counted(1, "node"), counted(2, "process", "processes")
-    ('1 node', '2 processes')
-    """
-    return f"{count} {what if count == 1 else plural or f'{what}s'}"
+from stepset.watch.present.sentences import counted
 
 
 def world_in_words(num_nodes: int, procs_per_node: int | None) -> str:

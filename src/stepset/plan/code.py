@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import posixpath
+from typing import TYPE_CHECKING
 
-from stepset.spec.job import TrainingJob
+if TYPE_CHECKING:
+    from stepset.spec.job import TrainingJob
 
 FUNCTION_FILE = "stepset_main.py"
 """The file a job's `function` becomes."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from stepset.plan.values import Text, Value
-from stepset.spec.resources import Resources
 from stepset.spec.template import NODE as NODE  # pods of the world are called as their container is
+
+if TYPE_CHECKING:  # pydantic is imported only where a job is read or rendered: it takes longer than `stepset list`
+    from stepset.spec.resources import Resources
 
 LAUNCHER = "launcher"
 

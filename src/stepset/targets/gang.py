@@ -12,12 +12,12 @@ from typing import Any, Literal
 from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.spec.job import TrainingJob
 from stepset.targets.amounts import pod_requests, total
+from stepset.targets.identity import QUEUE_LABEL as QUEUE_LABEL
 from stepset.targets.identity import metadata
 from stepset.targets.request import RenderRequest
 
 Gang = Literal["none", "kueue", "coscheduling", "volcano"]
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 _VOLCANO_ANNOTATION = "scheduling.k8s.io/group-name"
 # Names under which both schedulers install themselves (scheduler-plugins' and Volcano's Helm charts); a cluster with

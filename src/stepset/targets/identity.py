@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepset.plan.ranks import rank_ranges
-from stepset.targets.request import RenderRequest
+
+if TYPE_CHECKING:  # whoever reads runs needs the names below, and not pydantic
+    from stepset.targets.request import RenderRequest
 
 PREFIX = "stepset.dev/"
 RUN = f"{PREFIX}run"
@@ -16,6 +18,9 @@ OWNER_HASH = f"{PREFIX}owner-hash"
 SUBMISSION = f"{PREFIX}submission"
 """A label, so that what was left half done can be asked for."""
 SPEC_HASH = f"{PREFIX}spec-hash"
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Kueue's: the queue of a workload."""
 
 # On the workload alone: what any process must know of a run that has only its objects (docs/design/kubernetes.md).
 WORLD_SIZE = f"{PREFIX}world-size"

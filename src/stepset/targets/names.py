@@ -25,6 +25,9 @@ from stepset.plan.values import (
     RunName,
 )
 
+CONTAINER = "node"
+"""The container with the command, in every pod: Kubeflow Trainer and its tooling expect this name."""
+
 CODE_DIR = "/stepset/code"
 SOURCE_DIR = "/stepset/source"
 AGENT_DIR = "/stepset/agent"

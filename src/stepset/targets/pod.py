@@ -14,12 +14,10 @@ from stepset.targets import ssh
 from stepset.targets.env import container_env
 from stepset.targets.identity import pod_metadata
 from stepset.targets.names import AGENT_DIR, CODE_DIR, InManifest, PodNames
+from stepset.targets.names import CONTAINER as CONTAINER
 from stepset.targets.overlay import merge
 from stepset.targets.request import RenderRequest
 from stepset.targets.volumes import AGENT_CONFIG, code_in_place, pod_volumes
-
-CONTAINER = "node"
-"""The container with the command, in every pod: Kubeflow Trainer and its tooling expect this name."""
 
 GRACE = 60
 """Seconds a pod has to end after SIGTERM: long enough for a checkpoint."""

@@ -7,12 +7,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepset.errors import BadInputError
-from stepset.plan.model import LaunchPlan
-from stepset.sources import Sources
-from stepset.spec.job import TrainingJob
+
+if TYPE_CHECKING:  # whoever reads runs needs the targets' names, and not pydantic
+    from stepset.plan.model import LaunchPlan
+    from stepset.sources import Sources
+    from stepset.spec.job import TrainingJob
 
 TARGET_NAMES = ("jobset", "trainjob", "statefulset", "job", "volcano")
 

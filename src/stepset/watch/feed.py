@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.fields import part, rows, text
 
-PAGE = 500
+PAGE = 1000
 """Objects a list asks for at once."""
 WATCH_SECONDS = 280
 """A watch ends after so many seconds, by the server's hand, and is asked for again."""
@@ -44,13 +45,13 @@ class Feed:
 
     Args:
         wanted: whether an object concerns the follower; what does not is not kept.
-        trim: what is kept of an object, and told: at least what names it and its version.
+        decode: decodes a line of a watch: `type` and `object`; raises ValueError.
     """
 
     def __init__(
-        self, wanted: Callable[[Object], bool] = lambda _: True, trim: Callable[[Object], Object] = lambda each: each
+        self, wanted: Callable[[Object], bool] = lambda _: True, decode: Callable[[bytes], Object] = json.loads
     ) -> None:
-        self._wanted, self._trim = wanted, trim
+        self._wanted, self._decode = wanted, decode
         self._version = ""
         self._continue = ""
         self._pages: dict[str, Object] = {}
@@ -90,12 +91,12 @@ class Feed:
         """
         self._failures, self._answered = 0, True
         kind, version = str(body.get("kind", "")).removesuffix("List"), str(body.get("apiVersion", ""))
-        for item in body.get("items") or ():
-            # Items of a list leave out what the list says.
+        for item in rows(body, "items"):
+            # Items of a list do not state what the list states.
             each = {"kind": kind, "apiVersion": version, **item}
-            if self._wanted(each):
-                self._pages[_uid(each)] = self._trim(each)
-        about = body.get("metadata") or {}
+            if _uid(each) and self._wanted(each):
+                self._pages[_uid(each)] = each
+        about = part(body, "metadata")
         self._continue = str(about.get("continue") or "")
         if self._continue:
             return []
@@ -152,20 +153,22 @@ class Feed:
 
     def _line(self, line: bytes) -> Change | None:
         try:
-            event = json.loads(line)
-        except ValueError:  # not the server's: what it said instead, nobody knows
+            event = self._decode(line)
+        except (ValueError, RecursionError):  # not the server's, or not all of it
+            event = None
+        each = event.get("object") if isinstance(event, Mapping) else None
+        if event is None or not isinstance(each, Mapping):
             self.expired()
             return None
-        verb, each = event.get("type"), event.get("object") or {}
+        verb = event.get("type")
         if verb == "ERROR":
             if each.get("code") == _GONE:
                 self.expired()
             return None
         self._failures, self._answered = 0, True
         self._version = _version(each) or self._version
-        if verb not in ("ADDED", "MODIFIED", "DELETED") or not self._wanted(each):
+        if verb not in ("ADDED", "MODIFIED", "DELETED") or not _uid(each) or not self._wanted(each):
             return None
-        each = self._trim(each)
         if verb == "DELETED":
             self._known.pop(_uid(each), None)
         else:
@@ -174,8 +177,8 @@ class Feed:
 
 
 def _uid(each: Object) -> str:
-    return str(each.get("metadata", {}).get("uid", ""))
+    return text(part(each, "metadata"), "uid")
 
 
 def _version(each: Object) -> str:
-    return str(each.get("metadata", {}).get("resourceVersion", ""))
+    return text(part(each, "metadata"), "resourceVersion")

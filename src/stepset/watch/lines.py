@@ -26,9 +26,6 @@ PART_LIMIT = 2 * 1024 * 1024
 LINE_LIMIT = 64 * 1024 * 1024
 """Bytes of parts joined to one line; what goes on longer is shown as several."""
 
-_COPIES, _OVERHEAD = 3, 100
-"""How often a batch has what was printed, and bytes that each line or event costs beside its text."""
-
 _HEAD = re.compile(rb"\[((?:rank|node) \d+|[a-z][-a-z0-9]*)(\+?)\Z")
 _EVENT_HEAD = b"[stepset"
 _PROGRESS_MARK = b'"stepset"'
@@ -57,7 +54,6 @@ class Batch:
         progress: what the training code said of itself.
         events: what the agent said.
         parts: whether some of the lines are only parts.
-        size: bytes of the output that it was made of.
     """
 
     lines: list[tuple[Head, bytes]] = field(default_factory=list)
@@ -66,12 +62,6 @@ class Batch:
     progress: list[Progress] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     parts: bool = False
-    size: int = 0
-
-    @property
-    def weight(self) -> int:
-        """Bytes of memory it takes, about: for whoever keeps batches that wait for somebody slower."""
-        return _COPIES * self.size + _OVERHEAD * (1 + len(self.lines) + len(self.progress) + len(self.events))
 
 
 class Splitter:
@@ -115,7 +105,7 @@ class Splitter:
         return batch
 
     def _split(self, whole: bytes) -> Batch:
-        batch = Batch(size=len(whole))
+        batch = Batch()
         if not whole:
             return batch
         lines, raw, heads, open_ = batch.lines, batch.raw, self._heads, self._open

@@ -34,7 +34,6 @@ class PlainSplitter:
             batch.shown += self._prefix_part + part + b"\n"
             batch.raw.setdefault(self._part.source, []).append(part)
             batch.parts = self._amid = True
-            batch.size += len(part)
         return batch
 
     def finish(self) -> Batch:
@@ -42,7 +41,7 @@ class PlainSplitter:
         return self.feed(b"\n") if self._rest or self._amid else Batch()
 
     def _split(self, whole: bytes) -> Batch:
-        batch = Batch(size=len(whole))
+        batch = Batch()
         rows = whole.split(b"\n")
         rows.pop()
         batch.raw[self._whole.source] = [whole]

@@ -1,50 +1,46 @@
-"""Why a run failed, in words: the same block at every door. Pure.
+"""Why a run failed, in words: one block for every interface. Pure.
 
 Used by the command line, by Airflow's operator and by KFP's component, each with its own heading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from stepset.watch.present.sentences import Style, counted, end_sentence
 from stepset.watch.state import Failure, RunStatus
 
 _WIDTH = 14
 
 
 def failure_text(status: RunStatus) -> str:
-    """What a log says of a run that did not succeed: what happened first, then what is known of it.
+    """How a run ended that did not succeed, and what is known of its first failure.
 
     Args:
         status: of a run that is over.
 
     >>> print(failure_text(RunStatus("digits-1", "digits", "local")))
-    run digits-1 was lost: nobody watched it to its end; look at the machine it ran on
+    run digits-1 failed; no reason is known
     """
-    failure = status.failure
-    if failure is None:
-        return f"run {status.name} was lost: nobody watched it to its end; look at the machine it ran on"
-    return "\n".join([f"run {status.name} failed: {what_happened(failure)}", *failure_lines(failure)])
+    lines = [] if status.failure is None else failure_lines(status.failure)
+    return "\n".join([end_sentence(status), *lines])
 
 
-def what_happened(failure: Failure) -> str:
-    """The kind of a failure, and what happened, in one line."""
-    return f"{failure.kind.value}: {failure.message}"
-
-
-def failure_lines(failure: Failure, name: Callable[[str], str] = str, text: Callable[[str], str] = str) -> list[str]:
+def failure_lines(failure: Failure, name: Style = str, text: Style = str) -> list[str]:
     """All that is known of a failure, as rows of a name and lines.
 
     Args:
         failure: of a run.
-        name: how the rows' names are shown, such as painted.
-        text: how what others have written is shown, such as without control characters.
+        name: how the rows' names are shown, for example coloured.
+        text: how text from elsewhere is shown, for example without control characters.
     """
-    lines = []
-    for title, values in failure_rows(failure):
-        head, rest = f"  {name(f'{title:<{_WIDTH}}')}", " " * (_WIDTH + 2)
-        lines += [f"{rest if number else head}{text(value)}" for number, value in enumerate(values)]
-    return lines
+    return [line for title, values in failure_rows(failure) for line in row_lines(title, values, name, text)]
+
+
+def row_lines(title: str, values: list[str], name: Style = str, text: Style = str) -> list[str]:
+    """One row of `failure_lines`: its name, and its lines below each other."""
+    head, rest = f"  {name(f'{title:<{_WIDTH}}')}", " " * (_WIDTH + 2)
+    return [f"{rest if number else head}{text(value)}" for number, value in enumerate(values)]
 
 
 def failure_rows(failure: Failure) -> Iterator[tuple[str, list[str]]]:
@@ -55,7 +51,7 @@ def failure_rows(failure: Failure) -> Iterator[tuple[str, list[str]]]:
         ("error", failure.error.splitlines()),
         ("last lines", list(failure.tail)),
         ("events", list(failure.events)),
-        ("restarts", [f"{restarts} restart{'' if restarts == 1 else 's'}" if restarts else ""]),
+        ("restarts", [counted(restarts, "restart") if restarts else ""]),
         ("aftermath", [f"{', '.join(failure.aftermath)}: stopped because of it" if failure.aftermath else ""]),
         ("advice", [failure.advice]),
     )

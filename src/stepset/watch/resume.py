@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
@@ -271,8 +271,7 @@ class _Place(Enum):
 
 def second_of(stamp: bytes) -> datetime:
     """The second a timestamp of the kubelet's is in, in UTC."""
-    zone = stamp[_ZONE:].replace(b"Z", b"+00:00")
-    return datetime.fromisoformat((stamp[:_SECOND] + zone).decode()).astimezone(timezone.utc)
+    return datetime.fromisoformat((stamp[:_SECOND] + stamp[_ZONE:]).decode()).astimezone(UTC)
 
 
 def _later(a: bytes, b: bytes) -> bool:

@@ -7,13 +7,13 @@ that survives a trip through JSON.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from stepset.errors import ExitCode
 
 
-class Phase(str, Enum):
+class Phase(StrEnum):
     """Where a run is in its life."""
 
     PENDING = "Pending"
@@ -30,7 +30,7 @@ class Phase(str, Enum):
         return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
 
 
-class FailureKind(str, Enum):
+class FailureKind(StrEnum):
     """Why a run failed."""
 
     USER_ERROR = "UserError"
@@ -68,7 +68,8 @@ class RankStatus:
         rank: its rank in the world; None for a pod that is none.
         pod: the pod's name.
         node: the machine, where known.
-        state: Pending, Running, Succeeded, Failed, Stopped (ended by stepset because another failed).
+        state: Pending, Running, Succeeded, Failed, Stopped (ended by stepset because another failed); of a local rank
+            also Ended (its process is gone, and how it ended is not recorded yet) and Lost (its supervisor is gone).
         restarts: how often it was started again.
         exit_code: None while it runs, and when a signal ended it.
         signal: the signal's number that ended it.
@@ -134,6 +135,29 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """The place in a queue of a run that the queue has not admitted yet.
+
+    Args:
+        queue: the queue's name; Kueue: of the LocalQueue.
+        reason: why, as one word of the queue's controller; Kueue: the reason of the Workload's condition QuotaReserved.
+        message: the same in the controller's words; empty where it has said nothing yet.
+        position: the run's place, 1 is the next to be admitted; None where it is not known. Kueue says it only through
+            its visibility API, for which the caller needs a right of its own.
+    """
+
+    queue: str
+    reason: str = ""
+    message: str = ""
+    position: int | None = None
+
+    @property
+    def inadmissible(self) -> bool:
+        """Whether the queue cannot admit the run whatever becomes free (kueue v0.16: WorkloadInadmissible)."""
+        return self.reason == "Inadmissible"
+
+
+@dataclass(frozen=True, slots=True)
 class RunStatus:
     """A run at one moment. Times are seconds since the epoch.
 
@@ -146,6 +170,7 @@ class RunStatus:
         attempt: gang restarts so far.
         world_size: ranks there are to be, where known.
         trouble: what keeps it from going on, as the failure it would be if it were given up now; None once it is over.
+        waiting: its place in the queue that it waits in; None where it waits in none.
     """
 
     name: str
@@ -164,6 +189,7 @@ class RunStatus:
     failure: Failure | None = None
     notes: tuple[str, ...] = ()
     trouble: Failure | None = None
+    waiting: Waiting | None = None
 
     def with_(self, **changes: Any) -> RunStatus:
         """This status with some fields changed."""
@@ -181,7 +207,7 @@ class RunStatus:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RunStatus:
         """The status that `to_dict` wrote, or an earlier version's, which knew fewer fields."""
-        progress = data.get("progress")
+        progress, waiting = data.get("progress"), data.get("waiting")
         return cls(
             **{
                 **data,
@@ -191,6 +217,7 @@ class RunStatus:
                 "notes": tuple(data.get("notes", ())),
                 "failure": _failure(data.get("failure")),
                 "trouble": _failure(data.get("trouble")),
+                "waiting": Waiting(**waiting) if waiting else None,
             }
         )
 

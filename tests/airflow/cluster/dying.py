@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from stepset.backends.base import ClusterOptions, RunRequest
-from stepset.backends.kubernetes import client, kubernetes_backend
+from stepset.backends.kubernetes import kubernetes_backend
+from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.sources import read_sources
 from stepset.spec import parse_job
@@ -81,19 +82,20 @@ def die_at(number: int, *, answered: bool) -> None:
         number: of the request.
         answered: once it was answered; else before it is sent.
     """
-    send, count = client.Connection._send, 0
+    send, count = Client._send, 0
 
-    def counted(self: Any, *words: Any, **named: Any) -> Any:
+    async def counted(self: Any, *words: Any, **named: Any) -> Any:
         nonlocal count
         count += 1
-        if count == number and not answered:
+        mine = count
+        if mine == number and not answered:
             os.kill(os.getpid(), signal.SIGKILL)
-        reply = send(self, *words, **named)
-        if count == number:
+        reply = await send(self, *words, **named)
+        if mine == number:
             os.kill(os.getpid(), signal.SIGKILL)
         return reply
 
-    client.Connection._send = counted  # type: ignore[method-assign]  # the fault of this test
+    Client._send = counted  # type: ignore[method-assign]  # the fault of this test
 
 
 def main() -> None:

@@ -18,16 +18,16 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
-from stepset.backends.kubernetes import client
+from stepset.backends.kubernetes.api.client import Client
 from stepset_airflow import DistributedTrainOperator
 from stepset_airflow.triggers import HEAVY
 from tests.airflow.cluster.dying import FileStore, Ti
@@ -47,7 +47,7 @@ class Event:
 class RunningTi(Ti):
     """A task instance that was started."""
 
-    start_date = datetime.now(timezone.utc)
+    start_date = datetime.now(UTC)
 
 
 def execute(parameters: Mapping[str, Any], deferrable: bool, ti: Ti, store: FileStore) -> dict[str, Any]:
@@ -81,29 +81,32 @@ def die_at(number: int, *, after: bool, told: Path) -> None:
     """
     count = 0
 
-    def counted(what: str, do: Callable[[], Any]) -> Any:
+    @contextmanager
+    def counted(what: str) -> Iterator[None]:
         nonlocal count
         count += 1
+        mine = count
         with told.open("a") as file:
             file.write(what + "\n")
-        if count == number and not after:
+        if mine == number and not after:
             os.kill(os.getpid(), signal.SIGKILL)
-        done = do()
-        if count == number:
+        yield
+        if mine == number:
             os.kill(os.getpid(), signal.SIGKILL)
-        return done
 
-    send, save = client.Connection._send, FileStore.set
+    send, save = Client._send, FileStore.set
 
-    def sent(self: Any, method: str, path: str, *words: Any, **named: Any) -> Any:
+    async def sent(self: Any, session: Any, method: str, url: str, *words: Any, **named: Any) -> Any:
         if method == "GET":
-            return send(self, method, path, *words, **named)  # type: ignore[arg-type]  # as it came
-        return counted(f"{method} {path}", lambda: send(self, method, path, *words, **named))  # type: ignore[arg-type]
+            return await send(self, session, method, url, *words, **named)
+        with counted(f"{method} {url.partition('?')[0]}"):
+            return await send(self, session, method, url, *words, **named)
 
     def saved(self: Any, key: str, value: Any, **named: Any) -> None:
-        counted(f"save {key}", lambda: save(self, key, value, **named))
+        with counted(f"save {key}"):
+            save(self, key, value, **named)
 
-    client.Connection._send = sent  # type: ignore[method-assign, assignment]  # the fault of this test
+    Client._send = sent  # type: ignore[method-assign]  # the fault of this test
     FileStore.set = saved  # type: ignore[method-assign, assignment]  # likewise
 
 

@@ -89,7 +89,8 @@ def test_a_worker_killed_while_it_deals_with_a_failure_leaves_nothing_of_the_fai
         each_line_once(each)
         assert each["lines"][-1] == LINES
         for error in each["failed"]:
-            assert re.match(r"run \S+-1 failed: UserError: rank 0 .* exited with code 3\.$", error.splitlines()[0])
+            said = r"run \S+-1 failed after [0-9.mhs ]+: UserError: rank 0 .* exited with code 3\.$"
+            assert re.match(said, error.splitlines()[0])
     assert sorted(name[-2:] for name in names) == sorted(["-1", "-2"] * (len(places) + 1)), names
     tasks.runs.wait_nothing_left()
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stepset.backends.kubernetes.log_pods import LogPod, log_pod
-from stepset_airflow.async_client import AsyncCluster
-from stepset_airflow.async_logs import AsyncLogs
-from stepset_airflow.connection import ClusterAccess
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.logs.pods import LogPod, log_pod
+from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
+from stepset_airflow.connection import ClusterAccess, client_of
 from tests.airflow.cluster.conftest import Tasks
 from tests.cluster.proxy import Proxy, proxy_to
 from tests.cluster.starts import two_starts
@@ -38,22 +38,24 @@ def test_word_of_a_pods_next_start_may_come_after_its_lines(
         return "at last" in cluster.kubectl("logs", "again", "-n", namespace)
 
     async def printed(proxy: Proxy) -> str:
-        server, text = AsyncCluster(ClusterAccess(namespace=namespace)), b""
-        logs = AsyncLogs(server, None, {})
-        try:
-            await server.open()
+        text = b""
+
+        async def consume(output: PodOutput) -> None:
+            nonlocal text
+            text += b"".join(piece for pieces in output.batch.raw.values() for piece in pieces)
+
+        async with client_of(ClusterAccess(namespace=namespace)) as client:
+            logs = RunLogs(NamespacedClient(client, namespace), consume)
             proxy.slow(50_000)
             logs.see([early])
             await asyncio.to_thread(cluster.wait, "its second start", second_start)
             proxy.slow(None)
             proxy.cut()  # amid the lines of its first start
             asyncio.get_running_loop().call_later(2, logs.see, [await asyncio.to_thread(now)])
-            while b"at last" not in text:
-                each = await asyncio.wait_for(logs.inbox.get(), 60)
-                text += b"".join(piece for pieces in each.batch.raw.values() for piece in pieces)
-        finally:
+            async with asyncio.timeout(120):
+                while b"at last" not in text:
+                    await asyncio.sleep(0.1)
             await logs.close()
-            await server.close()
         return text.decode()
 
     cluster.wait("its first start", lambda: now().alive)

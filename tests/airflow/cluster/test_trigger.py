@@ -16,10 +16,9 @@ from structlog.testing import capture_logs
 from yarl import URL
 
 from stepset.watch.state import Phase, RunStatus
-from stepset_airflow.async_client import AsyncCluster
-from stepset_airflow.connection import ClusterAccess
+from stepset_airflow.connection import ClusterAccess, client_of
 from stepset_airflow.events import JobSetFinishedEventTrigger
-from stepset_airflow.shared_watch import following
+from stepset_airflow.shared_informer import shared_informer
 from stepset_airflow.triggers import DistributedTrainTrigger, RunEndTrigger, reference
 from tests.airflow.cluster.blocking import blocked_for
 from tests.airflow.cluster.conftest import Tasks
@@ -91,6 +90,7 @@ def test_many_triggers_share_one_list_and_watch_of_each_collection_and_nothing_b
 ) -> None:
     waiting = [trigger(tasks, PRINTS, f"run-{number}", sources=["rank 0"], ranks=[0]) for number in range(3)]
     waiting += [DistributedTrainTrigger(**waiting[0].serialize()[1]) for _ in range(20)]  # of other triggerers, say
+    asked.clear()  # what it took to make the runs
 
     async def all_of_them() -> list[Mapping[str, Any]]:
         await asyncio.to_thread(_import_all)
@@ -219,7 +219,10 @@ def test_it_ends_with_its_task_though_news_of_the_run_comes_as_it_is_cancelled(t
         running = asyncio.create_task(event_of(waiting))
         while not said:
             await asyncio.sleep(0.1)
-        async with following(ClusterAccess(**waiting.access), waiting.workload) as beside:
+        async with (
+            shared_informer(ClusterAccess(**waiting.access)) as shared,
+            shared.informer.follow(waiting.workload) as beside,
+        ):
             beside.news.clear()
             annotated = asyncio.create_task(asyncio.to_thread(tasks.runs.cluster.kubectl, *annotate))
             while not beside.news.is_set():
@@ -242,14 +245,10 @@ def test_it_finds_out_anew_who_asks_when_that_is_refused(tasks: Tasks, connected
     connected(bad)
 
     async def renewed() -> Mapping[str, Any]:
-        cluster = AsyncCluster(ClusterAccess(namespace=tasks.runs.namespace))
-        await cluster.open()
-        connected(good)
-        try:
-            reply = await cluster.request("GET", f"/api/v1/namespaces/{tasks.runs.namespace}/pods")
-            assert reply.accepted
-        finally:
-            await cluster.close()
+        async with client_of(ClusterAccess(namespace=tasks.runs.namespace)) as client:
+            await client.open()
+            connected(good)
+            assert (await client.get(f"/api/v1/namespaces/{tasks.runs.namespace}/pods")).accepted
         return await event_of(waiting)
 
     assert over(asyncio.run(renewed())).phase is Phase.SUCCEEDED
@@ -367,11 +366,11 @@ def test_who_watches_an_asset_is_told_once_what_keeps_runs_from_being_seen_is_me
         events = JobSetFinishedEventTrigger(namespace=tasks.runs.namespace).run()
         told = asyncio.ensure_future(anext(events))
         with capture_logs() as said:
-            while not any("until this is mended" in each["event"] for each in said):
+            while not any("until this is fixed" in each["event"] for each in said):
                 await asyncio.wait({told}, timeout=0.1)
                 assert not told.done()
             connected(good)
-            while not any("are told from now on" in each["event"] for each in said):
+            while not any("are reported from now on" in each["event"] for each in said):
                 await asyncio.wait({told}, timeout=0.1)
                 assert not told.done()
         await asyncio.to_thread(tasks.runs.backend().make, tasks.runs.request(WRITES, run="ours"))

@@ -41,8 +41,8 @@ def test_runs_that_succeed_in_a_worker_in_the_triggerer_and_mapped(stage: Stage)
         assert not [line for line in log if "cancelled" in line], "a trigger's end was taken for what a user did"
         if name != "sync":
             assert task.seconds_between("starting", "Trigger fired event") >= SETTLES
-        (phase,) = [line for line in log if ": Succeeded" in line]
-        ran = phase.split()[1].rstrip(":")
+        (end,) = [line for line in log if line.startswith("run ") and " succeeded in " in line]
+        ran = end.split()[1]
         if task.index < 0:
             assert task.events() == [{"run": ran, "world": 1, "given": name}]
     assert len(stage.jobsets.names()) == 4

@@ -37,7 +37,7 @@ def test_a_sensor_waits_for_a_run_of_the_command_line_without_a_worker(stage: St
     )
     task = stage.run(text).task("wait")
     task.wait("deferred", tries=0)
-    task.wait_for_line(f"run {name}: Running, 1 ranks")
+    task.wait_for_line(f"run {name}: Running, 1 rank")
     assert task.look()["pid"] is None, "it has had a worker"
     let(stage, "first", "second")
     assert task.wait()["state"] == "success", task.explained()

@@ -6,6 +6,7 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Callable
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -561,11 +562,11 @@ def node_lost(stage: Stage) -> None:
 
 def _older_than(stage: Stage, seconds: float) -> bool:
     """Whether the deletion of a pod is overdue by so much, by the server's clock, which is ours."""
-    from datetime import datetime, timezone
+    from datetime import datetime
 
     times = [each["metadata"]["deletionTimestamp"] for each in stage.pods() if "deletionTimestamp" in each["metadata"]]
-    now = datetime.now(timezone.utc).timestamp()
-    return any(now - datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp() > seconds for at in times)
+    now = datetime.now(UTC).timestamp()
+    return any(now - datetime.fromisoformat(at).timestamp() > seconds for at in times)
 
 
 # --- queues

@@ -25,9 +25,9 @@ export function makeRun(say) {
     h("div", { class: "head" }, h("div", { class: "title" }, pill, title), heard), about,
     h("dl", { class: "facts" }, FACTS.map((name) => h("div", {}, h("dt", {}, name), facts[name]))), done);
   const diagnosis = makeDiagnosis();
-  const notes = h("ul");
-  const noteCard = h("section", { class: "card", "aria-labelledby": "notes", hidden: true },
-    h("h2", { id: "notes" }, "Notes"), notes);
+  const events = h("ol", { class: "events" });
+  const eventCard = h("section", { class: "card", "aria-labelledby": "events", hidden: true },
+    h("h2", { id: "events" }, "Events"), events);
   const tries = h("ol", { class: "tries" });
   const triesCard = h("section", { class: "card", "aria-labelledby": "tries", hidden: true },
     h("h2", { id: "tries" }, "Earlier tries"), tries);
@@ -36,7 +36,7 @@ export function makeRun(say) {
   const resultCard = h("section", { class: "card", "aria-labelledby": "result", hidden: true },
     h("h2", { id: "result" }, "Result"), h("pre", {}, result));
   const empty = h("section", { class: "card empty", hidden: true });
-  const body = [head, diagnosis.element, timeline.element, curve.element, ranks.element, resultCard, triesCard, noteCard];
+  const body = [head, diagnosis.element, timeline.element, curve.element, ranks.element, resultCard, triesCard, eventCard];
   let training = null, task = null, ahead = 0, phase = null;
 
   setInterval(() => training && tick(), 1000);
@@ -59,7 +59,7 @@ export function makeRun(say) {
     write(pill, said);
     write(title, training.run);
     write(about, aboutText(training, task));
-    write(facts.Ranks, ranksText(training));
+    write(facts.Ranks, training.ranks_state || "–");
     write(facts.Restarts, String(training.attempt - (training.timeline[0]?.attempt ?? 0)));
     const { step, progress } = training.progress ?? {};
     write(facts.Step, step == null ? "–" : number(step));
@@ -71,8 +71,10 @@ export function makeRun(say) {
     }
     done.dataset.state = training.phase;
     diagnosis.show(training, task);
-    noteCard.hidden = training.notes.length === 0;
-    notes.replaceChildren(...training.notes.map((note) => h("li", {}, note)));
+    const reported = training.events ?? [];
+    eventCard.hidden = reported.length === 0;
+    events.replaceChildren(...reported.map((each) => h("li", { "data-level": each.level },
+      h("span", { class: "muted" }, clock(each.at)), ` ${each.text}`)));
     triesCard.hidden = data.tries.length === 0;
     tries.replaceChildren(...data.tries.toReversed().map(earlierTry));
     curve.show(training.curve);
@@ -103,14 +105,6 @@ function aboutText(training, task) {
     `${task.dag_id} · ${task.task_id}${index}`, where, `try ${training.try_number} of ${task.tries}`,
     training.created ? `since ${clock(training.created)}` : "",
   ].filter(Boolean).join("  ·  ");
-}
-
-function ranksText(training) {
-  const ranks = training.ranks.filter((row) => row[1] !== null);
-  const all = training.world_size ?? ranks.length;
-  const wanted = { Succeeded: "Succeeded", Failed: "Failed", Lost: "Failed" }[training.phase] ?? "Running";
-  const are = ranks.filter((row) => row[4] === wanted).length;
-  return all ? `${are.toLocaleString()} of ${all.toLocaleString()} ${wanted.toLowerCase()}` : "–";
 }
 
 /** How another try has ended. */
@@ -152,6 +146,7 @@ function makeDiagnosis() {
       } else if (trouble) {
         write(title, trouble.summary);
         write(advice, trouble.advice);
+        advice.hidden = !trouble.advice;
       } else {
         write(title, "Nobody follows this run");
         write(advice, `wait_for_completion is False: stepset status ${training.run} tells where the run is.`);

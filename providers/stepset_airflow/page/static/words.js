@@ -1,15 +1,12 @@
-// How states, times and numbers are said.
+// How times and numbers are said, and what a phase is.
 
 const OVER = ["Succeeded", "Failed", "Lost"];
 
 /** Whether nothing more will happen in this phase. */
 export const isOver = (phase) => OVER.includes(phase);
 
-/** A phase and its reason, such as "Pending: Queued". */
-export const phaseText = ({ phase, reason }) => (reason ? `${phase}: ${spaced(reason)}` : phase);
-
-/** "PullingImage" as "Pulling image". */
-export const spaced = (word) => word.replace(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+/** A phase and its reason, such as "Pending (Queued)", as stepset words it; documents of earlier versions lack it. */
+export const phaseText = ({ phase, state }) => state ?? phase;
 
 /** Seconds as "0.4 s", "12 s", "4 min 12 s", "2 h 5 min", "3 d 4 h". */
 export function took(seconds) {

@@ -22,8 +22,8 @@ def kubernetes_backend(options: ClusterOptions | None = None) -> KubernetesBacke
         BadInputError: the `kubernetes` package is missing, or there is no kubeconfig that can be used.
     """
     from stepset.backends.base import ClusterOptions
+    from stepset.backends.kubernetes.api.connection import connect
     from stepset.backends.kubernetes.backend import KubernetesBackend
-    from stepset.backends.kubernetes.client import connect
     from stepset.watch.cluster.keeper import Patience
 
     asked = options or ClusterOptions()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stepset.backends.kubernetes.client import Connection
+from stepset.backends.kubernetes.api.client import Client, gather
 from stepset.errors import InfrastructureError
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -48,7 +48,7 @@ def permissions(rules: Sequence[Mapping[str, Any]]) -> Iterator[Permission]:
                     yield Permission(group, resource, verb)
 
 
-def allowed(connection: Connection, asked: Permission, namespace: str) -> bool:
+async def allowed(client: Client, asked: Permission, namespace: str) -> bool:
     """Whether the server lets whoever asks do it in a namespace.
 
     Raises:
@@ -67,47 +67,61 @@ def allowed(connection: Connection, asked: Permission, namespace: str) -> bool:
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }
-    reply = connection.post(_REVIEWS, review)
+    reply = await client.post(_REVIEWS, review)
     status = reply.body.get("status")
     if not reply.accepted or not isinstance(status, Mapping):
         said = " ".join(str(reply.body.get("message", "it gave no reason")).split())[:200]
         raise InfrastructureError(
-            f"server {connection.server}: does not say what you may do (HTTP {reply.status}: {said}); check the user of"
+            f"server {client.server}: does not say what you may do (HTTP {reply.status}: {said}); check the user of"
             " the kubeconfig's context"
         )
     return bool(status.get("allowed"))
 
 
-def problems(
-    connection: Connection, missing: Sequence[Permission], namespace: str, target: str, gang: str, door: str = "cli"
-) -> Iterator[str]:
-    """One line for each resource on which verbs are missing, with what grants them.
+async def missing_of(client: Client, asked: Sequence[Permission], namespace: str) -> list[Permission]:
+    """Returns the permissions that the account does not have; raises as `allowed` does.
 
     Args:
-        connection: the server.
+        client: of the API server.
+        asked: the permissions.
+        namespace: where.
+    """
+    answers = await gather(*(allowed(client, each, namespace) for each in asked))
+    return [each for each, answer in zip(asked, answers, strict=True) if not answer]
+
+
+async def problems(
+    client: Client, missing: Sequence[Permission], namespace: str, target: str, gang: str, door: str = "cli"
+) -> list[str]:
+    """Returns one line for each resource on which verbs are missing, with the command that grants them.
+
+    Args:
+        client: of the API server.
         missing: what the server does not allow.
         namespace: where.
         target, gang: what the Role is for.
         door: whose Role: cli, airflow or kfp.
     """
     if not missing:
-        return
-    who = _who(connection)
+        return []
+    who = await _who(client)
     words = ["stepset", "rbac", *(["--backend", door] if door != "cli" else [])]
     words += ["--namespace", namespace, "--target", target]
     words += ["--gang", gang] if gang in ("coscheduling", "volcano") else []
     if who.startswith(_ACCOUNT):
         words += ["--account", who.removeprefix(_ACCOUNT).replace(":", "/")]
+    lines = []
     for place in dict.fromkeys(each.place for each in missing):
         verbs = ", ".join(each.verb for each in missing if each.place == place)
-        yield (
+        lines.append(
             f"rbac: {who or 'you'} may not {verbs} {place} in namespace {namespace}; have an administrator run:"
             f" {shlex.join(words)} | kubectl apply -f -"
         )
+    return lines
 
 
-def _who(connection: Connection) -> str:
+async def _who(client: Client) -> str:
     """Name of whoever asks; empty where the server does not say (before Kubernetes 1.28)."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    reply = connection.post(_WHO_AM_I, review)
+    reply = await client.post(_WHO_AM_I, review)
     return str(reply.body.get("status", {}).get("userInfo", {}).get("username", "")) if reply.accepted else ""

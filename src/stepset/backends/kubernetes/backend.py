@@ -1,34 +1,32 @@
-"""Runs jobs on a Kubernetes cluster. docs/design/kubernetes.md tells how it works."""
+"""Runs jobs on a cluster, for synchronous callers: `ClusterRuns` on the process's one event loop."""
 
 from __future__ import annotations
 
-import secrets
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, wait
+from concurrent.futures import TimeoutError as NotDoneError
+from contextlib import ExitStack
 from typing import Any, BinaryIO
 
 from stepset.backends.base import RunListener, RunRequest
-from stepset.backends.kubernetes.client import Connection
-from stepset.backends.kubernetes.find import find, read_all, read_objects, read_run
-from stepset.backends.kubernetes.follow import RunFollower
-from stepset.backends.kubernetes.log_reading import copy_lines, read_lines
+from stepset.backends.kubernetes.api.connection import Connection
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.portal import event_loop, iterate, wait_in_turns
+from stepset.backends.kubernetes.follow import RunFollower, Stop
+from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.backends.kubernetes.pod_changes import ChangePod
-from stepset.backends.kubernetes.scope import of_run
-from stepset.backends.kubernetes.site import WORKLOADS, Site
-from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
-from stepset.backends.kubernetes.submit import Submitted, remove_half_submitted, submit
-from stepset.backends.kubernetes.verdict import write_verdict
-from stepset.errors import BadInputError, RunNotFoundError
-from stepset.rendering import make_request
-from stepset.spec.names import check_dns_1035
-from stepset.targets.request import RenderRequest, check_target
+from stepset.backends.kubernetes.runs import ClusterRuns
+from stepset.backends.kubernetes.stop import delete
+from stepset.backends.kubernetes.submit import Submitted
+from stepset.errors import InfrastructureError, StepsetError
 from stepset.watch.cluster.keeper import Patience
 from stepset.watch.cluster.verdict import verdict_of
-from stepset.watch.diagnose import ADVICE
-from stepset.watch.state import Failure, FailureKind, LogLine, Phase, RunStatus
+from stepset.watch.lines import Joiner
+from stepset.watch.state import LogLine, RunStatus
 
-_JOIN = 0.5
+_LEAVES_WITHIN = 5.0
+"""Seconds in which a follower may finish what it does, when it is to leave."""
+
 Manifest = Mapping[str, Any]
 
 
@@ -36,11 +34,11 @@ class KubernetesBackend:
     """Runs jobs on a cluster.
 
     Args:
-        connection: its server, and who asks.
+        connection: its server and the credentials.
         namespace: where runs are; default: the connection's.
         target: what runs become; None: a JobSet, and runs of every kind are found.
-        sources: whose lines a listener is told, such as `rank 0`; default: everybody's.
-        patience: when a run that stands still is given up.
+        sources: whose lines a listener is given, such as `rank 0`; default: all.
+        patience: when a run that does not start is given up.
         change_pod: a pod template -> the same as the site wants it; default: as rendered.
 
     Raises:
@@ -57,257 +55,206 @@ class KubernetesBackend:
         patience: Patience | None = None,
         change_pod: ChangePod | None = None,
     ) -> None:
-        if target is not None:
-            check_target(target)
-        self._site = Site(connection, namespace or connection.namespace)
-        self._target = target or "jobset"
-        self._targets: Sequence[str] = (target,) if target else tuple(WORKLOADS)
-        self._sources, self._patience = sources, patience or Patience()
-        self._change_pod = change_pod
-        self._cancelled: dict[str, RunStatus] = {}
+        self._connection, self._call = connection, connection.call
+        self._runs = ClusterRuns(
+            NamespacedClient(connection.client, namespace or connection.namespace),
+            target=target,
+            sources=sources,
+            patience=patience,
+            change_pod=change_pod,
+        )
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> KubernetesHandle:
-        """Makes a run on the cluster, or finds it where the same asker has made it before, and follows it.
+        """Creates a run, or finds the one that the same owner has created before, and follows it.
 
         Args:
             request: what to run.
-            listener: is told of lines and changes, from a thread of the run's own.
+            listener: is given lines and states, in a thread of its own.
 
         Raises:
-            BadInputError: the job, or the server for its sake, says no; nothing is left behind then.
-            InfrastructureError: the server cannot be asked, or does not let whoever asks.
+            BadInputError: the job is not valid, or the server refuses it; nothing is left behind then.
+            InfrastructureError: the server cannot be asked, or does not allow it.
         """
         made, notes = self.make(request)
         return self.follow(made.workload, listener, notes)
 
     def make(self, request: RunRequest) -> tuple[Submitted, tuple[str, ...]]:
-        """Makes a run on the cluster, or finds it where the same asker has made it before; raises as `start` does.
+        """Creates a run, or finds the one that the same owner has created before; as `ClusterRuns.make`."""
+        return self._call(self._runs.make, request)
 
-        Args:
-            request: what to run.
-
-        Returns:
-            The run, and what is to be said about it from the start.
-        """
-        rendered = self._rendered(request)
-        made = submit(self._site, rendered, self._target, self._change_pod)
-        return made, (*rendered.plan.notes, *made.warnings)
+    def submit(self, request: RunRequest) -> RunStatus:
+        """Creates a run that the caller does not follow; raises as `start` does."""
+        return self._call(self._runs.submit, request)
 
     def follow(
         self, workload: Manifest, listener: RunListener | None = None, notes: tuple[str, ...] = ()
     ) -> KubernetesHandle:
-        """Follows a run to its end, and is answerable for it: its verdict is written, lost nodes are released.
+        """Follows a run to its end: its verdict is written, lost nodes' pods are released.
 
         Args:
-            workload: its object on top, as it was made or read.
-            listener: is told of lines and changes, from a thread of the run's own.
+            workload: its workload as it was created or read.
+            listener: is given lines and states, in a thread of its own.
             notes: shown with the run from the start.
         """
-        follower = RunFollower(
-            self._site, workload, listener=listener, sources=self._sources, patience=self._patience, notes=notes
-        )
-        return KubernetesHandle(follower, str(workload["metadata"]["name"]))
+        return KubernetesHandle(self._connection, self._runs, workload, listener, notes)
 
     def workload(self, name: str, uid: str = "") -> Manifest | None:
-        """The object on top of a run; None where there is none, or another by that name.
-
-        Args:
-            name: the run's.
-            uid: the object's, where it is known.
-
-        Raises:
-            InfrastructureError: the server cannot be asked, or does not let whoever asks.
-        """
-        try:
-            found = find(self._site, name, self._targets)
-        except RunNotFoundError:
-            return None
-        about = found["metadata"]
-        return found if about["name"] == name and uid in ("", about["uid"]) else None
+        """Returns the workload of a run; as `ClusterRuns.workload`."""
+        return self._call(self._runs.workload, name, uid)
 
     def read(self, workload: Manifest) -> RunStatus:
-        """Where a run is.
-
-        Args:
-            workload: as it was read.
-        """
-        return read_run(self._site, workload, time.time())
+        """Returns the state of a run; as `ClusterRuns.read`."""
+        return self._call(self._runs.read, workload)
 
     def conclude(self, workload: Manifest, status: RunStatus, *, stop: bool) -> None:
-        """Writes a run's end down, where nobody follows it.
+        """Writes the verdict of a run that no process follows; as `ClusterRuns.conclude`."""
+        self._call(self._runs.conclude, workload, status, stop)
 
-        Args:
-            workload: as it was read.
-            status: final.
-            stop: it does not end by itself.
-        """
-        if write_verdict(self._site, workload, status) and stop:
-            suspend(self._site, workload)
-
-    def end(self, workload: Manifest, how: Callable[[Site, Manifest], None] = delete) -> None:
-        """Ends a run.
-
-        Args:
-            workload: as it was read; that it is gone already is no error.
-            how: `stop.delete` or `stop.suspend`.
-        """
-        how(self._site, workload)
-
-    def submit(self, request: RunRequest) -> RunStatus:
-        """Makes a run on the cluster and does not follow it; raises as `start` does."""
-        made, notes = self.make(request)
-        run = str(made.workload["metadata"]["name"])
-        return RunStatus(run, request.job.name, "kubernetes", created=time.time(), notes=notes)
-
-    def _rendered(self, request: RunRequest) -> RenderRequest:
-        name = request.name or f"{request.job.name}-{secrets.token_hex(3)}"
-        try:
-            check_dns_1035(name)
-        except ValueError as error:
-            raise BadInputError(f"name: {error}") from error
-        remove_half_submitted(self._site, self._target, time.time())
-        where = self._site.namespace
-        return make_request(
-            request.job,
-            request.sources,
-            run=name,
-            namespace=where,
-            owner=request.owner,
-            attempt=request.attempt,
-            owned_by=request.owned_by,
-        )
+    def end(self, workload: Manifest, how: Stop = delete) -> None:
+        """Ends a run; as `ClusterRuns.end`."""
+        self._call(self._runs.end, workload, how)
 
     def status(self, name: str) -> RunStatus:
-        """The state of a run.
-
-        Args:
-            name: a run's name, or a job's: its newest run.
-
-        Raises:
-            RunNotFoundError: there is none.
-        """
-        return read_run(self._site, find(self._site, name, self._targets), time.time())
+        """Returns the state of a run; as `ClusterRuns.status`."""
+        return self._call(self._runs.status, name)
 
     def list(self) -> list[RunStatus]:
-        """All runs in the namespace, the newest first; what interrupted submissions left long ago is removed."""
-        found = read_all(self._site, time.time(), self._targets)
-        return sorted(found, key=lambda run: run.created, reverse=True)
+        """Returns the state of every run in the namespace, the newest first."""
+        return self._call(self._runs.list)
+
+    def wait(self, name: str, timeout: float | None = None) -> RunStatus:
+        """Blocks until a run is over; as `ClusterRuns.wait`."""
+        return self._call(self._runs.wait, name, timeout)
+
+    def cancel(self, name: str) -> RunStatus:
+        """Deletes a run; as `ClusterRuns.cancel`."""
+        return self._call(self._runs.cancel, name)
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
-        """The lines of a run that its pods still hold, in the order of their time.
+        """Yields the lines of a run that its pods still hold, in the order of their time.
 
         Args:
             name: as for `status`.
-            follow: go on until the run is over; then they come as they are printed.
+            follow: go on until the run is over; then lines come as they are printed.
             sources: only theirs, such as `rank 0`; default: all.
+
+        Raises:
+            InfrastructureError: some of them cannot be read; those that can be come first.
         """
-        return read_lines(self._site, find(self._site, name, self._targets), follow=follow, sources=sources)
+        with self._connection:
+            yield from iterate(lambda: self._runs.lines(name, follow=follow, sources=sources))
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
     ) -> None:
-        """Writes what `logs` gives as `[source] text`, bytes untouched.
+        """Writes the lines that `logs` yields as `[source] text`, bytes untouched; raises as `logs` does.
 
         Args:
             name, follow, sources: as for `logs`.
-            out: where to.
+            out: the file.
         """
-        copy_lines(self._site, find(self._site, name, self._targets), out, follow=follow, sources=sources)
-
-    def wait(self, name: str, timeout: float | None = None) -> RunStatus:
-        """Blocks until a run is over.
-
-        Args:
-            name: as for `status`.
-            timeout: seconds; default: for ever.
-
-        Returns:
-            The final status, or the present one when the time is over.
-        """
-        try:
-            workload = find(self._site, name, self._targets)
-        except RunNotFoundError:
-            if name in self._cancelled:
-                return _cancelled(self._cancelled[name])
-            raise
-        follower = RunFollower(self._site, workload, sources=frozenset(), keeper=False)
-        return follower.follow(timeout)
-
-    def cancel(self, name: str) -> RunStatus:
-        """Deletes a run, whoever made it; asked again, its pods are killed at once.
-
-        Returns at once; `wait` tells when it is over.
-
-        Args:
-            name: as for `status`.
-        """
-        workload = find(self._site, name, self._targets)
-        run = str(workload["metadata"]["name"])
-        status = read_run(self._site, workload, time.time())
-        if verdict_of(workload) is not None or (status.phase.final and not _leaving(workload)):
-            return status
-        if run in self._cancelled:
-            kill_pods(self._site, read_objects(self._site, of_run(self._site, workload)))
-        else:
-            delete(self._site, workload)
-        self._cancelled[run] = status
-        return status
+        with self._connection:
+            workload = self._call(self._runs.find, name)
+            if follow and verdict_of(workload) is None:
+                joiners: dict[str, Joiner] = {}
+                for output in iterate(lambda: self._runs.output(workload, sources)):
+                    _write(out, output, joiners.setdefault(output.pod, Joiner()), sources)
+                return
+            for rows in iterate(lambda: self._runs.rows(workload, sources)):
+                rows.append(b"")
+                out.write(b"\n".join(rows))
+            out.flush()
 
 
 class KubernetesHandle:
-    """A run that was started by this process.
+    """A run that this process follows, on the event loop of synchronous callers, until `wait` or `close`.
 
     Args:
-        follower: of the run; its thread begins here.
-        name: the run's name.
+        connection: the server.
+        runs: the runs of the namespace.
+        workload: the run's workload.
+        listener: is given lines and states.
+        notes: shown with the run from the start.
     """
 
-    def __init__(self, follower: RunFollower, name: str) -> None:
-        self.name = name
-        self._follower = follower
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._follow, name=f"stepset {name}", daemon=True)
-        self._thread.start()
+    def __init__(
+        self,
+        connection: Connection,
+        runs: ClusterRuns,
+        workload: Manifest,
+        listener: RunListener | None,
+        notes: tuple[str, ...],
+    ) -> None:
+        self.name = str(workload["metadata"]["name"])
+        self._connection = connection
+        with ExitStack() as stack:
+            stack.enter_context(connection)
+            portal = stack.enter_context(event_loop())
+            following = runs.following(workload, listener, notes)
+            self._follower: RunFollower = portal.call(following.__aenter__)
+
+            async def follow() -> RunStatus:
+                try:
+                    return await self._follower.follow()
+                finally:
+                    await following.__aexit__(None, None, None)
+
+            self._future: Future[RunStatus] = portal.start_task_soon(follow)
+            self._open = stack.pop_all()
 
     def wait(self) -> RunStatus:
-        """Blocks until the run is over; the final status.
+        """Blocks until the run is over, or `leave` was called; returns its status.
 
         Raises:
-            InfrastructureError: the server does not let whoever asks look at the run.
+            InfrastructureError: the server does not let the account see the run.
         """
-        while self._thread.is_alive():
-            # In turns, so that signals are handled meanwhile.
-            self._thread.join(_JOIN)
-        if self._error is not None:
-            raise self._error
-        return self._follower.status
+        wait_in_turns(self._future)
+        self._open.close()
+        return self._future.result()
 
     def ended(self, within: float) -> bool:
-        """Whether nothing more comes of it: waits so many seconds at most, then `wait` tells how it ended."""
-        self._thread.join(within)
-        return not self._thread.is_alive()
+        """Returns whether `wait` returns at once; waits so many seconds at most."""
+        try:
+            self._future.exception(within)
+        except NotDoneError:
+            return False
+        return True
 
-    def cancel(self) -> None:
-        """Deletes the run; asked again, its pods are killed at once. From any thread or signal handler."""
-        self._follower.cancel()
+    def cancel(self, stop: Stop = delete) -> None:
+        """Deletes the run; the second call kills its pods. May be called from any thread.
+
+        Args:
+            stop: `stop.suspend` suspends it instead; `wait` returns when its pods have ended.
+
+        Raises:
+            InfrastructureError: the run is not followed any more, and the server cannot be asked.
+        """
+        self._follower.cancel(stop)
+        if self._future.done() and not self._follower.status.phase.final:
+            try:
+                self._connection.call(self._follower.obey)
+            except StepsetError as error:
+                raise InfrastructureError(f"run {self.name} goes on, and cannot be stopped: {error}") from error
 
     def leave(self) -> None:
-        """Lets `wait` come back although the run goes on."""
+        """Makes `wait` return although the run goes on. May be called from any thread."""
         self._follower.leave()
 
-    def _follow(self) -> None:
-        try:
-            self._follower.follow()
-        except BaseException as error:  # noqa: BLE001  # raised again by `wait`, in the caller's thread
-            self._error = error
+    def close(self) -> None:
+        """Stops following; the run goes on."""
+        self.leave()
+        if not self.ended(_LEAVES_WITHIN):
+            self._future.cancel()
+        wait([self._future])
+        self._open.close()
 
 
-def _leaving(workload: object) -> bool:
-    return isinstance(workload, dict) and bool(workload["metadata"].get("deletionTimestamp"))
-
-
-def _cancelled(before: RunStatus) -> RunStatus:
-    """The status of a run that was there when it was cancelled, and is gone."""
-    kind = FailureKind.CANCELLED
-    failure = Failure(kind=kind, message=f"run {before.name} was cancelled.", advice=ADVICE[kind])
-    return before.with_(phase=Phase.FAILED, reason="", failure=failure, finished=time.time())
+def _write(out: BinaryIO, output: PodOutput, joiner: Joiner, sources: frozenset[str] | None) -> None:
+    batch = output.batch
+    if sources is None and not batch.parts and not joiner.waiting:
+        out.write(batch.shown)
+    else:
+        complete = joiner.join(batch.lines)
+        kept = (each for each in complete if sources is None or each[0] in sources)
+        out.writelines(b"[%s] %s\n" % (source.encode(), text) for source, text in kept)
+    out.flush()

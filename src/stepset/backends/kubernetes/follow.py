@@ -1,231 +1,359 @@
-"""One run followed to its end: a listener is told, and what has to be done about the run is done.
+"""One run followed to its end: an observer is informed, and what follows from the run's state is done.
 
-Used by the backend's `start` and `wait`. All that is heard comes through hearing.py; watch/cluster/keeper.py decides
-what follows, and here it is done: lost nodes' pods released, a run that stands still given up, a verdict written down.
+watch/cluster/keeper.py decides: the pods of lost nodes are released, a run that does not start is given up, a verdict
+is written onto the workload.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Protocol
 
-from stepset.backends.base import RunListener
-from stepset.backends.kubernetes.client import UnreachableError
-from stepset.backends.kubernetes.hearing import Hearing, Printed
+import anyio
+
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.replies import UnreachableError
+from stepset.backends.kubernetes.logs.connections import LogConnections
+from stepset.backends.kubernetes.logs.pods import Ranks
+from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
 from stepset.backends.kubernetes.refusals import REFUSES_AT_START
-from stepset.backends.kubernetes.site import Site
 from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, suspend
 from stepset.backends.kubernetes.verdict import write_verdict
-from stepset.errors import InfrastructureError, StepsetError
+from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer
+from stepset.errors import StepsetError
+from stepset.targets.identity import RANKS
+from stepset.watch.cluster.fields import part, text
 from stepset.watch.cluster.keeper import ONLY_LOOKS, Keeper, Patience, silence
-from stepset.watch.cluster.status import PROOF_PATIENCE, all_ended, proven
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.status import PROOF_PATIENCE, all_ended, proven, status_of
 from stepset.watch.cluster.verdict import verdict_of
-from stepset.watch.lines import Joiner, log_lines
+from stepset.watch.cluster.workload import read_ranks
 from stepset.watch.state import Phase, RunStatus
 
-TICK = 0.2
-"""Seconds after which a follower looks up although nothing has come."""
+LOG_PATIENCE = 15.0
+"""Seconds that the last lines may take after a run is over."""
+POLL = 1.0
+"""Seconds after which the state is computed again although nothing was reported: some of it depends on time alone."""
 WRITE_PATIENCE, WRITE_AGAIN = 60.0, 1.0
-"""Seconds for which a server that is away is waited for when a run is over, and between two looks for it."""
+"""Seconds for which a run that is over waits for a server that is away, and between two tries."""
+
+_REST = 5
+"""How many times as long as a state takes to compute nothing is computed afterwards."""
 
 Manifest = Mapping[str, Any]
+Stop = Callable[[NamespacedClient, Manifest], Awaitable[None]]
+
+
+class Observer(Protocol):
+    """Is informed of a run, in the event loop; one method runs at a time, and the run's logs wait for it."""
+
+    async def on_output(self, output: PodOutput) -> None:
+        """A pod printed lines."""
+
+    async def on_status(self, status: RunStatus) -> None:
+        """The run's state has changed; its final state comes after its last line."""
 
 
 class RunFollower:
     """Follows one run.
 
     Args:
-        site: where it is.
-        workload: its object on top, as it was made or read.
-        listener: is told, from the thread that calls `follow`.
-        sources: whose lines are wanted, such as `rank 0`; None: everybody's; empty: no log is read.
-        patience: when to give up.
-        keeper: it writes the verdict down, releases pods of lost nodes and gives up; others only look.
+        site: the run's namespace.
+        workload: its workload as it was created or read, or apiVersion, kind and metadata of it.
+        observer: is informed.
+        informer: one that other runs share; default: one for this run.
+        sources: only pods that may hold lines of these are read, such as `rank 0`; None: all; empty: none.
+        patience: when a run that does not start is given up.
+        keeper: whether the caller is responsible for the run: pods of lost nodes are released.
+        concludes: whether the verdict is written, too; default: as `keeper`.
         notes: shown with the run from the start.
+        reports: what the pods' lines have reported so far.
+        positions: pod uid -> the position up to which another process has consumed its log.
+        connections: limits how many logs are read at the same time.
+        poll: seconds after which the state is computed again although nothing was reported.
+
+    Attributes:
+        status: the state that the observer was last informed of.
     """
 
     def __init__(
         self,
-        site: Site,
+        site: NamespacedClient,
         workload: Manifest,
+        observer: Observer,
         *,
-        listener: RunListener | None = None,
+        informer: Informer | None = None,
         sources: frozenset[str] | None = None,
         patience: Patience | None = None,
         keeper: bool = True,
+        concludes: bool | None = None,
         notes: tuple[str, ...] = (),
+        reports: Reports | None = None,
+        positions: Mapping[str, Mapping[str, Any]] | None = None,
+        connections: LogConnections | None = None,
+        poll: float = POLL,
     ) -> None:
-        self._site, self._workload = site, workload
-        self._run = str(workload["metadata"]["name"])
-        self._listener, self._sources = listener, sources
-        self._keeper, self._notes = keeper, notes
+        self._site, self._workload, self._observer = site, workload, observer
+        self._run_name = str(workload["metadata"]["name"])
+        self._informer, self._sources, self._poll = informer, sources, poll
+        self._keeper, self._concludes = keeper, keeper if concludes is None else concludes
+        self._notes, self._reports = notes, reports or Reports()
+        self._positions, self._connections = positions, connections
         self._judge = Keeper(patience or ONLY_LOOKS)
-        self._hearing = Hearing(site, workload, sources)
-        self._joiners: dict[str, Joiner] = {}
+        self._run: FollowedRun | None = None
+        self._logs: RunLogs | None = None
+        self._reconnections = 0
         self._asked = self._answered = 0
         self._away = float("-inf")
-        self._stop_by: Callable[[Site, Manifest], None] = delete
-        self._left = self._ended = False
-        self.status = RunStatus(self._run, self._run, "kubernetes", notes=notes)
+        self._stop: Stop = delete
+        self._left = False
+        self._wake: Callable[[], None] = lambda: None
+        self._informing = asyncio.Lock()
+        self.status = RunStatus(self._run_name, self._run_name, "kubernetes", notes=notes)
 
-    def cancel(self, by: Callable[[Site, Manifest], None] = delete) -> None:
-        """Asks for the run's end; asked again, its pods are killed. From any thread or signal handler.
+    @property
+    def gave_up(self) -> bool:
+        """Whether the run has not ended, but its end is not awaited any longer."""
+        return self._judge.gave_up
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why some logs could not be read to their end, each in one line."""
+        return () if self._logs is None else self._logs.problems
+
+    @property
+    def positions(self) -> dict[str, dict[str, Any]]:
+        """Pod uid -> the position up to which its log was consumed, as plain data."""
+        return {} if self._logs is None else self._logs.positions
+
+    def cancel(self, stop: Stop = delete) -> None:
+        """Requests the end of the run; the second request kills its pods. May be called from any thread.
 
         Args:
-            by: `stop.delete` or `stop.suspend`; a run that is suspended is not over, but `follow` comes back.
-
-        Raises:
-            InfrastructureError: nobody follows the run any more, and the server cannot be told.
+            stop: `stop.delete` or `stop.suspend`; a suspended run is not over, but `follow` returns.
         """
-        self._stop_by = by
+        self._stop = stop
         self._asked += 1
-        if self._ended and not self.status.phase.final:
-            try:
-                self._obey()  # nobody else does any more
-            except StepsetError as error:
-                raise InfrastructureError(f"run {self._run} goes on, and cannot be stopped: {error}") from error
+        self._wake()
 
     def leave(self) -> None:
-        """Lets `follow` come back although the run goes on. From any thread or signal handler."""
+        """Makes `follow` return although the run goes on. May be called from any thread."""
         self._left = True
+        self._wake()
 
-    def follow(self, timeout: float | None = None) -> RunStatus:
-        """Blocks until the run is over or suspended by `cancel`, `leave` is called, or the time is up.
+    async def follow(self, timeout: float | None = None) -> RunStatus:
+        """Returns when the run is over or was suspended by `cancel`, after `leave`, or when the time is up.
 
         Args:
-            timeout: seconds; None: for ever.
+            timeout: seconds; None: no limit.
 
         Returns:
             The final status, or the present one.
 
         Raises:
-            InfrastructureError: the server does not let whoever asks look at the run.
+            InfrastructureError: the server does not let the account see the run.
         """
         if (known := verdict_of(self._workload)) is not None:
-            self._tell(known)
+            await self._tell(known)
             return known
-        until = None if timeout is None else time.monotonic() + timeout
-        try:
-            self._follow(until)
-        finally:
-            self._ended = True
+        until = None if timeout is None else _now() + timeout
+        async with self._following() as run:
+            await self._until_over(run, until)
+            if self.status.phase.final:
+                await self._finish(run)
+            elif self._rests or _past(until):
+                await self._all_read()
         return self.status
 
-    def _follow(self, until: float | None) -> None:
-        with self._hearing:
-            while not (self.status.phase.final or self._left or self._rests or _past(until)):
-                self._show(self._hearing.take(TICK))
-                self._obey()
-                self._look()
-            if self.status.phase.final:
-                self._finish()
-            elif self._rests:
-                self._show(self._hearing.rest())
-
-    @property
-    def _rests(self) -> bool:
-        """Whether it was asked to be suspended, and is, and its pods have ended."""
-        asked = self._answered and self._stop_by is suspend
-        return bool(asked and self.status.phase is Phase.SUSPENDED and all_ended(self._hearing.objects))
-
-    def _show(self, printed: Iterable[Printed]) -> None:
-        """Hands on the lines that are wanted."""
-        for each in printed:
-            self._judge.heard(time.monotonic())
-            if self._listener is None:
-                continue
-            batch, joiner = each.batch, self._joiners.setdefault(each.pod, Joiner())
-            for line in log_lines(joiner.join(batch.lines)):
-                if self._sources is None or line.source in self._sources:
-                    self._listener.on_line(line)
-
-    def _look(self) -> None:
-        """Where the run is now, told where that is new; and what is to be done about it."""
-        now = time.time()
-        if not self._hearing.complete:
-            self._tell(self.status.with_(notes=(*self._notes, *self._silence())))
-            return
-        status = self._hearing.status(now)
-        objects, silent = self._hearing.objects, self._hearing.silent_for()
-        status = self._judge.judged(status, self.status, objects, now, time.monotonic(), silent)
-        if self._keeper and not status.phase.final:
-            self._release(now)
-        self._tell(status.with_(notes=(*self._notes, *self._hearing.unseen, *status.notes, *self._silence())))
-
-    def _tell(self, status: RunStatus) -> None:
-        if status != self.status:
-            self.status = status
-            if self._listener is not None:
-                self._listener.on_status(status)
-
-    def _may_pass(self, error: StepsetError) -> bool:
-        """Whether an error may be over soon: the server is away, or was and does not know all roles yet."""
-        now = time.monotonic()
-        if isinstance(error, UnreachableError) or self._hearing.silent_for():
-            self._away = now
-        return now - self._away < REFUSES_AT_START
-
-    def _silence(self) -> tuple[str, ...]:
-        """Said while the server gives no answer."""
-        return silence(self._site.connection.server, self._hearing.silent_for())
-
-    def _obey(self) -> None:
-        """Does what `cancel` asked for; what a silent server cannot be told is tried again."""
+    async def obey(self) -> None:
+        """Does what `cancel` has requested; what a silent server cannot be asked for is tried again later."""
         while self._answered < self._asked:
             try:
-                if self._answered == 0:
-                    self._stop_by(self._site, self._workload)
-                    self._hearing.objects.unwanted = self._stop_by is delete
+                if self._answered == 0 or self._run is None:
+                    await self._stop(self._site, self._workload)
+                    if self._run is not None:
+                        self._run.objects.unwanted = self._stop is delete
                 else:
-                    kill_pods(self._site, self._hearing.objects)
+                    await kill_pods(self._site, self._run.objects)
             except StepsetError as error:
-                if self._ended or self._asked > 1 or not self._may_pass(error):
+                if self._run is None or self._asked > 1 or not self._may_pass(error):
                     raise
                 return
             self._answered += 1
 
-    def _release(self, now: float) -> None:
-        """Deletes the pods of lost nodes where the job says so, once each."""
-        for pod in self._judge.to_release(self._hearing.objects, now, self._hearing.silent_for()):
+    @asynccontextmanager
+    async def _following(self) -> AsyncIterator[FollowedRun]:
+        loop = asyncio.get_running_loop()
+        async with self._shared_informer() as informer, informer.follow(self._workload) as run:
+            self._run = run
+            self._wake = lambda: _call_soon(loop, run.news.set)
+            logs = self._logs = RunLogs(
+                self._site,
+                self._consume,
+                sources=self._sources,
+                ranks=_ranks_of(self._workload),
+                positions=self._positions,
+                connections=self._connections,
+            )
             try:
-                release_pod(self._site, pod.name, pod.uid)
+                yield run
+            finally:
+                self._wake = lambda: None
+                await logs.close()
+                self._run = None
+
+    @asynccontextmanager
+    async def _shared_informer(self) -> AsyncIterator[Informer]:
+        if self._informer is not None:
+            yield self._informer
+        else:
+            async with Informer(self._site) as informer:
+                yield informer
+
+    @property
+    def _rests(self) -> bool:
+        """Whether the run was to be suspended, is, and its pods have ended."""
+        if not self._answered or self._stop is not suspend or self._run is None:
+            return False
+        return self.status.phase is Phase.SUSPENDED and all_ended(self._run.objects)
+
+    async def _until_over(self, run: FollowedRun, until: float | None) -> None:
+        looked = False
+        while not (self.status.phase.final or self._left or self._rests or (looked and _past(until))):
+            looked = True
+            await self._news(run, until)
+            if run.error is not None:
+                raise run.error
+            await self.obey()
+            began = _now()
+            await self._look(run)
+            # Of a large run much is reported at a time, and its state takes long to compute.
+            await asyncio.sleep(min(self._poll, _REST * (_now() - began)))
+
+    async def _news(self, run: FollowedRun, until: float | None) -> None:
+        """Waits until something was reported, but not longer than until time alone may have changed something."""
+        with anyio.move_on_after(self._poll if until is None else max(0.0, min(self._poll, until - _now()))):
+            await run.news.wait()
+        run.news.clear()
+        assert self._logs is not None
+        self._logs.see(run.take_pods())
+        if run.reconnections != self._reconnections:
+            self._reconnections = run.reconnections
+            self._logs.reconnect()
+        self._reports.tidy(run.objects)
+
+    async def _consume(self, output: PodOutput) -> None:
+        if output.position is not None:
+            self._judge.heard(_now())
+        # Of what another process has consumed already, it has shown the progress, or more than that.
+        known = output.position is None
+        self._reports.see(output.pod, replace(output.batch, progress=[]) if known else output.batch)
+        async with self._informing:
+            await self._observer.on_output(output)
+        if self._run is not None and (output.batch.progress or output.batch.events):
+            self._run.news.set()
+
+    def _present(self, run: FollowedRun) -> RunStatus:
+        """The state by what was reported until now."""
+        return status_of(run.objects, self._reports, time.time())
+
+    async def _look(self, run: FollowedRun) -> None:
+        """Computes the state, informs the observer where it is new, and does what follows from it."""
+        silent = run.silent_for()
+        silence_notes = silence(self._site.client.server, silent)
+        if not run.complete:
+            await self._tell(self.status.with_(notes=(*self._notes, *silence_notes)))
+            return
+        status = self._judge.judged(self._present(run), self.status, run.objects, time.time(), _now(), silent)
+        if self._keeper and not status.phase.final:
+            await self._release(run, silent)
+        status = status.with_(notes=(*self._notes, *run.unseen, *status.notes, *silence_notes))
+        if status.phase.final:
+            self.status = status  # the observer is informed when it has the last lines
+        else:
+            await self._tell(status)
+
+    async def _tell(self, status: RunStatus) -> None:
+        if status != self.status:
+            self.status = status
+            await self._inform()
+
+    async def _inform(self) -> None:
+        async with self._informing:
+            await self._observer.on_status(self.status)
+
+    def _may_pass(self, error: StepsetError) -> bool:
+        """Whether an error may be over soon: the server is away, or was and does not know all roles yet."""
+        now = _now()
+        if isinstance(error, UnreachableError) or (self._run is not None and self._run.silent_for()):
+            self._away = now
+        return now - self._away < REFUSES_AT_START
+
+    async def _release(self, run: FollowedRun, silent: float) -> None:
+        """Deletes the pods of lost nodes where the job says so, once each."""
+        for pod in self._judge.to_release(run.objects, time.time(), silent):
+            try:
+                await release_pod(self._site, pod.name, pod.uid)
             except StepsetError as error:
                 if self._may_pass(error):
                     return
                 self._notes = (*self._notes, f"the pods of lost nodes are not released: {error}")
             self._judge.released(pod)
 
-    def _finish(self) -> None:
+    async def _finish(self, run: FollowedRun) -> None:
         """The run is over: its last lines, its verdict, and whatever still holds resources."""
-        self._show(self._hearing.rest())
-        late = time.monotonic() + PROOF_PATIENCE
-        while not (proven(self._hearing.objects) or _past(late)):
-            self._show(self._hearing.take(TICK))
-        status = self.status if self._judge.gave_up else self._hearing.status(time.time())
+        await self._all_read()
+        with anyio.move_on_after(PROOF_PATIENCE):
+            while not proven(run.objects):
+                run.news.clear()
+                await run.news.wait()
+        status = self.status if self.gave_up else self._present(run)
         if status.phase.final:
-            notes = (*self._notes, *self._hearing.unseen, *status.notes, *self._hearing.problems)
-            self._tell(status.with_(notes=tuple(dict.fromkeys(notes))))
-        if self._keeper:
-            self._write_down(self.status)
+            assert self._logs is not None
+            notes = (*self._notes, *run.unseen, *status.notes, *self._logs.problems)
+            self.status = status.with_(notes=tuple(dict.fromkeys(notes)))
+        await self._inform()
+        if self._concludes:
+            await self._conclude(self.status)
 
-    def _write_down(self, final: RunStatus) -> None:
-        """Writes the verdict, and takes away what still holds resources; waits a while for a server that is away."""
-        until, asked = time.monotonic() + WRITE_PATIENCE, self._asked
+    async def _all_read(self) -> None:
+        assert self._logs is not None
+        await self._logs.finish(LOG_PATIENCE)
+
+    async def _conclude(self, final: RunStatus) -> None:
+        """Writes the verdict, and removes what still holds resources; waits a while for a server that is away."""
+        until, asked = _now() + WRITE_PATIENCE, self._asked
         while True:
             try:
-                if write_verdict(self._site, self._workload, final) and self._judge.gave_up:
-                    suspend(self._site, self._workload)
-                self._tell(final)
+                if await write_verdict(self._site, self._workload, final) and self.gave_up:
+                    await suspend(self._site, self._workload)
+                await self._tell(final)
                 return
             except StepsetError as error:
                 again = self._may_pass(error) and not (_past(until) or self._left or self._asked > asked)
                 word = "cannot be written down yet" if again else "could not be written down"
-                self._tell(final.with_(notes=(*final.notes, f"its end {word}: {error}")))
+                await self._tell(final.with_(notes=(*final.notes, f"its end {word}: {error}")))
                 if not again:
                     return
-            time.sleep(WRITE_AGAIN)
+            await asyncio.sleep(WRITE_AGAIN)
+
+
+def _ranks_of(workload: Manifest) -> Ranks:
+    return read_ranks(text(part(workload, "metadata", "annotations"), RANKS))
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(callback)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _past(until: float | None) -> bool:
-    return until is not None and time.monotonic() >= until
+    return until is not None and _now() >= until

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stepset.backends.kubernetes.client import TOO_LARGE, Reply
+from stepset.backends.kubernetes.api.replies import TOO_LARGE, Reply
+from stepset.backends.kubernetes.api.resources import resource_of
 from stepset.backends.kubernetes.job_words import JobWords
 from stepset.backends.kubernetes.rejections import rejections
-from stepset.backends.kubernetes.resources import resource_of
 from stepset.errors import InfrastructureError
 
 REFUSES_AT_START = 60.0

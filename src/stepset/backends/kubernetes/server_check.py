@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepset.backends.kubernetes.access import Permission, allowed, permissions
+from stepset.backends.kubernetes.access import Permission, allowed, missing_of, permissions
 from stepset.backends.kubernetes.access import problems as access_problems
-from stepset.backends.kubernetes.client import Connection, Reply
+from stepset.backends.kubernetes.api.client import Client
+from stepset.backends.kubernetes.api.replies import Reply
+from stepset.backends.kubernetes.api.resources import resource_of
 from stepset.backends.kubernetes.job_words import JobWords
 from stepset.backends.kubernetes.keys import with_keys
 from stepset.backends.kubernetes.refusals import misses_runtime, namespace_missing, no_namespace, refusals
 from stepset.backends.kubernetes.rejections import unknown_fields
-from stepset.backends.kubernetes.resources import resource_of
 from stepset.backends.kubernetes.trial_pods import trial_pods
 from stepset.errors import BadInputError
 from stepset.targets.gang import gang_of
@@ -50,38 +51,38 @@ class Checked:
     notes: tuple[str, ...]
 
 
-def check_on_server(request: RenderRequest, target: str, connection: Connection) -> Checked:
+async def check_on_server(request: RenderRequest, target: str, client: Client) -> Checked:
     """Asks the server about a run.
 
     Args:
         request: the run; its namespace is where it is tried.
         target: what it is to become.
-        connection: the server, and who asks.
+        client: of the API server.
 
     Raises:
         BadInputError: one line for each thing the server or stepset would refuse.
         InfrastructureError: the server cannot be asked.
     """
     objects = render(request, target)
-    namespace = request.namespace or connection.namespace
+    namespace = request.namespace or (await client.open()).namespace
     gang = gang_of(request.job)
     asked = list(permissions(rules(target, gang)))
-    missing = [each for each in asked if not allowed(connection, each, namespace)]
-    found = list(access_problems(connection, missing, namespace, target, gang))
+    missing = await missing_of(client, asked, namespace)
+    found = await access_problems(client, missing, namespace, target, gang)
     notes: list[str] = []
     words = JobWords(request.job, request.plan)
 
     # What may not be created is told above.
     may = [each for each in objects if _create(each) not in missing]
     pods = trial_pods(request, target, objects)
-    if not allowed(connection, _PODS, namespace):
+    if not await allowed(client, _PODS, namespace):
         pods = []
         notes.append(
             f"pods were not tried: you may not create pods in namespace {namespace}, only controllers may; what quotas,"
             " limit ranges and pod security have against them is told when they are made"
         )
     for each in (*may, *pods):
-        reply = _try(connection, each, namespace)
+        reply = await _try(client, each, namespace)
         if no_namespace(reply):
             found.append(namespace_missing(namespace))
             break
@@ -92,7 +93,7 @@ def check_on_server(request: RenderRequest, target: str, connection: Connection)
         notes += [unknown_fields(text, each, words) for text in reply.warnings]
     if found:
         raise BadInputError(*dict.fromkeys(found))
-    return Checked(connection.server, namespace, len(objects), len(pods), len(asked), tuple(dict.fromkeys(notes)))
+    return Checked(client.server, namespace, len(objects), len(pods), len(asked), tuple(dict.fromkeys(notes)))
 
 
 def _create(manifest: Mapping[str, Any]) -> Permission:
@@ -100,10 +101,10 @@ def _create(manifest: Mapping[str, Any]) -> Permission:
     return Permission(resource.group, resource.plural, "create")
 
 
-def _try(connection: Connection, manifest: Mapping[str, Any], namespace: str) -> Reply:
+async def _try(client: Client, manifest: Mapping[str, Any], namespace: str) -> Reply:
     resource = resource_of(manifest)
     # A field that a controller of another version lacks is a remark; one that Kubernetes itself lacks is a mistake in
     # pod_template, and would be dropped in silence.
     validation = "Strict" if resource.builtin else "Warn"
     query = {"dryRun": "All", "fieldManager": "stepset", "fieldValidation": validation}
-    return connection.post(resource.path(namespace), with_keys(manifest), query)
+    return await client.post(resource.path(namespace), with_keys(manifest), query)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stepset.backends.kubernetes.client import Reply
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.replies import Reply
+from stepset.backends.kubernetes.api.resources import PODS
 from stepset.backends.kubernetes.refusals import may_not
-from stepset.backends.kubernetes.site import PODS, Site
 from stepset.errors import InfrastructureError
 from stepset.targets.gang import QUEUE_LABEL
 from stepset.watch.cluster.objects import RunObjects
@@ -15,7 +16,7 @@ from stepset.watch.cluster.objects import RunObjects
 Manifest = Mapping[str, Any]
 
 
-def delete(site: Site, workload: Manifest) -> None:
+async def delete(site: NamespacedClient, workload: Manifest) -> None:
     """Deletes a run: its workload goes when all of its pods have gone.
 
     Args:
@@ -26,7 +27,7 @@ def delete(site: Site, workload: Manifest) -> None:
         InfrastructureError: the server cannot be asked, or does not let whoever asks.
     """
     options = {"preconditions": {"uid": workload["metadata"]["uid"]}, "propagationPolicy": "Foreground"}
-    _check(site.connection.delete(site.path_of(workload), options), "deleted", workload)
+    _check(await site.client.delete(site.path_of(workload), options), "deleted", workload)
 
 
 def stays_suspended(workload: Manifest) -> bool:
@@ -35,7 +36,7 @@ def stays_suspended(workload: Manifest) -> bool:
     return not volcano and QUEUE_LABEL not in (workload["metadata"].get("labels") or {})
 
 
-def suspend(site: Site, workload: Manifest) -> None:
+async def suspend(site: NamespacedClient, workload: Manifest) -> None:
     """Takes a run's pods away and keeps its objects; deletes what would not stay suspended.
 
     Args:
@@ -46,15 +47,15 @@ def suspend(site: Site, workload: Manifest) -> None:
         InfrastructureError: the server cannot be asked, or does not let whoever asks.
     """
     if not stays_suspended(workload):
-        delete(site, workload)
+        await delete(site, workload)
         return
     spec = {"replicas": 0} if workload["kind"] == "StatefulSet" else {"suspend": True}
     # The uid in a patch is a precondition: on another object of the name it is a conflict.
     body = {"metadata": {"uid": workload["metadata"]["uid"]}, "spec": spec}
-    _check(site.connection.patch(site.path_of(workload), body), "suspended", workload)
+    _check(await site.client.patch(site.path_of(workload), body), "suspended", workload)
 
 
-def kill_pods(site: Site, objects: RunObjects) -> None:
+async def kill_pods(site: NamespacedClient, objects: RunObjects) -> None:
     """Ends a run's pods without grace.
 
     Args:
@@ -69,10 +70,10 @@ def kill_pods(site: Site, objects: RunObjects) -> None:
     earlier = [pod for pod in objects.leaving() if pod.owner in owners]
     for pod in {pod.uid: pod for pod in (*own, *earlier)}.values():
         if not pod.gone:
-            kill_pod(site, pod.name, pod.uid)
+            await kill_pod(site, pod.name, pod.uid)
 
 
-def kill_pod(site: Site, name: str, uid: str) -> None:
+async def kill_pod(site: NamespacedClient, name: str, uid: str) -> None:
     """Deletes a pod without waiting for its node to agree, which a lost node never does.
 
     Args:
@@ -84,10 +85,10 @@ def kill_pod(site: Site, name: str, uid: str) -> None:
     """
     options = {"preconditions": {"uid": uid}, "gracePeriodSeconds": 0}
     pod = {"kind": "Pod", "metadata": {"name": name}}
-    _check(site.connection.delete(site.one(PODS, name), options), "deleted", pod)
+    _check(await site.client.delete(site.one(PODS, name), options), "deleted", pod)
 
 
-def release_pod(site: Site, name: str, uid: str) -> None:
+async def release_pod(site: NamespacedClient, name: str, uid: str) -> None:
     """Takes a lost node's pod away from it, so that the gang can start elsewhere.
 
     A Job with a podFailurePolicy keeps a pod, deleted by force or not, until its phase says that it failed, which is
@@ -103,8 +104,8 @@ def release_pod(site: Site, name: str, uid: str) -> None:
     """
     pod = {"kind": "Pod", "metadata": {"name": name}}
     failed = {"metadata": {"uid": uid}, "status": {"phase": "Failed"}}
-    _check(site.connection.patch(f"{site.one(PODS, name)}/status", failed), "released", pod)
-    kill_pod(site, name, uid)
+    _check(await site.client.patch(f"{site.one(PODS, name)}/status", failed), "released", pod)
+    await kill_pod(site, name, uid)
 
 
 def _check(reply: Reply, what: str, manifest: Manifest) -> None:

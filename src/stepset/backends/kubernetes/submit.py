@@ -6,13 +6,16 @@ one object that the next asker, or `remove_half_submitted`, finds.
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from stepset.backends.kubernetes.client import Reply
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.replies import Reply
+from stepset.backends.kubernetes.api.resources import RUNTIMES, WORKLOADS, Resource, resource_of
 from stepset.backends.kubernetes.job_words import JobWords
 from stepset.backends.kubernetes.keys import with_keys
 from stepset.backends.kubernetes.pod_changes import ChangePod, with_changed_pods
@@ -25,8 +28,6 @@ from stepset.backends.kubernetes.refusals import (
     no_namespace,
     refusals,
 )
-from stepset.backends.kubernetes.resources import Resource, resource_of
-from stepset.backends.kubernetes.site import RUNTIMES, WORKLOADS, Site
 from stepset.backends.kubernetes.stop import delete
 from stepset.errors import BadInputError, InfrastructureError, StepsetError
 from stepset.targets.identity import OWNER_HASH, RUN, SPEC_HASH, SUBMISSION
@@ -59,7 +60,9 @@ class Submitted:
     warnings: tuple[str, ...] = ()
 
 
-def submit(site: Site, request: RenderRequest, target: str, change_pod: ChangePod | None = None) -> Submitted:
+async def submit(
+    site: NamespacedClient, request: RenderRequest, target: str, change_pod: ChangePod | None = None
+) -> Submitted:
     """Makes a run, or finds it where the same asker has made the same before.
 
     Args:
@@ -73,56 +76,59 @@ def submit(site: Site, request: RenderRequest, target: str, change_pod: ChangePo
             is left behind then.
         InfrastructureError: the server cannot be asked, or does not let whoever asks.
     """
-    rendered: list[Manifest] = list(render(request, target))
-    if change_pod is not None:
-        rendered = [with_changed_pods(each, change_pod) for each in rendered]
-    *rest, workload = rendered
+    # In a thread: a large job takes long to render, and `change_pod` is the site's code.
+    *rest, workload = await asyncio.to_thread(_rendered, request, target, change_pod)
     runtimes = [each for each in rest if each["kind"] == "TrainingRuntime"]
     companions = [each for each in rest if each["kind"] != "TrainingRuntime"]
     submission = _Submission(site, request)
     for runtime in runtimes:
-        submission.make_runtime(runtime)
-    made = submission.make_workload(_marked(workload) if rest else workload, runtimes)
+        await submission.make_runtime(runtime)
+    made = await submission.make_workload(_marked(workload) if rest else workload, runtimes)
     try:
         for each in companions:
-            submission.make_companion(each, made.workload)
+            await submission.make_companion(each, made.workload)
         for runtime in runtimes:
-            site.connection.patch(site.path_of(runtime), _owned({}, made.workload, done=True))
+            await site.client.patch(site.path_of(runtime), _owned({}, made.workload, done=True))
     except StepsetError:
         if not made.adopted:
-            delete(site, made.workload)
+            await delete(site, made.workload)
         raise
-    submission.complete(made.workload)
+    await submission.complete(made.workload)
     return made
+
+
+def _rendered(request: RenderRequest, target: str, change_pod: ChangePod | None) -> list[Manifest]:
+    rendered: list[Manifest] = list(render(request, target))
+    return rendered if change_pod is None else [with_changed_pods(each, change_pod) for each in rendered]
 
 
 class _Submission:
     """One run on its way to the server."""
 
-    def __init__(self, site: Site, request: RenderRequest) -> None:
+    def __init__(self, site: NamespacedClient, request: RenderRequest) -> None:
         self._site, self._request = site, request
         self._words = JobWords(request.job, request.plan)
 
-    def make_runtime(self, runtime: Manifest) -> None:
-        reply = self._site.create(_marked(runtime))
+    async def make_runtime(self, runtime: Manifest) -> None:
+        reply = await self._site.create(_marked(runtime))
         if not already_exists(reply):
             self._check(reply, runtime)
 
-    def make_workload(self, workload: Manifest, runtimes: Sequence[Manifest]) -> Submitted:
-        reply = create_after_runtime(self._site, workload) if runtimes else self._site.create(workload)
+    async def make_workload(self, workload: Manifest, runtimes: Sequence[Manifest]) -> Submitted:
+        reply = await (create_after_runtime(self._site, workload) if runtimes else self._site.create(workload))
         if already_exists(reply):
-            return Submitted(self._adopted(workload), adopted=True)
+            return Submitted(await self._adopted(workload), adopted=True)
         try:
             self._check(reply, workload)
         except StepsetError:
             for runtime in runtimes:
-                _delete_unowned(self._site, runtime)
+                await _delete_unowned(self._site, runtime)
             raise
         return Submitted(reply.body, adopted=False, warnings=reply.warnings)
 
-    def make_companion(self, manifest: Manifest, workload: Manifest) -> None:
+    async def make_companion(self, manifest: Manifest, workload: Manifest) -> None:
         wanted = {**manifest, "metadata": _owned(manifest["metadata"], workload)["metadata"]}
-        reply = self._site.create(with_keys(wanted))
+        reply = await self._site.create(with_keys(wanted))
         if not already_exists(reply):
             self._check(reply, manifest)
             return
@@ -130,7 +136,7 @@ class _Submission:
         # over blindly where it may not be read (a Secret): its keys are as good as new ones.
         path = self._site.path_of(manifest)
         if manifest["kind"] != "Secret":
-            there = self._site.connection.get(path)
+            there = await self._site.client.get(path)
             if there.accepted and _run_of(there.body) != self._request.run:
                 raise BadInputError(
                     f"name: {manifest['kind']} {manifest['metadata']['name']} exists and belongs to no run of that"
@@ -140,20 +146,20 @@ class _Submission:
                 return
             if there.accepted:
                 uid = there.body["metadata"]["uid"]
-                self._site.connection.delete(path, {"preconditions": {"uid": uid}})
-            self._check(self._site.create(wanted), manifest)
+                await self._site.client.delete(path, {"preconditions": {"uid": uid}})
+            self._check(await self._site.create(wanted), manifest)
             return
-        self._check(self._site.connection.patch(path, _owned({}, workload)), manifest)
+        self._check(await self._site.client.patch(path, _owned({}, workload)), manifest)
 
-    def complete(self, workload: Manifest) -> None:
+    async def complete(self, workload: Manifest) -> None:
         """Says that everything is there."""
         if SUBMISSION in (workload["metadata"].get("labels") or {}):
-            self._site.connection.patch(self._site.path_of(workload), {"metadata": {"labels": {SUBMISSION: None}}})
+            await self._site.client.patch(self._site.path_of(workload), {"metadata": {"labels": {SUBMISSION: None}}})
 
-    def _adopted(self, workload: Manifest) -> Manifest:
+    async def _adopted(self, workload: Manifest) -> Manifest:
         """The workload that is there under the name, where it is the asker's own."""
         run, owner = self._request.run, self._request.owner
-        reply = self._site.connection.get(self._site.path_of(workload))
+        reply = await self._site.client.get(self._site.path_of(workload))
         if reply.status == 404:
             raise InfrastructureError(f"run {run} was there and is gone again; try again")
         self._check(reply, workload)
@@ -184,7 +190,7 @@ class _Submission:
         raise BadInputError(*(found or [f"{manifest['kind']} {manifest['metadata']['name']}: exists already"]))
 
 
-def create_after_runtime(site: Site, trainjob: Manifest, patience: float = RUNTIME_PATIENCE) -> Reply:
+async def create_after_runtime(site: NamespacedClient, trainjob: Manifest, patience: float = RUNTIME_PATIENCE) -> Reply:
     """Makes a TrainJob whose runtime was made just before; the server's last word.
 
     Trainer's and Kueue's webhooks look a runtime up among what they have been told of, and refuse a TrainJob that is
@@ -199,15 +205,15 @@ def create_after_runtime(site: Site, trainjob: Manifest, patience: float = RUNTI
         InfrastructureError: the server cannot be asked.
     """
     until, pause = time.monotonic() + patience, _FIRST_PAUSE
-    reply = site.create(trainjob)
+    reply = await site.create(trainjob)
     while misses_runtime(reply, trainjob) and time.monotonic() < until:
-        time.sleep(pause)
+        await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-        reply = site.create(trainjob)
+        reply = await site.create(trainjob)
     return reply
 
 
-def remove_half_submitted(site: Site, target: str, now: float) -> list[str]:
+async def remove_half_submitted(site: NamespacedClient, target: str, now: float) -> list[str]:
     """Removes what interrupted submissions left behind long ago.
 
     Args:
@@ -221,22 +227,22 @@ def remove_half_submitted(site: Site, target: str, now: float) -> list[str]:
     looked_at: list[Resource] = [WORKLOADS[target], *([RUNTIMES] if target == "trainjob" else [])]
     removed = []
     for resource in looked_at:
-        reply = site.connection.get(site.all(resource), {"labelSelector": f"{SUBMISSION}={_STARTED}"})
+        reply = await site.client.get(site.all(resource), {"labelSelector": f"{SUBMISSION}={_STARTED}"})
         for each in (reply.body.get("items") or ()) if reply.accepted else ():
             metadata = each["metadata"]
             if now - _seconds(metadata["creationTimestamp"]) < HALF_SUBMITTED_AFTER:
                 continue
             options = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"}
-            site.connection.delete(site.one(resource, metadata["name"]), options)
+            await site.client.delete(site.one(resource, metadata["name"]), options)
             removed.append(str(metadata["name"]))
     return removed
 
 
-def _delete_unowned(site: Site, manifest: Manifest) -> None:
+async def _delete_unowned(site: NamespacedClient, manifest: Manifest) -> None:
     path = site.path_of(manifest)
-    there = site.connection.get(path)
+    there = await site.client.get(path)
     if there.accepted and not there.body["metadata"].get("ownerReferences"):
-        site.connection.delete(path, {"preconditions": {"uid": there.body["metadata"]["uid"]}})
+        await site.client.delete(path, {"preconditions": {"uid": there.body["metadata"]["uid"]}})
 
 
 def _marked(manifest: Manifest) -> dict[str, Any]:

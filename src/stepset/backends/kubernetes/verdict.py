@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stepset.backends.kubernetes.site import Site
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.targets.identity import VERDICT
 from stepset.watch.cluster.verdict import verdict_text
 from stepset.watch.state import RunStatus
 
 
-def write_verdict(site: Site, workload: Mapping[str, Any], status: RunStatus) -> bool:
+async def write_verdict(site: NamespacedClient, workload: Mapping[str, Any], status: RunStatus) -> bool:
     """Writes a run's end down.
 
     A StatefulSet never ends by itself; it is scaled to nothing with the same request.
@@ -35,4 +35,4 @@ def write_verdict(site: Site, workload: Mapping[str, Any], status: RunStatus) ->
     }
     if workload["kind"] == "StatefulSet":
         body["spec"] = {"replicas": 0}
-    return site.connection.patch(site.path_of(workload), body).accepted
+    return (await site.client.patch(site.path_of(workload), body)).accepted

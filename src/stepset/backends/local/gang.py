@@ -153,7 +153,7 @@ class Gang:
         self._selector.register(pod.output, selectors.EVENT_READ, (pod, self._read))
         if pod.end >= 0:
             self._selector.register(pod.end, selectors.EVENT_READ, (pod, self._reap))
-        self._journal.pod_started(spec)
+        self._journal.pod_started(spec, pod.pid)
         return True
 
     def _of(self, group: str) -> list[Pod]:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from stepset.backends.base import RunListener
 from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.logs import Recorder
+from stepset.backends.local.processes import ProcessId
 from stepset.backends.local.store import RunDir
 from stepset.backends.local.tracker import Tracker
 from stepset.watch.lines import Batch, Joiner, log_lines
@@ -44,6 +46,8 @@ class Journal:
         self._result: Any = None
         self._unwritten = True
         self._next_write = 0.0
+        self._processes: dict[str, ProcessId] = {}
+        self._processes_unwritten = False
         self.listener_error: BaseException | None = None
 
     @property
@@ -67,8 +71,14 @@ class Journal:
         self._tracker.begin(specs, attempt)
         self.publish()
 
-    def pod_started(self, spec: PodSpec) -> None:
-        """A pod's agent was started."""
+    def pod_started(self, spec: PodSpec, pid: int) -> None:
+        """A pod's agent was started.
+
+        Args:
+            spec: the pod.
+            pid: of the agent.
+        """
+        self._note_process(spec.name, pid)
         self._tracker.pod_started(spec, time.time())
 
     def pod_ended(self, spec: PodSpec, exit_code: int, stopped: bool) -> None:
@@ -87,7 +97,18 @@ class Journal:
         for event in batch.events:
             if event["event"] == "result":
                 self._result = event.get("result")
+            if event["event"] == "started":
+                self._note_process(f"rank {event.get('rank')}", event.get("pid"))
             self._tracker.event(spec, event, stopped)
+
+    def _note_process(self, name: str, pid: object) -> None:
+        """Keeps which process a pod's agent or a rank is; one that is not seen here is told by its agent's alone."""
+        process = ProcessId.of(pid)
+        if process is None:
+            self._processes.pop(name, None)
+        else:
+            self._processes[name] = process
+        self._processes_unwritten = True
 
     def _tell_lines(self, batch: Batch) -> None:
         try:
@@ -125,6 +146,10 @@ class Journal:
 
     def _write(self, status: RunStatus) -> None:
         self._unwritten = False
+        if self._processes_unwritten:
+            with suppress(OSError):  # a full disk: the state cannot be written either, and says so
+                self._run.write_processes(self._processes)
+                self._processes_unwritten = False
         try:
             self._run.write(status)
         except OSError as error:

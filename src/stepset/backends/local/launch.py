@@ -106,10 +106,11 @@ class LocalHandle:
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
+        self._thread: threading.Thread | None = None
         self._over = threading.Event()
         self._status: RunStatus | None = None
         self._error: BaseException | None = None
-        self._asked = 0
+        self._requests: list[None] = []  # a list: `append` cannot be interrupted half-way, `+= 1` can
 
     @property
     def name(self) -> str:
@@ -117,12 +118,15 @@ class LocalHandle:
         return self._run.name
 
     def wait(self) -> RunStatus:
-        """Blocks until the run is over; its final status.
+        """Blocks until the run is over and its thread has ended; its final status.
 
         Raises:
             BaseException: what the listener raised; the run was stopped for it.
         """
+        # Not `join` alone: an exception out of a signal handler makes it forget the thread (CPython 3.11, executed).
         self._over.wait()
+        if self._thread is not None:
+            self._thread.join()
         if self._error is not None:
             raise self._error
         assert self._status is not None
@@ -130,11 +134,11 @@ class LocalHandle:
 
     def cancel(self) -> None:
         """Asks the run to stop; the second time at once. Safe in signal handlers and from any thread."""
-        self._asked += 1
+        self._requests.append(None)
 
     def asked_to_stop(self) -> int:
         """How often somebody asked, here or from another process."""
-        return self._asked + self._run.cancel_requests()
+        return len(self._requests) + self._run.cancel_requests()
 
     def supervise(self, supervisor: Supervisor, lock: int) -> None:
         """Starts the thread that runs it; the lock is given up when it is over.
@@ -158,8 +162,9 @@ class LocalHandle:
         # A daemon, so that a caller that ends without waiting is not held back for as long as the training takes;
         # the run is stopped for it.
         atexit.register(self._at_exit)
+        self._thread = threading.Thread(target=work, name=f"stepset {self.name}", daemon=True)
         try:
-            threading.Thread(target=work, name=f"stepset {self.name}", daemon=True).start()
+            self._thread.start()
         except RuntimeError as error:
             atexit.unregister(self._at_exit)
             forget(lock)

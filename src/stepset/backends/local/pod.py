@@ -81,6 +81,12 @@ class Pod:
             self._pidfd = os.pidfd_open(self._process.pid)
 
     @property
+    def pid(self) -> int:
+        """The agent's pid."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def output(self) -> int:
         """The descriptor of what it prints."""
         assert self._process is not None and self._process.stdout is not None

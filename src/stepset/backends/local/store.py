@@ -1,7 +1,7 @@
 """Run directories: where the state and the logs of each run lie, to be found again from any process.
 
-`<home>/runs/<run>/` holds `job.json`, `state.json`, `supervisor.json`, `lock`, `cancel`, `log`, `ranks/` and `pods/`
-(docs/design/local.md). Written by the process that runs the job, read by every other.
+`<home>/runs/<run>/` holds `job.json`, `state.json`, `supervisor.json`, `processes.json`, `lock`, `cancel`, `log`,
+`ranks/` and `pods/` (docs/design/local.md). Written by the process that runs the job, read by every other.
 """
 
 from __future__ import annotations
@@ -13,13 +13,23 @@ import os
 import pwd
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepset.backends.local.liveness import (
+    PROCESSES_FILE,
+    SUPERVISOR_FILE,
+    own_record,
+    processes_record,
+    read_processes,
+    read_supervisor,
+    with_ended_ranks,
+    with_lost_ranks,
+)
+from stepset.backends.local.processes import ProcessId
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
@@ -97,10 +107,19 @@ class RunDir:
             RunNotFoundError: there is no such run (any more).
         """
         status = self._written()
-        if status.phase.final or self.alive():
+        if status.phase.final:
             return status
+        if self.alive():
+            return self._with_ended_ranks(status)
         status = self._written()  # the verdict may have been written between the two looks
-        return status if status.phase.final else _lost(status, self._supervisor(), self._last_sign())
+        return status if status.phase.final else _lost(status, read_supervisor(self.path).process, self._last_sign())
+
+    def _with_ended_ranks(self, status: RunStatus) -> RunStatus:
+        """The state with a look at the processes themselves, where this process can look for them."""
+        if not read_supervisor(self.path).pids_are_ours:
+            return status
+        processes = read_processes(self.path)
+        return with_ended_ranks(status, lambda name: name in processes and not processes[name].exists())
 
     def _written(self) -> RunStatus:
         try:
@@ -109,13 +128,6 @@ class RunDir:
             raise RunNotFoundError(f"{self.name}: no such run") from error
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InfrastructureError(f"{self.path / 'state.json'}: cannot be read: {error}") from error
-
-    def _supervisor(self) -> int | None:
-        try:
-            pid = json.loads((self.path / "supervisor.json").read_bytes()).get("pid")
-        except (OSError, ValueError, AttributeError):
-            return None
-        return pid if isinstance(pid, int) else None
 
     def _last_sign(self) -> float | None:
         """When its supervisor last wrote something (seconds since the epoch)."""
@@ -139,6 +151,17 @@ class RunDir:
             self.give_up_reserve()
             self._replace("state.json", data)
 
+    def write_processes(self, processes: Mapping[str, ProcessId]) -> None:
+        """Replaces the record of the run's processes in one step.
+
+        Args:
+            processes: as for `processes_record`.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._replace(PROCESSES_FILE, processes_record(processes).encode())
+
     def _replace(self, name: str, data: bytes) -> None:
         new = self.path / f".{name}.new"
         try:
@@ -155,7 +178,10 @@ class RunDir:
             (self.path / "reserve").unlink()
 
     def alive(self) -> bool:
-        """Whether the process that runs it is there: it holds the lock as long as it lives."""
+        """Whether the process that runs it is there: it holds the lock as long as it lives.
+
+        A child that code other than Python's forked off may hold the lock longer, so its process is looked for too.
+        """
         try:
             fd = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -164,7 +190,7 @@ class RunDir:
             # Shared, so that two who look at the same time do not take each other for the supervisor.
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return True
+            return not read_supervisor(self.path).known_to_be_gone()
         finally:
             os.close(fd)
         return False
@@ -222,7 +248,7 @@ class Store:
             (new / "ranks").mkdir()
             (new / "pods").mkdir()
             (new / "job.json").write_text(json.dumps(job.to_dict(), indent=2) + "\n")
-            (new / "supervisor.json").write_text(json.dumps({"pid": os.getpid(), "started": time.time()}) + "\n")
+            (new / SUPERVISOR_FILE).write_text(own_record())
             (new / "log").touch()
             (new / "reserve").write_bytes(b"\0" * _RESERVE)
             RunDir(new).write(status)
@@ -299,12 +325,12 @@ def _taken(name: str) -> BadInputError:
     return BadInputError(f"name: there is a run {name!r} already; choose another name for this one, or leave it out")
 
 
-def _lost(status: RunStatus, pid: int | None, last_sign: float | None) -> RunStatus:
-    who = f"the process that ran it (pid {pid})" if pid else "the process that ran it"
+def _lost(status: RunStatus, supervisor: ProcessId | None, last_sign: float | None) -> RunStatus:
+    who = f"the process that ran it (pid {supervisor.pid})" if supervisor else "the process that ran it"
     failure = Failure(
         kind=FailureKind.LOST,
         message=f"{who} is gone without a verdict: it was killed, or the machine was restarted.",
         advice=ADVICE[FailureKind.LOST],
         restarts=status.attempt,
     )
-    return status.with_(phase=Phase.LOST, reason="", failure=failure, finished=last_sign)
+    return with_lost_ranks(status).with_(phase=Phase.LOST, reason="", failure=failure, finished=last_sign)

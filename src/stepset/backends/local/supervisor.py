@@ -29,6 +29,7 @@ from stepset.plan.code import FUNCTION_FILE
 from stepset.plan.model import LaunchPlan
 from stepset.spec.quantity import format_duration
 from stepset.watch.diagnose import ADVICE, diagnose
+from stepset.watch.present.sentences import restart_sentence
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
 _FINAL_KINDS = (FailureKind.CANCELLED, FailureKind.DEADLINE_EXCEEDED, FailureKind.REJECTED)
@@ -149,7 +150,7 @@ class Supervisor:
                 return
             used += not end.node_lost
             attempt += 1
-            self._notes = (*self._notes, f"restart {attempt - given.request.attempt}: {failure.message}")
+            self._notes = (*self._notes, restart_sentence(attempt - given.request.attempt, failure.message))
             self._journal.set(phase=Phase.RESTARTING, reason="", notes=self._notes)
             given.claims.release_ports()
             ports = given.claims.ports(list(given.plan.ports))

@@ -11,12 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from stepset.backends.local.layout import PodSpec
+from stepset.backends.local.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
 from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.plan.ranks import rank_ranges
 from stepset.watch.lines import merge_progress
 from stepset.watch.state import Failure, Phase, Progress, RankStatus, RunStatus
-
-PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded", "Failed", "Stopped"
 
 
 class Tracker:

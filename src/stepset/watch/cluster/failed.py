@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stepset.spec.quantity import format_duration
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.observed import DELETED, OVERTIME, homes, observations
 from stepset.watch.cluster.pods import Pod
@@ -17,6 +16,7 @@ from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.trouble import last_made
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import ADVICE, Observation, diagnose, kind_of
+from stepset.watch.present.sentences import restart_sentence
 from stepset.watch.state import Failure, FailureKind
 
 _EVENTS_BEFORE, _EVENTS_AFTER = 120.0, 2.0
@@ -77,6 +77,9 @@ def _of_the_run(workload: Workload, objects: RunObjects, at: float | None) -> li
     reasons += [event.reason for event in objects.events.of([OVERTIME])]
     if OVERTIME not in [*reasons, *(pod.reason for pod in objects.pods)]:
         return []
+    # Imported only here: it brings pydantic, which takes longer to import than `stepset list` to run.
+    from stepset.spec.quantity import format_duration
+
     limit = f" of {format_duration(workload.deadline)}" if workload.deadline is not None else ""
     text = f"the run took longer than its deadline{limit}."
     return [Observation("", at or 0.0, kind=FailureKind.DEADLINE_EXCEEDED, error=text)]
@@ -125,10 +128,10 @@ def restarts_of(objects: RunObjects, reports: Reports) -> list[str]:
     for attempt in range(objects.attempt):
         failure = _of_attempt(objects, reports, attempt, attempt)
         if failure is not None:
-            notes.append(f"restart {attempt + 1}: {failure.message}")
+            notes.append(restart_sentence(attempt + 1, failure.message))
     again = objects.predecessors() + [_as_it_was(pod) for pod in objects.pods if pod.before is not None and not pod.end]
     failures = [_of_pods([pod], objects, reports, 0, present=False) for pod in again[-_AGAIN_TOLD:]]
-    return notes + [f"started again: {failure.message}" for failure in failures if failure is not None]
+    return notes + [restart_sentence(0, failure.message) for failure in failures if failure is not None]
 
 
 def _as_it_was(pod: Pod) -> Pod:

@@ -61,7 +61,7 @@ def time_of(data: Fields, name: str) -> float | None:
     if not isinstance(found, str):
         return None
     try:
-        return datetime.fromisoformat(found.replace("Z", "+00:00")).timestamp() or None
+        return datetime.fromisoformat(found).timestamp() or None
     except ValueError:
         return None
 

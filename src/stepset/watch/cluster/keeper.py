@@ -174,7 +174,7 @@ class Keeper:
             return status
         self.gave_up = True
         failure = _failure(status, spent)
-        return status.with_(phase=Phase.FAILED, reason="", failure=failure, finished=now, trouble=None)
+        return status.with_(phase=Phase.FAILED, reason="", failure=failure, finished=now, trouble=None, waiting=None)
 
     def _hopeless(self, what: str, objects: RunObjects, now: float, clock: float) -> str:
         """Why a run is given up for which waiting does not help; empty while it is not."""

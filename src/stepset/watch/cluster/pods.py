@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 from stepset.plan.model import LAUNCHER, NODE
 from stepset.targets.identity import GROUP
-from stepset.targets.names import AGENT_DIR
-from stepset.targets.pod import CONTAINER
+from stepset.targets.names import AGENT_DIR, CONTAINER
 from stepset.watch.cluster.fields import Fields, conditions, holds, number, one_line, part, rows, text, time_of
 from stepset.watch.cluster.message import SILENT, Said, said
 

@@ -1,7 +1,7 @@
 """The changes of a whole namespace, each handed to the run it is about.
 
-Used by whoever follows many runs with one set of watches: backends/kubernetes/shared_watch.py in threads, Airflow's
-triggerer in its event loop. So a thousand runs that wait cost what changes, not a thousand times something.
+An informer uses it (backends/kubernetes/watch/informer.py): what a thousand waiting runs cost depends on what changes,
+not on their number.
 
 Watches of different kinds know nothing of each other, so what a change belongs to may come after it: such changes are
 kept until then.

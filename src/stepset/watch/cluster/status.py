@@ -81,6 +81,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
             ranks=tuple(rows),
             notes=(*status.notes, *(_present_notes(workload, pods, seen, reports) if end is None else (LEAVING,))),
             trouble=trouble.failure if trouble is not None and trouble.serious else None,
+            waiting=trouble.waiting if trouble is not None else None,
         )
     failure = result = None
     if end.phase is Phase.SUCCEEDED:

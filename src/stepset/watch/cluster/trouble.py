@@ -16,7 +16,8 @@ from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod, Wait
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import ADVICE
-from stepset.watch.state import Failure, FailureKind
+from stepset.watch.present.sentences import queue_sentence
+from stepset.watch.state import Failure, FailureKind, Waiting
 
 OVERDUE = 10.0
 """Seconds after which a pod that should be gone counts as lost with its node: a kubelet that lives takes less."""
@@ -69,12 +70,14 @@ class Trouble:
         failure: what the run's failure would be if it were given up now.
         serious: it is more than the time things take.
         patience: seconds that nobody waits longer for it to be over; None: it may be over at any time.
+        waiting: the run's place in a queue, where that is what it waits for.
     """
 
     reason: str
     failure: Failure
     serious: bool = True
     patience: float | None = None
+    waiting: Waiting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +140,10 @@ def _troubles(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now:
     yield from _no_room(objects, waiting)
     gated = [pod for pod in waiting if pod.gated]
     if gated:
-        words = next((ticket.message for ticket in objects.tickets if ticket.message), "")
+        place = _place(objects, workload)
+        words = place.message if place is not None else ""
         text = f"{_names(gated)} {_waits_word(gated)} to be let start" + (f": {words}" if words else ".")
-        yield _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, gated[0])
+        yield replace(_trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, gated[0]), waiting=place)
     yield from _pulling(waiting, now)
 
 
@@ -282,13 +286,9 @@ def _pulling(waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:
 
 def _queue(objects: RunObjects, workload: Workload, now: float) -> Trouble | None:
     """Where a suspended run stands in a queue."""
-    for ticket in objects.tickets:
-        if not ticket.admitted:
-            words = ticket.message or "waits for its turn"
-            if ticket.evicted:
-                words = f"{words} (it was sent back: {ticket.evicted})"
-            text = f"the run waits in queue {ticket.queue or workload.queue}: {words}"
-            return Trouble(QUEUED, _failure(FailureKind.UNSCHEDULABLE, text))
+    place = _place(objects, workload)
+    if place is not None:
+        return Trouble(QUEUED, _failure(FailureKind.UNSCHEDULABLE, queue_sentence(place)), waiting=place)
     if workload.queue and not objects.tickets and now - workload.created > UNQUEUED:
         text = (
             f"the run is suspended and has no place in queue {workload.queue}: see whether the queue exists, and"
@@ -296,6 +296,11 @@ def _queue(objects: RunObjects, workload: Workload, now: float) -> Trouble | Non
         )
         return Trouble(QUEUED, _failure(FailureKind.UNSCHEDULABLE, text))
     return None
+
+
+def _place(objects: RunObjects, workload: Workload) -> Waiting | None:
+    """The run's place in a queue of Kueue's that has not admitted it."""
+    return next((ticket.waiting(workload.queue) for ticket in objects.tickets if not ticket.admitted), None)
 
 
 def _trouble(reason: str, kind: FailureKind, text: str, pod: Pod) -> Trouble:

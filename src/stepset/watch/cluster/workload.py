@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from stepset.plan.model import NODE
-from stepset.targets.gang import QUEUE_LABEL
-from stepset.targets.identity import JOB, LOST_NODE_AFTER, RANKS, RUN, WORLD_SIZE
+from stepset.targets.identity import JOB, LOST_NODE_AFTER, QUEUE_LABEL, RANKS, RUN, WORLD_SIZE
 from stepset.watch.cluster.fields import (
     Fields,
     conditions,
@@ -120,7 +119,7 @@ def read_workload(data: Fields) -> Workload | None:
         deleted=time_of(meta, "deletionTimestamp"),
         queue=text(labels, QUEUE_LABEL),
         world_size=number(notes, WORLD_SIZE) or None,
-        ranks=_ranks(text(notes, RANKS)),
+        ranks=read_ranks(text(notes, RANKS)),
         lost_after=float(lost_after) if lost_after.replace(".", "", 1).isdecimal() else None,
         verdict=verdict_of(data),
     )
@@ -294,7 +293,12 @@ def _earliest(*times: float | None) -> float | None:
     return min((at for at in times if at is not None), default=None)
 
 
-def _ranks(words: str) -> dict[str, tuple[int, int]]:
+def read_ranks(words: str) -> dict[str, tuple[int, int]]:
+    """Reads the annotation that states which ranks the pods of each group hold.
+
+    Args:
+        words: its value, JSON: group -> [first rank, ranks per pod].
+    """
     try:
         found = json.loads(words) if words else None
     except (ValueError, RecursionError):

@@ -1,0 +1,201 @@
+"""Growth: many runs of ten pods followed in one process, and `stepset status` of one run with many pods.
+
+The pods are on kwok's fake nodes. What is measured is the following process or the command alone: making the runs,
+ending their pods and taking them away are other processes' time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.testbed import scale
+from tests.cluster.testbed.handle import Cluster
+
+from benchmarks.fake_runs import NODE_PODS, FakeRuns, fake_runs
+from benchmarks.on_cluster import with_cluster
+from benchmarks.paired import Row
+
+RUNS = (100, 300, 1000)
+PODS_OF_A_RUN = 10
+PODS = (100, 1000, 10_000)
+
+SETTLED = 5.0
+"""Seconds between the last first status and the first event."""
+GROWTH = 1.3
+"""How much more an event may cost with the most runs than with the fewest."""
+_PATIENCE = 600.0
+_WAIT = Path(__file__).parent / "scripts" / "wait.py"
+_STEPSET = str(Path(sys.executable).parent / "stepset")
+
+MEMORY = f"{RUNS[-1]:,} runs of {PODS_OF_A_RUN} pods followed in one process: peak memory above one run's"
+FIRST = f"{RUNS[-1]:,} runs of {PODS_OF_A_RUN} pods: process start to the first status of the last of them"
+EVENTS = f"CPU time of a watch event, by runs of {PODS_OF_A_RUN} pods"
+STATUS = "`stepset status` of one run, by pods"
+BUDGETS = {
+    MEMORY: "<= 300 MB",
+    FIRST: "<= 10 s",
+    EVENTS: "linear in events",
+    STATUS: f"<= 3 s and 300 MB with {PODS[-1]:,}",
+}
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What following some runs took.
+
+    Args:
+        runs: how many.
+        mb: peak memory, 10^6 bytes.
+        first: seconds from the start of the process until a status of each run was known.
+        first_cpu: CPU seconds of the process until then.
+        events: of watches, from then to the end of the last run.
+        cpu: CPU seconds in the same time.
+    """
+
+    runs: int
+    mb: float
+    first: float
+    first_cpu: float
+    events: int
+    cpu: float
+
+    @property
+    def per_event(self) -> float:
+        """Milliseconds of CPU for an event."""
+        return 1000 * self.cpu / self.events
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What one `stepset status` took.
+
+    Args:
+        pods: of the run.
+        wall, cpu: seconds, medians.
+        mb: peak memory, 10^6 bytes.
+    """
+
+    pods: int
+    wall: float
+    cpu: float
+    mb: float
+
+
+def rows() -> Iterator[Row]:
+    """Four rows; makes and takes away the fake nodes."""
+    return with_cluster(_measured, *BUDGETS.items())
+
+
+def _measured(cluster: Cluster) -> Iterator[Row]:
+    assert cluster.choice is not None
+    nodes = -(-max(RUNS[-1] * PODS_OF_A_RUN, PODS[-1]) // NODE_PODS)
+    with scale.nodes(cluster.choice, nodes):
+        looked = [_looked(cluster, pods) for pods in PODS]
+        yield _status_row(looked)
+        idle = _followed(cluster, 1)
+        yield from _followed_rows(idle, [_followed(cluster, runs) for runs in RUNS])
+
+
+def _followed_rows(idle: Followed, found: Sequence[Followed]) -> Iterator[Row]:
+    most = found[-1]
+    more = {each.runs: each.mb - idle.mb for each in found}
+    grown = ", ".join(f"{runs:,}: {mb:.0f} MB" for runs, mb in more.items())
+    yield Row(MEMORY, f"{grown} above {idle.mb:.0f} MB", BUDGETS[MEMORY], more[most.runs] <= 300)
+    grown = ", ".join(f"{each.runs:,}: {each.first:.1f} s ({each.first_cpu:.1f} s CPU)" for each in (idle, *found))
+    yield Row(FIRST, grown, BUDGETS[FIRST], most.first <= 10)
+    grown = ", ".join(
+        f"{each.runs:,}: {each.per_event:.2f} ms ({each.cpu:.1f} s for {each.events:,} events)" for each in found
+    )
+    ratio = most.per_event / found[0].per_event
+    yield Row(EVENTS, f"{ratio:.2f} x ({grown})", BUDGETS[EVENTS], ratio <= GROWTH)
+
+
+def _status_row(looked: Sequence[Looked]) -> Row:
+    grown = ", ".join(f"{each.pods:,}: {each.wall:.2f} s, {each.cpu:.2f} s CPU, {each.mb:.0f} MB" for each in looked)
+    most = looked[-1]
+    return Row(STATUS, grown, BUDGETS[STATUS], most.wall <= 3 and most.mb <= 300)
+
+
+def _followed(cluster: Cluster, count: int) -> Followed:
+    """Follows so many runs from their middle to their end."""
+    names = [f"run-{number}" for number in range(count)]
+    with (
+        fake_runs(cluster, names, PODS_OF_A_RUN) as runs,
+        tempfile.TemporaryDirectory() as directory,
+        runs.counted() as counted,
+    ):
+        out = Path(directory, "samples")
+        with _following(cluster, runs, count, out) as (process, began):
+            _until(process, out, lambda each: "known" in each, count)
+            known = _read(out)
+            time.sleep(SETTLED)
+            before = _read(out)[-1]
+            runs.finish()
+            if code := process.wait(_PATIENCE):
+                raise RuntimeError(f"following {count} runs ended with {code}")
+        samples = [each for each in _read(out) if "cpu" in each]
+        first, last = max(each["at"] for each in known if "known" in each) - began, samples[-1]
+        spent = last["cpu"] - before["cpu"]
+        return Followed(count, last["mib"] * 1.048576, first, samples[0]["cpu"], counted.events, spent)
+
+
+@contextmanager
+def _following(
+    cluster: Cluster, runs: FakeRuns, count: int, out: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
+    """The process that follows them, and when it was started."""
+    Path(f"{out}.runs").write_text(json.dumps(runs.workloads))
+    words = [cluster.kubeconfig, runs.namespace, str(count), str(out)]
+    began = time.time()
+    process = subprocess.Popen([sys.executable, str(_WAIT), "ours", *words], stdout=subprocess.DEVNULL)
+    try:
+        yield process, began
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _until(process: subprocess.Popen[bytes], out: Path, wanted: Any, count: int) -> None:
+    until = time.monotonic() + _PATIENCE
+    while not out.exists() or sum(map(wanted, _read(out))) < count:
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
+        if time.monotonic() > until:
+            raise RuntimeError(f"not every status is known after {_PATIENCE:.0f} s")
+        time.sleep(0.2)
+
+
+def _read(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _looked(cluster: Cluster, pods: int) -> Looked:
+    with fake_runs(cluster, ["run-0"], pods) as runs:
+        words = [_STEPSET, "status", "run-0", "--backend", "kubernetes", "--namespace", runs.namespace]
+        env = {**os.environ, "KUBECONFIG": cluster.kubeconfig}
+        samples = [_run(words, env) for _ in range(4)][1:]
+    wall, cpu, mb = (statistics.median(each) for each in zip(*samples, strict=True))
+    return Looked(pods, wall, cpu, mb)
+
+
+def _run(words: list[str], env: dict[str, str]) -> tuple[float, float, float]:
+    """Wall and CPU seconds and the peak memory, in 10^6 bytes, of a command."""
+    began = time.perf_counter()
+    process = subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL)
+    _, code, used = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(code)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(words)} ended with {process.returncode}")
+    return wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6

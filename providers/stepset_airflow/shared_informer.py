@@ -1,0 +1,58 @@
+"""One informer for all triggers of an event loop that follow runs in the same namespace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.logs.connections import LogConnections
+from stepset.backends.kubernetes.watch.informer import Informer, namespace_informer
+from stepset_airflow.connection import ClusterAccess, client_of
+
+
+@dataclass(eq=False)
+class SharedInformer:
+    """An informer and what its users share with it.
+
+    Args:
+        informer: the informer.
+        connections: limits how many logs are read at the same time.
+        users: how many triggers use it.
+    """
+
+    informer: Informer
+    connections: LogConnections = field(default_factory=LogConnections)
+    users: int = 0
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClusterAccess, SharedInformer]] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def shared_informer(access: ClusterAccess) -> AsyncIterator[SharedInformer]:
+    """Returns the informer of a namespace; the last trigger that leaves ends it.
+
+    Args:
+        access: which cluster; its namespace is the one.
+
+    Raises:
+        BadInputError: there is no such connection, or its configuration cannot be used.
+    """
+    informers = _shared.setdefault(asyncio.get_running_loop(), {})
+    if (shared := informers.get(access)) is None:
+        site = NamespacedClient(client_of(access), access.namespace or "")
+        shared = informers[access] = SharedInformer(namespace_informer(site))
+        await shared.informer.__aenter__()
+    shared.users += 1
+    try:
+        await shared.informer.site.client.open()
+        yield shared
+    finally:
+        shared.users -= 1
+        if not shared.users:
+            del informers[access]
+            await shared.informer.__aexit__(None, None, None)

@@ -1,0 +1,1 @@
+"""The Kubernetes API client: configuration, requests, replies and the event loop of synchronous callers."""

@@ -1,0 +1,335 @@
+"""The asynchronous client of an API server: requests, and responses that arrive piece by piece.
+
+Requests are plain: a path, a mapping, a reply. aiohttp sends them (docs/design/following.md gives the reasons); the
+`kubernetes` package supplies the configuration and the credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlencode
+
+import aiohttp
+from yarl import URL
+
+from stepset.backends.kubernetes.api.config import ClientConfig, Namespace, load_config
+from stepset.backends.kubernetes.api.replies import UNAUTHORIZED, Decode, RefusedError, Reply, read_reply, unreachable
+from stepset.errors import BadInputError, StepsetError
+
+REQUEST_TIMEOUT = 60.0
+"""Seconds in which the server must answer a request."""
+
+_AT_ONCE = 8
+_CONNECT_TIMEOUT = 15.0
+_KEEP_CONNECTION = 75.0
+"""Seconds for which an idle connection is kept for the next request."""
+
+# A peer that disappears silently (power, firewall, NAT) is detected within half a minute on connections that only
+# receive. These are Linux' names; elsewhere the system's own times hold.
+_KEEPALIVE = [
+    (level, getattr(socket, name), value)
+    for level, name, value in (
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 15),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+    )
+    if hasattr(socket, name)
+]
+
+T = TypeVar("T")
+Method = Literal["GET", "POST", "PATCH", "DELETE"]
+Load = Callable[[], Awaitable[ClientConfig]]
+
+
+@dataclass(eq=False)
+class _Session:
+    """Connections that one reading of the configuration opened.
+
+    Args:
+        config: the reading.
+        http: the connections.
+        requests: how many requests are under way, their responses included.
+        replaced: a newer reading replaced this one; the session is closed with its last request.
+    """
+
+    config: ClientConfig
+    http: aiohttp.ClientSession
+    requests: int = 0
+    replaced: bool = False
+
+
+class Client:
+    """An API server and the credentials for it; `async with` keeps connections open until its last user leaves.
+
+    All of it belongs to one event loop at a time.
+
+    Args:
+        load: reads the configuration; the client calls it again when the server does not accept the credentials.
+        config: a reading that exists already; default: `load` is called by the first request.
+    """
+
+    def __init__(self, load: Load, config: ClientConfig | None = None) -> None:
+        self._load, self._config = load, config
+        self._session: _Session | None = None
+        self._users = 0
+        self._opening = asyncio.Lock()
+
+    async def __aenter__(self) -> Client:
+        self._users += 1
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._users -= 1
+        if not self._users:
+            session, self._session = self._session, None
+            self._opening = asyncio.Lock()  # the next user may have another event loop
+            if session is not None:
+                await session.http.close()
+
+    async def open(self) -> ClientConfig:
+        """Reads the configuration, where that has not been done.
+
+        Raises:
+            BadInputError: it cannot be used.
+        """
+        if self._config is None:
+            async with self._opening:
+                self._config = self._config or await self._load()
+        return self._config
+
+    @property
+    def server(self) -> str:
+        """The server's address; empty before `open`."""
+        return "" if self._config is None else self._config.server
+
+    @property
+    def namespace(self) -> Namespace:
+        """The default namespace; only after `open`."""
+        assert self._config is not None
+        return self._config.namespace
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None, decode: Decode = json.loads) -> Reply:
+        """Reads an object or a list; raises as `request` does."""
+        return await self.request("GET", path, query=query, decode=decode)
+
+    async def post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Reply:
+        """Creates an object in a collection; raises as `request` does."""
+        return await self.request("POST", path, body=body, query=query)
+
+    async def patch(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Reply:
+        """Merges fields into an object (RFC 7396); raises as `request` does."""
+        return await self.request("PATCH", path, body=body, query=query, content_type="application/merge-patch+json")
+
+    async def delete(self, path: str, options: Mapping[str, Any]) -> Reply:
+        """Deletes an object; raises as `request` does.
+
+        Args:
+            path: of the object.
+            options: fields of DeleteOptions: preconditions, propagationPolicy, gracePeriodSeconds.
+        """
+        return await self.request("DELETE", path, body={"apiVersion": "v1", "kind": "DeleteOptions", **options})
+
+    async def request(
+        self,
+        method: Method,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        timeout: float = REQUEST_TIMEOUT,
+        decode: Decode = json.loads,
+    ) -> Reply:
+        """Sends a request and returns the reply.
+
+        Args:
+            method: the HTTP method.
+            path: of the object or the collection.
+            body: the object to send.
+            query: parameters.
+            content_type: of the body.
+            timeout: seconds for the whole request.
+            decode: decodes the reply's body; raises ValueError.
+
+        Raises:
+            UnreachableError: the server cannot be reached, or failed.
+            UnauthorizedError: the server does not accept the credentials.
+            BadInputError: the configuration cannot be used.
+        """
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_TIMEOUT)
+        data = None if body is None else json.dumps(body).encode()
+        async with self._response(method, path, query, limits, data, content_type) as response:
+            content, warnings = await response.read(), response.headers.getall("Warning", [])
+            return read_reply(self.server, response.status, content, warnings, decode)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, str], read_timeout: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Requests a response that arrives piece by piece: a watch, or a pod's log.
+
+        Args:
+            path: of the collection or the log.
+            query: parameters.
+            read_timeout: seconds without a byte after which the response counts as broken.
+
+        Yields:
+            The pieces as they arrive.
+
+        Raises:
+            RefusedError: the server refused.
+            UnreachableError, UnauthorizedError, BadInputError: as `request` raises them.
+        """
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=read_timeout)
+        async with self._response("GET", path, query, limits) as response:
+            if response.status != 200:
+                raise RefusedError(read_reply(self.server, response.status, await response.read()))
+            yield response.content.iter_any()
+
+    @asynccontextmanager
+    async def _response(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        limits: aiohttp.ClientTimeout,
+        data: bytes | None = None,
+        content_type: str = "",
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The response; the client reads the configuration again, once, where the server refuses the credentials."""
+        url = f"{path}?{urlencode(query)}" if query else path
+        content = {"Content-Type": content_type} if content_type else {}
+        for last in (False, True):
+            session = await self._opened()
+            session.requests += 1
+            try:
+                response = await self._send(session, method, url, limits, data, content)
+                try:
+                    if response.status == UNAUTHORIZED and not last and await self._reload(session):
+                        continue
+                    yield response
+                    return
+                finally:
+                    response.close()
+            except aiohttp.ClientSSLError as error:
+                # The server may have other certificates than before, or may not accept ours any longer.
+                if last or not await self._reload(session):
+                    raise unreachable(session.config.server, error) from error
+            except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+                raise unreachable(session.config.server, error) from error
+            finally:
+                session.requests -= 1
+                await _close_replaced(session)
+
+    async def _send(
+        self,
+        session: _Session,
+        method: str,
+        url: str,
+        limits: aiohttp.ClientTimeout,
+        data: bytes | None,
+        content: Mapping[str, str],
+    ) -> aiohttp.ClientResponse:
+        config = session.config
+        headers = await asyncio.to_thread(config.headers) if config.renews_token else config.headers()
+        try:
+            return await session.http.request(
+                method,
+                URL(f"{config.server}{url}", encoded=True),
+                data=data,
+                headers={**headers, **content},
+                timeout=limits,
+                allow_redirects=False,
+                proxy=config.proxy,
+                proxy_headers=config.configuration.proxy_headers,
+                server_hostname=config.server_hostname,
+            )
+        except ValueError:
+            # The error shows the header, and with it the token: neither its text nor the cause is passed on.
+            raise BadInputError(
+                f"server {config.server}: the kubeconfig's credentials cannot be sent; look for line breaks in the"
+                " token"
+            ) from None
+
+    async def _opened(self) -> _Session:
+        config = await self.open()
+        async with self._opening:
+            if self._session is None:
+                self._session = await _open(self._config or config)
+            return self._session
+
+    async def _reload(self, refused: _Session) -> bool:
+        """Whether there may be other credentials than those that the server refused; the first caller reads them."""
+        async with self._opening:
+            if self._session is not refused:
+                return True
+            try:
+                config = await self._load()
+                self._session = await _open(config)
+            except StepsetError:  # the server's refusal tells more
+                return False
+            self._config = config
+            refused.replaced = True
+            await _close_replaced(refused)
+            return True
+
+
+async def _open(config: ClientConfig) -> _Session:
+    """A session; it has as many connections at once as there are streams."""
+    secure = config.server.startswith("https")
+    connector = aiohttp.TCPConnector(
+        limit=0,
+        ssl=await asyncio.to_thread(config.tls) if secure else True,
+        keepalive_timeout=_KEEP_CONNECTION,
+        socket_factory=_socket,
+    )
+    return _Session(config, aiohttp.ClientSession(connector=connector, trust_env=False))
+
+
+async def _close_replaced(session: _Session) -> None:
+    if session.replaced and not session.requests:
+        await session.http.close()
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    for option in _KEEPALIVE:
+        made.setsockopt(*option)
+    return made
+
+
+async def gather(*requests: Awaitable[T]) -> list[T]:
+    """Sends requests at the same time, at most eight; returns their results, or raises the first error at the end."""
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def send(request: Awaitable[T]) -> T:
+        async with free:
+            return await request
+
+    results = await asyncio.gather(*map(send, requests), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
+
+
+def client_of(kubeconfig: str | None = None, context: str | None = None) -> Client:
+    """Returns a client of the server that a kubeconfig names; reads nothing and sends nothing yet.
+
+    Args:
+        kubeconfig, context: as for `load_config`.
+    """
+
+    async def load() -> ClientConfig:
+        return await asyncio.to_thread(load_config, kubeconfig, context)
+
+    return Client(load)

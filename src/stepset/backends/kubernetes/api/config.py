@@ -1,0 +1,123 @@
+"""Where the API server is and how a client authenticates, as the `kubernetes` package reads it. Call it in a thread.
+
+A `ClientConfig` is one reading of a kubeconfig, a service account or an Airflow connection. Credentials may be replaced
+while a client uses them (rotated tokens, renewed certificates); the client then reads the configuration again.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NewType
+
+from stepset.backends.kubernetes.api.kubeconfig import find
+from stepset.backends.kubernetes.api.replies import unauthorized
+from stepset.errors import BadInputError
+
+Namespace = NewType("Namespace", str)
+
+_HEADERS: Mapping[str, str] = {"Accept": "application/json", "User-Agent": "stepset"}
+
+
+@dataclass(frozen=True, eq=False)
+class ClientConfig:
+    """One reading of the configuration.
+
+    Args:
+        configuration: a kubernetes.client.Configuration.
+        namespace: the default namespace of the context or the service account.
+    """
+
+    configuration: Any
+    namespace: Namespace
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def server(self) -> str:
+        """The server's address, such as `https://10.0.0.1:6443`."""
+        return str(self.configuration.host).rstrip("/")
+
+    @property
+    def renews_token(self) -> bool:
+        """Whether `headers` may block: it reads a token file or starts a credential plugin when the token expires."""
+        return self.configuration.refresh_api_key_hook is not None
+
+    def headers(self) -> dict[str, str]:
+        """Returns the headers of a request, the bearer token included.
+
+        Raises:
+            UnauthorizedError: the credential plugin, or the token file, gives no token.
+        """
+        try:
+            with self._lock:
+                token = self.configuration.auth_settings().get("BearerToken")
+        except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+            raise unauthorized(self.server) from error
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] != "kubernetes":  # its ConfigException
+                raise
+            raise unauthorized(self.server) from error
+        return {**_HEADERS, token["key"]: token["value"]} if token and token["value"] else dict(_HEADERS)
+
+    def tls(self) -> ssl.SSLContext:
+        """Returns the TLS context: the certificate authorities and the client certificate.
+
+        Raises:
+            BadInputError: the certificate files cannot be read.
+        """
+        configuration = self.configuration
+        data = getattr(configuration, "ca_cert_data", None)  # from kubernetes 37 on
+        try:
+            context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=data)
+            if configuration.assert_hostname is False:
+                context.check_hostname = False
+            if not configuration.verify_ssl:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            if configuration.cert_file:
+                context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+        except (OSError, ValueError) as error:
+            raise BadInputError(
+                f"server {self.server}: the certificates of the kubeconfig cannot be read: {error}; check them"
+            ) from error
+        return context
+
+    @property
+    def server_hostname(self) -> str | None:
+        """The name that the server's certificate must bear, where it is not the address's."""
+        name = self.configuration.tls_server_name
+        return str(name) if name else None
+
+    @property
+    def proxy(self) -> str | None:
+        """The proxy's address; None if there is none, or the server is exempt from it."""
+        configuration = self.configuration
+        if not configuration.proxy:
+            return None
+        from kubernetes.client.rest import should_bypass_proxies
+
+        exempt = should_bypass_proxies(self.server, configuration.no_proxy or "")
+        return None if exempt else str(configuration.proxy)
+
+
+def load_config(kubeconfig: str | None = None, context: str | None = None) -> ClientConfig:
+    """Reads the configuration.
+
+    Args:
+        kubeconfig: a file; default: the files of KUBECONFIG, else ~/.kube/config, else the pod's service account.
+        context: a context of the kubeconfig; default: the current one.
+
+    Raises:
+        BadInputError: the `kubernetes` package is missing, or the kubeconfig cannot be used.
+    """
+    try:
+        from kubernetes import client
+    except ImportError as error:
+        raise BadInputError(
+            "the Python package kubernetes is missing; install it: pip install 'stepset[kubernetes]'"
+        ) from error
+    configuration = client.Configuration()
+    namespace = find(kubeconfig, context).load(configuration)
+    return ClientConfig(configuration, Namespace(namespace))

@@ -1,0 +1,127 @@
+"""The event loop of synchronous callers: one thread per process, from the first call to the end of the last."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import aclosing, contextmanager
+from typing import TypeVar, TypeVarTuple
+
+import anyio
+from anyio.from_thread import BlockingPortal, BlockingPortalProvider
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
+_TURN = 0.5
+"""Seconds after which a thread that waits looks for signals."""
+
+_providers = [BlockingPortalProvider()]
+
+
+def _forget_the_parents_thread() -> None:
+    _providers[:] = [BlockingPortalProvider()]
+
+
+if hasattr(os, "register_at_fork"):
+    # A child process has none of its parent's threads.
+    os.register_at_fork(after_in_child=_forget_the_parents_thread)
+
+
+@contextmanager
+def event_loop() -> Iterator[BlockingPortal]:
+    """Keeps the event loop of synchronous callers running; the last caller that leaves ends its thread."""
+    with _providers[0] as portal:
+        yield portal
+
+
+def run_in_loop(function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
+    """Calls an asynchronous function and blocks until it returns.
+
+    An exception in the calling thread (Ctrl-C, Airflow's timeout) cancels the function and waits for its end.
+
+    Args:
+        function: what is called.
+        args: its arguments.
+    """
+    with event_loop() as portal:
+        return result_of(portal.start_task_soon(function, *args))
+
+
+def result_of(future: Future[T]) -> T:
+    """Blocks until a task of the event loop has ended, and returns its result; cancels it as `run_in_loop` does."""
+    try:
+        wait_in_turns(future)
+        return future.result()
+    except BaseException:
+        future.cancel()
+        wait([future])
+        raise
+
+
+def wait_in_turns(future: Future[T]) -> None:
+    """Blocks until a task of the event loop has ended.
+
+    In turns, because of two signals in quick succession Python may handle none while the main thread waits for a lock
+    (stepset.signals).
+    """
+    while not future.done():
+        wait([future], _TURN)
+
+
+def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
+    """Iterates over what an asynchronous generator yields, at most one item ahead of the caller.
+
+    Args:
+        make: makes the generator; it runs, to its end or until the caller leaves, in one task.
+    """
+    with event_loop() as portal:
+        yield from iterate_in(portal, make)
+
+
+def iterate_in(portal: BlockingPortal, make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
+    """Iterates as `iterate` does, in the event loop of a portal; to be called in a thread."""
+
+    async def produce() -> None:
+        async with send, aclosing(make()) as generator:
+            async for item in generator:
+                await send.send(item)
+
+    send, receive = anyio.create_memory_object_stream[T](1)
+    future = portal.start_task_soon(produce)
+    try:
+        while True:
+            try:
+                yield portal.call(receive.receive)
+            except anyio.EndOfStream:
+                future.result()
+                return
+    finally:
+        future.cancel()
+        wait([future])
+        portal.call(receive.aclose)
+
+
+async def items_of(produce: Callable[[Callable[[T], Awaitable[None]]], Awaitable[None]]) -> AsyncGenerator[T, None]:
+    """Yields what a function produces that runs in a task of its own, which ends with the generator.
+
+    Args:
+        produce: is called with a function that hands on one item, and waits until it is received.
+    """
+    send, receive = anyio.create_memory_object_stream[T]()
+
+    async def run() -> None:
+        async with send:
+            await produce(send.send)
+
+    task = asyncio.create_task(run())
+    try:
+        async with receive:
+            async for item in receive:
+                yield item
+        await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,136 @@
+"""API server replies, and the errors that requests raise. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stepset.errors import InfrastructureError
+
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, GONE, TOO_LARGE, TOO_MANY_REQUESTS = 401, 403, 404, 410, 413, 429
+"""HTTP statuses that have a meaning of their own here."""
+
+Decode = Callable[[bytes], Any]
+_MESSAGE_LIMIT = 300
+# An API server returns as its own failure what its etcd says of an object (go.etcd.io/etcd v3.6
+# api/v3rpc/rpctypes/error.go), or its client for it (google.golang.org/grpc).
+_SIZE = re.compile(r"etcdserver: request is too large|trying to send message larger than max")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The API server's reply to one request.
+
+    Args:
+        status: the HTTP status; never 401, 429 or 5xx, which raise.
+        body: the object, or the Status that states the reason of a refusal; empty where the body is no JSON object.
+        warnings: the texts of the Warning headers.
+    """
+
+    status: int
+    body: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the server did what the request asked for."""
+        return 200 <= self.status < 300
+
+    @property
+    def message(self) -> str:
+        """The Status message in one line of at most 300 characters; empty if there is none."""
+        return one_line(self.body.get("message", ""))
+
+
+class UnreachableError(InfrastructureError):
+    """The server did not answer, or answered that it cannot now; the same request may succeed later."""
+
+
+class UnauthorizedError(InfrastructureError):
+    """The server does not accept the credentials (HTTP 401)."""
+
+
+class RefusedError(InfrastructureError):
+    """The server refused a list, a watch or a log.
+
+    Args:
+        reply: the refusal.
+    """
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        super().__init__(f"the server refused with HTTP {reply.status}: {reply.message}")
+
+
+def read_reply(
+    server: str, status: int, data: bytes, warnings: Iterable[str] = (), decode: Decode = json.loads
+) -> Reply:
+    """Reads a reply.
+
+    Args:
+        server: the server's address, for error messages.
+        status: the HTTP status.
+        data: the body.
+        warnings: the Warning headers.
+        decode: decodes the body; raises ValueError.
+
+    Raises:
+        UnreachableError: the server failed (429, 5xx).
+        UnauthorizedError: the server does not accept the credentials.
+        InfrastructureError: the server is no Kubernetes API server.
+    """
+    try:
+        body = decode(data or b"{}")
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, Mapping):
+        if status < 300:
+            raise InfrastructureError(
+                f"server {server}: does not answer as Kubernetes does; check the server's address in the kubeconfig"
+            )
+        body = {}
+    said = one_line(body.get("message", ""))
+    if status == UNAUTHORIZED:
+        raise unauthorized(server)
+    if status >= 500 and _SIZE.search(said):
+        return Reply(TOO_LARGE, body)
+    if status == TOO_MANY_REQUESTS or status >= 500:
+        raise UnreachableError(
+            f"server {server}: failed with HTTP {status}{f': {said}' if said else ''}; try again, or ask the cluster's"
+            " administrator"
+        )
+    return Reply(status, body, tuple(map(_warning, warnings)))
+
+
+def unauthorized(server: str) -> UnauthorizedError:
+    """Returns the error that a server does not accept the credentials."""
+    return UnauthorizedError(
+        f"server {server}: refuses the credentials; log in again, or check the user of the kubeconfig's context"
+    )
+
+
+def unreachable(server: str, error: BaseException) -> UnreachableError:
+    """Returns the error that a server cannot be reached.
+
+    Args:
+        server: its address.
+        error: what the HTTP library or the operating system raised.
+    """
+    said = " ".join((str(error) or type(error).__name__).split())[:200]
+    return UnreachableError(
+        f"server {server}: cannot be reached: {said}; check the network, or the server's address in the kubeconfig"
+    )
+
+
+def one_line(message: object) -> str:
+    """Returns a message in one line, cut to 300 characters."""
+    return " ".join(str(message).split())[:_MESSAGE_LIMIT]
+
+
+def _warning(header: str) -> str:
+    """The text of a Warning header, `299 - "text"` (RFC 7234 5.5)."""
+    text = header.partition('"')[2].rpartition('"')[0]
+    return text.replace('\\"', '"').replace("\\\\", "\\")

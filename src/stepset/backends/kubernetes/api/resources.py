@@ -1,0 +1,89 @@
+"""What the API server calls the objects of a run, and what to do where it does not know them. Pure.
+
+The kinds are those that `stepset.targets` renders: known beforehand, so that no discovery is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_PLURALS = {
+    "ConfigMap": "configmaps",
+    "Secret": "secrets",
+    "Service": "services",
+    "Pod": "pods",
+    "StatefulSet": "statefulsets",
+    "Job": "jobs",
+    "JobSet": "jobsets",
+    "TrainJob": "trainjobs",
+    "TrainingRuntime": "trainingruntimes",
+    "PodGroup": "podgroups",
+}
+
+_JOB_INSTEAD = "use --target job or statefulset, or install it"
+# API group -> what brings it, and what to do without.
+_INSTALLED: Mapping[str, tuple[str, str]] = {
+    "jobset.x-k8s.io": ("JobSet", _JOB_INSTEAD),
+    "trainer.kubeflow.org": ("Kubeflow Trainer", "use --target jobset or job, or install it"),
+    "batch.volcano.sh": ("Volcano", "use another --target, or install it"),
+    "scheduling.volcano.sh": ("Volcano", "use another, or install it"),
+    "scheduling.x-k8s.io": ("scheduler-plugins' coscheduling", "use another, or install it"),
+}
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A kind of object as requests name it.
+
+    Args:
+        group: API group; empty for the core's.
+        version: API version.
+        plural: its name in paths.
+    """
+
+    group: str
+    version: str
+    plural: str
+
+    def path(self, namespace: str) -> str:
+        """Path of the collection in a namespace."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        return f"{root}/namespaces/{namespace}/{self.plural}"
+
+    @property
+    def builtin(self) -> bool:
+        """Whether every cluster has it."""
+        return self.group in ("", "apps", "batch")
+
+    @property
+    def absent(self) -> str:
+        """The problem that the cluster does not serve it."""
+        version = f"{self.group}/{self.version}"
+        name, remedy = _INSTALLED.get(self.group, (version, "ask who runs the cluster"))
+        field = "scheduling.gang" if self.plural == "podgroups" else "target"
+        return f"{field}: {name} is not installed on this cluster ({version} is not served); {remedy}"
+
+
+def resource_of(manifest: Mapping[str, Any]) -> Resource:
+    """The resource of a rendered object."""
+    group, _, version = str(manifest["apiVersion"]).rpartition("/")
+    return Resource(group, version, _PLURALS[manifest["kind"]])
+
+
+WORKLOADS: Mapping[str, Resource] = {
+    "trainjob": Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs"),
+    "jobset": Resource("jobset.x-k8s.io", "v1alpha2", "jobsets"),
+    "job": Resource("batch", "v1", "jobs"),
+    "statefulset": Resource("apps", "v1", "statefulsets"),
+    "volcano": Resource("batch.volcano.sh", "v1alpha1", "jobs"),
+}
+"""Target -> the kind of the run's workload. A TrainJob comes before the JobSet of the same name that it creates."""
+
+RUNTIMES = Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes")
+PODS = Resource("", "v1", "pods")
+EVENTS = Resource("", "v1", "events")
+JOBS = WORKLOADS["job"]
+JOBSETS = WORKLOADS["jobset"]
+QUEUE_WORKLOADS = Resource("kueue.x-k8s.io", "v1beta1", "workloads")

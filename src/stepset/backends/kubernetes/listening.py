@@ -1,0 +1,75 @@
+"""Observers of a followed run: one that calls a RunListener in a thread, one that makes its output a stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVarTuple
+
+from stepset.backends.base import RunListener
+from stepset.backends.kubernetes.logs.run_logs import PodOutput
+from stepset.watch.lines import Joiner, log_lines
+from stepset.watch.state import LogLine, RunStatus
+
+Args = TypeVarTuple("Args")
+
+
+class ListenerObserver:
+    """Calls a listener in a thread of its own, so that one that blocks does not block the event loop.
+
+    Args:
+        listener: the listener; None: nobody is informed.
+        sources: whose lines it is given, such as `rank 0`; None: all.
+    """
+
+    def __init__(self, listener: RunListener | None, sources: frozenset[str] | None = None) -> None:
+        self._listener, self._sources = listener, sources
+        self._joiners: dict[str, Joiner] = {}
+        self._thread = ThreadPoolExecutor(1, "stepset listener")
+
+    async def __aenter__(self) -> ListenerObserver:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def on_output(self, output: PodOutput) -> None:
+        """Gives the listener the complete lines of an output."""
+        if (listener := self._listener) is None:
+            return
+        joiner = self._joiners.setdefault(output.pod, Joiner())
+        complete = log_lines(joiner.join(output.batch.lines))
+        if lines := [line for line in complete if self._sources is None or line.source in self._sources]:
+            await self._call(_give, listener, lines)
+
+    async def on_status(self, status: RunStatus) -> None:
+        """Gives the listener a state."""
+        if (listener := self._listener) is not None:
+            await self._call(listener.on_status, status)
+
+    async def _call(self, function: Callable[[*Args], None], *args: *Args) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+class OutputStream:
+    """Sends what a run's pods print to a stream, and ignores its states.
+
+    Args:
+        send: hands on one output, and waits until it is received.
+    """
+
+    def __init__(self, send: Callable[[PodOutput], Awaitable[None]]) -> None:
+        self._send = send
+
+    async def on_output(self, output: PodOutput) -> None:
+        """Sends an output; waits until it has been received."""
+        await self._send(output)
+
+    async def on_status(self, status: RunStatus) -> None:
+        """Does nothing."""
+
+
+def _give(listener: RunListener, lines: list[LogLine]) -> None:
+    for line in lines:
+        listener.on_line(line)

@@ -1,0 +1,56 @@
+"""A limit of the logs that are read at the same time. Those that are followed take turns where there are more."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+
+MOST = 512
+"""Logs that are read at the same time at most; each takes a connection, and so a file descriptor."""
+TURN = 2.0
+"""Seconds for which a reader waits before one of those that follow a log gives up its connection."""
+
+GiveUp = Callable[[], None]
+
+
+class LogConnections:
+    """Limits how many logs are read at the same time.
+
+    Args:
+        limit: how many; default: 512, or half of the file descriptors that the process may have.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._free = asyncio.Semaphore(limit or max(16, min(MOST, descriptors // 2)))
+        self._following: dict[GiveUp, None] = {}
+
+    @asynccontextmanager
+    async def one(self, give_up: GiveUp | None) -> AsyncIterator[None]:
+        """Holds one of the connections while the block lasts.
+
+        Args:
+            give_up: ends the block soon, where other readers wait; None: the block ends by itself.
+        """
+        await self._acquire()
+        if give_up is not None:
+            self._following[give_up] = None
+        try:
+            yield
+        finally:
+            if give_up is not None:
+                self._following.pop(give_up, None)
+            self._free.release()
+
+    async def _acquire(self) -> None:
+        while True:
+            with anyio.move_on_after(TURN):
+                await self._free.acquire()
+                return
+            if oldest := next(iter(self._following), None):
+                del self._following[oldest]
+                oldest()

@@ -1,0 +1,332 @@
+"""One pod's log, each line once, from its container's start to its end, across dropped connections and restarts.
+
+The end of a response means little (stepset.watch.resume), so the log has been read to its end only when a request was
+answered to its end that was sent after the container's. `see` reports the pod's changes to the reader. They may come
+late: a reader that resumes after the container has started again receives the log of its next start. Such a response
+does not begin with the last line that was read; it is left until the restart has been reported, because the rest of
+the earlier start is read first.
+
+A consumer that is slow slows the reader down, and with it the server, but not the container: its runtime writes the
+log to a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from copy import copy
+from typing import Any
+
+import anyio
+
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, Reply, UnreachableError
+from stepset.backends.kubernetes.api.resources import PODS
+from stepset.backends.kubernetes.logs.connections import LogConnections
+from stepset.backends.kubernetes.logs.pods import LogPod
+from stepset.backends.kubernetes.refusals import Forbearance, may_not, missing_right
+from stepset.errors import InfrastructureError, StepsetError
+from stepset.watch.cluster.fields import one_line
+from stepset.watch.lines import Batch, Splitter
+from stepset.watch.plain_lines import PlainSplitter
+from stepset.watch.resume import Resume
+
+QUIET = 120.0
+"""Seconds without a byte after which a log is requested again: a silent server may be gone. TCP keepalive detects that
+sooner, but not through every proxy."""
+HURRY = 3.0
+"""The same, once the container has ended and its last lines are awaited."""
+LAST_QUIET = 15.0
+"""The same for a log that is not followed."""
+RESTART_REPORTED_WITHIN = 5.0
+"""Seconds in which a container's restart must be reported where its log seems to be another start's."""
+NOT_YET = (204, 400)
+"""No node has the pod yet; or the kubelet does not know it, or its container, or has not started the container."""
+
+_FIRST_PAUSE = 0.2
+"""Seconds before a log is requested again that was cut."""
+_ENDED_PAUSE = 1.0
+"""The same where it seems to have ended: the container's end should be reported meanwhile."""
+_LONGEST_PAUSE = 10.0
+_LAST_TRIES = 5
+"""Requests for the rest of a log that the server may answer with an error before the rest counts as lost."""
+
+Consumer = Callable[[Batch, "Mapping[str, Any] | None"], Awaitable[None]]
+"""Takes what was printed, and the position in the log behind it as plain data; None: another process has taken it."""
+
+
+def splitter_of(pod: LogPod) -> Splitter | PlainSplitter:
+    """Returns what splits a pod's log into lines."""
+    return Splitter(pod.source) if pod.agent else PlainSplitter(pod.source)
+
+
+def log_path(namespace: str, pod: LogPod) -> str:
+    """Returns the path of a pod's log."""
+    return f"{PODS.path(namespace)}/{pod.name}/log"
+
+
+def log_query(pod: LogPod, since: str | None, *, follow: bool = False, previous: bool = False) -> dict[str, str]:
+    """Returns the parameters of a request for a pod's log.
+
+    Args:
+        pod: the pod.
+        since: as `Resume.since`.
+        follow: go on until the container ends.
+        previous: the log of the container's last start but one.
+    """
+    return {
+        "container": pod.container,
+        "timestamps": "true",
+        **({"sinceTime": since} if since else {}),
+        **({"follow": "true"} if follow else {}),
+        **({"previous": "true"} if previous else {}),
+    }
+
+
+def not_shown(reply: Reply, namespace: str) -> InfrastructureError:
+    """Returns the error that the server does not show a log."""
+    if may_not(reply):
+        return missing_right(reply, namespace)
+    return InfrastructureError(f"the server does not show the logs: HTTP {reply.status}: {reply.message.rstrip('.')}")
+
+
+class PodLog:
+    """Reads one pod's log and gives each line to a consumer, once.
+
+    Args:
+        site: the pod's namespace.
+        pod: as first seen.
+        consume: takes what was printed.
+        connections: limits how many logs are read at the same time.
+        resume: the position up to which another process has consumed the log; None: its beginning.
+        quiet: seconds without a byte after which the log is requested again.
+        allowed: the server has shown a log here before.
+
+    Attributes:
+        problem: why the log could not be read to its end.
+    """
+
+    def __init__(
+        self,
+        site: NamespacedClient,
+        pod: LogPod,
+        consume: Consumer,
+        connections: LogConnections,
+        *,
+        resume: Mapping[str, Any] | None = None,
+        quiet: float = QUIET,
+        allowed: bool = False,
+    ) -> None:
+        self._site, self._path, self._consume = site, log_path(site.namespace, pod), consume
+        self._connections, self._quiet = connections, quiet
+        self._pod = pod
+        self._changed = asyncio.Event()
+        self._finishing = False
+        # The request under way, and since when nothing has come of a log that is followed.
+        self._request = anyio.CancelScope()
+        self._silent_since: float | None = None
+        self._position, self._splitter = Resume(), splitter_of(pod)
+        # Reads the same responses until it finds what the other process has not consumed.
+        self._before = None if resume is None else Resume.from_dict(resume)
+        self._starts_read = 0
+        # Whether the last line that was consumed is of the start that is read now.
+        self._amid_start = False
+        self._failures = self._tries = 0
+        self._grace = Forbearance(allowed)
+        self.problem: StepsetError | None = None
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the server has shown this log, or another before."""
+        return self._grace.allowed
+
+    @property
+    def pod(self) -> LogPod:
+        """The pod as last seen."""
+        return self._pod
+
+    def see(self, pod: LogPod) -> None:
+        """Takes a change of the pod."""
+        if pod != self._pod:
+            self._pod = pod
+            self._changed.set()
+
+    def reconnect(self) -> None:
+        """Gives up the present connection and requests the log again."""
+        self._request.cancel()
+
+    def finish(self) -> None:
+        """Makes the reader end once it has read what is there now."""
+        self._finishing = True
+        self._changed.set()
+        if not self._pod.over:
+            self._request.cancel()
+
+    def hurry(self) -> None:
+        """Requests a log again that is followed and has been silent for some seconds; for containers that ended."""
+        since = self._silent_since
+        if since is not None and asyncio.get_running_loop().time() - since > HURRY:
+            self._request.cancel()
+
+    async def run(self) -> None:
+        """Reads until the log has ended or cannot be read; `problem` states why."""
+        try:
+            await self._read()
+        except StepsetError as error:
+            self.problem = error
+
+    async def _read(self) -> None:
+        while not (self._pod.begun or self._pod.over or self._finishing):
+            await self._wait(None)
+        while (pod := self._pod).begun:
+            self._changed.clear()
+            before = pod.restarts > self._starts_read
+            last = not before and (pod.over or self._finishing)
+            complete = await self._ask(pod, follow=not (before or last), previous=before)
+            if complete and (before or last):
+                left = self._position.finish()
+                await self._take(left, left if self._before is None else self._before.finish())
+                await self._put(self._splitter.finish(), known=self._before is not None)
+                if last:
+                    return
+                self._starts_read, self._amid_start, self._tries = pod.restarts, False, 0
+            else:
+                self._position.cut()
+                if self._before is not None:
+                    self._before.cut()
+                await self._pause(_ENDED_PAUSE if complete else _FIRST_PAUSE)
+
+    async def _pause(self, first: float) -> None:
+        """Waits before the next request, unless the pod has changed since the last one.
+
+        Args:
+            first: seconds at most, the first of several times.
+        """
+        # Many readers that lost one server must not return at the same moment.
+        seconds = min(_LONGEST_PAUSE, first * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
+        self._failures += 1
+        if await self._wait(seconds):
+            self._failures = 0
+
+    async def _wait(self, seconds: float | None) -> bool:
+        """Waits until the pod changes, or so many seconds; whether it changed."""
+        with anyio.move_on_after(seconds):
+            await self._changed.wait()
+        changed = self._changed.is_set()
+        self._changed.clear()
+        return changed
+
+    async def _ask(self, pod: LogPod, *, follow: bool, previous: bool) -> bool:
+        """Sends one request; whether it was answered to what looks like the end."""
+        async with self._connections.one(self.reconnect if follow else None):
+            with anyio.CancelScope() as self._request:
+                if follow and self._finishing:
+                    return False
+                try:
+                    return await self._response(pod, follow=follow, previous=previous)
+                finally:
+                    self._silent_since = None
+        return False
+
+    async def _response(self, pod: LogPod, *, follow: bool, previous: bool) -> bool:
+        query = log_query(pod, self._position.since, follow=follow, previous=previous)
+        self._silence(follow)  # of a pod that has not printed yet the server does not even send headers
+        try:
+            async with self._site.client.stream(self._path, query, self._quiet if follow else LAST_QUIET) as chunks:
+                self._grace.granted()
+                if not await self._pump(chunks, follow, previous=previous):
+                    return False
+        except UnreachableError:
+            self._grace.unreachable()
+            return False
+        except RefusedError as refused:
+            return self._refused(refused, pod, final=not follow, previous=previous)
+        except InfrastructureError:
+            if not self._grace.bears(asyncio.get_running_loop().time()):
+                raise
+            return False
+        if complaint := self._position.complaint:
+            return self._gone(pod) if previous else not follow and self._lost(pod, complaint)
+        return True
+
+    async def _pump(self, chunks: AsyncIterator[bytes], follow: bool, *, previous: bool) -> bool:
+        """Consumes what comes; False: nothing of it, because it is the log of the container's next start."""
+        clock = asyncio.get_running_loop().time
+        before, resumes, began = copy(self._position), self._amid_start and not previous, clock()
+        async for chunk in chunks:
+            self._silent_since = None
+            text = self._position.feed(chunk)
+            if resumes and self._position.jumped:
+                if await self._restart_reported():
+                    self._position = before
+                    return False
+                resumes = False
+            new = text if self._before is None else self._before.feed(chunk)
+            if text:
+                self._failures = self._tries = 0
+                self._amid_start = not previous
+                await self._take(text, new)
+            self._silence(follow)
+        if clock() - began > _LONGEST_PAUSE:
+            self._failures = 0
+        return True
+
+    def _silence(self, follow: bool) -> None:
+        self._silent_since = asyncio.get_running_loop().time() if follow else None
+
+    async def _restart_reported(self) -> bool:
+        """Whether the container's restart is reported; none is where its log was rotated."""
+        with anyio.move_on_after(RESTART_REPORTED_WITHIN):
+            while self._pod.restarts == self._starts_read and not self._pod.over:
+                await self._changed.wait()
+                self._changed.clear()
+        return self._pod.restarts > self._starts_read
+
+    def _refused(self, refused: RefusedError, pod: LogPod, *, final: bool, previous: bool) -> bool:
+        """The server has no log to give; whether that is all that it will ever say."""
+        status = refused.reply.status
+        if status not in (*NOT_YET, NOT_FOUND):
+            if self._grace.bears(asyncio.get_running_loop().time()):
+                return False
+            raise not_shown(refused.reply, self._site.namespace) from refused
+        if previous:
+            return self._gone(pod)
+        return (status == NOT_FOUND and pod.gone) or (final and self._lost(pod, refused.reply.message))
+
+    def _gone(self, pod: LogPod) -> bool:
+        """The rest of an earlier start's log is gone: the kubelet keeps one of them, until the next start has ended."""
+        self.problem = InfrastructureError(
+            f"pod {pod.name}: the log of its container's earlier start is gone; some of its lines may not be shown"
+        )
+        return True
+
+    def _lost(self, pod: LogPod, said: str) -> bool:
+        """The server answers a request for the rest of a log with an error; whether the rest counts as lost."""
+        self._tries += 1
+        if self._tries < _LAST_TRIES:
+            return False
+        self.problem = InfrastructureError(
+            f"pod {pod.name}: the rest of its log cannot be read: {one_line(said, 300) or 'it is empty'}; its node may"
+            " have removed it"
+        )
+        return True
+
+    async def _take(self, text: bytes, new: bytes) -> None:
+        """Consumes what was printed, of which `new`, its end, no other process has consumed."""
+        if self._before is not None:
+            if new and not text.endswith(new):
+                new = text  # the other process stopped amid a line that is whole here
+            if known := text[: len(text) - len(new)]:
+                await self._put(self._splitter.feed(known), known=True)
+            if not new:
+                return
+            self._before = None
+        if new:
+            await self._put(self._splitter.feed(new))
+
+    async def _put(self, batch: Batch, *, known: bool = False) -> None:
+        if batch.lines or batch.events or batch.progress:
+            # A connection may be given up at any moment, what it has brought may not.
+            with anyio.CancelScope(shield=True):
+                await self._consume(batch, None if known else self._position.to_dict())

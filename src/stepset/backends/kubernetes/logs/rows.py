@@ -1,0 +1,123 @@
+"""One pod's log as rows `[source] text`, each with its time: what is merged with other pods' and shown.
+
+Called by log_reading. Works on blocks of lines, because sixteen ranks that print at once are many.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+from stepset.backends.kubernetes.logs.merge import Block
+from stepset.backends.kubernetes.logs.pods import LogPod
+from stepset.watch.lines import PART_LIMIT, Joiner, Splitter, parse_progress
+from stepset.watch.resume import second_of
+
+_REGULAR = re.compile(rb"\[(?:(?:rank|node) \d+|(?!stepset\])[a-z][-a-z0-9]*)\] (?!\{)")
+"""A line of an agent that can be shown as it is; events, parts and what may be progress need a second look."""
+_SECOND = len(b"2006-01-02T15:04:05")
+_ZONE = len(b"2006-01-02T15:04:05.000000000")
+
+
+def rows_of(pod: LogPod, stamped: Iterable[bytes], sources: frozenset[str] | None) -> Iterator[Block]:
+    """A pod's rows: parts of lines joined, events and progress left out.
+
+    Args:
+        pod: whose.
+        stamped: its log in chunks, as `Resume(stamped=True)` gives it.
+        sources: only theirs; None: all.
+    """
+    reader = _Reader(pod, sources)
+    for chunk in stamped:
+        if (block := reader.feed(chunk))[1]:
+            yield block
+    if (block := reader.finish())[1]:
+        yield block
+
+
+class _Reader:
+    def __init__(self, pod: LogPod, sources: frozenset[str] | None) -> None:
+        self._heads = None if sources is None else tuple(b"[%s] " % source.encode() for source in sorted(sources))
+        self._own = None if pod.agent else b"[%s] " % pod.source.encode()
+        self._splitter, self._joiner = Splitter(pod.source), Joiner()
+        self._rest = b""
+        self._latest = b""
+
+    def feed(self, chunk: bytes) -> Block:
+        """What a chunk completes."""
+        data = self._rest + chunk if self._rest else chunk
+        end = data.rfind(b"\n") + 1
+        whole, self._rest = data[:end], data[end:]
+        if len(self._rest) > PART_LIMIT:
+            # Shown as several lines, of one time.
+            whole += self._rest + b"\n"
+            self._rest = self._rest[: self._rest.index(b" ") + 1]
+        if not whole:
+            return [], []
+        lines = whole.split(b"\n")
+        lines.pop()
+        return self._ordered(*self._wanted(*self._shown(*_timed(lines))))
+
+    def finish(self) -> Block:
+        """Lines whose end never came."""
+        if self._own is not None:
+            return [], []
+        rows = list(self._joined(b""))
+        return self._wanted([self._latest] * len(rows), rows)
+
+    def _wanted(self, times: list[bytes], rows: list[bytes]) -> Block:
+        if self._heads is None:
+            return times, rows
+        kept = [number for number, row in enumerate(rows) if row.startswith(self._heads)]
+        return [times[number] for number in kept], [rows[number] for number in kept]
+
+    def _ordered(self, times: list[bytes], rows: list[bytes]) -> Block:
+        """Times that never go back: stdout's and stderr's do, a little, and rows keep their order in a pod."""
+        if times and (times[0] < self._latest or times != sorted(times)):
+            times = list(accumulate([self._latest, *times], max))[1:]
+        if times:
+            self._latest = times[-1]
+        return times, rows
+
+    def _shown(self, times: list[bytes], texts: list[bytes]) -> Block:
+        """Rows as they are shown: with their source, parts joined, without events and progress."""
+        if (own := self._own) is not None:
+            rows = [own + text for text in texts]
+            reports = [n for n, text in enumerate(texts) if text[:1] == b"{" and parse_progress(text)]
+            for number in reversed(reports):
+                del times[number], rows[number]
+            return times, rows
+        if not self._joiner.waiting and all(map(_REGULAR.match, texts)):
+            return times, texts
+        shown_times, shown = [], []
+        for time, text in zip(times, texts, strict=True):
+            if not self._joiner.waiting and _REGULAR.match(text):
+                shown_times.append(time)
+                shown.append(text)
+                continue
+            for row in self._joined(text + b"\n"):
+                shown_times.append(time)
+                shown.append(row)
+        return shown_times, shown
+
+    def _joined(self, line: bytes) -> Iterator[bytes]:
+        """What a line completes."""
+        batch = self._splitter.feed(line) if line else self._splitter.finish()
+        return (b"[%s] %s" % (source.encode(), text) for source, text in self._joiner.join(batch.lines))
+
+
+def _timed(lines: list[bytes]) -> Block:
+    """The lines' times, in UTC, and their texts."""
+    if {line[_ZONE : _ZONE + 2] for line in lines} == {b"Z "}:
+        return [line[:_ZONE] for line in lines], [line[_ZONE + 2 :] for line in lines]
+    times, texts = [], []
+    seconds: dict[bytes, bytes] = {}
+    for line in lines:
+        stamp, _, text = line.partition(b" ")
+        second = stamp[:_SECOND] + stamp[_ZONE:]
+        if second not in seconds:
+            seconds[second] = f"{second_of(stamp):%Y-%m-%dT%H:%M:%S}".encode()
+        times.append(seconds[second] + stamp[_SECOND:_ZONE])
+        texts.append(text)
+    return times, texts

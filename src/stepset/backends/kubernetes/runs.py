@@ -1,0 +1,337 @@
+"""Runs on a cluster, for asynchronous callers: created, found, followed, read and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from typing import Any
+
+from anyio.from_thread import BlockingPortal
+
+from stepset.backends.base import RunListener, RunRequest
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.portal import items_of, iterate_in
+from stepset.backends.kubernetes.api.resources import WORKLOADS
+from stepset.backends.kubernetes.find import find, read_all, read_objects, read_run
+from stepset.backends.kubernetes.follow import RunFollower, Stop
+from stepset.backends.kubernetes.listening import ListenerObserver, OutputStream
+from stepset.backends.kubernetes.logs.reading import merged_rows, pods_with_logs
+from stepset.backends.kubernetes.logs.run_logs import PodOutput
+from stepset.backends.kubernetes.pod_changes import ChangePod
+from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
+from stepset.backends.kubernetes.submit import Submitted, remove_half_submitted, submit
+from stepset.backends.kubernetes.verdict import write_verdict
+from stepset.backends.kubernetes.watch.selectors import of_run
+from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
+from stepset.rendering import make_request
+from stepset.spec.names import check_dns_1035
+from stepset.targets.request import RenderRequest, check_target
+from stepset.watch.cluster.keeper import Patience
+from stepset.watch.cluster.verdict import verdict_of
+from stepset.watch.diagnose import ADVICE
+from stepset.watch.lines import Joiner, log_lines
+from stepset.watch.state import Failure, FailureKind, LogLine, Phase, RunStatus
+
+Manifest = Mapping[str, Any]
+Rows = list[bytes]
+
+
+class ClusterRuns:
+    """The runs in a namespace.
+
+    Args:
+        site: the namespace.
+        target: what new runs become; None: a JobSet, and runs of every kind are found.
+        sources: whose lines listeners are given, such as `rank 0`; default: all.
+        patience: when a run that does not start is given up.
+        change_pod: a pod template -> the same as the site wants it; default: as rendered.
+
+    Raises:
+        BadInputError: an unknown target.
+    """
+
+    def __init__(
+        self,
+        site: NamespacedClient,
+        *,
+        target: str | None = None,
+        sources: frozenset[str] | None = None,
+        patience: Patience | None = None,
+        change_pod: ChangePod | None = None,
+    ) -> None:
+        if target is not None:
+            check_target(target)
+        self.site = site
+        self._target = target or "jobset"
+        self._targets: Sequence[str] = (target,) if target else tuple(WORKLOADS)
+        self._sources, self._patience = sources, patience or Patience()
+        self._change_pod = change_pod
+        self._cancelled: dict[str, RunStatus] = {}
+
+    async def make(self, request: RunRequest) -> tuple[Submitted, tuple[str, ...]]:
+        """Creates a run, or finds the one that the same owner has created before.
+
+        Args:
+            request: what to run.
+
+        Returns:
+            The run, and the notes that are shown with it from the start.
+
+        Raises:
+            BadInputError: the job is not valid, or the server refuses it; nothing is left behind then.
+            InfrastructureError: the server cannot be asked, or does not allow it.
+        """
+        rendered = await self._rendered(request)
+        made = await submit(self.site, rendered, self._target, self._change_pod)
+        return made, (*rendered.plan.notes, *made.warnings)
+
+    async def submit(self, request: RunRequest) -> RunStatus:
+        """Creates a run that the caller does not follow; raises as `make` does."""
+        made, notes = await self.make(request)
+        run = str(made.workload["metadata"]["name"])
+        return RunStatus(run, request.job.name, "kubernetes", created=time.time(), notes=notes)
+
+    @asynccontextmanager
+    async def following(
+        self,
+        workload: Manifest,
+        listener: RunListener | None = None,
+        notes: tuple[str, ...] = (),
+        *,
+        looks_only: bool = False,
+    ) -> AsyncIterator[RunFollower]:
+        """Makes a follower of a run for the block.
+
+        Args:
+            workload: its workload as it was created or read.
+            listener: is given lines and states, in a thread of its own.
+            notes: shown with the run from the start.
+            looks_only: the caller is not responsible for the run: no verdict is written, nothing is released.
+        """
+        async with ListenerObserver(listener, self._sources) as observer:
+            yield RunFollower(
+                self.site,
+                workload,
+                observer,
+                sources=frozenset() if looks_only else self._sources,
+                patience=None if looks_only else self._patience,
+                keeper=not looks_only,
+                notes=notes,
+            )
+
+    async def workload(self, name: str, uid: str = "") -> Manifest | None:
+        """Returns the workload of a run; None if there is none, or only another by that name.
+
+        Args:
+            name: the run's.
+            uid: the workload's, where it is known.
+
+        Raises:
+            InfrastructureError: the server cannot be asked, or does not allow it.
+        """
+        try:
+            found = await find(self.site, name, self._targets)
+        except RunNotFoundError:
+            return None
+        about = found["metadata"]
+        return found if about["name"] == name and uid in ("", about["uid"]) else None
+
+    async def find(self, name: str) -> Manifest:
+        """Returns the workload of a run; raises as `status` does.
+
+        Args:
+            name: a run's name, or a job's: its newest run.
+        """
+        return await find(self.site, name, self._targets)
+
+    async def read(self, workload: Manifest) -> RunStatus:
+        """Returns the state of a run.
+
+        Args:
+            workload: as it was read.
+        """
+        return await read_run(self.site, workload, time.time())
+
+    async def status(self, name: str) -> RunStatus:
+        """Returns the state of a run.
+
+        Args:
+            name: a run's name, or a job's: its newest run.
+
+        Raises:
+            RunNotFoundError: there is none.
+            InfrastructureError: the server cannot be asked, or does not allow it.
+        """
+        return await self.read(await self.find(name))
+
+    async def list(self) -> list[RunStatus]:
+        """Returns the state of every run in the namespace, the newest first."""
+        found = await read_all(self.site, time.time(), self._targets)
+        return sorted(found, key=lambda run: run.created, reverse=True)
+
+    async def output(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[PodOutput, None]:
+        """Yields what the pods of a run print, as it comes, until the run is over.
+
+        Args:
+            workload: as it was read.
+            sources: only pods that may hold lines of these are read; None: all.
+
+        Raises:
+            InfrastructureError: the server does not show the run, or some of its logs could not be read.
+        """
+        follower: RunFollower | None = None
+
+        async def follow(send: Callable[[PodOutput], Awaitable[None]]) -> None:
+            nonlocal follower
+            follower = RunFollower(self.site, workload, OutputStream(send), sources=sources, keeper=False)
+            await follower.follow()
+
+        async with aclosing(items_of(follow)) as outputs:
+            async for output in outputs:
+                yield output
+        if follower is not None and follower.problems:
+            raise InfrastructureError(follower.problems[0])
+
+    async def lines(
+        self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None
+    ) -> AsyncGenerator[LogLine, None]:
+        """Yields the lines of a run that its pods still hold, in the order of their times.
+
+        Args:
+            name: as for `status`.
+            follow: go on until the run is over; then lines come as they are printed.
+            sources: only theirs, such as `rank 0`; default: all.
+
+        Raises:
+            InfrastructureError: some of them cannot be read; those that can be come first.
+        """
+        workload = await self.find(name)
+        if follow and verdict_of(workload) is None:
+            joiners: dict[str, Joiner] = {}
+            async with aclosing(self.output(workload, sources)) as outputs:
+                async for output in outputs:
+                    for line in log_lines(joiners.setdefault(output.pod, Joiner()).join(output.batch.lines)):
+                        if sources is None or line.source in sources:
+                            yield line
+            return
+        async with aclosing(self.rows(workload, sources)) as blocks:
+            async for rows in blocks:
+                for row in rows:
+                    yield line_of(row)
+
+    async def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:
+        """Yields blocks of the rows `[source] text` that the pods of a run still hold, in the order of their times.
+
+        Args:
+            workload: as it was read.
+            sources: only their rows, such as `rank 0`; None: all.
+
+        Raises:
+            InfrastructureError: some logs cannot be read; the rows that can be come first.
+        """
+        pods = await pods_with_logs(self.site, workload, sources)
+
+        async def merge(send: Callable[[Rows], Awaitable[None]]) -> None:
+            async with BlockingPortal() as portal:
+                merged = merged_rows(self.site, pods, sources, partial(iterate_in, portal))
+                while (rows := await asyncio.to_thread(next, merged, None)) is not None:
+                    await send(rows)
+
+        async with aclosing(items_of(merge)) as blocks:
+            async for block in blocks:
+                yield block
+
+    async def wait(self, name: str, timeout: float | None = None) -> RunStatus:
+        """Returns when a run is over.
+
+        Args:
+            name: as for `status`.
+            timeout: seconds; default: no limit.
+
+        Returns:
+            The final status, or the present one when the time is up.
+        """
+        try:
+            workload = await self.find(name)
+        except RunNotFoundError:
+            if name in self._cancelled:
+                return _cancelled(self._cancelled[name])
+            raise
+        async with self.following(workload, looks_only=True) as follower:
+            return await follower.follow(timeout)
+
+    async def cancel(self, name: str) -> RunStatus:
+        """Deletes a run and returns its state before; the second request kills its pods.
+
+        Args:
+            name: as for `status`.
+        """
+        workload = await self.find(name)
+        run = str(workload["metadata"]["name"])
+        status = await self.read(workload)
+        if verdict_of(workload) is not None or (status.phase.final and not _is_being_deleted(workload)):
+            return status
+        if run in self._cancelled:
+            await kill_pods(self.site, await read_objects(self.site, of_run(self.site.namespace, workload)))
+        else:
+            await delete(self.site, workload)
+        self._cancelled[run] = status
+        return status
+
+    async def conclude(self, workload: Manifest, status: RunStatus, stop: bool) -> None:
+        """Writes the verdict of a run that no process follows.
+
+        Args:
+            workload: as it was read.
+            status: final.
+            stop: the run does not end by itself: it is suspended.
+        """
+        if await write_verdict(self.site, workload, status) and stop:
+            await suspend(self.site, workload)
+
+    async def end(self, workload: Manifest, how: Stop = delete) -> None:
+        """Ends a run; that it is gone already is no error.
+
+        Args:
+            workload: as it was read.
+            how: `stop.delete` or `stop.suspend`.
+        """
+        await how(self.site, workload)
+
+    async def _rendered(self, request: RunRequest) -> RenderRequest:
+        name = request.name or f"{request.job.name}-{secrets.token_hex(3)}"
+        try:
+            check_dns_1035(name)
+        except ValueError as error:
+            raise BadInputError(f"name: {error}") from error
+        await remove_half_submitted(self.site, self._target, time.time())
+        return make_request(
+            request.job,
+            request.sources,
+            run=name,
+            namespace=self.site.namespace,
+            owner=request.owner,
+            attempt=request.attempt,
+            owned_by=request.owned_by,
+        )
+
+
+def line_of(row: bytes) -> LogLine:
+    """Returns a row `[source] text` as a line."""
+    head, _, text = row.partition(b"] ")
+    return LogLine(head[1:].decode(), text.decode("utf-8", "replace"))
+
+
+def _is_being_deleted(workload: Manifest) -> bool:
+    return bool(workload["metadata"].get("deletionTimestamp"))
+
+
+def _cancelled(before: RunStatus) -> RunStatus:
+    """The state of a run that was cancelled, and is gone."""
+    kind = FailureKind.CANCELLED
+    failure = Failure(kind=kind, message=f"run {before.name} was cancelled.", advice=ADVICE[kind])
+    return before.with_(phase=Phase.FAILED, reason="", failure=failure, finished=time.time())

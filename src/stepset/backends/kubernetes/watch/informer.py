@@ -1,0 +1,293 @@
+"""An informer: the objects of runs as last seen, kept current by one reflector for each collection.
+
+An informer of a namespace serves any number of runs with the same connections; one of a run selects its objects only.
+All of it belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.replies import RefusedError
+from stepset.backends.kubernetes.logs.pods import LogPod, log_pod
+from stepset.backends.kubernetes.refusals import may_not, missing_right, unseen
+from stepset.backends.kubernetes.watch.liveness import Probe, ServerLiveness
+from stepset.backends.kubernetes.watch.reflector import Reflector
+from stepset.backends.kubernetes.watch.selectors import Collection, of_namespace, of_run
+from stepset.errors import InfrastructureError, StepsetError
+from stepset.targets.identity import RUN
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.fields import part, text
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.router import Router
+
+_log = logging.getLogger(__name__)
+
+Manifest = Mapping[str, Any]
+Key = tuple[str, str]
+Collections = Callable[[str, Manifest], list[Collection]]
+
+
+@dataclass(eq=False)
+class FollowedRun:
+    """One run that an informer follows.
+
+    Args:
+        informer: the informer.
+        workload: the run's workload, or apiVersion, kind and metadata of it.
+        collections: its collections, that of the workload first.
+
+    Attributes:
+        news: is set when something about the run, or about the watches, has changed.
+        pods: uid -> pod, those that changed since `take_pods`.
+        reconnections: how often connections were opened again because the server had been silent.
+    """
+
+    informer: Informer
+    workload: Manifest
+    collections: Sequence[Key]
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    pods: dict[str, LogPod] = field(default_factory=dict)
+    reconnections: int = 0
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return str(self.workload["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        """The uid of the run's workload."""
+        return str(self.workload["metadata"]["uid"])
+
+    @property
+    def complete(self) -> bool:
+        """Whether every collection was listed; before that nothing can be said of the run."""
+        return all(reflector.listed for reflector in self._reflectors)
+
+    @property
+    def objects(self) -> RunObjects:
+        """The run's objects as last seen."""
+        return self.informer.objects(self.name)
+
+    @property
+    def error(self) -> StepsetError | None:
+        """Why the run cannot be followed any further."""
+        error = next((each.error for each in self._reflectors if each.error is not None), None)
+        if isinstance(error, RefusedError) and may_not(error.reply):
+            return missing_right(error.reply, self.informer.site.namespace)
+        return error
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """What the account may not see although a diagnosis could use it, each in one line."""
+        refusals = (reflector.refusal for reflector in self._reflectors)
+        notes = (unseen(reply, self.informer.site.namespace) for reply in refusals if reply is not None)
+        return tuple(note for note in notes if note)
+
+    def silent_for(self) -> float:
+        """Returns the seconds for which the server has not answered; 0 while it does."""
+        since = [self.informer.liveness.silent_since, *(reflector.silent_since for reflector in self._reflectors)]
+        times = [each for each in since if each is not None]
+        return asyncio.get_running_loop().time() - min(times) if times else 0.0
+
+    def take_pods(self) -> list[LogPod]:
+        """Returns the pods that changed since the last call."""
+        pods, self.pods = self.pods, {}
+        return list(pods.values())
+
+    @property
+    def _reflectors(self) -> list[Reflector]:
+        return [self.informer.reflectors[key] for key in self.collections]
+
+
+class Informer:
+    """Follows runs; `async with` ends its watches.
+
+    Args:
+        site: the namespace.
+        collections: what is followed for a run: `of_run` or `of_namespace`.
+
+    Attributes:
+        reflectors: the reflectors by their collections' keys.
+        liveness: the server liveness check.
+    """
+
+    def __init__(self, site: NamespacedClient, collections: Collections = of_run) -> None:
+        self.site, self._collections = site, collections
+        self.reflectors: dict[Key, Reflector] = {}
+        self.liveness = ServerLiveness(site.client, self._heard, self._probe, self._reconnect)
+        self._router = Router()
+        self._pods: dict[str, dict[str, LogPod]] = {}
+        self._followed: dict[str, list[FollowedRun]] = {}
+        self._turn = -1
+        self._seen = frozenset[Key]()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Informer:
+        await self.site.client.__aenter__()
+        self._tasks.append(asyncio.create_task(self.liveness.run(), name="server liveness"))
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.site.client.__aexit__(*exc)
+
+    @property
+    def runs(self) -> list[str]:
+        """The names of the runs that are there or followed."""
+        return self._router.runs
+
+    def objects(self, run: str) -> RunObjects:
+        """Returns the objects of a run that is followed or was seen.
+
+        Raises:
+            KeyError: it is neither.
+        """
+        found = self._router.objects(run)
+        if found is None:
+            raise KeyError(run)
+        return found
+
+    @asynccontextmanager
+    async def follow(self, workload: Manifest) -> AsyncIterator[FollowedRun]:
+        """Follows a run while the block lasts.
+
+        Args:
+            workload: its workload as it was created or read, or apiVersion, kind and metadata of it.
+
+        Raises:
+            InfrastructureError: the server cannot be asked for the run.
+        """
+        collections = self._collections(self.site.namespace, workload)
+        followed = FollowedRun(self, workload, [each.key for each in collections])
+        known = self._router.keep(followed.name, followed.uid)
+        self._followed.setdefault(followed.name, []).append(followed)
+        try:
+            for collection in collections:
+                self._start(collection)
+            followed.pods.update(self._pods.get(followed.name, {}))
+            if not known and self.reflectors[collections[0].key].listed:
+                await self._look_for(followed)
+            followed.news.set()
+            yield followed
+        finally:
+            self._leave(followed)
+
+    def _start(self, collection: Collection) -> None:
+        reflector = self.reflectors.get(collection.key)
+        if reflector is not None and reflector.error is None:
+            return
+
+        def changed(changes: Sequence[Change]) -> None:
+            self._see(collection.key, changes)
+
+        self.reflectors[collection.key] = reflector = Reflector(self.site.client, collection, changed)
+        self._tasks.append(asyncio.create_task(self._run(reflector, collection), name=f"reflector {collection.path}"))
+
+    async def _run(self, reflector: Reflector, collection: Collection) -> None:
+        try:
+            await reflector.run()
+        except Exception as error:  # noqa: BLE001  # a defect of ours ends the wait of those who follow, not theirs
+            _log.exception("the watch of %s failed", collection.path)
+            reflector.error = InfrastructureError(f"the watch of {collection.path} failed: {error!r}")
+            self._see(collection.key, ())
+
+    async def _look_for(self, followed: FollowedRun) -> None:
+        """Asks for a workload that the watch has not reported: it may be too new for it, or gone."""
+        reply = await self.site.client.get(followed.collections[0][0] + f"/{followed.name}")
+        about = reply.body.get("metadata") if reply.accepted else None
+        if not isinstance(about, Mapping) or about.get("uid") != followed.uid:
+            self._gone(followed)
+
+    def _gone(self, followed: FollowedRun) -> None:
+        if "spec" in followed.workload:
+            # Deleted after it was read: its fields say what it was.
+            followed.objects.see(Change("DELETED", followed.workload, witnessed=False))
+        else:
+            followed.objects.not_found()
+
+    def _leave(self, followed: FollowedRun) -> None:
+        those = self._followed[followed.name]
+        those.remove(followed)
+        if not those:
+            del self._followed[followed.name]
+            self._router.forget(followed.name)
+            self._forget_gone_pods(followed.name)
+
+    def _see(self, key: Key, changes: Sequence[Change]) -> None:
+        """Takes the changes of one collection, and wakes the followers of the runs that changed."""
+        changed = set[str]()
+        for change in changes:
+            try:
+                changed |= self._router.see([change])
+                self._see_pod(change)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
+                name = text(part(change.object, "metadata"), "name")
+                _log.warning("%s %s of %s cannot be read and is left out", change.object.get("kind"), name, key[0])
+        first, self._seen = key not in self._seen and self.reflectors[key].listed, self._seen | {key}
+        names = list(self._followed) if first or not changes else [name for name in changed if name in self._followed]
+        for followed in (each for name in names for each in self._followed[name]):
+            if first and followed.collections[0] == key and followed.objects.workload is None:
+                self._gone(followed)
+            followed.news.set()
+
+    def _see_pod(self, change: Change) -> None:
+        if change.object.get("kind") != "Pod":
+            return
+        run = text(part(change.object, "metadata", "labels"), RUN)
+        pod = log_pod(change.object, change.verb == "DELETED")
+        if not change.witnessed:
+            # How its container was last seen is not how it was at the end.
+            pod = replace(pod, alive=False)
+        self._pods.setdefault(run, {})[pod.uid] = pod
+        for followed in self._followed.get(run, ()):
+            followed.pods[pod.uid] = pod
+            followed.news.set()
+        if pod.gone and run not in self._followed:
+            self._forget_gone_pods(run)
+
+    def _forget_gone_pods(self, run: str) -> None:
+        left = {uid: pod for uid, pod in self._pods.pop(run, {}).items() if not pod.gone}
+        if left:
+            self._pods[run] = left
+
+    def _heard(self) -> float:
+        return max((reflector.heard for reflector in self.reflectors.values()), default=0.0)
+
+    def _probe(self) -> Probe | None:
+        """The next run's workload; each followed run has its turn."""
+        there = [each for those in self._followed.values() for each in those]
+        if not there:
+            return None
+        self._turn = (self._turn + 1) % len(there)
+        followed = there[self._turn]
+        if not followed.complete:
+            return None
+        path, reflector = followed.collections[0][0], self.reflectors[followed.collections[0]]
+        return Probe(f"{path}/{followed.name}", followed.uid, lambda: reflector.version(followed.uid))
+
+    def _reconnect(self) -> None:
+        for reflector in self.reflectors.values():
+            reflector.reconnect()
+        for those in self._followed.values():
+            for followed in those:
+                followed.reconnections += 1
+                followed.news.set()
+
+
+def namespace_informer(site: NamespacedClient) -> Informer:
+    """Returns an informer whose runs share their watches.
+
+    Args:
+        site: the namespace.
+    """
+    return Informer(site, of_namespace)

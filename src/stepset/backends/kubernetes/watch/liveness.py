@@ -1,0 +1,114 @@
+"""The server liveness check: whether a server that has been quiet for a while is still there.
+
+A watch may be quiet for minutes, and its connection may be dead long before anything shows it: the kernel of a server
+that hangs, or a proxy, goes on acknowledging; a server that is being stopped takes no new requests and keeps the old
+connections for a minute. So a workload is read now and then; where its version is not what the watch reported, every
+connection is opened again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stepset.backends.kubernetes.api.client import Client
+from stepset.backends.kubernetes.api.replies import UnreachableError
+from stepset.errors import StepsetError
+
+QUIET_FOR = 15.0
+"""Seconds without anything from a watch after which the server is asked, and again after as many."""
+SILENT_FOR = 5.0
+"""The same where the server did not answer the last time."""
+ANSWER_WITHIN = 10.0
+"""Seconds in which it must answer."""
+GRACE = 3.0
+"""Seconds in which a watch must report what a request has shown."""
+
+_LOOK = 0.5
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One workload that is read to find out whether the server answers.
+
+    Args:
+        path: of the workload.
+        uid: its uid.
+        seen: returns its version as the watch last reported it; empty if it is gone.
+    """
+
+    path: str
+    uid: str
+    seen: Callable[[], str]
+
+
+class ServerLiveness:
+    """Asks the server when its watches are quiet.
+
+    Args:
+        client: of the API server.
+        heard: returns when a watch last received anything, on the event loop's clock.
+        probe: returns what to read next; None if there is nothing to follow.
+        reconnect: opens connections again that may be dead.
+
+    Attributes:
+        silent_since: since when the server has not answered, on the event loop's clock; None while it answers.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        heard: Callable[[], float],
+        probe: Callable[[], Probe | None],
+        reconnect: Callable[[], None],
+    ) -> None:
+        self._client, self._heard, self._probe, self._reconnect = client, heard, probe, reconnect
+        self.silent_since: float | None = None
+
+    async def run(self) -> None:
+        """Checks until it is cancelled."""
+        clock = asyncio.get_running_loop().time
+        asked, spread = clock(), _spread()
+        while True:
+            await asyncio.sleep(_LOOK)
+            heard = self._heard()
+            if heard > asked:
+                self.silent_since = None
+            pause = QUIET_FOR if self.silent_since is None else SILENT_FOR
+            if clock() - max(heard, asked) > pause * spread and (probe := self._probe()) is not None:
+                asked, spread = clock(), _spread()
+                await self._check(probe, heard)
+
+    async def _check(self, probe: Probe, heard: float) -> None:
+        try:
+            reply = await self._client.request("GET", probe.path, timeout=ANSWER_WITHIN)
+        except UnreachableError:
+            self.silent_since = self.silent_since or heard
+            return
+        except StepsetError:  # the reflectors decide what a refusal means
+            return
+        if not reply.accepted and reply.status != 404:
+            return
+        about = reply.body.get("metadata")
+        found = about if isinstance(about, dict) and about.get("uid") == probe.uid else {}
+        # Connections that were open while the server was silent may be dead although it is back.
+        if self.silent_since is not None or not await self._reported(probe, str(found.get("resourceVersion", ""))):
+            self.silent_since = None
+            self._reconnect()
+
+    async def _reported(self, probe: Probe, version: str) -> bool:
+        """Whether the watch has reported that version, or reports anything within a moment."""
+        clock, before = asyncio.get_running_loop().time, self._heard()
+        until = clock() + GRACE
+        while probe.seen() != version and self._heard() <= before:
+            if clock() > until:
+                return False
+            await asyncio.sleep(_LOOK / 5)
+        return True
+
+
+def _spread() -> float:
+    """A factor, so that many processes that lost one server do not return at the same moment."""
+    return random.uniform(0.8, 1.2)

@@ -1,0 +1,143 @@
+"""A reflector: the objects of one collection, kept current by list and watch.
+
+It carries out what the state machine `stepset.watch.feed.Feed` says: list, watch, bookmarks, 410, resume and backoff.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from stepset.backends.kubernetes.api.client import Client
+from stepset.backends.kubernetes.api.replies import FORBIDDEN, GONE, NOT_FOUND, RefusedError, Reply, UnreachableError
+from stepset.backends.kubernetes.refusals import Forbearance
+from stepset.backends.kubernetes.watch.selectors import Collection
+from stepset.errors import StepsetError
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.decoding import decode_event, decode_list
+from stepset.watch.feed import LONGEST_DELAY, Feed
+
+QUIET = 90.0
+"""Seconds after which a silent watch counts as broken: a server sends a bookmark about once a minute."""
+
+_REFUSED_DELAY = 2.0
+"""Seconds at most before a request is sent again that the server refused: it is there, and may allow it soon."""
+
+Changed = Callable[[Sequence[Change]], None]
+
+
+class Reflector:
+    """Follows one collection.
+
+    Args:
+        client: of the API server.
+        collection: what is followed.
+        changed: is called with what changed, in the event loop; first with all there is, even if that is nothing.
+
+    Attributes:
+        listed: all objects of the collection are known, or the server does not show them and they are not needed.
+        refusal: the server's refusal, where it does not show a collection that is not needed.
+        error: the reason why a needed collection cannot be followed.
+    """
+
+    def __init__(self, client: Client, collection: Collection, changed: Changed) -> None:
+        self._client, self._collection, self._changed = client, collection, changed
+        self._feed = Feed(collection.wanted, decode_event)
+        self._grace = Forbearance()
+        self._request = anyio.CancelScope()
+        self._silent_since: float | None = None
+        self._opened = False
+        self.listed = False
+        self.refusal: Reply | None = None
+        self.error: StepsetError | None = None
+        self.heard = asyncio.get_running_loop().time()
+        """When the server last sent anything, on the event loop's clock."""
+
+    @property
+    def silent_since(self) -> float | None:
+        """Since when the server has not answered, on the event loop's clock; None while it answers."""
+        return self._silent_since
+
+    def version(self, uid: str) -> str:
+        """Returns the resource version of an object as last seen; empty if it is not there."""
+        return self._feed.version(uid)
+
+    def reconnect(self) -> None:
+        """Gives up the present connection, or the pause before the next one."""
+        self._request.cancel()
+
+    async def run(self) -> None:
+        """Follows the collection until it is cancelled, or the server refuses it for good."""
+        while True:
+            began = asyncio.get_running_loop().time()
+            with anyio.CancelScope() as self._request:
+                longest = LONGEST_DELAY
+                try:
+                    answered = await self._ask()
+                except UnreachableError:
+                    answered = False
+                    self._grace.unreachable()
+                except StepsetError as error:
+                    if not self._may_pass(error):
+                        self._give_up(error)
+                        return
+                    answered, longest = False, _REFUSED_DELAY
+                if answered:
+                    self._silent_since = None
+                    self._grace.granted()
+                else:
+                    # A watch that was open has reset it; the request that fails now was silent since it was sent.
+                    now = asyncio.get_running_loop().time()
+                    self._silent_since = self._silent_since or (now if self._opened else began)
+                    # Many processes that lost one server must not return at the same moment.
+                    await asyncio.sleep(min(longest, self._feed.failed()) * random.uniform(0.7, 1.3))
+            if self._request.cancelled_caught:
+                self._feed.hopeful()
+
+    def _may_pass(self, error: StepsetError) -> bool:
+        """Whether a refusal may be over soon."""
+        if isinstance(error, RefusedError) and error.reply.status == GONE:
+            self._feed.expired()
+            return True
+        return self._grace.bears(asyncio.get_running_loop().time())
+
+    async def _ask(self) -> bool:
+        """Sends one request; whether the server answered it."""
+        ask, collection = self._feed.ask(), self._collection
+        self._opened = False
+        query = {**collection.selectors, **ask.query}
+        if ask.watch:
+            await self._watch(query)
+            return self._feed.answered
+        reply = await self._client.get(collection.path, query, decode_list)
+        if not reply.accepted:
+            raise RefusedError(reply)
+        self.heard = asyncio.get_running_loop().time()
+        await asyncio.sleep(0)  # the reply has just been decoded: others have their turn
+        changes = self._feed.listed(reply.body)
+        if self._feed.listed_once:
+            self.listed = True
+            self._changed(changes)
+        return True
+
+    async def _watch(self, query: dict[str, str]) -> None:
+        clock = asyncio.get_running_loop().time
+        async with self._client.stream(self._collection.path, query, QUIET) as chunks:
+            self._opened, self._silent_since, self.heard = True, None, clock()
+            async for chunk in chunks:
+                self.heard = clock()
+                if changes := self._feed.data(chunk):
+                    self._changed(changes)
+                if not self._feed.listed_once:
+                    return
+
+    def _give_up(self, error: StepsetError) -> None:
+        refused = isinstance(error, RefusedError) and error.reply.status in (FORBIDDEN, NOT_FOUND)
+        if isinstance(error, RefusedError) and refused and not self._collection.needed:
+            self.refusal, self.listed = error.reply, True
+        else:
+            self.error = error
+        self._changed(())

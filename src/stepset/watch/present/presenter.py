@@ -1,0 +1,138 @@
+"""From the statuses of a run to the records that are new. Pure: the caller says what time it is.
+
+Every interface has one for each run that it follows. What was presented is plain data (`told`), so that another process
+goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from stepset.watch.present.records import (
+    FirstFailure,
+    Note,
+    PhaseChanged,
+    ProgressReported,
+    RanksStarted,
+    Record,
+    Restarted,
+    RunEnded,
+    held_up,
+)
+from stepset.watch.present.sentences import end_sentence, is_restart, phase_sentence, progress_words, ranks_in_state
+from stepset.watch.report import failure_lines
+from stepset.watch.state import Phase, Progress, RunStatus
+
+PROGRESS_EVERY = 1.0
+"""Seconds between two reports of progress; the last one is always presented."""
+STARTING_EVERY = 10.0
+"""Seconds between two records of how many ranks have started, and before the first one."""
+
+_KEPT = 50
+"""Reasons for waiting that are remembered; of a run that restarts for days, each attempt has others."""
+_NUMBER = re.compile(r"\d+")
+
+
+class Presenter:
+    """Presents one run.
+
+    Args:
+        told: what was presented before, as `told` of another presenter says it.
+    """
+
+    def __init__(self, told: Mapping[str, Any] | None = None) -> None:
+        before = told or {}
+        self._phase = str(before.get("phase", ""))
+        self._notes: set[str] = set(before.get("notes", ()))
+        self._waiting: dict[str, None] = dict.fromkeys(before.get("waiting", ()))
+        self._position: int | None = before.get("position")
+        progress = before.get("progress")
+        self._progress = None if progress is None else Progress(**progress)
+        self._progress_at = float("-inf")
+        self._started, self._started_at = 0, float("inf")
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What was presented, as plain data."""
+        return {
+            "phase": self._phase,
+            "notes": sorted(self._notes),
+            "progress": None if self._progress is None else asdict(self._progress),
+            "waiting": list(self._waiting),
+            "position": self._position,
+        }
+
+    @property
+    def progress(self) -> Progress | None:
+        """The progress that was presented last."""
+        return self._progress
+
+    def see(self, status: RunStatus, clock: float) -> list[Record]:
+        """The records that are new.
+
+        With a status that was seen before, what was held back because of its rate and is due now.
+
+        Args:
+            status: the run's present one.
+            clock: seconds of a monotonic clock.
+        """
+        notes = [record for note in status.notes for record in self.note(note)]
+        if status.phase.final:
+            return [*notes, *self._new_progress(status, clock), *self._new_phase(status, clock)]
+        return [
+            *notes,
+            *self._new_phase(status, clock),
+            *self._new_reason(status),
+            *self._more_ranks(status, clock),
+            *self._new_progress(status, clock),
+        ]
+
+    def note(self, note: str) -> list[Record]:
+        """The record of a note of RunStatus, or of the interface's own; none where it was presented before."""
+        if note in self._notes:
+            return []
+        self._notes.add(note)
+        return [(Restarted if is_restart(note) else Note)(note, "warning")]
+
+    def _new_progress(self, status: RunStatus, clock: float) -> Iterator[Record]:
+        due = status.phase.final or clock - self._progress_at >= PROGRESS_EVERY
+        if status.progress is not None and status.progress != self._progress and due:
+            self._progress, self._progress_at = status.progress, clock
+            yield ProgressReported(f"progress: {progress_words(status.progress)}")
+
+    def _new_phase(self, status: RunStatus, clock: float) -> Iterator[Record]:
+        phase = phase_sentence(status)
+        if phase == self._phase:
+            return
+        self._phase = phase
+        self._started, self._started_at = 0, clock
+        if not status.phase.final:
+            yield PhaseChanged(phase)
+            return
+        yield RunEnded(end_sentence(status), "info" if status.phase is Phase.SUCCEEDED else "warning")
+        if status.failure is not None:
+            yield FirstFailure("\n".join(failure_lines(status.failure)), "warning")
+
+    def _more_ranks(self, status: RunStatus, clock: float) -> Iterator[Record]:
+        if status.phase not in (Phase.PENDING, Phase.RESTARTING) or clock - self._started_at < STARTING_EVERY:
+            return
+        running, total, what = ranks_in_state(status, "Running")
+        if running and running != self._started:
+            self._started, self._started_at = running, clock
+            yield RanksStarted(f"starting: {running}/{total} {what} running")
+
+    def _new_reason(self, status: RunStatus) -> Iterator[Record]:
+        held, waiting = held_up(status), status.waiting
+        if held is None or (waiting is not None and not waiting.message):
+            return  # a queue that has not said why yet does so within a moment
+        # A sentence that differs in numbers alone is no news: for how long it has been so, or how much is missing.
+        key = f"{held.about} {_NUMBER.sub('0', held.text)}"
+        position = waiting.position if waiting is not None else self._position
+        if key not in self._waiting or position != self._position:
+            self._waiting[key], self._position = None, position
+            if len(self._waiting) > _KEPT:
+                del self._waiting[next(iter(self._waiting))]
+            yield held

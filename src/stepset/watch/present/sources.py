@@ -1,0 +1,56 @@
+"""Whose log lines an interface shows, and what stands before each. Pure; a LogLine is the record of a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stepset.errors import BadInputError
+
+
+def prefix(source: str) -> str:
+    """What stands before each line of a source, and a space between.
+
+    >>> prefix("rank 3")
+    '[rank 3]'
+    """
+    return f"[{source}]"
+
+
+def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] | None:
+    """The ranks whose lines are shown; None for all of them, empty for `failed`.
+
+    Args:
+        log_ranks: `all`, `failed` (no lines; the last ones of the first failure are part of the diagnosis), a number,
+            numbers separated by commas, or numbers.
+
+    Raises:
+        BadInputError: none of these.
+
+    >>> sorted(ranks_to_log("0, 3")), ranks_to_log("all"), ranks_to_log("failed")
+    ([0, 3], None, frozenset())
+    """
+    if log_ranks == "all":
+        return None
+    if log_ranks == "failed":
+        return frozenset()
+    words: Iterable[int | str] = str(log_ranks).split(",") if isinstance(log_ranks, (str, int)) else log_ranks
+    numbers = [str(word).strip() for word in words]
+    if not numbers or not all(number.isdecimal() for number in numbers):
+        raise BadInputError(f"log_ranks: {log_ranks!r} is not known; use all, failed, or ranks such as 0,1")
+    return frozenset(map(int, numbers))
+
+
+def is_shown(source: str, ranks: frozenset[int] | None) -> bool:
+    """Whether the lines of a source are shown.
+
+    Args:
+        source: as LogLine has it.
+        ranks: as `ranks_to_log` returns them. Sources that are no rank (launchers, roles) are shown unless it is empty.
+
+    >>> [source for source in ("rank 0", "rank 10", "launcher") if is_shown(source, frozenset({0}))]
+    ['rank 0', 'launcher']
+    """
+    if ranks is None:
+        return True
+    word, _, number = source.partition(" ")
+    return int(number) in ranks if word == "rank" and number.isdecimal() else bool(ranks)

@@ -1,0 +1,55 @@
+"""What has to be done is done although whoever waits for it is cancelled, as Airflow does once a second."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from stepset_airflow.cancellation import spawn, wait_uncancelled
+
+pytestmark = pytest.mark.airflow
+
+
+def test_it_is_done_however_often_its_waiter_is_cancelled() -> None:
+    done = []
+
+    async def work() -> None:
+        await asyncio.sleep(0.3)
+        done.append(True)
+
+    async def cancelled_again_and_again() -> None:
+        waiting = asyncio.create_task(wait_uncancelled(spawn(work()), 60))
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            waiting.cancel("user-action")
+        await waiting
+
+    asyncio.run(cancelled_again_and_again())
+    assert done
+
+
+def test_what_it_raises_is_raised() -> None:
+    async def fails() -> None:
+        raise ValueError("no")
+
+    async def waits() -> None:
+        await wait_uncancelled(spawn(fails()), 60)
+
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(waits())
+
+
+def test_what_takes_too_long_goes_on_by_itself() -> None:
+    done = asyncio.Event()
+
+    async def work() -> None:
+        await asyncio.sleep(0.1)
+        done.set()
+
+    async def both() -> None:
+        await wait_uncancelled(spawn(work()), 0.01)
+        assert not done.is_set()
+        await asyncio.wait_for(done.wait(), 60)
+
+    asyncio.run(both())

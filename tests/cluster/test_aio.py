@@ -1,0 +1,104 @@
+"""The asynchronous Python API on a real cluster: what the synchronous one does, without a thread that waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+import stepset
+from stepset import aio
+from stepset.backends.base import ClusterOptions
+from stepset.errors import RunNotFoundError
+from stepset.watch.state import Phase
+from tests.cluster.runs import Listening, Runs
+from tests.waiting import until
+
+pytestmark = pytest.mark.cluster
+
+PRINTS = "for number in range(20): print('line', number, flush=True)"
+FAILS = "raise SystemExit('enough')"
+SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
+
+
+@pytest.fixture
+def options(runs: Runs) -> ClusterOptions:
+    return ClusterOptions(kubeconfig=str(runs.kubeconfig), namespace=runs.namespace)
+
+
+def test_runs_are_run_and_read_in_one_event_loop(runs: Runs, options: ClusterOptions) -> None:
+    listening = Listening()
+    expected = [f"line {number}" for number in range(20)]
+
+    async def use() -> None:
+        before = set(threading.enumerate())
+        first = aio.run(runs.job(PRINTS), "kubernetes", name="first", listener=listening, cluster=options)
+        second = aio.run(runs.job(PRINTS), "kubernetes", name="second", cluster=options)
+        statuses = await asyncio.gather(first, second)
+        assert [status.phase for status in statuses] == [Phase.SUCCEEDED] * 2
+        assert listening.texts("rank 0") == expected
+        assert (await aio.status("first", "kubernetes", cluster=options)).phase is Phase.SUCCEEDED
+        assert (await aio.wait("second", "kubernetes", cluster=options)).name == "second"
+        for follow in (False, True):
+            lines = [line.text async for line in aio.logs("first", "kubernetes", follow=follow, cluster=options)]
+            assert lines == expected
+        with pytest.raises(RunNotFoundError):
+            await aio.status("nothing", "kubernetes", cluster=options)
+        new = set(threading.enumerate()) - before
+        assert [each for each in new if not each.name.startswith(("asyncio_", "AnyIO worker"))] == []
+
+    asyncio.run(use())
+
+
+def test_a_run_that_fails_raises(runs: Runs, options: ClusterOptions) -> None:
+    with pytest.raises(stepset.TrainingFailedError, match="exited with code 1"):
+        asyncio.run(aio.run(runs.job(FAILS), "kubernetes", name="run", cluster=options))
+
+
+def test_a_caller_that_is_cancelled_ends_its_run(runs: Runs, options: ClusterOptions) -> None:
+    listening = Listening()
+
+    async def cancelled() -> None:
+        job = runs.job(SLEEPS)
+        running = asyncio.create_task(aio.run(job, "kubernetes", name="run", listener=listening, cluster=options))
+        while not listening.lines:
+            await asyncio.sleep(0.1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(cancelled())
+    assert until(lambda: not runs.left(), 120)
+
+
+def test_a_log_is_followed_while_it_is_printed_and_may_be_left(runs: Runs, options: ClusterOptions) -> None:
+    async def left() -> str:
+        running = asyncio.create_task(aio.run(runs.job(SLEEPS), "kubernetes", name="run", cluster=options))
+        while not runs.left():
+            await asyncio.sleep(0.2)
+        first = ""
+        async for line in aio.logs("run", "kubernetes", follow=True, cluster=options):
+            first = line.text
+            break
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return first
+
+    assert asyncio.run(left()) == "begun"
+
+
+def test_local_runs_are_run_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPSET_HOME", str(tmp_path))
+    (tmp_path / "train.py").write_text(PRINTS)
+    job = {"framework": "plain", "script": "train.py", "num_nodes": 1}
+
+    async def use() -> None:
+        status = await aio.run(job, base_dir=tmp_path, name="here")
+        assert status.phase is Phase.SUCCEEDED
+        assert (await aio.status("here")).phase is Phase.SUCCEEDED
+        assert (await aio.wait("here")).phase is Phase.SUCCEEDED
+        assert [line.text async for line in aio.logs("here")] == [f"line {number}" for number in range(20)]
+
+    asyncio.run(use())

@@ -1,0 +1,100 @@
+"""The logs of many pods: one consumer, little memory, and a limit of connections that all of them share."""
+
+from __future__ import annotations
+
+import asyncio
+
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.logs.connections import LogConnections
+from stepset.backends.kubernetes.logs.pods import LogPod
+from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
+from tests.kubernetes.log_server import LogServer
+from tests.kubernetes.nowhere import client_at
+
+
+def pods(count: int, *, over: bool = False) -> list[LogPod]:
+    return [
+        LogPod(f"uid-{index}", f"pod-{index}", "node", "node", index, 0, f"node {index}", False, True, 0, over, False)
+        for index in range(count)
+    ]
+
+
+def test_one_output_is_consumed_at_a_time_and_a_slow_consumer_holds_up_all_readers() -> None:
+    async def consumed() -> tuple[int, int]:
+        at_once, most, taken = 0, 0, 0
+
+        async def consume(output: PodOutput) -> None:
+            nonlocal at_once, most, taken
+            at_once += 1
+            most = max(most, at_once)
+            taken += len(output.batch.lines)
+            await asyncio.sleep(0.01)
+            at_once -= 1
+
+        async with LogServer(lines=500) as server, client_at(server.port) as client:
+            logs = RunLogs(NamespacedClient(client, "ns"), consume)
+            logs.see(pods(8, over=True))
+            assert await logs.finish(60), logs.problems
+            await logs.close()
+        return most, taken
+
+    assert asyncio.run(consumed()) == (1, 8 * 500)
+
+
+def test_a_response_is_not_read_while_its_lines_are_consumed() -> None:
+    async def sent_meanwhile() -> int:
+        blocked, taken = asyncio.Event(), asyncio.Event()
+
+        async def consume(output: PodOutput) -> None:
+            taken.set()
+            await blocked.wait()
+
+        async with LogServer(lines=2_000_000) as server, client_at(server.port) as client:
+            logs = RunLogs(NamespacedClient(client, "ns"), consume)
+            logs.see(pods(1, over=True))
+            await taken.wait()
+            before = -1
+            while before != server.sent:
+                before = server.sent
+                await asyncio.sleep(1)
+            await logs.close()
+            return before
+
+    # What the kernel and aiohttp keep for one connection.
+    assert asyncio.run(sent_meanwhile()) < 16 * 1024 * 1024
+
+
+def test_more_logs_than_connections_take_turns_and_every_line_comes_once() -> None:
+    async def lines() -> tuple[dict[str, list[bytes]], int]:
+        found: dict[str, list[bytes]] = {}
+
+        async def consume(output: PodOutput) -> None:
+            for _, text in output.batch.lines:
+                found.setdefault(output.pod, []).append(text)
+
+        async with LogServer(lines=3, follows=True) as server, client_at(server.port) as client:
+            logs = RunLogs(NamespacedClient(client, "ns"), consume, connections=LogConnections(2))
+            logs.see(pods(6))  # which go on: each would keep its connection
+            while len(found) < 6 or any(len(each) < 3 for each in found.values()):
+                await asyncio.sleep(0.05)
+            most = server.most_at_once
+            await logs.close()
+        return found, most
+
+    found, most = asyncio.run(asyncio.wait_for(lines(), 120))
+    assert {tuple(each) for each in found.values()} == {(b"line 0", b"line 1", b"line 2")}
+    assert most == 2
+
+
+def test_a_reader_that_fails_unexpectedly_is_named() -> None:
+    async def problems() -> tuple[str, ...]:
+        async def consume(output: PodOutput) -> None:
+            raise ZeroDivisionError
+
+        async with LogServer(lines=1) as server, client_at(server.port) as client:
+            logs = RunLogs(NamespacedClient(client, "ns"), consume)
+            logs.see(pods(1, over=True))
+            assert not await logs.finish(60)
+            return logs.problems
+
+    assert asyncio.run(problems()) == ("pod pod-0: its log cannot be read: ZeroDivisionError()",)

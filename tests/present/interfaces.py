@@ -1,0 +1,169 @@
+"""What each interface shows of a run: the sentences, without what the interface puts before them."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stepset.cli.display import RunDisplay
+from stepset.cli.report import outcome
+from stepset.watch.present.records import held_up
+from stepset.watch.report import failure_text
+from stepset.watch.state import LogLine, Phase, RunStatus
+from stepset_airflow.page.chronicle import Chronicle
+from stepset_airflow.task_log import TaskLog
+from stepset_kfp.report import report_html
+from stepset_kfp.step import fail
+from stepset_kfp.step_log import StepLog
+
+Happened = Sequence[RunStatus | LogLine]
+"""A run as a listener gets it."""
+LONGEST = 500
+"""Characters of a sentence that the page shows."""
+
+
+def terminal(run: Happened) -> list[str]:
+    """`stepset run` with its output in a file: messages of stepset's own, then the last lines."""
+    messages = io.BytesIO()
+    with RunDisplay(io.BytesIO(), messages) as display:
+        _feed(run, display)
+    lines = messages.getvalue().decode().splitlines()
+    last = _last(run)
+    if last.phase.final:
+        first, *block = outcome(last).splitlines()
+        lines.append(first.partition("; result: ")[0])  # which the other interfaces hand on in other ways
+        lines += block[:-1]  # without the command that shows more
+    said = [line.removeprefix("stepset: ").removeprefix("note: ") for line in lines]
+    assert len(said) == sum(line.startswith("stepset: ") for line in lines) + sum(line[:2] == "  " for line in lines)
+    return said
+
+
+def task_log(run: Happened) -> list[str]:
+    """An Airflow task's log, then the text of the exception that ends the task; its first line is in the log too."""
+    log = _Lines()
+    _feed([each for each in run if isinstance(each, RunStatus)], TaskLog(log))
+    last = _last(run)
+    if not last.phase.final or last.phase is Phase.SUCCEEDED:
+        return log.texts
+    first, *rest = failure_text(last).splitlines()
+    assert log.texts[-1] == first
+    return [*log.texts, *rest]
+
+
+def step_log(run: Happened) -> list[str]:
+    """A KFP step's log, and what ends the step when the run fails."""
+    out, last = io.StringIO(), _last(run)
+    with contextlib.redirect_stdout(out):
+        _feed([each for each in run if isinstance(each, RunStatus)], StepLog())
+        if last.phase.final and last.phase is not Phase.SUCCEEDED:
+            with contextlib.suppress(SystemExit):
+                fail(failure_text(last))
+    lines = out.getvalue().splitlines()
+    assert all(line.startswith("stepset: ") for line in lines)
+    return [line.removeprefix("stepset: ") for line in lines]
+
+
+def page(run: Happened) -> list[str]:
+    """The events of Airflow's page, then the diagnosis as rows; what waits is on a card while it does."""
+    chronicle = Chronicle({})
+    for number, status in enumerate(each for each in run if isinstance(each, RunStatus)):
+        chronicle.see(status, float(number))
+        card, held = chronicle.document(float(number))["trouble"], held_up(status)
+        if held is None:
+            assert card is None
+        else:
+            assert f"{held.rows[0][0]}: {card['summary']}".rstrip(".") in held.text
+            assert held.text.endswith(card["advice"])
+    document = chronicle.document(0.0)
+    texts = [event["text"] for event in document["events"]]
+    if document["failure"] is not None:
+        assert document["failure"]["headline"] == texts[-1]
+        texts += _block(document["failure"]["rows"])
+    return texts
+
+
+def report(run: Happened) -> list[str]:
+    """The events of KFP's report, then the diagnosis as rows."""
+    log = StepLog()
+    with contextlib.redirect_stdout(io.StringIO()):
+        _feed([each for each in run if isinstance(each, RunStatus)], log)
+    text = report_html(_last(run), log.history)
+    events = re.findall(r'<td class="text">([^<]*)</td><td>[^<]*</td></tr>', _part(text, "Events"))
+    rows = re.findall(r"<tr><th>([^<]*)</th><td class=.text.>(?:<pre>)?([^<]*)", _part(text, "Why it failed"))
+    return [html.unescape(each) for each in events] + _block(
+        (html.unescape(title), html.unescape(lines).split("\n")) for title, lines in rows
+    )
+
+
+def terminal_lines(lines: Sequence[LogLine]) -> list[str]:
+    """What `stepset run` writes of the ranks' lines."""
+    out = io.BytesIO()
+    with RunDisplay(out, io.BytesIO()) as display:
+        _feed(lines, display)
+    return out.getvalue().decode().splitlines()
+
+
+def task_log_lines(lines: Sequence[LogLine], ranks: frozenset[int] | None) -> list[str]:
+    """What an Airflow task's log has of them."""
+    log = _Lines()
+    _feed(lines, TaskLog(log, ranks))
+    return log.texts
+
+
+def step_log_lines(lines: Sequence[LogLine], ranks: frozenset[int] | None) -> list[str]:
+    """What a KFP step's log has of them."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        _feed(lines, StepLog(ranks))
+    return out.getvalue().splitlines()
+
+
+WITH_PROGRESS: dict[str, Callable[[Happened], list[str]]] = {
+    "terminal": terminal,
+    "task log": task_log,
+    "step log": step_log,
+}
+WITHOUT: dict[str, Callable[[Happened], list[str]]] = {"page": page, "report": report}
+"""These show progress as curves."""
+
+
+class _Lines:
+    """A task's logger that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def info(self, event: str) -> None:
+        self.texts.append(event)
+
+    warning = exception = info
+
+
+def _feed(run: Happened, listener: Any) -> None:
+    for each in run:
+        if isinstance(each, LogLine):
+            listener.on_line(each)
+        else:
+            listener.on_status(each)
+
+
+def _last(run: Happened) -> RunStatus:
+    return [each for each in run if isinstance(each, RunStatus)][-1]
+
+
+def _part(text: str, heading: str) -> str:
+    """The part of a page below a heading."""
+    return text.partition(f"<h2>{heading}</h2>")[2].partition("<h2>")[0]
+
+
+def _block(rows: Any) -> list[str]:
+    """Rows of a diagnosis as the lines of text that they are elsewhere."""
+    return [
+        f"{f'  {title:<14}' if not number else ' ' * 16}{line}"
+        for title, lines in rows
+        for number, line in enumerate(lines)
+    ]

@@ -1,0 +1,35 @@
+"""The sentences in the docstrings are the ones that are made, and log_ranks names ranks in one way everywhere."""
+
+from __future__ import annotations
+
+import doctest
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from stepset.errors import BadInputError
+from stepset.watch import report
+from stepset.watch.present import sentences, sources
+from stepset.watch.present.sources import ranks_to_log
+
+
+@pytest.mark.parametrize("module", [sentences, sources, report], ids=lambda module: module.__name__)
+def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("all", None), ("failed", set()), ("0", {0}), (3, {3}), ("0, 2", {0, 2}), ([1, "2"], {1, 2}), ((0,), {0})],
+)
+def test_the_ranks_wanted_are_all_none_one_or_some(given: Any, expected: set[int] | None) -> None:
+    assert ranks_to_log(given) == expected
+
+
+@pytest.mark.parametrize("given", ["some", "", [], "-1", [1.5], "0;1", "²"])
+def test_what_names_no_ranks_is_bad_input(given: Any) -> None:
+    with pytest.raises(BadInputError, match=r"log_ranks: .* is not known"):
+        ranks_to_log(given)

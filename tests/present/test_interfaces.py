@@ -1,0 +1,172 @@
+"""One recorded run through every interface: each shows the same sentences in the same order, and words none itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from stepset.watch.present.presenter import Presenter
+from stepset.watch.present.records import FirstFailure, ProgressReported, Record
+from stepset.watch.present.sources import is_shown, prefix
+from stepset.watch.state import LogLine, Phase, Progress, RunStatus, Waiting
+from tests.present.interfaces import (
+    LONGEST,
+    WITH_PROGRESS,
+    WITHOUT,
+    Happened,
+    step_log_lines,
+    task_log_lines,
+    terminal_lines,
+)
+from tests.watch.cluster.streams import NAMES, statuses
+
+EVERY = {**WITH_PROGRESS, **WITHOUT}
+
+
+def followed(name: str) -> list[RunStatus]:
+    """The statuses of a recorded run as a listener gets them: of its end only the last, which is complete."""
+    every = statuses(name)
+    return [status for status in every if not status.phase.final] + ([every[-1]] if every[-1].phase.final else [])
+
+
+def records(run: Happened) -> Iterator[Record]:
+    """What one presenter makes of a run."""
+    presenter = Presenter()
+    for each in run:
+        if isinstance(each, RunStatus):
+            yield from presenter.see(each, 0.0)
+
+
+def sentences(run: Happened, progress: bool) -> list[str]:
+    """Their texts; the diagnosis line for line."""
+    found = [each for each in records(run) if progress or not isinstance(each, ProgressReported)]
+    texts = (each.text.split("\n") if isinstance(each, FirstFailure) else [each.text] for each in found)
+    return [line for lines in texts for line in lines]
+
+
+def same(said: list[str], expected: list[str]) -> None:
+    """A cancelled run has no diagnosis in the terminal, where the user has cancelled it."""
+    if any(" was cancelled" in line for line in expected):
+        expected = [line for line in expected if not line.startswith("  ")]
+        said = [line for line in said if not line.startswith("  ")]
+    assert said == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("interface", EVERY)
+def test_a_recorded_run_reads_the_same_everywhere(name: str, interface: str) -> None:
+    run = followed(name)
+    same(_cut(EVERY[interface](run), interface), _cut(sentences(run, progress=True), interface))
+
+
+def _cut(lines: list[str], interface: str) -> list[str]:
+    """The page's texts are of bounded length."""
+    return [line[:LONGEST] for line in lines] if interface == "page" else lines
+
+
+def training() -> Happened:
+    """A recorded run with lines, progress and a place in a queue that changes, which its stream does not have."""
+    found: list[RunStatus | LogLine] = []
+    for status in followed("queued_and_let_in"):
+        if status.waiting is not None:
+            waited = sum(isinstance(each, RunStatus) and each.waiting is not None for each in found)
+            position = 3 if not status.waiting.message or waited < 6 else 1
+            found.append(status.with_(waiting=replace(status.waiting, position=position)))
+        elif status.phase is Phase.RUNNING:
+            found += [status.with_(progress=Progress(1, 0.1, {"loss": 2.5})), LogLine("rank 0", "epoch 1")]
+        elif status.phase is Phase.SUCCEEDED:
+            found.append(status.with_(progress=Progress(10, 1.0, {"loss": 0.25})))
+        else:
+            found.append(status)
+    return found
+
+
+TRAINING = [
+    "run run: Pending (Queued), 2 ranks",
+    "queued: the run waits in queue team at position 3: couldn't assign flavors to pod set node: insufficient quota for"
+    " cpu in flavor ns, previously considered podsets requests (0) + current podset request (2) > maximum capacity (1)",
+    "queued: the run waits in queue team at position 1: couldn't assign flavors to pod set node: insufficient quota for"
+    " cpu in flavor ns, previously considered podsets requests (0) + current podset request (2) > maximum capacity (1)",
+    "run run: Pending (Starting), 2 ranks",
+    "run run: Running, 2 ranks",
+    "progress: 10 %, step 1, loss=2.5",
+    "progress: 100 %, step 10, loss=0.25",
+    "run run succeeded in 23 s",
+]
+
+
+@pytest.mark.parametrize("interface", EVERY)
+def test_a_run_is_told_from_the_queue_to_its_end(interface: str) -> None:
+    shows_progress = interface in WITH_PROGRESS
+    expected = [line for line in TRAINING if shows_progress or not line.startswith("progress: ")]
+    assert EVERY[interface](training()) == expected
+
+
+# scenario -> sentences that every interface shows, as patterns, in this order
+WORDED: dict[str, tuple[str, ...]] = {
+    "no_room": (
+        r"run run: Pending \(Starting\), 2 ranks",
+        r"run run: Pending \(Unschedulable\), 2 ranks",
+        r"trouble: Unschedulable: no room for pod run-node-0-0-\w+ and 1 more: 0/2 nodes are available: .*"
+        r" Ask for less per node, wait for capacity, or loosen the scheduling constraints\.",
+    ),
+    "no_image": (
+        r"run run: Pending \(PullingImage\), 2 ranks",
+        r"trouble: ImagePull: pod run-node-0-\S+ on \S+ and 1 more cannot have the image: ErrImagePull: .*"
+        r" Check the image's name and tag, and that the cluster may pull it\.",
+    ),
+    "queue_missing": (
+        r"run run: Pending \(Queued\), 2 ranks",
+        r"queued: the run waits in queue nowhere: LocalQueue nowhere doesn't exist",
+    ),
+    "node_lost": (r"trouble: Infrastructure: node \S+ does not answer; .*",),
+    "jobset_uses_up_its_restarts": (
+        r"run run: Running, 2 ranks",
+        r"restart 1: rank 1 \(pod \S+ on \S+\) exited with code 1: ValueError: attempt 0",
+        r"run run: (Restarting|Running).*, 2 ranks, restart 1",
+        r"run run failed after \d+ s: UserError: rank 1 \(pod .*\) exited with code 1: ValueError: attempt 1",
+        r"  first failure rank 1, pod run-node-0-1-\w+, on \S+, exit code 1",
+        r"  restarts      1 restart",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORDED)
+@pytest.mark.parametrize("interface", EVERY)
+def test_the_sentences_of_some_recorded_runs(name: str, interface: str) -> None:
+    left = iter(EVERY[interface](followed(name)))
+    for pattern in WORDED[name]:
+        assert any(re.fullmatch(pattern, line) for line in left), pattern
+
+
+def test_a_reason_that_a_queue_cannot_mend_is_a_warning() -> None:
+    levels = {
+        record.text: record.level
+        for name in ("queue_missing", "queued_and_let_in")
+        for record in records(followed(name))
+        if record.text.startswith("queued: ")
+    }
+    assert levels["queued: the run waits in queue nowhere: LocalQueue nowhere doesn't exist"] == "warning"
+    assert [level for text, level in levels.items() if "insufficient quota" in text] == ["info"]
+
+
+@pytest.mark.parametrize("interface", EVERY)
+def test_a_position_is_shown_where_it_is_known(interface: str) -> None:
+    waiting = Waiting("team", "Pending", "insufficient quota for cpu in flavor default", position=2)
+    run = RunStatus("a-1", "a", "kubernetes", reason="Queued", world_size=8, waiting=waiting)
+    assert EVERY[interface]([run]) == [
+        "run a-1: Pending (Queued), 8 ranks",
+        "queued: the run waits in queue team at position 2: insufficient quota for cpu in flavor default",
+    ]
+
+
+@pytest.mark.parametrize("ranks", [None, frozenset({0}), frozenset()], ids=["all", "one", "none"])
+def test_the_lines_of_ranks_have_one_prefix(ranks: frozenset[int] | None) -> None:
+    lines = [LogLine("rank 0", "a"), LogLine("rank 1", "b"), LogLine("launcher", "c")]
+    wanted = [line for line in lines if is_shown(line.source, ranks)]
+    expected = [f"{prefix(line.source)} {line.text}" for line in wanted]
+    assert task_log_lines(lines, ranks) == step_log_lines(lines, ranks) == expected
+    assert terminal_lines(wanted) == expected

@@ -1,0 +1,226 @@
+"""Each thing that happens in a run is presented once, in an order that reads well, across processes too."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from stepset.watch.present.presenter import PROGRESS_EVERY, STARTING_EVERY, Presenter
+from stepset.watch.present.records import (
+    FirstFailure,
+    HeldUp,
+    Note,
+    PhaseChanged,
+    ProgressReported,
+    RanksStarted,
+    Restarted,
+    RunEnded,
+    held_up,
+)
+from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus, Waiting
+
+PENDING = RunStatus("run-1", "job", "kubernetes", reason="Starting", world_size=4, created=100.0)
+RUNNING = PENDING.with_(phase=Phase.RUNNING, reason="")
+FAILURE = Failure(FailureKind.USER_ERROR, "rank 3 exited with code 1.", "Look at the error.", rank=3)
+
+
+def resumed(presenter: Presenter) -> Presenter:
+    """A presenter in another process."""
+    return Presenter(json.loads(json.dumps(presenter.told)))
+
+
+def no_room(pod: str, missing: int) -> RunStatus:
+    text = f"no room for pod {pod}: {missing} Insufficient cpu"
+    trouble = Failure(FailureKind.UNSCHEDULABLE, text, "Ask for less.", pod=pod)
+    return PENDING.with_(reason="Unschedulable", trouble=trouble)
+
+
+def queued(position: int | None, message: str = "insufficient quota for cpu, 2 more needed") -> RunStatus:
+    return PENDING.with_(reason="Queued", waiting=Waiting("team", "Pending", message, position))
+
+
+class TestPhases:
+    def test_are_presented_when_they_change_and_when_their_reason_or_restart_does(self) -> None:
+        presenter = Presenter()
+        changes = (PENDING, PENDING, PENDING.with_(reason="Queued"), RUNNING, RUNNING.with_(attempt=1), RUNNING)
+        assert [record.text for status in changes for record in presenter.see(status, 0.0)] == [
+            "run run-1: Pending (Starting), 4 ranks",
+            "run run-1: Pending (Queued), 4 ranks",
+            "run run-1: Running, 4 ranks",
+            "run run-1: Running, 4 ranks, restart 1",
+            "run run-1: Running, 4 ranks",
+        ]
+
+    def test_come_before_the_reason_and_after_the_restart_that_explains_them(self) -> None:
+        status = no_room("a", 2).with_(phase=Phase.RESTARTING, attempt=1, notes=("few cores", "restart 1: it failed."))
+        kinds = [type(record) for record in Presenter().see(status, 0.0)]
+        assert kinds == [Note, Restarted, PhaseChanged, HeldUp]
+
+
+class TestTheEnd:
+    def test_comes_after_the_last_progress_and_before_the_diagnosis(self) -> None:
+        end = RUNNING.with_(phase=Phase.FAILED, failure=FAILURE, finished=162.0, progress=Progress(step=3))
+        found = Presenter().see(end, 0.0)
+        assert [type(record) for record in found] == [ProgressReported, RunEnded, FirstFailure]
+        assert found[1].text == "run run-1 failed after 1m02s: UserError: rank 3 exited with code 1."
+        assert found[2].text == "  first failure rank 3\n  advice        Look at the error."
+
+    def test_is_presented_once_also_where_another_process_sees_it_again(self) -> None:
+        first, end = Presenter(), RUNNING.with_(phase=Phase.SUCCEEDED, finished=110.0)
+        assert [record.text for record in first.see(end, 0.0)] == ["run run-1 succeeded in 10 s"]
+        assert first.see(end, 1.0) == []
+        # Its pods and its controller may name different moments.
+        assert resumed(first).see(end.with_(finished=111.0), 0.0) == []
+
+    def test_of_a_run_of_which_nothing_is_known_says_so(self) -> None:
+        for phase, words in (
+            (Phase.FAILED, "run run-1 failed; no reason is known"),
+            (Phase.LOST, "run run-1 was lost: no process followed it to its end; look at the machine it ran on"),
+        ):
+            assert [record.text for record in Presenter().see(RUNNING.with_(phase=phase), 0.0)] == [words]
+
+    @pytest.mark.parametrize(
+        ("message", "why"),
+        [
+            ("the run was cancelled: its JobSet was deleted.", ": its JobSet was deleted."),
+            ("the run was cancelled.", ""),
+        ],
+    )
+    def test_of_a_cancelled_run_says_how_it_was_cancelled_where_it_is_known(self, message: str, why: str) -> None:
+        cancelled = RUNNING.with_(phase=Phase.FAILED, failure=Failure(FailureKind.CANCELLED, message, ""), finished=101)
+        end = Presenter().see(cancelled, 0.0)[0]
+        assert end.text == f"run run-1 was cancelled after 1 s{why}"
+
+    def test_is_a_warning_unless_the_run_succeeded(self) -> None:
+        phases = (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
+        ends = [record for phase in phases for record in Presenter().see(RUNNING.with_(phase=phase), 0.0)]
+        assert {type(end) for end in ends} == {RunEnded}
+        assert [end.level for end in ends] == ["info", "warning", "warning"]
+
+
+class TestNotes:
+    def test_are_presented_once(self) -> None:
+        presenter = Presenter()
+        assert presenter.note("few cores") == [Note("few cores", "warning")]
+        assert presenter.note("few cores") == []
+        assert resumed(presenter).note("few cores") == []
+
+    def test_about_restarts_are_restarts(self) -> None:
+        notes = ("restart 2: rank 3 failed:\nwith two lines", "started again: node 0 exited", "restart policy is Never")
+        found = Presenter().see(RUNNING.with_(notes=notes), 0.0)[:3]
+        assert [type(record) for record in found] == [Restarted, Restarted, Note]
+        assert tuple(record.text for record in found) == notes
+
+
+class TestProgress:
+    @staticmethod
+    def at(presenter: Presenter, step: int, clock: float, **changes: Any) -> list[str]:
+        status = RUNNING.with_(progress=Progress(step), **changes)
+        return [each.text for each in presenter.see(status, clock) if isinstance(each, ProgressReported)]
+
+    def test_is_presented_at_most_so_often(self) -> None:
+        presenter = Presenter()
+        times = [number * PROGRESS_EVERY / 4 for number in range(9)]
+        assert [self.at(presenter, step, clock) for step, clock in enumerate(times)] == [
+            ["progress: step 0"], [], [], [], ["progress: step 4"], [], [], [], ["progress: step 8"],
+        ]  # fmt: skip
+
+    def test_that_was_held_back_comes_when_the_same_status_is_seen_later(self) -> None:
+        presenter = Presenter()
+        assert self.at(presenter, 1, 0.0) and not self.at(presenter, 2, 0.5)
+        assert self.at(presenter, 2, PROGRESS_EVERY) == ["progress: step 2"]
+        assert not self.at(presenter, 2, 2 * PROGRESS_EVERY)
+
+    def test_that_was_held_back_comes_before_the_end(self) -> None:
+        presenter = Presenter()
+        assert self.at(presenter, 1, 0.0)
+        assert self.at(presenter, 2, 0.1, phase=Phase.SUCCEEDED) == ["progress: step 2"]
+
+    def test_that_another_process_has_presented_is_not_presented_again(self) -> None:
+        presenter = Presenter()
+        status = RUNNING.with_(progress=Progress(3, 0.5, {"loss": 0.1}))
+        presenter.see(status, 0.0)
+        other = resumed(presenter)
+        assert other.progress == status.progress
+        assert other.see(status, 0.0) == []
+
+
+class TestRanksThatStart:
+    @staticmethod
+    def starting(running: int) -> RunStatus:
+        rows = (RankStatus(f"rank {n}", n, "pod", state="Running" if n < running else "Pending") for n in range(4))
+        return PENDING.with_(ranks=tuple(rows))
+
+    def test_are_counted_while_a_run_takes_long_to_start(self) -> None:
+        presenter = Presenter()
+        assert [type(each) for each in presenter.see(self.starting(1), 0.0)] == [PhaseChanged]
+        assert presenter.see(self.starting(2), STARTING_EVERY - 1) == []
+        assert presenter.see(self.starting(2), STARTING_EVERY) == [RanksStarted("starting: 2/4 ranks running")]
+        assert presenter.see(self.starting(3), STARTING_EVERY + 1) == []
+        assert presenter.see(self.starting(2), 3 * STARTING_EVERY) == []
+        assert presenter.see(self.starting(3), 3 * STARTING_EVERY) == [RanksStarted("starting: 3/4 ranks running")]
+
+    def test_are_not_counted_once_the_run_runs(self) -> None:
+        presenter = Presenter()
+        presenter.see(self.starting(3).with_(phase=Phase.RUNNING), 0.0)
+        assert presenter.see(self.starting(2).with_(phase=Phase.RUNNING), 10 * STARTING_EVERY) == []
+
+
+class TestWhatHoldsARunUp:
+    def test_is_presented_once_for_each_pod_whatever_its_numbers(self) -> None:
+        presenter = Presenter()
+        changes = (no_room("a", 1), no_room("a", 2), PENDING, no_room("a", 1), no_room("b", 2))
+        found = [each for status in changes for each in presenter.see(status, 0.0) if isinstance(each, HeldUp)]
+        assert [each.text for each in found] == [
+            "trouble: Unschedulable: no room for pod a: 1 Insufficient cpu. Ask for less.",
+            "trouble: Unschedulable: no room for pod b: 2 Insufficient cpu. Ask for less.",
+        ]
+        assert {each.level for each in found} == {"warning"}
+
+    def test_is_known_to_another_process(self) -> None:
+        presenter = Presenter()
+        assert presenter.see(no_room("a", 1), 0.0)
+        assert resumed(presenter).see(no_room("a", 2), 0.0) == []
+
+    def test_is_forgotten_before_it_fills_the_memory(self) -> None:
+        presenter = Presenter()
+        for number in range(1000):
+            presenter.see(no_room("a" * number, 1), 0.0)
+        assert len(presenter.told["waiting"]) <= 50
+
+    def test_is_nothing_once_the_run_is_over(self) -> None:
+        assert held_up(no_room("a", 1).with_(phase=Phase.FAILED)) is None
+        assert held_up(queued(1).with_(phase=Phase.SUCCEEDED)) is None
+
+    def test_in_a_queue_is_no_trouble(self) -> None:
+        held = held_up(queued(None).with_(trouble=no_room("a", 1).trouble))
+        assert held is not None and (held.rows[0][0], held.level) == ("queued", "info")
+
+
+class TestAPlaceInAQueue:
+    @staticmethod
+    def seen(presenter: Presenter, *statuses: RunStatus) -> list[str]:
+        return [each.text for status in statuses for each in presenter.see(status, 0.0) if isinstance(each, HeldUp)]
+
+    def test_is_presented_whenever_the_position_is_another(self) -> None:
+        presenter, why = Presenter(), "insufficient quota for cpu, 2 more needed"
+        assert self.seen(presenter, queued(3), queued(3), queued(2), queued(3)) == [
+            f"queued: the run waits in queue team at position {position}: {why}" for position in (3, 2, 3)
+        ]
+        assert self.seen(resumed(presenter), queued(3)) == []
+        assert len(self.seen(resumed(presenter), queued(1))) == 1
+
+    def test_is_presented_when_the_queue_gives_another_reason_and_not_for_another_number(self) -> None:
+        other = queued(None, "insufficient quota for cpu, 5 more needed")
+        evicted = queued(None, "its Workload is not active")
+        assert len(self.seen(Presenter(), queued(None), other, evicted)) == 2
+
+    def test_is_not_presented_before_the_queue_gives_a_reason(self) -> None:
+        assert self.seen(Presenter(), queued(3, "")) == []
+
+
+def test_what_an_earlier_version_had_presented_is_plain_data_with_fewer_keys() -> None:
+    told = {"phase": "run run-1: Running, 4 ranks", "notes": ["few cores"], "progress": None}
+    assert Presenter(told).see(RUNNING.with_(notes=("few cores",)), 0.0) == []
