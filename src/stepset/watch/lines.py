@@ -23,7 +23,7 @@ from stepset.watch.state import LogLine, Progress
 
 PART_LIMIT = 2 * 1024 * 1024
 """Bytes without a line end after which a reader stops waiting for one; agents break lines at 1 MiB."""
-LINE_LIMIT = 64 * 1024 * 1024
+LINE_LIMIT = 8 * 1024 * 1024
 """Bytes of parts joined to one line; what goes on longer is shown as several."""
 
 _HEAD = re.compile(rb"\[((?:rank|node) \d+|[a-z][-a-z0-9]*)(\+?)\Z")
