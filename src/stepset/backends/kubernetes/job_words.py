@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepset.backends.kubernetes.trial_pods import templates
-from stepset.plan.model import LaunchPlan
-from stepset.spec.job import TrainingJob
 from stepset.targets.identity import GROUP
-from stepset.targets.pod import CONTAINER
+from stepset.targets.names import CONTAINER
+
+if TYPE_CHECKING:
+    from stepset.plan.model import LaunchPlan
+    from stepset.spec.job import TrainingJob
 
 _POD_PART = r"(?=metadata\b|spec\b)"
 _IN_JOBSET = rf"replicatedJobs(?:\[(?P<row>\d+)\])?\.template\.spec\.template\.{_POD_PART}"

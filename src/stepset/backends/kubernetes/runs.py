@@ -27,7 +27,6 @@ from stepset.backends.kubernetes.submit import Submitted, remove_half_submitted,
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.backends.kubernetes.watch.selectors import of_run
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
-from stepset.rendering import make_request
 from stepset.spec.names import check_dns_1035
 from stepset.targets.request import RenderRequest, check_target
 from stepset.watch.cluster.keeper import Patience
@@ -309,6 +308,8 @@ class ClusterRuns:
         except ValueError as error:
             raise BadInputError(f"name: {error}") from error
         await remove_half_submitted(self.site, self._target, time.time())
+        from stepset.rendering import make_request
+
         return make_request(
             request.job,
             request.sources,

@@ -10,7 +10,7 @@ from stepset.backends.kubernetes.api.replies import Reply
 from stepset.backends.kubernetes.api.resources import PODS
 from stepset.backends.kubernetes.refusals import may_not
 from stepset.errors import InfrastructureError
-from stepset.targets.gang import QUEUE_LABEL
+from stepset.targets.identity import QUEUE_LABEL
 from stepset.watch.cluster.objects import RunObjects
 
 Manifest = Mapping[str, Any]

@@ -31,7 +31,6 @@ from stepset.backends.kubernetes.refusals import (
 from stepset.backends.kubernetes.stop import delete
 from stepset.errors import BadInputError, InfrastructureError, StepsetError
 from stepset.targets.identity import OWNER_HASH, RUN, SPEC_HASH, SUBMISSION
-from stepset.targets.render import render
 from stepset.targets.request import RenderRequest
 
 HALF_SUBMITTED_AFTER = 600
@@ -98,6 +97,8 @@ async def submit(
 
 
 def _rendered(request: RenderRequest, target: str, change_pod: ChangePod | None) -> list[Manifest]:
+    from stepset.targets.render import render
+
     rendered: list[Manifest] = list(render(request, target))
     return rendered if change_pod is None else [with_changed_pods(each, change_pod) for each in rendered]
 

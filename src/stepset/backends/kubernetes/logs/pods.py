@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stepset.targets.pod import CONTAINER
+from stepset.targets.names import CONTAINER
 from stepset.watch.cluster.fields import Fields, number, part, rows, text
 from stepset.watch.cluster.pods import read_pod
 
