@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepset import aio
     from stepset.api import TrainingFailedError, explain, render, run
     from stepset.errors import BadInputError, StepsetError
     from stepset.spec import TrainingJob, load_job
@@ -21,6 +22,7 @@ __all__ = [
     "StepsetError",
     "TrainingFailedError",
     "TrainingJob",
+    "aio",
     "explain",
     "load_job",
     "render",
@@ -40,8 +42,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        from importlib import import_module
+    from importlib import import_module
 
+    if name == "aio":
+        return import_module("stepset.aio")
+    if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'stepset' has no attribute {name!r}")
