@@ -124,7 +124,15 @@ def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> Cli
             config.load_incluster_config(client_configuration=configuration)
         api = hook.get_conn()
         namespace = access.namespace or hook.get_namespace()
-    except (AirflowException, config.ConfigException, OSError, ValueError) as error:
+    except (
+        AirflowException,
+        config.ConfigException,
+        AttributeError,
+        LookupError,
+        OSError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise BadInputError(
             f"kubernetes_conn_id: connection {access.kubernetes_conn_id!r} cannot be used: {error}; check its extras,"
             " in_cluster, cluster_context and config_file"

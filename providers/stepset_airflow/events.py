@@ -135,6 +135,8 @@ async def _reported(
         while reflector.error is None:
             await news.wait()
             news.clear()
+            if reflector.error is not None:
+                break
             if reflector.listed and not finished.begun:
                 finished.begin()
                 log.info(f"runs that end in namespace {site.namespace} are reported from now on")

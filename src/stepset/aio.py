@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ import anyio
 from stepset.api import JobSource, TrainingFailedError, request_of
 from stepset.backends import backend_of
 from stepset.backends.base import ClusterOptions, RunListener, RunRequest
+from stepset.errors import StepsetError
 from stepset.watch.state import LogLine, Phase, RunStatus
 
 if TYPE_CHECKING:
@@ -140,26 +141,29 @@ async def logs(
 async def _run_here(
     request: RunRequest, backend: str, listener: RunListener | None, _: ClusterOptions | None
 ) -> RunStatus:
-    handle = await asyncio.to_thread(backend_of(backend).start, request, listener)
+    starting = asyncio.create_task(asyncio.to_thread(backend_of(backend).start, request, listener))
     try:
-        return await asyncio.to_thread(handle.wait)
+        return await asyncio.to_thread((await asyncio.shield(starting)).wait)
     except asyncio.CancelledError:
-        handle.cancel()
-        with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True), suppress(StepsetError):  # it may not have started at all
+            handle = await starting
+            handle.cancel()
             await asyncio.to_thread(handle.wait)
         raise
 
 
 async def _run_there(
-    request: RunRequest, _: str, listener: RunListener | None, cluster: ClusterOptions | None
+    request: RunRequest, __: str, listener: RunListener | None, cluster: ClusterOptions | None
 ) -> RunStatus:
     async with _cluster_runs(cluster) as runs:
-        made, notes = await runs.make(request)
+        making = asyncio.create_task(runs.make(request))
         try:
+            made, notes = await asyncio.shield(making)
             async with runs.following(made.workload, listener, notes) as follower:
                 return await follower.follow()
         except asyncio.CancelledError:
-            with anyio.move_on_after(_ENDS_WITHIN, shield=True):
+            with anyio.move_on_after(_ENDS_WITHIN, shield=True), suppress(StepsetError):  # it may not be made at all
+                made, _ = await making
                 await runs.end(made.workload)
             raise
 

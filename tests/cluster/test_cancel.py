@@ -16,7 +16,6 @@ from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.find import find, read_objects
 from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
 from stepset.backends.kubernetes.verdict import write_verdict
-from stepset.backends.kubernetes.watch.selectors import of_run
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.state import FailureKind, Phase
 from tests.cluster.many import PAIR, RANK, RESULT, SLEEP, shared
@@ -207,7 +206,7 @@ class TestNamesakes:
         handle, heard = runs.start(SAVES)
         heard.wait_for_line("training")
         old = connection.call(find, site, "run")
-        known = connection.call(read_objects, site, of_run(site.namespace, old))
+        known = connection.call(read_objects, site, old)
         handle.cancel()
         over = handle.wait()
         runs.wait_nothing_left()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -9,6 +12,8 @@ import pytest
 
 from stepset.backends.kubernetes.stop import suspend
 from stepset.errors import InfrastructureError
+from stepset.targets.identity import VERDICT
+from stepset.watch.state import Phase, RunStatus
 from tests.kubernetes.nowhere import RUN, nowhere
 
 
@@ -30,6 +35,33 @@ def test_no_thread_outlives_a_call_or_a_run_that_is_not_followed_any_longer(tmp_
     handle.cancel(suspend)  # a server that does not answer is asked again
     handle.close()
     assert set(threading.enumerate()) == before
+
+
+def test_a_handle_whose_run_is_over_and_that_is_dropped_holds_up_no_later_call(tmp_path: Path) -> None:
+    """The last caller that left the event loop once waited for ever for what the handle had left in it."""
+    verdict = json.dumps(RunStatus("run", "run", "kubernetes", phase=Phase.SUCCEEDED).to_dict())
+    over = {**RUN, "metadata": {**RUN["metadata"], "annotations": {VERDICT: verdict}}}
+    program = f"""
+import gc, pathlib, threading, time
+from stepset.errors import InfrastructureError
+from stepset.targets.identity import VERDICT
+from stepset.watch.state import Phase, RunStatus
+from tests.kubernetes.nowhere import nowhere
+backend = nowhere(pathlib.Path({str(tmp_path)!r}))
+handle = backend.follow({over!r})
+while not handle.ended(1):
+    pass
+del handle
+gc.collect()
+try:
+    backend.status("run")
+except InfrastructureError as error:
+    print(type(error).__name__)
+while threading.active_count() > 1:
+    time.sleep(0.01)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("UnreachableError\n", 0), done.stderr
 
 
 def test_runs_that_are_followed_at_the_same_time_share_one_thread(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.pods import LogPod
@@ -86,10 +88,11 @@ def test_more_logs_than_connections_take_turns_and_every_line_comes_once() -> No
     assert most == 2
 
 
-def test_a_reader_that_fails_unexpectedly_is_named() -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, BrokenPipeError, TimeoutError])
+def test_a_consumer_that_fails_is_named_and_no_fault_of_the_server(error: type[Exception]) -> None:
     async def problems() -> tuple[str, ...]:
         async def consume(output: PodOutput) -> None:
-            raise ZeroDivisionError
+            raise error
 
         async with LogServer(lines=1) as server, client_at(server.port) as client:
             logs = RunLogs(NamespacedClient(client, "ns"), consume)
@@ -97,4 +100,4 @@ def test_a_reader_that_fails_unexpectedly_is_named() -> None:
             assert not await logs.finish(60)
             return logs.problems
 
-    assert asyncio.run(problems()) == ("pod pod-0: its log cannot be read: ZeroDivisionError()",)
+    assert asyncio.run(problems()) == (f"pod pod-0: its log cannot be read: {error()!r}",)

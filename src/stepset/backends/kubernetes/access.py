@@ -16,6 +16,7 @@ from stepset.errors import InfrastructureError
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _ACCOUNT = "system:serviceaccount:"
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,12 @@ async def missing_of(client: Client, asked: Sequence[Permission], namespace: str
         asked: the permissions.
         namespace: where.
     """
-    answers = await gather(*(allowed(client, each, namespace) for each in asked))
-    return [each for each, answer in zip(asked, answers, strict=True) if not answer]
+    missing = []
+    for first in range(0, len(asked), _AT_ONCE):
+        some = asked[first : first + _AT_ONCE]
+        answers = await gather(*(allowed(client, each, namespace) for each in some))
+        missing += [each for each, answer in zip(some, answers, strict=True) if not answer]
+    return missing
 
 
 async def problems(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as NotDoneError
-from contextlib import ExitStack
 from typing import Any, BinaryIO
 
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.kubernetes.api.connection import Connection
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.portal import event_loop, iterate, wait_in_turns
-from stepset.backends.kubernetes.follow import RunFollower, Stop
+from stepset.backends.kubernetes.api.portal import EventLoop, iterate, wait_in_turns
+from stepset.backends.kubernetes.follow import Stop
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.backends.kubernetes.pod_changes import ChangePod
 from stepset.backends.kubernetes.runs import ClusterRuns
@@ -167,7 +167,7 @@ class KubernetesBackend:
 
 
 class KubernetesHandle:
-    """A run that this process follows, on the event loop of synchronous callers, until `wait` or `close`.
+    """A run that this process follows, on the event loop of synchronous callers, until the run is over or `close`.
 
     Args:
         connection: the server.
@@ -187,20 +187,21 @@ class KubernetesHandle:
     ) -> None:
         self.name = str(workload["metadata"]["name"])
         self._connection = connection
-        with ExitStack() as stack:
-            stack.enter_context(connection)
-            portal = stack.enter_context(event_loop())
-            following = runs.following(workload, listener, notes)
-            self._follower: RunFollower = portal.call(following.__aenter__)
+        observer = runs.observer(listener)
+        self._follower = follower = runs.follower(workload, observer, notes)
 
-            async def follow() -> RunStatus:
-                try:
-                    return await self._follower.follow()
-                finally:
-                    await following.__aexit__(None, None, None)
+        async def follow() -> RunStatus:
+            async with connection.client, observer:
+                return await follower.follow()
 
-            self._future: Future[RunStatus] = portal.start_task_soon(follow)
-            self._open = stack.pop_all()
+        self._loop, self._left = EventLoop(), threading.Event()
+        self._future: Future[RunStatus] = self._loop.__enter__().start_task_soon(follow)
+        self._future.add_done_callback(lambda _: threading.Thread(target=self._leave_loop, daemon=True).start())
+
+    def _leave_loop(self) -> None:
+        """Leaves the event loop; in a thread, because the last one that leaves waits for the event loop's end."""
+        self._loop.__exit__(None, None, None)
+        self._left.set()
 
     def wait(self) -> RunStatus:
         """Blocks until the run is over, or `leave` was called; returns its status.
@@ -209,7 +210,7 @@ class KubernetesHandle:
             InfrastructureError: the server does not let the account see the run.
         """
         wait_in_turns(self._future)
-        self._open.close()
+        self._left.wait()
         return self._future.result()
 
     def ended(self, within: float) -> bool:
@@ -246,7 +247,7 @@ class KubernetesHandle:
         if not self.ended(_LEAVES_WITHIN):
             self._future.cancel()
         wait([self._future])
-        self._open.close()
+        self._left.wait()
 
 
 def _write(out: BinaryIO, output: PodOutput, joiner: Joiner, sources: frozenset[str] | None) -> None:

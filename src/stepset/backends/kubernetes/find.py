@@ -68,15 +68,23 @@ async def read_run(site: NamespacedClient, workload: Manifest, now: float) -> Ru
     """
     if (verdict := verdict_of(workload)) is not None:
         return verdict
-    return status_of(await read_objects(site, of_run(site.namespace, workload)), Reports(), now)
+    return status_of(await read_objects(site, workload), Reports(), now)
 
 
-async def read_objects(site: NamespacedClient, collections: Sequence[Collection]) -> RunObjects:
-    """Returns the objects in a run's collections."""
-    objects = RunObjects()
-    for changes in await gather(*(_listed(site, collection) for collection in collections)):
+async def read_objects(site: NamespacedClient, workload: Manifest) -> RunObjects:
+    """Returns the objects of a run; where it is gone by now, its workload as it was read, deleted.
+
+    Args:
+        site: the namespace.
+        workload: as `find` returned it.
+    """
+    about = workload["metadata"]
+    objects = RunObjects(str(about["name"]), str(about["uid"]))
+    for changes in await gather(*(_listed(site, each) for each in of_run(site.namespace, workload))):
         for change in changes:
             objects.see(change)
+    if objects.workload is None:
+        objects.see(Change("DELETED", workload, witnessed=False))
     return objects
 
 

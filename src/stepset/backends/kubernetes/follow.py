@@ -203,7 +203,8 @@ class RunFollower:
                 yield run
             finally:
                 self._wake = lambda: None
-                await logs.close()
+                with anyio.CancelScope(shield=True):
+                    await logs.close()
                 self._run = None
 
     @asynccontextmanager
@@ -226,9 +227,9 @@ class RunFollower:
         while not (self.status.phase.final or self._left or self._rests or (looked and _past(until))):
             looked = True
             await self._news(run, until)
+            await self.obey()
             if run.error is not None:
                 raise run.error
-            await self.obey()
             began = _now()
             await self._look(run)
             # Of a large run much is reported at a time, and its state takes long to compute.
@@ -329,8 +330,11 @@ class RunFollower:
         until, asked = _now() + WRITE_PATIENCE, self._asked
         while True:
             try:
-                if await write_verdict(self._site, self._workload, final) and self.gave_up:
-                    await suspend(self._site, self._workload)
+                try:
+                    await write_verdict(self._site, self._workload, final)
+                finally:
+                    if self.gave_up:  # also where the verdict is refused: it must not hold resources any longer
+                        await suspend(self._site, self._workload)
                 await self._tell(final)
                 return
             except StepsetError as error:

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVarTuple
 
+import anyio
+
 from stepset.backends.base import RunListener
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.watch.lines import Joiner, log_lines
@@ -32,7 +34,8 @@ class ListenerObserver:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self._thread.shutdown)
+        with anyio.CancelScope(shield=True):
+            await asyncio.to_thread(self._thread.shutdown)
 
     async def on_output(self, output: PodOutput) -> None:
         """Gives the listener the complete lines of an output."""

@@ -10,6 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any
 
+import anyio
 from anyio.from_thread import BlockingPortal
 
 from stepset.backends.base import RunListener, RunRequest
@@ -17,7 +18,7 @@ from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.portal import items_of, iterate_in
 from stepset.backends.kubernetes.api.resources import WORKLOADS
 from stepset.backends.kubernetes.find import find, read_all, read_objects, read_run
-from stepset.backends.kubernetes.follow import RunFollower, Stop
+from stepset.backends.kubernetes.follow import Observer, RunFollower, Stop
 from stepset.backends.kubernetes.listening import ListenerObserver, OutputStream
 from stepset.backends.kubernetes.logs.reading import merged_rows, pods_with_logs
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
@@ -25,7 +26,6 @@ from stepset.backends.kubernetes.pod_changes import ChangePod
 from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
 from stepset.backends.kubernetes.submit import Submitted, remove_half_submitted, submit
 from stepset.backends.kubernetes.verdict import write_verdict
-from stepset.backends.kubernetes.watch.selectors import of_run
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
 from stepset.spec.names import check_dns_1035
 from stepset.targets.request import RenderRequest, check_target
@@ -69,7 +69,7 @@ class ClusterRuns:
         self._targets: Sequence[str] = (target,) if target else tuple(WORKLOADS)
         self._sources, self._patience = sources, patience or Patience()
         self._change_pod = change_pod
-        self._cancelled: dict[str, RunStatus] = {}
+        self._cancelled: dict[str, tuple[str, RunStatus]] = {}
 
     async def make(self, request: RunRequest) -> tuple[Submitted, tuple[str, ...]]:
         """Creates a run, or finds the one that the same owner has created before.
@@ -111,16 +111,26 @@ class ClusterRuns:
             notes: shown with the run from the start.
             looks_only: the caller is not responsible for the run: no verdict is written, nothing is released.
         """
-        async with ListenerObserver(listener, self._sources) as observer:
-            yield RunFollower(
-                self.site,
-                workload,
-                observer,
-                sources=frozenset() if looks_only else self._sources,
-                patience=None if looks_only else self._patience,
-                keeper=not looks_only,
-                notes=notes,
-            )
+        async with self.observer(listener) as observer:
+            yield self.follower(workload, observer, notes, looks_only=looks_only)
+
+    def observer(self, listener: RunListener | None) -> ListenerObserver:
+        """Returns an observer that gives a listener states, and the lines of the wanted sources."""
+        return ListenerObserver(listener, self._sources)
+
+    def follower(
+        self, workload: Manifest, observer: Observer, notes: tuple[str, ...] = (), *, looks_only: bool = False
+    ) -> RunFollower:
+        """Returns a follower of a run; the arguments are those of `following`."""
+        return RunFollower(
+            self.site,
+            workload,
+            observer,
+            sources=frozenset() if looks_only else self._sources,
+            patience=None if looks_only else self._patience,
+            keeper=not looks_only,
+            notes=notes,
+        )
 
     async def workload(self, name: str, uid: str = "") -> Manifest | None:
         """Returns the workload of a run; None if there is none, or only another by that name.
@@ -237,8 +247,18 @@ class ClusterRuns:
         async def merge(send: Callable[[Rows], Awaitable[None]]) -> None:
             async with BlockingPortal() as portal:
                 merged = merged_rows(self.site, pods, sources, partial(iterate_in, portal))
-                while (rows := await asyncio.to_thread(next, merged, None)) is not None:
-                    await send(rows)
+                step: asyncio.Future[Rows | None] | None = None
+                try:
+                    while True:
+                        step = asyncio.ensure_future(asyncio.to_thread(next, merged, None))
+                        if (rows := await asyncio.shield(step)) is None:
+                            return
+                        await send(rows)
+                finally:
+                    with anyio.CancelScope(shield=True):  # the generators need the portal, to end what they have begun
+                        if step is not None:
+                            await asyncio.wait({step})
+                        await asyncio.to_thread(merged.close)
 
         async with aclosing(items_of(merge)) as blocks:
             async for block in blocks:
@@ -258,7 +278,7 @@ class ClusterRuns:
             workload = await self.find(name)
         except RunNotFoundError:
             if name in self._cancelled:
-                return _cancelled(self._cancelled[name])
+                return _cancelled(self._cancelled[name][1])
             raise
         async with self.following(workload, looks_only=True) as follower:
             return await follower.follow(timeout)
@@ -270,15 +290,15 @@ class ClusterRuns:
             name: as for `status`.
         """
         workload = await self.find(name)
-        run = str(workload["metadata"]["name"])
+        run, uid = str(workload["metadata"]["name"]), str(workload["metadata"]["uid"])
         status = await self.read(workload)
         if verdict_of(workload) is not None or (status.phase.final and not _is_being_deleted(workload)):
             return status
-        if run in self._cancelled:
-            await kill_pods(self.site, await read_objects(self.site, of_run(self.site.namespace, workload)))
+        if run in self._cancelled and self._cancelled[run][0] == uid:
+            await kill_pods(self.site, await read_objects(self.site, workload))
         else:
             await delete(self.site, workload)
-        self._cancelled[run] = status
+        self._cancelled[run] = uid, status
         return status
 
     async def conclude(self, workload: Manifest, status: RunStatus, stop: bool) -> None:
@@ -289,8 +309,11 @@ class ClusterRuns:
             status: final.
             stop: the run does not end by itself: it is suspended.
         """
-        if await write_verdict(self.site, workload, status) and stop:
-            await suspend(self.site, workload)
+        try:
+            await write_verdict(self.site, workload, status)
+        finally:
+            if stop:
+                await suspend(self.site, workload)
 
     async def end(self, workload: Manifest, how: Stop = delete) -> None:
         """Ends a run; that it is gone already is no error.

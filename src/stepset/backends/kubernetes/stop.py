@@ -27,7 +27,7 @@ async def delete(site: NamespacedClient, workload: Manifest) -> None:
         InfrastructureError: the server cannot be asked, or does not let whoever asks.
     """
     options = {"preconditions": {"uid": workload["metadata"]["uid"]}, "propagationPolicy": "Foreground"}
-    _check(await site.client.delete(site.path_of(workload), options), "deleted", workload)
+    check(await site.client.delete(site.path_of(workload), options), "deleted", workload)
 
 
 def stays_suspended(workload: Manifest) -> bool:
@@ -52,7 +52,7 @@ async def suspend(site: NamespacedClient, workload: Manifest) -> None:
     spec = {"replicas": 0} if workload["kind"] == "StatefulSet" else {"suspend": True}
     # The uid in a patch is a precondition: on another object of the name it is a conflict.
     body = {"metadata": {"uid": workload["metadata"]["uid"]}, "spec": spec}
-    _check(await site.client.patch(site.path_of(workload), body), "suspended", workload)
+    check(await site.client.patch(site.path_of(workload), body), "suspended", workload)
 
 
 async def kill_pods(site: NamespacedClient, objects: RunObjects) -> None:
@@ -85,7 +85,7 @@ async def kill_pod(site: NamespacedClient, name: str, uid: str) -> None:
     """
     options = {"preconditions": {"uid": uid}, "gracePeriodSeconds": 0}
     pod = {"kind": "Pod", "metadata": {"name": name}}
-    _check(await site.client.delete(site.one(PODS, name), options), "deleted", pod)
+    check(await site.client.delete(site.one(PODS, name), options), "deleted", pod)
 
 
 async def release_pod(site: NamespacedClient, name: str, uid: str) -> None:
@@ -104,13 +104,23 @@ async def release_pod(site: NamespacedClient, name: str, uid: str) -> None:
     """
     pod = {"kind": "Pod", "metadata": {"name": name}}
     failed = {"metadata": {"uid": uid}, "status": {"phase": "Failed"}}
-    _check(await site.client.patch(f"{site.one(PODS, name)}/status", failed), "released", pod)
+    check(await site.client.patch(f"{site.one(PODS, name)}/status", failed), "released", pod)
     await kill_pod(site, name, uid)
 
 
-def _check(reply: Reply, what: str, manifest: Manifest) -> None:
+def check(reply: Reply, what: str, manifest: Manifest) -> bool:
+    """Returns whether a request was accepted; False if the object is gone, or another has its name.
+
+    Args:
+        reply: to the request.
+        what: what the request was to do, such as `deleted`.
+        manifest: the object.
+
+    Raises:
+        InfrastructureError: the server refused.
+    """
     if reply.accepted or reply.status in (404, 409) or _another(reply):
-        return  # the object, or this one of the name, is gone
+        return reply.accepted
     message = " ".join(str(reply.body.get("message", "")).split())[:300].rstrip(".")
     remedy = "; see stepset rbac" if may_not(reply) else ""
     raise InfrastructureError(

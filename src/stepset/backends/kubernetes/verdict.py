@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.stop import check
 from stepset.targets.identity import VERDICT
 from stepset.watch.cluster.verdict import verdict_text
 from stepset.watch.state import RunStatus
@@ -28,11 +29,11 @@ async def write_verdict(site: NamespacedClient, workload: Mapping[str, Any], sta
         False where the workload is gone.
 
     Raises:
-        InfrastructureError: the server cannot be asked.
+        InfrastructureError: the server cannot be asked, or refuses.
     """
     body: dict[str, Any] = {
         "metadata": {"uid": workload["metadata"]["uid"], "annotations": {VERDICT: verdict_text(status)}}
     }
     if workload["kind"] == "StatefulSet":
         body["spec"] = {"replicas": 0}
-    return (await site.client.patch(site.path_of(workload), body)).accepted
+    return check(await site.client.patch(site.path_of(workload), body), "given its verdict", workload)

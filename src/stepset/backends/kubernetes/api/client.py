@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
+import anyio
 from yarl import URL
 
 from stepset.backends.kubernetes.api.config import ClientConfig, Namespace, load_config
@@ -25,7 +26,6 @@ from stepset.errors import BadInputError, StepsetError
 REQUEST_TIMEOUT = 60.0
 """Seconds in which the server must answer a request."""
 
-_AT_ONCE = 8
 _CONNECT_TIMEOUT = 15.0
 _KEEP_CONNECTION = 75.0
 """Seconds for which an idle connection is kept for the next request."""
@@ -92,7 +92,8 @@ class Client:
             session, self._session = self._session, None
             self._opening = asyncio.Lock()  # the next user may have another event loop
             if session is not None:
-                await session.http.close()
+                with anyio.CancelScope(shield=True):
+                    await session.http.close()
 
     async def open(self) -> ClientConfig:
         """Reads the configuration, where that has not been done.
@@ -164,10 +165,12 @@ class Client:
             UnauthorizedError: the server does not accept the credentials.
             BadInputError: the configuration cannot be used.
         """
-        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_TIMEOUT)
+        limits = aiohttp.ClientTimeout(total=timeout, connect=2 * _CONNECT_TIMEOUT, sock_connect=_CONNECT_TIMEOUT)
         data = None if body is None else json.dumps(body).encode()
         async with self._response(method, path, query, limits, data, content_type) as response:
-            content, warnings = await response.read(), response.headers.getall("Warning", [])
+            with self._reading():
+                content = await response.read()
+            warnings = response.headers.getall("Warning", [])
             return read_reply(self.server, response.status, content, warnings, decode)
 
     @asynccontextmanager
@@ -188,11 +191,16 @@ class Client:
             RefusedError: the server refused.
             UnreachableError, UnauthorizedError, BadInputError: as `request` raises them.
         """
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=read_timeout)
+        limits = aiohttp.ClientTimeout(
+            total=None, connect=2 * _CONNECT_TIMEOUT, sock_connect=_CONNECT_TIMEOUT, sock_read=read_timeout
+        )
         async with self._response("GET", path, query, limits) as response:
             if response.status != 200:
-                raise RefusedError(read_reply(self.server, response.status, await response.read()))
-            yield response.content.iter_any()
+                with self._reading():
+                    content = await response.read()
+                raise RefusedError(read_reply(self.server, response.status, content))
+            async with aclosing(self._pieces(response)) as pieces:
+                yield pieces
 
     @asynccontextmanager
     async def _response(
@@ -211,7 +219,15 @@ class Client:
             session = await self._opened()
             session.requests += 1
             try:
-                response = await self._send(session, method, url, limits, data, content)
+                try:
+                    response = await self._send(session, method, url, limits, data, content)
+                except aiohttp.ClientSSLError as error:
+                    # The server may have other certificates than before, or may not accept ours any longer.
+                    if last or not await self._reload(session):
+                        raise unreachable(session.config.server, error) from error
+                    continue
+                except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+                    raise unreachable(session.config.server, error) from error
                 try:
                     if response.status == UNAUTHORIZED and not last and await self._reload(session):
                         continue
@@ -219,15 +235,26 @@ class Client:
                     return
                 finally:
                     response.close()
-            except aiohttp.ClientSSLError as error:
-                # The server may have other certificates than before, or may not accept ours any longer.
-                if last or not await self._reload(session):
-                    raise unreachable(session.config.server, error) from error
-            except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
-                raise unreachable(session.config.server, error) from error
             finally:
                 session.requests -= 1
                 await _close_replaced(session)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Translates the errors of reading a response; the caller's own errors must not be raised inside."""
+        try:
+            yield
+        except (aiohttp.ClientError, OSError) as error:
+            raise unreachable(self.server, error) from error
+
+    async def _pieces(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+        pieces = aiter(response.content.iter_any())
+        while True:
+            with self._reading():
+                piece = await anext(pieces, None)
+            if piece is None:
+                return
+            yield piece
 
     async def _send(
         self,
@@ -239,11 +266,21 @@ class Client:
         content: Mapping[str, str],
     ) -> aiohttp.ClientResponse:
         config = session.config
-        headers = await asyncio.to_thread(config.headers) if config.renews_token else config.headers()
+        if config.renews_token:
+            async with asyncio.timeout(REQUEST_TIMEOUT):  # a credential plugin may hang
+                headers = await asyncio.to_thread(config.headers)
+        else:
+            headers = config.headers()
+        try:
+            address = URL(f"{config.server}{url}", encoded=True)
+        except ValueError as error:
+            raise BadInputError(
+                f"server {config.server}: not a valid address: {error}; check the kubeconfig"
+            ) from error
         try:
             return await session.http.request(
                 method,
-                URL(f"{config.server}{url}", encoded=True),
+                address,
                 data=data,
                 headers={**headers, **content},
                 timeout=limits,
@@ -252,6 +289,8 @@ class Client:
                 proxy_headers=config.configuration.proxy_headers,
                 server_hostname=config.server_hostname,
             )
+        except aiohttp.InvalidURL as error:
+            raise BadInputError(f"server {config.server}: not a valid address; check the kubeconfig") from error
         except ValueError:
             # The error shows the header, and with it the token: neither its text nor the cause is passed on.
             raise BadInputError(
@@ -296,7 +335,8 @@ async def _open(config: ClientConfig) -> _Session:
 
 async def _close_replaced(session: _Session) -> None:
     if session.replaced and not session.requests:
-        await session.http.close()
+        with anyio.CancelScope(shield=True):
+            await session.http.close()
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:
@@ -308,14 +348,8 @@ def _socket(address: tuple[Any, ...]) -> socket.socket:
 
 
 async def gather(*requests: Awaitable[T]) -> list[T]:
-    """Sends requests at the same time, at most eight; returns their results, or raises the first error at the end."""
-    free = asyncio.Semaphore(_AT_ONCE)
-
-    async def send(request: Awaitable[T]) -> T:
-        async with free:
-            return await request
-
-    results = await asyncio.gather(*map(send, requests), return_exceptions=True)
+    """Sends requests at the same time; returns their results, or raises the first error once all have ended."""
+    results = await asyncio.gather(*requests, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.config import ClientConfig, Namespace, load_config
-from stepset.backends.kubernetes.api.portal import event_loop, run_in_loop
+from stepset.backends.kubernetes.api.portal import EventLoop, run_in_loop
 from stepset.backends.kubernetes.api.replies import Reply
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Connection:
 
     def __enter__(self) -> Connection:
         with ExitStack() as stack:
-            portal = stack.enter_context(event_loop())
+            portal = stack.enter_context(EventLoop())
             stack.enter_context(portal.wrap_async_context_manager(self.client))
             self._open.append(stack.pop_all())
         return self

@@ -6,14 +6,16 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import aclosing, contextmanager
-from typing import TypeVar, TypeVarTuple
+from contextlib import aclosing
+from types import TracebackType
+from typing import TypeAlias, TypeVar, TypeVarTuple
 
 import anyio
 from anyio.from_thread import BlockingPortal, BlockingPortalProvider
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
+ExcInfo: TypeAlias = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 
 _TURN = 0.5
 """Seconds after which a thread that waits looks for signals."""
@@ -30,11 +32,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_the_parents_thread)
 
 
-@contextmanager
-def event_loop() -> Iterator[BlockingPortal]:
-    """Keeps the event loop of synchronous callers running; the last caller that leaves ends its thread."""
-    with _providers[0] as portal:
-        yield portal
+class EventLoop:
+    """Keeps the event loop of synchronous callers running; the last caller that leaves ends its thread.
+
+    A class, and no generator: one that is dropped must not leave by garbage collection, because the last one that
+    leaves waits for the tasks that are left.
+    """
+
+    def __enter__(self) -> BlockingPortal:
+        self._provider = _providers[0]
+        return self._provider.__enter__()
+
+    def __exit__(self, *exc: *ExcInfo) -> None:
+        self._provider.__exit__(*exc)
 
 
 def run_in_loop(function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
@@ -46,7 +56,7 @@ def run_in_loop(function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
         function: what is called.
         args: its arguments.
     """
-    with event_loop() as portal:
+    with EventLoop() as portal:
         return result_of(portal.start_task_soon(function, *args))
 
 
@@ -77,7 +87,7 @@ def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
     Args:
         make: makes the generator; it runs, to its end or until the caller leaves, in one task.
     """
-    with event_loop() as portal:
+    with EventLoop() as portal:
         yield from iterate_in(portal, make)
 
 
@@ -101,7 +111,7 @@ def iterate_in(portal: BlockingPortal, make: Callable[[], AsyncGenerator[T, None
     finally:
         future.cancel()
         wait([future])
-        portal.call(receive.aclose)
+        receive.close()
 
 
 async def items_of(produce: Callable[[Callable[[T], Awaitable[None]]], Awaitable[None]]) -> AsyncGenerator[T, None]:
@@ -123,5 +133,6 @@ async def items_of(produce: Callable[[Callable[[T], Awaitable[None]]], Awaitable
                 yield item
         await task
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        with anyio.CancelScope(shield=True):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

@@ -26,8 +26,12 @@ class LogConnections:
 
     def __init__(self, limit: int | None = None) -> None:
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._free = asyncio.Semaphore(limit or max(16, min(MOST, descriptors // 2)))
+        most = MOST if descriptors == resource.RLIM_INFINITY else min(MOST, descriptors // 2)
+        self._limit = limit or max(16, most)
+        self._free = asyncio.Semaphore(self._limit)
         self._following: dict[GiveUp, None] = {}
+        self._waiting = 0
+        self._turned = float("-inf")
 
     @asynccontextmanager
     async def one(self, give_up: GiveUp | None) -> AsyncIterator[None]:
@@ -47,10 +51,22 @@ class LogConnections:
             self._free.release()
 
     async def _acquire(self) -> None:
-        while True:
-            with anyio.move_on_after(TURN):
-                await self._free.acquire()
-                return
-            if oldest := next(iter(self._following), None):
-                del self._following[oldest]
-                oldest()
+        self._waiting += 1
+        try:
+            while True:
+                with anyio.move_on_after(TURN):
+                    await self._free.acquire()
+                    return
+                self._turn()
+        finally:
+            self._waiting -= 1
+
+    def _turn(self) -> None:
+        """Makes those that have followed longest give up their connections: a quarter of all at most, every 2 s."""
+        now = asyncio.get_running_loop().time()
+        if now - self._turned < TURN:
+            return
+        self._turned = now
+        for oldest in list(self._following)[: min(self._waiting, max(1, self._limit // 4))]:
+            del self._following[oldest]
+            oldest()

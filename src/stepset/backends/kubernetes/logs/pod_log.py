@@ -258,10 +258,11 @@ class PodLog:
             self._silent_since = None
             text = self._position.feed(chunk)
             if resumes and self._position.jumped:
+                # What has just been fed is not consumed before it is known which start it belongs to.
+                fed, self._position = self._position, before
                 if await self._restart_reported():
-                    self._position = before
                     return False
-                resumes = False
+                self._position, resumes = fed, False
             new = text if self._before is None else self._before.feed(chunk)
             if text:
                 self._failures = self._tries = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import groupby
 from typing import Any
@@ -53,7 +53,7 @@ async def pods_with_logs(site: NamespacedClient, workload: Manifest, sources: fr
 
 def merged_rows(
     site: NamespacedClient, pods: Sequence[LogPod], sources: frozenset[str] | None, open_log: OpenLog
-) -> Iterator[list[bytes]]:
+) -> Generator[list[bytes], None, None]:
     """Yields blocks of rows `[source] text`, merged by time; those of earlier attempts first. Blocks the thread.
 
     Args:
@@ -114,12 +114,17 @@ async def _blocks(site: NamespacedClient, pod: LogPod, resume: Resume, previous:
     """A response in larger pieces: the server sends 2 KiB at a time."""
     query = log_query(pod, resume.since, previous=previous)
     async with site.client.stream(log_path(site.namespace, pod), query, LAST_QUIET) as chunks:
-        some, size = list[bytes](), 0
-        async for chunk in chunks:
-            some.append(chunk)
-            size += len(chunk)
-            if size >= _BLOCK:
-                yield b"".join(some)
-                some, size = [], 0
+        some, size, broken = list[bytes](), 0, None
+        try:
+            async for chunk in chunks:
+                some.append(chunk)
+                size += len(chunk)
+                if size >= _BLOCK:
+                    yield b"".join(some)
+                    some, size = [], 0
+        except UnreachableError as error:
+            broken = error
         if some:
             yield b"".join(some)
+        if broken is not None:
+            raise broken

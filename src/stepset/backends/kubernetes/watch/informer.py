@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import anyio
+
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.replies import RefusedError
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod
@@ -20,7 +22,7 @@ from stepset.backends.kubernetes.refusals import may_not, missing_right, unseen
 from stepset.backends.kubernetes.watch.liveness import Probe, ServerLiveness
 from stepset.backends.kubernetes.watch.reflector import Reflector
 from stepset.backends.kubernetes.watch.selectors import Collection, of_namespace, of_run
-from stepset.errors import InfrastructureError, StepsetError
+from stepset.errors import StepsetError
 from stepset.targets.identity import RUN
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.fields import part, text
@@ -136,10 +138,11 @@ class Informer:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.site.client.__aexit__(*exc)
+        with anyio.CancelScope(shield=True):
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self.site.client.__aexit__(*exc)
 
     @property
     def runs(self) -> list[str]:
@@ -186,20 +189,20 @@ class Informer:
         reflector = self.reflectors.get(collection.key)
         if reflector is not None and reflector.error is None:
             return
+        self._seen -= {collection.key}
+        if reflector is not None:
+            reflector.reset()
+            self._run(reflector, collection)
+            return
 
         def changed(changes: Sequence[Change]) -> None:
             self._see(collection.key, changes)
 
         self.reflectors[collection.key] = reflector = Reflector(self.site.client, collection, changed)
-        self._tasks.append(asyncio.create_task(self._run(reflector, collection), name=f"reflector {collection.path}"))
+        self._run(reflector, collection)
 
-    async def _run(self, reflector: Reflector, collection: Collection) -> None:
-        try:
-            await reflector.run()
-        except Exception as error:  # noqa: BLE001  # a defect of ours ends the wait of those who follow, not theirs
-            _log.exception("the watch of %s failed", collection.path)
-            reflector.error = InfrastructureError(f"the watch of {collection.path} failed: {error!r}")
-            self._see(collection.key, ())
+    def _run(self, reflector: Reflector, collection: Collection) -> None:
+        self._tasks.append(asyncio.create_task(reflector.run(), name=f"reflector {collection.path}"))
 
     async def _look_for(self, followed: FollowedRun) -> None:
         """Asks for a workload that the watch has not reported: it may be too new for it, or gone."""

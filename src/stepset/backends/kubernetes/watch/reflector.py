@@ -6,6 +6,7 @@ It carries out what the state machine `stepset.watch.feed.Feed` says: list, watc
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Sequence
 
@@ -15,7 +16,7 @@ from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.replies import FORBIDDEN, GONE, NOT_FOUND, RefusedError, Reply, UnreachableError
 from stepset.backends.kubernetes.refusals import Forbearance
 from stepset.backends.kubernetes.watch.selectors import Collection
-from stepset.errors import StepsetError
+from stepset.errors import InfrastructureError, StepsetError
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.decoding import decode_event, decode_list
 from stepset.watch.feed import LONGEST_DELAY, Feed
@@ -23,8 +24,12 @@ from stepset.watch.feed import LONGEST_DELAY, Feed
 QUIET = 90.0
 """Seconds after which a silent watch counts as broken: a server sends a bookmark about once a minute."""
 
+_IDLE_DELAY = 1.0
+"""Seconds before a watch is opened again that ended without having brought anything."""
 _REFUSED_DELAY = 2.0
 """Seconds at most before a request is sent again that the server refused: it is there, and may allow it soon."""
+
+_log = logging.getLogger(__name__)
 
 Changed = Callable[[Sequence[Change]], None]
 
@@ -69,8 +74,20 @@ class Reflector:
         """Gives up the present connection, or the pause before the next one."""
         self._request.cancel()
 
+    def reset(self) -> None:
+        """Prepares a reflector that has given up to run again; the next list shows what changed meanwhile."""
+        self._feed.expired()
+        self.listed, self.error, self.refusal = False, None, None
+
     async def run(self) -> None:
-        """Follows the collection until it is cancelled, or the server refuses it for good."""
+        """Follows the collection until it is cancelled, or the server refuses it for good; `error` states why."""
+        try:
+            await self._follow()
+        except Exception as error:  # noqa: BLE001  # a defect here must not leave followers waiting
+            _log.exception("the watch of %s failed", self._collection.path)
+            self._give_up(InfrastructureError(f"the watch of {self._collection.path} failed: {error!r}"))
+
+    async def _follow(self) -> None:
         while True:
             began = asyncio.get_running_loop().time()
             with anyio.CancelScope() as self._request:
@@ -110,8 +127,11 @@ class Reflector:
         self._opened = False
         query = {**collection.selectors, **ask.query}
         if ask.watch:
-            await self._watch(query)
-            return self._feed.answered
+            if await self._watch(query):
+                return self._feed.answered
+            # A proxy may close watches that are idle; the server has answered.
+            await asyncio.sleep(_IDLE_DELAY)
+            return True
         reply = await self._client.get(collection.path, query, decode_list)
         if not reply.accepted:
             raise RefusedError(reply)
@@ -123,16 +143,18 @@ class Reflector:
             self._changed(changes)
         return True
 
-    async def _watch(self, query: dict[str, str]) -> None:
-        clock = asyncio.get_running_loop().time
+    async def _watch(self, query: dict[str, str]) -> bool:
+        """Follows a watch to its end; whether it brought anything."""
+        brought, clock = False, asyncio.get_running_loop().time
         async with self._client.stream(self._collection.path, query, QUIET) as chunks:
             self._opened, self._silent_since, self.heard = True, None, clock()
             async for chunk in chunks:
-                self.heard = clock()
+                brought, self.heard = True, clock()
                 if changes := self._feed.data(chunk):
                     self._changed(changes)
                 if not self._feed.listed_once:
-                    return
+                    break
+        return brought
 
     def _give_up(self, error: StepsetError) -> None:
         refused = isinstance(error, RefusedError) and error.reply.status in (FORBIDDEN, NOT_FOUND)

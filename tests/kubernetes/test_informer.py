@@ -1,0 +1,169 @@
+"""What follows a run at a server whose answers are odd: idle watches, refused verdicts, runs that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from stepset.backends.kubernetes.api.connection import connect
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.portal import run_in_loop
+from stepset.backends.kubernetes.backend import KubernetesBackend
+from stepset.backends.kubernetes.find import read_run
+from stepset.backends.kubernetes.verdict import write_verdict
+from stepset.backends.kubernetes.watch.informer import Informer, namespace_informer
+from stepset.errors import InfrastructureError
+from stepset.watch.state import Phase, RunStatus
+from tests.kubernetes.api_server import ApiServer
+from tests.kubernetes.nowhere import client_at, kubeconfig
+
+WORKLOAD = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "metadata": {"name": "run", "uid": "u", "namespace": "ns", "resourceVersion": "1", "labels": {}},
+    "spec": {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": {"parallelism": 1}}}]},
+}
+
+
+def listing(*items: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": list(items)}
+
+
+def there(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+    """A run of which only the workload is there."""
+    return 200, listing(WORKLOAD) if path.endswith("/jobsets") else WORKLOAD if path.endswith("/run") else listing()
+
+
+def nothing(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+    return 200, listing()
+
+
+def site(server: ApiServer) -> NamespacedClient:
+    return NamespacedClient(client_at(server.port), "ns")
+
+
+def test_watches_that_end_idle_are_opened_again_and_are_no_silence() -> None:
+    async def silence() -> float:
+        async with (
+            ApiServer(there, watch=0.2) as server,
+            Informer(site(server)) as informer,
+            informer.follow(WORKLOAD) as run,
+        ):
+            most = 0.0
+            for _ in range(160):
+                await asyncio.sleep(0.1)
+                most = max(most, run.silent_for())
+            assert run.complete and run.error is None
+            assert len([query for _, _, query in server.requests if "watch" in query]) > 4 * 3
+        return most
+
+    assert asyncio.run(silence()) < 5
+
+
+def test_a_collection_that_was_refused_is_followed_once_it_is_allowed() -> None:
+    refusal = {"kind": "Status", "message": 'x cannot list resource "pods" in API group ""', "code": 403}
+    allowed = threading.Event()
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        return nothing(method, path, query) if allowed.is_set() else (403, refusal)
+
+    async def fates() -> tuple[str, bool, str]:
+        async with ApiServer(answer) as server, namespace_informer(site(server)) as informer:
+            async with informer.follow(WORKLOAD) as first:
+                with anyio.fail_after(60):
+                    while first.error is None:
+                        await first.news.wait()
+                        first.news.clear()
+                said = str(first.error)
+            allowed.set()
+            async with informer.follow(WORKLOAD) as second:
+                with anyio.fail_after(60):
+                    while not second.objects.fate:
+                        await second.news.wait()
+                        second.news.clear()
+                return said, second.complete, second.objects.fate
+
+    said, complete, fate = asyncio.run(fates())
+    assert said.startswith("rbac: ")
+    assert (complete, fate) == (True, "missing")
+
+
+def test_a_run_that_is_gone_when_its_objects_are_read_is_lost_and_bears_its_name() -> None:
+    async def read() -> RunStatus:
+        async with ApiServer(nothing) as server, client_at(server.port) as client:
+            return await read_run(NamespacedClient(client, "ns"), WORKLOAD, 0.0)
+
+    status = asyncio.run(read())
+    assert (status.name, status.phase) == ("run", Phase.LOST)
+
+
+def test_a_namesake_is_not_read_as_the_run() -> None:
+    namesake = {**WORKLOAD, "metadata": {**WORKLOAD["metadata"], "uid": "another"}}  # type: ignore[dict-item]
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        return 200, listing(namesake) if path.endswith("/jobsets") else listing()
+
+    async def read() -> RunStatus:
+        async with ApiServer(answer) as server, client_at(server.port) as client:
+            return await read_run(NamespacedClient(client, "ns"), WORKLOAD, 0.0)
+
+    assert asyncio.run(read()).phase is Phase.LOST
+
+
+@pytest.mark.parametrize(("status", "raises"), [(200, False), (404, False), (409, False), (403, True), (422, True)])
+def test_a_verdict_that_is_refused_is_an_error_and_a_run_that_is_gone_is_none(status: int, raises: bool) -> None:
+    async def write() -> bool:
+        def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+            return status, {"kind": "Status", "message": "no"}
+
+        async with ApiServer(answer) as server, client_at(server.port) as client:
+            return await write_verdict(NamespacedClient(client, "ns"), WORKLOAD, RunStatus("run", "run", "kubernetes"))
+
+    if raises:
+        with pytest.raises(InfrastructureError, match="JobSet run cannot be given its verdict: no"):
+            asyncio.run(write())
+    else:
+        assert asyncio.run(write()) is (status == 200)
+
+
+def test_a_connection_can_be_used_after_a_call_was_interrupted(tmp_path: Path) -> None:
+    """The cancellation of a call must not keep its client from closing the connections."""
+    running, stop = threading.Event(), threading.Event()
+    ports: list[int] = []
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        return there(method, path, query)
+
+    def serve() -> None:
+        async def until_stopped() -> None:
+            async with ApiServer(answer) as server:
+                ports.append(server.port)
+                running.set()
+                await asyncio.to_thread(stop.wait)
+
+        asyncio.run(until_stopped())
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    assert running.wait(30)
+    try:
+        connection = connect(kubeconfig(tmp_path, ports[0]))
+        backend = KubernetesBackend(connection, namespace="ns", target="jobset")
+        follows = backend._runs.following(WORKLOAD, looks_only=True)
+
+        async def interrupted() -> None:
+            with anyio.move_on_after(1.0):
+                async with follows as follower:
+                    await follower.follow()
+
+        run_in_loop(interrupted)
+        assert connection.client._users == 0
+        assert backend.workload("run") is None or backend.status("run").name == "run"
+    finally:
+        stop.set()
+        serving.join(30)
