@@ -100,10 +100,14 @@ class ClusterRun:
             self._page = open_page(task, self._context["ti"], about, resumed=resumed)
         return self._page
 
-    def close(self) -> None:
-        """Ends what goes on beside the task: two threads do not ask Airflow at once."""
+    def close(self, *, write: bool = True) -> None:
+        """Ends what goes on beside the task: two threads do not ask Airflow at once.
+
+        Args:
+            write: the page is written before that; False: by a later call.
+        """
         if self._page is not None:
-            self._page.close()
+            self._page.close(write=write)
 
     def _begun(self, claim: Claim) -> RunStatus:
         """What is known of a run before anybody has looked at its pods."""
@@ -197,7 +201,7 @@ class ClusterRun:
         try:
             while not handle.ended(_LOOK):
                 if killed():
-                    self.close()
+                    self.close(write=False)  # Airflow kills the process after some seconds: the run comes first
                     self._ending.killed(claim)
             return handle.wait()
         except AirflowTaskTimeout:

@@ -37,6 +37,17 @@ def test_no_thread_outlives_a_call_or_a_run_that_is_not_followed_any_longer(tmp_
     assert set(threading.enumerate()) == before
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the threads of the system")
+def test_no_thread_of_the_system_outlives_a_call(tmp_path: Path) -> None:
+    """A child process that was forked right after a call waited for ever for a lock of a thread that was ending."""
+    backend = nowhere(tmp_path)
+    before = set(Path("/proc/self/task").iterdir())
+    for _ in range(300):
+        with pytest.raises(InfrastructureError):
+            backend.status("run")
+        assert set(Path("/proc/self/task").iterdir()) <= before
+
+
 def test_a_handle_whose_run_is_over_and_that_is_dropped_holds_up_no_later_call(tmp_path: Path) -> None:
     """The last caller that left the event loop once waited for ever for what the handle had left in it."""
     verdict = json.dumps(RunStatus("run", "run", "kubernetes", phase=Phase.SUCCEEDED).to_dict())

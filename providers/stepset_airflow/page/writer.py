@@ -66,8 +66,12 @@ class PageWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Writes what has not been written, and ends."""
+    def close(self, *, write: bool = True) -> None:
+        """Ends the thread, and writes what has not been written.
+
+        Args:
+            write: False: only a later call writes; Airflow may take long to refuse a task that it has deleted.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -75,7 +79,7 @@ class PageWriter:
             self._thread.join(LAST)
             if self._thread.is_alive():
                 return
-        if self._dirty:
+        if self._dirty and write:
             self._write()
 
     def remember(self, store: Store) -> None:

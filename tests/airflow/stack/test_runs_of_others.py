@@ -50,7 +50,7 @@ def test_a_run_that_ends_schedules_the_dag_of_whoever_watches(stage: Stage) -> N
     asset = f"Asset('trained', watchers=[AssetWatcher(name='runs', trigger={watched})])"
     name = started_by_the_command_line(stage)
     dag_id = stage.dag(TELLS, schedule=f"[{asset}]")
-    said = f"runs that end in namespace {stage.connection} are told from now on"
+    said = f"runs that end in namespace {stage.connection} are reported from now on"
     assert eventually(lambda: any(said in each.log.read_text() for each in stage.airflow.triggerers))
     let(stage, "first", "second")
     assert eventually(lambda: len(stage.airflow.rest.runs(dag_id)) == 1)

@@ -326,7 +326,7 @@ async def _open(config: ClientConfig) -> _Session:
     secure = config.server.startswith("https")
     connector = aiohttp.TCPConnector(
         limit=0,
-        ssl=await asyncio.to_thread(config.tls) if secure else True,
+        ssl=config.tls() if secure else True,
         keepalive_timeout=_KEEP_CONNECTION,
         socket_factory=_socket,
     )

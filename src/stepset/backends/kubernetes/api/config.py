@@ -62,7 +62,7 @@ class ClientConfig:
         return {**_HEADERS, token["key"]: token["value"]} if token and token["value"] else dict(_HEADERS)
 
     def tls(self) -> ssl.SSLContext:
-        """Returns the TLS context: the certificate authorities and the client certificate.
+        """Returns the TLS context: the certificate authorities and the client certificate, which are read from files.
 
         Raises:
             BadInputError: the certificate files cannot be read.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import aclosing
+from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias, TypeVar, TypeVarTuple
 
@@ -17,6 +20,7 @@ T = TypeVar("T")
 Args = TypeVarTuple("Args")
 ExcInfo: TypeAlias = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 
+_ENDS_WITHIN = 1.0
 _TURN = 0.5
 """Seconds after which a thread that waits looks for signals."""
 
@@ -41,10 +45,25 @@ class EventLoop:
 
     def __enter__(self) -> BlockingPortal:
         self._provider = _providers[0]
-        return self._provider.__enter__()
+        portal = self._provider.__enter__()
+        name = f"asyncio-portal-{id(portal):x}"
+        self._thread = next((each for each in threading.enumerate() if each.name == name), None)
+        return portal
 
     def __exit__(self, *exc: *ExcInfo) -> None:
         self._provider.__exit__(*exc)
+        if self._thread is not None and not self._thread.is_alive():
+            _wait_for_the_end_of(self._thread)
+
+
+def _wait_for_the_end_of(thread: threading.Thread) -> None:
+    """Waits until the system has ended a thread that has ended for Python (Linux).
+
+    Until then it may hold locks of OpenSSL, and a child process that is forked in this moment would have them for ever.
+    """
+    task, until = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + _ENDS_WITHIN
+    while task.exists() and time.monotonic() < until:
+        time.sleep(0.0001)
 
 
 def run_in_loop(function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
