@@ -291,6 +291,8 @@ class Client:
             )
         except aiohttp.InvalidURL as error:
             raise BadInputError(f"server {config.server}: not a valid address; check the kubeconfig") from error
+        except (aiohttp.ClientError, OSError):  # of which those of certificates are a ValueError, too
+            raise
         except ValueError:
             # The error shows the header, and with it the token: neither its text nor the cause is passed on.
             raise BadInputError(

@@ -119,7 +119,9 @@ def unreachable(server: str, error: BaseException) -> UnreachableError:
         server: its address.
         error: what the HTTP library or the operating system raised.
     """
-    said = " ".join((str(error) or type(error).__name__).split())[:200]
+    cause = getattr(error, "os_error", None)  # of a connection that could not be opened
+    words = f"Failed to establish a new connection: {cause}" if cause is not None else str(error)
+    said = " ".join((words or type(error).__name__).split())[:200]
     return UnreachableError(
         f"server {server}: cannot be reached: {said}; check the network, or the server's address in the kubeconfig"
     )
