@@ -112,7 +112,7 @@ async def logs(
     sources: frozenset[str] | None = None,
     cluster: ClusterOptions | None = None,
 ) -> AsyncGenerator[LogLine, None]:
-    """Yields the lines of a run.
+    """Yields the lines of a run. A caller that leaves before the end closes the generator (contextlib.aclosing).
 
     Args:
         name: as for `status`.

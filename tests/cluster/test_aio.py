@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -78,10 +79,8 @@ def test_a_log_is_followed_while_it_is_printed_and_may_be_left(runs: Runs, optio
         running = asyncio.create_task(aio.run(runs.job(SLEEPS), "kubernetes", name="run", cluster=options))
         while not runs.left():
             await asyncio.sleep(0.2)
-        first = ""
-        async for line in aio.logs("run", "kubernetes", follow=True, cluster=options):
-            first = line.text
-            break
+        async with aclosing(aio.logs("run", "kubernetes", follow=True, cluster=options)) as lines:
+            first = (await anext(lines)).text
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         return first

@@ -12,6 +12,7 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
 
@@ -281,7 +282,7 @@ class Client:
             return await session.http.request(
                 method,
                 address,
-                data=data,
+                data=None if data is None else BytesIO(data),
                 headers={**headers, **content},
                 timeout=limits,
                 allow_redirects=False,
