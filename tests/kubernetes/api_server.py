@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.kubernetes.serving import Serving
+
 Answer = Callable[[str, str, dict[str, str]], tuple[int, Any]]
 """Method, path and query -> HTTP status and body; None: no answer comes."""
 
 
-class ApiServer:
+class ApiServer(Serving):
     """Answers requests by a function, and keeps them.
 
     Args:
@@ -22,31 +23,9 @@ class ApiServer:
     """
 
     def __init__(self, answer: Answer, watch: float = 600.0) -> None:
+        super().__init__()
         self._answer, self._watch = answer, watch
-        self._tasks: set[asyncio.Task[None]] = set()
         self.requests: list[tuple[str, str, dict[str, str]]] = []
-        self.port = 0
-
-    async def __aenter__(self) -> ApiServer:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            while True:
-                await self._one(reader, writer)
-        writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()

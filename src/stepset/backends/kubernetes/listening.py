@@ -21,7 +21,7 @@ class ListenerObserver:
     """Calls a listener in a thread of its own, so that one that blocks does not block the event loop.
 
     Args:
-        listener: the listener; None: nobody is informed.
+        listener: the listener; None: no listener is called.
         sources: whose lines it is given, such as `rank 0`; None: all.
     """
 

@@ -305,7 +305,7 @@ class Client:
         config = await self.open()
         async with self._opening:
             if self._session is None:
-                self._session = await _open(self._config or config)
+                self._session = _open(self._config or config)
             return self._session
 
     async def _reload(self, refused: _Session) -> bool:
@@ -315,7 +315,7 @@ class Client:
                 return True
             try:
                 config = await self._load()
-                self._session = await _open(config)
+                self._session = _open(config)
             except StepsetError:  # the server's refusal tells more
                 return False
             self._config = config
@@ -324,7 +324,7 @@ class Client:
             return True
 
 
-async def _open(config: ClientConfig) -> _Session:
+def _open(config: ClientConfig) -> _Session:
     """A session; it has as many connections at once as there are streams."""
     secure = config.server.startswith("https")
     connector = aiohttp.TCPConnector(
