@@ -10,11 +10,13 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
+from weakref import WeakSet
 
 import aiohttp
 import anyio
@@ -30,6 +32,8 @@ REQUEST_TIMEOUT = 60.0
 _CONNECT_TIMEOUT = 15.0
 _KEEP_CONNECTION = 75.0
 """Seconds for which an idle connection is kept for the next request."""
+_CLOSE_WITHIN = 1.0
+"""Seconds for which the end of a session waits for the transports of cancelled requests."""
 
 # A peer that disappears silently (power, firewall, NAT) is detected within half a minute on connections that only
 # receive. These are Linux' names; elsewhere the system's own times hold.
@@ -59,12 +63,52 @@ class _Session:
         http: the connections.
         requests: how many requests are under way, their responses included.
         replaced: a newer reading replaced this one; the session is closed with its last request.
+        abandoned: the sockets of requests that failed or were cancelled before their connection was made.
     """
 
     config: ClientConfig
     http: aiohttp.ClientSession
     requests: int = 0
     replaced: bool = False
+    abandoned: WeakSet[socket.socket] = field(default_factory=WeakSet)
+
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """Shuts down the sockets that the block has opened, if it fails or is cancelled.
+
+        asyncio closes the transport of a request that was cancelled right after its TLS handshake when the server
+        answers, or after 30 s (CPython 3.11 to 3.14, asyncio/sslproto.py, `_do_shutdown`); the event loop may end
+        sooner. Without the socket, the transport is closed at once.
+        """
+        opened: list[socket.socket] = []
+        token = _opened.set(opened)
+        try:
+            yield
+        except BaseException:
+            for each in opened:
+                with suppress(OSError):  # closed already, or not connected
+                    each.shutdown(socket.SHUT_RDWR)
+                    self.abandoned.add(each)
+            raise
+        finally:
+            _opened.reset(token)
+
+    async def close(self) -> None:
+        """Closes all connections; waits up to a second for those of cancelled requests."""
+        with anyio.CancelScope(shield=True):
+            await self.http.close()
+            with anyio.move_on_after(_CLOSE_WITHIN):
+                while any(each.fileno() != -1 for each in self.abandoned):
+                    await asyncio.sleep(0.001)
+
+    async def close_if_replaced(self) -> None:
+        """Closes a session that was replaced with its last request."""
+        if self.replaced and not self.requests:
+            await self.close()
+
+
+_opened: ContextVar[list[socket.socket]] = ContextVar("_opened")
+"""The sockets that the present request has opened."""
 
 
 class Client:
@@ -93,8 +137,7 @@ class Client:
             session, self._session = self._session, None
             self._opening = asyncio.Lock()  # the next user may have another event loop
             if session is not None:
-                with anyio.CancelScope(shield=True):
-                    await session.http.close()
+                await session.close()
 
     async def open(self) -> ClientConfig:
         """Reads the configuration, where that has not been done.
@@ -238,7 +281,7 @@ class Client:
                     response.close()
             finally:
                 session.requests -= 1
-                await _close_replaced(session)
+                await session.close_if_replaced()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -279,17 +322,18 @@ class Client:
                 f"server {config.server}: not a valid address: {error}; check the kubeconfig"
             ) from error
         try:
-            return await session.http.request(
-                method,
-                address,
-                data=None if data is None else BytesIO(data),
-                headers={**headers, **content},
-                timeout=limits,
-                allow_redirects=False,
-                proxy=config.proxy,
-                proxy_headers=config.configuration.proxy_headers,
-                server_hostname=config.server_hostname,
-            )
+            with session.opening():
+                return await session.http.request(
+                    method,
+                    address,
+                    data=None if data is None else BytesIO(data),
+                    headers={**headers, **content},
+                    timeout=limits,
+                    allow_redirects=False,
+                    proxy=config.proxy,
+                    proxy_headers=config.configuration.proxy_headers,
+                    server_hostname=config.server_hostname,
+                )
         except aiohttp.InvalidURL as error:
             raise BadInputError(f"server {config.server}: not a valid address; check the kubeconfig") from error
         except (aiohttp.ClientError, OSError):  # of which those of certificates are a ValueError, too
@@ -320,7 +364,7 @@ class Client:
                 return False
             self._config = config
             refused.replaced = True
-            await _close_replaced(refused)
+            await refused.close_if_replaced()
             return True
 
 
@@ -336,15 +380,10 @@ def _open(config: ClientConfig) -> _Session:
     return _Session(config, aiohttp.ClientSession(connector=connector, trust_env=False))
 
 
-async def _close_replaced(session: _Session) -> None:
-    if session.replaced and not session.requests:
-        with anyio.CancelScope(shield=True):
-            await session.http.close()
-
-
 def _socket(address: tuple[Any, ...]) -> socket.socket:
     family, kind, protocol, *_ = address
     made = socket.socket(family, kind, protocol)
+    _opened.get().append(made)
     for option in _KEEPALIVE:
         made.setsockopt(*option)
     return made

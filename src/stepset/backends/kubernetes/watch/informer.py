@@ -31,9 +31,6 @@ from stepset.watch.cluster.router import Router
 
 _log = logging.getLogger(__name__)
 
-_CONNECTS_WITHIN = 0.5
-"""Seconds for which the end of an informer waits for the answers of requests that have just been sent."""
-
 Manifest = Mapping[str, Any]
 Key = tuple[str, str]
 Collections = Callable[[str, Manifest], list[Collection]]
@@ -142,11 +139,6 @@ class Informer:
 
     async def __aexit__(self, *exc: object) -> None:
         with anyio.CancelScope(shield=True):
-            # A connection that is cancelled before its TLS handshake is left to the garbage collector (CPython 3.11
-            # asyncio/sslproto.py, _start_shutdown).
-            with anyio.move_on_after(_CONNECTS_WITHIN):
-                while any(reflector.connecting for reflector in self.reflectors.values()):
-                    await asyncio.sleep(0.01)
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)

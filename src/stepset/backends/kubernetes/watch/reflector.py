@@ -55,8 +55,6 @@ class Reflector:
         self._request = anyio.CancelScope()
         self._silent_since: float | None = None
         self._opened = False
-        self.connecting = False
-        """A request has been sent that is not answered yet."""
         self.listed = False
         self.refusal: Reply | None = None
         self.error: StepsetError | None = None
@@ -95,7 +93,6 @@ class Reflector:
             with anyio.CancelScope() as self._request:
                 longest = LONGEST_DELAY
                 try:
-                    self.connecting = True
                     answered = await self._ask()
                 except UnreachableError:
                     answered = False
@@ -105,7 +102,6 @@ class Reflector:
                         self._give_up(error)
                         return
                     answered, longest = False, _REFUSED_DELAY
-                self.connecting = False
                 if answered:
                     self._silent_since = None
                     self._grace.granted()
@@ -137,7 +133,6 @@ class Reflector:
             await asyncio.sleep(_IDLE_DELAY)
             return True
         reply = await self._client.get(collection.path, query, decode_list)
-        self.connecting = False
         if not reply.accepted:
             raise RefusedError(reply)
         self.heard = asyncio.get_running_loop().time()
@@ -153,7 +148,6 @@ class Reflector:
         brought, clock = False, asyncio.get_running_loop().time
         async with self._client.stream(self._collection.path, query, QUIET) as chunks:
             self._opened, self._silent_since, self.heard = True, None, clock()
-            self.connecting = False
             async for chunk in chunks:
                 brought, self.heard = True, clock()
                 if changes := self._feed.data(chunk):

@@ -1,0 +1,76 @@
+"""A request that is cancelled while its connection is being opened leaves no connection behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+import ssl
+import subprocess
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stepset.backends.kubernetes.api.client import Client
+from stepset.backends.kubernetes.api.config import ClientConfig, Namespace
+
+TURNS = 100
+"""Turns of the event loop in which a connection to this machine is opened and its TLS handshake ends."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[int]:
+    """A server that does the TLS handshake and never answers, not even to the end of a connection; its port."""
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    words = [*new, "-keyout", str(key), "-out", str(certificate), "-subj", "/CN=server", "-days", "1"]
+    subprocess.run(words, check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    with contextlib.ExitStack() as connections, socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    raw, _ = listener.accept()
+                except OSError:  # the test is over
+                    return
+                connections.enter_context(raw)
+                with contextlib.suppress(OSError):  # the client has gone
+                    connections.enter_context(context.wrap_socket(raw, server_side=True))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+async def cancelled_after(turns: int, config: ClientConfig) -> None:
+    async def load() -> ClientConfig:
+        return config
+
+    async with Client(load, config) as client:
+        request = asyncio.create_task(client.get("/api"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+
+
+def test_a_connection_is_closed_whenever_its_request_is_cancelled(server: int) -> None:
+    from kubernetes.client import Configuration
+
+    configuration = Configuration()
+    configuration.host, configuration.verify_ssl = f"https://127.0.0.1:{server}", False
+    config = ClientConfig(configuration, Namespace("default"))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for turns in range(TURNS):
+            asyncio.run(cancelled_after(turns, config))
+        gc.collect()
+    assert not [str(each.message) for each in seen]
