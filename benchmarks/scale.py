@@ -36,6 +36,7 @@ GROWTH = 1.3
 """How much more an event may cost with the most runs than with the fewest."""
 _PATIENCE = 600.0
 _WAIT = Path(__file__).parent / "scripts" / "wait.py"
+_USED = Path(__file__).parent / "scripts" / "used.py"
 _STEPSET = str(Path(sys.executable).parent / "stepset")
 
 MEMORY = f"{RUNS[-1]:,} runs of {PODS_OF_A_RUN} pods followed in one process: peak memory above one run's"
@@ -191,11 +192,10 @@ def _looked(cluster: Cluster, pods: int) -> Looked:
 
 def _run(words: list[str], env: dict[str, str]) -> tuple[float, float, float]:
     """Wall and CPU seconds and the peak memory, in 10^6 bytes, of a command."""
-    began = time.perf_counter()
-    process = subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL)
-    _, code, used = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - began
-    process.returncode = os.waitstatus_to_exitcode(code)
-    if process.returncode:
-        raise RuntimeError(f"{' '.join(words)} ended with {process.returncode}")
-    return wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6
+    done = subprocess.run(
+        [sys.executable, "-S", str(_USED), *words], env=env, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr}")
+    used = json.loads(done.stdout)
+    return used["wall"], used["cpu"], used["kib"] * 1024 / 1e6
