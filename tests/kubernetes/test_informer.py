@@ -18,6 +18,7 @@ from stepset.backends.kubernetes.find import read_run
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.backends.kubernetes.watch.informer import Informer, namespace_informer
 from stepset.errors import InfrastructureError
+from stepset.targets.identity import RUN
 from stepset.watch.state import Phase, RunStatus
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at, kubeconfig
@@ -91,6 +92,33 @@ def test_a_collection_that_was_refused_is_followed_once_it_is_allowed() -> None:
     said, complete, fate = asyncio.run(fates())
     assert said.startswith("rbac: ")
     assert (complete, fate) == (True, "missing")
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_two_runs_of_one_name_are_not_confused(newest_first: bool) -> None:
+    """A task that was retried may still be followed while its next run, of the same name, is."""
+    metadata = {**WORKLOAD["metadata"], "labels": {RUN: "run"}}  # type: ignore[dict-item]
+    newest = {**WORKLOAD, "metadata": metadata}
+    earlier = {"apiVersion": WORKLOAD["apiVersion"], "kind": "JobSet", "metadata": {**metadata, "uid": "earlier"}}
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        return 200, listing(newest) if path.endswith("/jobsets") else newest if path.endswith("/run") else listing()
+
+    async def fates() -> dict[str, tuple[str, bool]]:
+        async with (
+            ApiServer(answer) as server,
+            namespace_informer(site(server)) as informer,
+            informer.follow(newest if newest_first else earlier) as first,
+        ):
+            with anyio.fail_after(60):
+                while not first.complete:
+                    await first.news.wait()
+                    first.news.clear()
+            async with informer.follow(earlier if newest_first else newest) as second:
+                await asyncio.sleep(0.2)
+                return {run.uid: (run.objects.fate, run.objects.workload is not None) for run in (first, second)}
+
+    assert asyncio.run(fates()) == {"earlier": ("missing", False), "u": ("", True)}
 
 
 def test_a_run_that_is_gone_when_its_objects_are_read_is_lost_and_bears_its_name() -> None:

@@ -70,6 +70,11 @@ class Feed:
         """Whether it is known what is there."""
         return bool(self._version)
 
+    @property
+    def objects(self) -> list[Object]:
+        """The objects as last seen."""
+        return list(self._known.values())
+
     def version(self, uid: str) -> str:
         """The resource version of an object, as last told; empty where it is not there."""
         return _version(self._known.get(uid, {}))

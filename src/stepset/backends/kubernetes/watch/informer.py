@@ -26,7 +26,7 @@ from stepset.errors import StepsetError
 from stepset.targets.identity import RUN
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.fields import part, text
-from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.objects import RunObjects, run_of
 from stepset.watch.cluster.router import Router
 
 _log = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ class FollowedRun:
         informer: the informer.
         workload: the run's workload, or apiVersion, kind and metadata of it.
         collections: its collections, that of the workload first.
+        objects: its objects as last seen.
 
     Attributes:
         news: is set when something about the run, or about the watches, has changed.
@@ -54,6 +55,7 @@ class FollowedRun:
     informer: Informer
     workload: Manifest
     collections: Sequence[Key]
+    objects: RunObjects
     news: asyncio.Event = field(default_factory=asyncio.Event)
     pods: dict[str, LogPod] = field(default_factory=dict)
     reconnections: int = 0
@@ -72,11 +74,6 @@ class FollowedRun:
     def complete(self) -> bool:
         """Whether every collection was listed; before that nothing can be said of the run."""
         return all(reflector.listed for reflector in self._reflectors)
-
-    @property
-    def objects(self) -> RunObjects:
-        """The run's objects as last seen."""
-        return self.informer.objects(self.name)
 
     @property
     def error(self) -> StepsetError | None:
@@ -171,19 +168,36 @@ class Informer:
             InfrastructureError: the server cannot be asked for the run.
         """
         collections = self._collections(self.site.namespace, workload)
-        followed = FollowedRun(self, workload, [each.key for each in collections])
-        known = self._router.keep(followed.name, followed.uid)
-        self._followed.setdefault(followed.name, []).append(followed)
+        name, uid = str(workload["metadata"]["name"]), str(workload["metadata"]["uid"])
+        followed = FollowedRun(self, workload, [each.key for each in collections], RunObjects(name, uid))
+        namesakes = [each for each in self._followed.get(name, ()) if each.uid != uid]
+        self._followed.setdefault(name, []).append(followed)
         try:
             for collection in collections:
                 self._start(collection)
-            followed.pods.update(self._pods.get(followed.name, {}))
-            if not known and self.reflectors[collections[0].key].listed:
-                await self._look_for(followed)
+            if namesakes and not await self._exists(followed):
+                self._gone(followed)
+            else:
+                await self._keep(followed, namesakes)
             followed.news.set()
             yield followed
         finally:
             self._leave(followed)
+
+    async def _keep(self, followed: FollowedRun, namesakes: Sequence[FollowedRun]) -> None:
+        """Makes the changes of a name those of this run; earlier runs of that name are gone."""
+        before = self._router.objects(followed.name)
+        known = self._router.keep(followed.name, followed.uid)
+        followed.objects = self.objects(followed.name)
+        if before is not None and followed.objects is not before:
+            self._replay(followed)
+            known = followed.objects.workload is not None
+        followed.pods.update(self._pods.get(followed.name, {}))
+        for each in namesakes:
+            self._gone(each)
+            each.news.set()
+        if not known and self.reflectors[followed.collections[0]].listed and not await self._exists(followed):
+            self._gone(followed)
 
     def _start(self, collection: Collection) -> None:
         reflector = self.reflectors.get(collection.key)
@@ -204,12 +218,18 @@ class Informer:
     def _run(self, reflector: Reflector, collection: Collection) -> None:
         self._tasks.append(asyncio.create_task(reflector.run(), name=f"reflector {collection.path}"))
 
-    async def _look_for(self, followed: FollowedRun) -> None:
+    def _replay(self, followed: FollowedRun) -> None:
+        """Takes again what was reported while an earlier run had the name."""
+        for key in followed.collections:
+            for each in self.reflectors[key].objects:
+                if run_of(each) in ("", followed.name):
+                    self._router.see([Change("ADDED", each)])
+
+    async def _exists(self, followed: FollowedRun) -> bool:
         """Asks for a workload that the watch has not reported: it may be too new for it, or gone."""
         reply = await self.site.client.get(followed.collections[0][0] + f"/{followed.name}")
         about = reply.body.get("metadata") if reply.accepted else None
-        if not isinstance(about, Mapping) or about.get("uid") != followed.uid:
-            self._gone(followed)
+        return isinstance(about, Mapping) and about.get("uid") == followed.uid
 
     def _gone(self, followed: FollowedRun) -> None:
         if "spec" in followed.workload:

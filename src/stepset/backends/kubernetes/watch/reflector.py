@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import anyio
 
@@ -65,6 +66,11 @@ class Reflector:
     def silent_since(self) -> float | None:
         """Since when the server has not answered, on the event loop's clock; None while it answers."""
         return self._silent_since
+
+    @property
+    def objects(self) -> list[Mapping[str, Any]]:
+        """The objects as last seen."""
+        return self._feed.objects
 
     def version(self, uid: str) -> str:
         """Returns the resource version of an object as last seen; empty if it is not there."""
