@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.portal import run_in_loop
+from stepset.backends.kubernetes.api.portal import EventLoop
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.find import read_run
 from stepset.backends.kubernetes.verdict import write_verdict
@@ -182,16 +184,19 @@ def test_a_connection_can_be_used_after_a_call_was_interrupted(tmp_path: Path) -
     try:
         connection = connect(kubeconfig(tmp_path, ports[0]))
         backend = KubernetesBackend(connection, namespace="ns", target="jobset")
-        follows = backend._runs.following(WORKLOAD, looks_only=True)
 
-        async def interrupted() -> None:
-            with anyio.move_on_after(1.0):
-                async with follows as follower:
-                    await follower.follow()
+        async def follow() -> None:
+            async with connection.client, backend._runs.following(WORKLOAD, looks_only=True) as follower:
+                await follower.follow()
 
-        run_in_loop(interrupted)
-        assert connection.client._users == 0
-        assert backend.workload("run") is None or backend.status("run").name == "run"
+        with EventLoop() as portal:
+            for milliseconds in range(60):
+                call = portal.start_task_soon(follow)
+                time.sleep(milliseconds / 1000)
+                call.cancel()
+                wait([call])
+                assert connection.client._users == 0
+            assert connection.get("/version").accepted
     finally:
         stop.set()
         serving.join(30)
