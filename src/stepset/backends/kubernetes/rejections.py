@@ -1,7 +1,7 @@
-"""What an API server has against an object, as problems in the job file's words. Pure.
+"""Translates an API server's objections to an object into the job file's terms. Pure.
 
-Called by the server check with each reply to a dry run. Texts are those of Kubernetes 1.36 and of the webhooks of
-JobSet 0.12 and Trainer 2.3, as they were answered; what is not recognized is passed on as the server said it.
+The patterns match texts of Kubernetes 1.36 and of the webhooks of JobSet 0.12 and Trainer 2.3, as they were received; a
+text that matches none is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLACED = re.compile(r"^((?:spec|metadata)\b[^\s:]*): (.*)$", re.DOTALL)
 
 _Place = Callable[[JobWords, Mapping[str, Any]], str]
 
-# What admission says about a pod as a whole: words, the job's field, what to do.
+# Admission's objections to a pod as a whole: pattern, the job's field, the remedy.
 _ADMISSION: tuple[tuple[re.Pattern[str], _Place, str], ...] = (
     (
         re.compile(r"exceeded quota|failed quota"),
@@ -61,13 +61,7 @@ _ADMISSION: tuple[tuple[re.Pattern[str], _Place, str], ...] = (
 
 
 def rejections(status: Mapping[str, Any], manifest: Mapping[str, Any], words: JobWords) -> Iterator[str]:
-    """One line for each thing the server has against an object.
-
-    Args:
-        status: the Status it answered.
-        manifest: the object.
-        words: the job's.
-    """
+    """Yields one line for each objection of a Status that the server returned for a manifest."""
     causes = status.get("details", {}).get("causes") or ()
     placed = [each for each in causes if _PLACED.match(f"{each.get('field', '')}: ")]
     if placed and status.get("reason") == "Invalid":
@@ -84,7 +78,7 @@ def rejections(status: Mapping[str, Any], manifest: Mapping[str, Any], words: Jo
 
 
 def unknown_fields(warning: str, manifest: Mapping[str, Any], words: JobWords) -> str:
-    """A server's warning, with the job's field where it names one of the manifest's."""
+    """Returns a server's warning, with the job's field if the warning names one of the manifest's."""
     if found := _UNKNOWN_FIELD.search(warning):
         field = words.field(manifest, found[2]) or f"{manifest['kind']} {found[2]}"
         return f"{field}: the server knows no such field and drops it; its version may be older than stepset expects"
@@ -118,6 +112,6 @@ def _name(manifest: Mapping[str, Any]) -> str:
 
 
 def shortened(text: str) -> str:
-    """A server's text in one line of bearable length."""
+    """Returns a server's text in one line of at most 300 characters."""
     line = " ".join(_EXAMPLES.sub("", text).split())
     return line if len(line) <= _LIMIT else f"{line[: _LIMIT - 1]}…"
