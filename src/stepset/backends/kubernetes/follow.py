@@ -19,7 +19,6 @@ from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.replies import UnreachableError
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.logs.connections import LogConnections
-from stepset.backends.kubernetes.logs.pods import Ranks
 from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
 from stepset.backends.kubernetes.refusals import REFUSES_AT_START
 from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, suspend
@@ -186,7 +185,7 @@ class RunFollower:
                 self._site,
                 self._consume,
                 sources=self._sources,
-                ranks=_ranks_of(self._workload),
+                ranks=read_ranks(text(part(self._workload, "metadata", "annotations"), RANKS)),
                 positions=self._positions,
                 connections=self._connections,
             )
@@ -327,10 +326,6 @@ class RunFollower:
                 if not again:
                     return
             await asyncio.sleep(WRITE_AGAIN)
-
-
-def _ranks_of(workload: Manifest) -> Ranks:
-    return read_ranks(text(part(workload, "metadata", "annotations"), RANKS))
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:

@@ -16,11 +16,6 @@ def with_keys(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a rendered object; if it is the ssh Secret, with new keys in place of the placeholders."""
     if manifest["kind"] != "Secret" or manifest.get("type") != "kubernetes.io/ssh-auth":
         return dict(manifest)
-    return {**manifest, "stringData": ssh_keys()}
-
-
-def ssh_keys() -> dict[str, str]:
-    """Returns a new pair of keys: key of the Secret -> text."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -31,4 +26,5 @@ def ssh_keys() -> dict[str, str]:
         serialization.NoEncryption(),
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return {SSH_PRIVATE_KEY: private.decode("ascii"), SSH_PUBLIC_KEY: f"{public.decode('ascii')}\n"}
+    keys = {SSH_PRIVATE_KEY: private.decode("ascii"), SSH_PUBLIC_KEY: f"{public.decode('ascii')}\n"}
+    return {**manifest, "stringData": keys}

@@ -26,34 +26,30 @@ _PLACED = re.compile(r"^((?:spec|metadata)\b[^\s:]*): (.*)$", re.DOTALL)
 _Place = Callable[[JobWords, Mapping[str, Any]], str]
 
 # Admission's objections to a pod as a whole: pattern, the job's field, the remedy.
-_ADMISSION: tuple[tuple[re.Pattern[str], _Place, str], ...] = (
+_ADMISSION: tuple[tuple[str, _Place, str], ...] = (
+    (r"exceeded quota|failed quota", JobWords.resources, "fit it into the namespace's quota, or have that raised"),
     (
-        re.compile(r"exceeded quota|failed quota"),
-        JobWords.resources,
-        "fit it into the namespace's quota, or have that raised",
-    ),
-    (
-        re.compile(r"\b(minimum|maximum|max limit to request ratio|min limit)\b.* per (Container|Pod)"),
+        r"\b(minimum|maximum|max limit to request ratio|min limit)\b.* per (Container|Pod)",
         JobWords.resources,
         "keep to the namespace's LimitRange",
     ),
     (
-        re.compile(r"error looking up service account"),
+        r"error looking up service account",
         lambda words, _: words.scheduling("serviceAccountName"),
         "create it, or give another",
     ),
     (
-        re.compile(r"no PriorityClass with name"),
+        r"no PriorityClass with name",
         lambda words, _: words.scheduling("priorityClassName"),
         "give one of `kubectl get priorityclasses`",
     ),
     (
-        re.compile(r"RuntimeClass .* not found"),
+        r"RuntimeClass .* not found",
         lambda words, _: words.template("runtimeClassName"),
         "give one of `kubectl get runtimeclasses`",
     ),
     (
-        re.compile(r"violates PodSecurity"),
+        r"violates PodSecurity",
         lambda words, _: words.template("securityContext"),
         "set what it asks for, or use a namespace with another policy",
     ),
@@ -94,7 +90,7 @@ def _unplaced(text: str, hook: str, manifest: Mapping[str, Any], words: JobWords
         yield _line(manifest, words, found[2], f"is a {found[1]}, and must be a {found[3]}")
     elif found := _PLACED.match(text):
         yield _line(manifest, words, found[1], found[2])
-    elif known := next((each for each in _ADMISSION if each[0].search(text)), None):
+    elif known := next((each for each in _ADMISSION if re.search(each[0], text)), None):
         _, place, remedy = known
         yield f"{place(words, manifest)}: the server refuses it: {shortened(text)}; {remedy}"
     else:

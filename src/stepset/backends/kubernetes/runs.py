@@ -159,22 +159,18 @@ class ClusterRuns:
         found = await read_all(self.site, time.time(), self._targets)
         return sorted(found, key=lambda run: run.created, reverse=True)
 
-    async def output(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[PodOutput, None]:
+    def output(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[PodOutput, None]:
         """Yields what the pods of a run print, as it arrives, until the run is over; reads only pods that may hold
         lines of `sources`.
         """
-        follower: RunFollower | None = None
 
         async def follow(send: Callable[[PodOutput], Awaitable[None]]) -> None:
-            nonlocal follower
             follower = RunFollower(self.site, workload, OutputStream(send), sources=sources, keeper=False)
             await follower.follow()
+            if follower.problems:
+                raise InfrastructureError(follower.problems[0])
 
-        async with aclosing(items_of(follow)) as outputs:
-            async for output in outputs:
-                yield output
-        if follower is not None and follower.problems:
-            raise InfrastructureError(follower.problems[0])
+        return items_of(follow)
 
     async def lines(
         self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None
@@ -203,11 +199,11 @@ class ClusterRuns:
                 for row in rows:
                     yield line_of(row)
 
-    async def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:
+    def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:
         """Yields what `lines` does without `follow`, in blocks of rows `[source] text`."""
-        pods = await pods_with_logs(self.site, workload, sources)
 
         async def merge(send: Callable[[Rows], Awaitable[None]]) -> None:
+            pods = await pods_with_logs(self.site, workload, sources)
             async with BlockingPortal() as portal:
                 merged = merged_rows(self.site, pods, sources, partial(iterate_in, portal))
                 step: asyncio.Future[Rows | None] | None = None
@@ -223,9 +219,7 @@ class ClusterRuns:
                             await asyncio.wait({step})
                         await asyncio.to_thread(merged.close)
 
-        async with aclosing(items_of(merge)) as blocks:
-            async for block in blocks:
-                yield block
+        return items_of(merge)
 
     async def wait(self, name: str, timeout: float | None = None) -> RunStatus:
         """Returns when a run is over, or `timeout` seconds have passed: its final status, or the current one.
@@ -248,7 +242,9 @@ class ClusterRuns:
         workload = await self.find(name)
         run, uid = str(workload["metadata"]["name"]), str(workload["metadata"]["uid"])
         status = await self.read(workload)
-        if verdict_of(workload) is not None or (status.phase.final and not _is_being_deleted(workload)):
+        if verdict_of(workload) is not None or (
+            status.phase.final and not workload["metadata"].get("deletionTimestamp")
+        ):
             return status
         if run in self._cancelled and self._cancelled[run][0] == uid:
             await kill_pods(self.site, await read_objects(self.site, workload))
@@ -293,10 +289,6 @@ def line_of(row: bytes) -> LogLine:
     """Returns a row `[source] text` as a line."""
     head, _, text = row.partition(b"] ")
     return LogLine(head[1:].decode(), text.decode("utf-8", "replace"))
-
-
-def _is_being_deleted(workload: Manifest) -> bool:
-    return bool(workload["metadata"].get("deletionTimestamp"))
 
 
 def _cancelled(before: RunStatus) -> RunStatus:

@@ -7,10 +7,10 @@ submission, or `remove_half_submitted`, finds.
 from __future__ import annotations
 
 import asyncio
-import datetime
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
@@ -128,21 +128,22 @@ class _Submission:
         # Left by this run's interrupted submission, or by an earlier run of the name that is being deleted. A Secret,
         # which the account may not read, is taken over as it is: its keys are as good as new ones.
         path = self._site.path_of(manifest)
-        if manifest["kind"] != "Secret":
-            there = await self._site.client.get(path)
-            if there.accepted and _run_of(there.body) != self._request.run:
+        if manifest["kind"] == "Secret":
+            self._check(await self._site.client.patch(path, _owned({}, workload)), manifest)
+            return
+        there = await self._site.client.get(path)
+        if there.accepted:
+            about = there.body["metadata"]
+            if (about.get("labels") or {}).get(RUN) != self._request.run:
                 raise BadInputError(
                     f"name: {manifest['kind']} {manifest['metadata']['name']} exists and belongs to no run of that"
                     " name; choose another name for the run"
                 )
-            if there.accepted and _owner_uid(there.body) == workload["metadata"]["uid"]:
+            owners = about.get("ownerReferences") or ()
+            if owners and owners[0]["uid"] == workload["metadata"]["uid"]:
                 return
-            if there.accepted:
-                uid = there.body["metadata"]["uid"]
-                await self._site.client.delete(path, {"preconditions": {"uid": uid}})
-            self._check(await self._site.create(wanted), manifest)
-            return
-        self._check(await self._site.client.patch(path, _owned({}, workload)), manifest)
+            await self._site.client.delete(path, {"preconditions": {"uid": about["uid"]}})
+        self._check(await self._site.create(wanted), manifest)
 
     async def complete(self, workload: Manifest) -> None:
         """Marks the submission as complete."""
@@ -203,7 +204,7 @@ async def remove_half_submitted(site: NamespacedClient, target: str, now: float)
         reply = await site.client.get(site.all(resource), {"labelSelector": f"{SUBMISSION}={_STARTED}"})
         for each in (reply.body.get("items") or ()) if reply.accepted else ():
             metadata = each["metadata"]
-            if now - _seconds(metadata["creationTimestamp"]) < HALF_SUBMITTED_AFTER:
+            if now - datetime.fromisoformat(metadata["creationTimestamp"]).timestamp() < HALF_SUBMITTED_AFTER:
                 continue
             options = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"}
             await site.client.delete(site.one(resource, metadata["name"]), options)
@@ -238,16 +239,3 @@ def _owned(metadata: Manifest, workload: Manifest, *, done: bool = False) -> dic
     }
     labels = {"labels": {SUBMISSION: None}} if done else {}
     return {"metadata": {**metadata, **labels, "ownerReferences": [owner]}}
-
-
-def _run_of(manifest: Manifest) -> str:
-    return str((manifest["metadata"].get("labels") or {}).get(RUN, ""))
-
-
-def _owner_uid(manifest: Manifest) -> str:
-    owners = manifest["metadata"].get("ownerReferences") or ()
-    return str(owners[0]["uid"]) if owners else ""
-
-
-def _seconds(timestamp: str) -> float:
-    return datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()

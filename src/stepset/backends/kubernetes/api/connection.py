@@ -64,17 +64,9 @@ class Connection:
         """Reads an object or a list; raises as `Client.request` does."""
         return self.call(self.client.get, path, query)
 
-    def post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Reply:
-        """Creates an object; raises as `Client.request` does."""
-        return self.call(self.client.post, path, body, query)
-
     def patch(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Reply:
         """Merges fields into an object; raises as `Client.request` does."""
         return self.call(self.client.patch, path, body, query)
-
-    def delete(self, path: str, options: Mapping[str, Any]) -> Reply:
-        """Deletes an object; raises as `Client.request` does."""
-        return self.call(self.client.delete, path, options)
 
 
 def connect(kubeconfig: str | None = None, context: str | None = None) -> Connection:

@@ -72,18 +72,14 @@ def run_in_loop(function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
     An exception in the calling thread (Ctrl-C, Airflow's timeout) cancels the function and waits for its end.
     """
     with EventLoop() as portal:
-        return result_of(portal.start_task_soon(function, *args))
-
-
-def result_of(future: Future[T]) -> T:
-    """Blocks until a task of the event loop has ended, and returns its result; cancels it as `run_in_loop` does."""
-    try:
-        wait_in_turns(future)
-        return future.result()
-    except BaseException:
-        future.cancel()
-        wait([future])
-        raise
+        future = portal.start_task_soon(function, *args)
+        try:
+            wait_in_turns(future)
+            return future.result()
+        except BaseException:
+            future.cancel()
+            wait([future])
+            raise
 
 
 def wait_in_turns(future: Future[T]) -> None:

@@ -56,11 +56,6 @@ Consumer = Callable[[Batch, "Mapping[str, Any] | None"], Awaitable[None]]
 """Takes what was printed, and its end in the log as plain data; None: another process has consumed it already."""
 
 
-def splitter_of(pod: LogPod) -> Splitter | PlainSplitter:
-    """Returns what splits a pod's log into lines."""
-    return Splitter(pod.source) if pod.agent else PlainSplitter(pod.source)
-
-
 def log_path(namespace: str, pod: LogPod) -> str:
     """Returns the path of a pod's log."""
     return f"{PODS.path(namespace)}/{pod.name}/log"
@@ -100,6 +95,7 @@ class PodLog:
         allowed: the server has shown a log of the run before.
 
     Attributes:
+        pod: as last seen.
         problem: why the log could not be read to its end.
     """
 
@@ -116,13 +112,14 @@ class PodLog:
     ) -> None:
         self._site, self._path, self._consume = site, log_path(site.namespace, pod), consume
         self._connections, self._quiet = connections, quiet
-        self._pod = pod
+        self.pod = pod
         self._changed = asyncio.Event()
         self._finishing = False
         # The current request, and since when a followed log has been silent.
         self._request = anyio.CancelScope()
         self._silent_since: float | None = None
-        self._position, self._splitter = Resume(), splitter_of(pod)
+        self._position = Resume()
+        self._splitter: Splitter | PlainSplitter = Splitter(pod.source) if pod.agent else PlainSplitter(pod.source)
         # Reads the same responses until it finds what the other process has not consumed.
         self._before = None if resume is None else Resume.from_dict(resume)
         self._starts_read = 0
@@ -137,15 +134,10 @@ class PodLog:
         """Whether the server has shown this log, or another before."""
         return self._grace.allowed
 
-    @property
-    def pod(self) -> LogPod:
-        """The pod as last seen."""
-        return self._pod
-
     def see(self, pod: LogPod) -> None:
         """Updates the pod."""
-        if pod != self._pod:
-            self._pod = pod
+        if pod != self.pod:
+            self.pod = pod
             self._changed.set()
 
     def reconnect(self) -> None:
@@ -156,7 +148,7 @@ class PodLog:
         """Makes the reader end once it has read what the log holds now."""
         self._finishing = True
         self._changed.set()
-        if not self._pod.over:
+        if not self.pod.over:
             self._request.cancel()
 
     def hurry(self) -> None:
@@ -173,9 +165,9 @@ class PodLog:
             self.problem = error
 
     async def _read(self) -> None:
-        while not (self._pod.begun or self._pod.over or self._finishing):
+        while not (self.pod.begun or self.pod.over or self._finishing):
             await self._wait(None)
-        while (pod := self._pod).begun:
+        while (pod := self.pod).begun:
             self._changed.clear()
             before = pod.restarts > self._starts_read
             last = not before and (pod.over or self._finishing)
@@ -271,10 +263,10 @@ class PodLog:
     async def _restart_reported(self) -> bool:
         """Whether the container's restart is reported in time; without a restart, its log was rotated."""
         with anyio.move_on_after(RESTART_REPORTED_WITHIN):
-            while self._pod.restarts == self._starts_read and not self._pod.over:
+            while self.pod.restarts == self._starts_read and not self.pod.over:
                 await self._changed.wait()
                 self._changed.clear()
-        return self._pod.restarts > self._starts_read
+        return self.pod.restarts > self._starts_read
 
     def _refused(self, refused: RefusedError, pod: LogPod, *, final: bool, previous: bool) -> bool:
         """Handles a refusal; returns whether it is final."""

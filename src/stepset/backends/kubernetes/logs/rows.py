@@ -91,11 +91,8 @@ class _Reader:
             return times, texts
         shown_times, shown = [], []
         for time, text in zip(times, texts, strict=True):
-            if not self._joiner.waiting and _REGULAR.match(text):
-                shown_times.append(time)
-                shown.append(text)
-                continue
-            for row in self._joined(text + b"\n"):
+            regular = not self._joiner.waiting and _REGULAR.match(text)
+            for row in (text,) if regular else self._joined(text + b"\n"):
                 shown_times.append(time)
                 shown.append(row)
         return shown_times, shown

@@ -82,9 +82,7 @@ class RunLogs:
             reader.reconnect()
 
     async def finish(self, timeout: float) -> bool:
-        """Waits at most `timeout` seconds until all lines up to now are consumed; returns whether all were. Then
-        `close`.
-        """
+        """Waits at most `timeout` seconds until all lines up to now are consumed; returns whether all were."""
         self._finishing = True
         for reader in self._readers.values():
             reader.finish()

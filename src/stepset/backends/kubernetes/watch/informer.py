@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import anyio
 
@@ -179,22 +180,14 @@ class Informer:
             self._leave(followed)
 
     def _start(self, collection: Collection) -> None:
-        reflector = self.reflectors.get(collection.key)
-        if reflector is not None and reflector.error is None:
+        reflector = self.reflectors.get(key := collection.key)
+        if reflector is None:
+            self.reflectors[key] = reflector = Reflector(self.site.client, collection, partial(self._see, key))
+        elif reflector.error is None:
             return
-        self._seen -= {collection.key}
-        if reflector is not None:
+        else:
             reflector.reset()
-            self._run(reflector, collection)
-            return
-
-        def changed(changes: Sequence[Change]) -> None:
-            self._see(collection.key, changes)
-
-        self.reflectors[collection.key] = reflector = Reflector(self.site.client, collection, changed)
-        self._run(reflector, collection)
-
-    def _run(self, reflector: Reflector, collection: Collection) -> None:
+        self._seen -= {key}
         self._tasks.append(asyncio.create_task(reflector.run(), name=f"reflector {collection.path}"))
 
     async def _look_for(self, followed: FollowedRun) -> None:

@@ -45,6 +45,8 @@ class Reflector:
         listed: all objects of the collection are known, or they are not needed and the account may not read them.
         refusal: the server's refusal, if the account may not read a collection that is not needed.
         error: the reason why a needed collection cannot be followed.
+        heard: when the server last sent anything, on the event loop's clock.
+        silent_since: since when the server has not answered, on that clock; None while it answers.
     """
 
     def __init__(self, client: Client, collection: Collection, changed: Changed) -> None:
@@ -52,18 +54,12 @@ class Reflector:
         self._feed = Feed(collection.wanted, decode_event)
         self._grace = Forbearance()
         self._request = anyio.CancelScope()
-        self._silent_since: float | None = None
+        self.silent_since: float | None = None
         self._opened = False
         self.listed = False
         self.refusal: Reply | None = None
         self.error: StepsetError | None = None
         self.heard = asyncio.get_running_loop().time()
-        """When the server last sent anything, on the event loop's clock."""
-
-    @property
-    def silent_since(self) -> float | None:
-        """Since when the server has not answered, on the event loop's clock; None while it answers."""
-        return self._silent_since
 
     def version(self, uid: str) -> str:
         """Returns the resource version of an object as last seen; empty if it does not exist."""
@@ -102,12 +98,12 @@ class Reflector:
                         return
                     answered, longest = False, _REFUSED_DELAY
                 if answered:
-                    self._silent_since = None
+                    self.silent_since = None
                     self._grace.granted()
                 else:
-                    # An open watch has reset `_silent_since`; otherwise the silence began with this request.
+                    # An open watch has reset `silent_since`; otherwise the silence began with this request.
                     now = asyncio.get_running_loop().time()
-                    self._silent_since = self._silent_since or (now if self._opened else began)
+                    self.silent_since = self.silent_since or (now if self._opened else began)
                     # Many processes that lost one server must not return at the same moment.
                     await asyncio.sleep(min(longest, self._feed.failed()) * random.uniform(0.7, 1.3))
             if self._request.cancelled_caught:
@@ -146,7 +142,7 @@ class Reflector:
         """Follows a watch to its end; returns whether it received anything."""
         brought, clock = False, asyncio.get_running_loop().time
         async with self._client.stream(self._collection.path, query, QUIET) as chunks:
-            self._opened, self._silent_since, self.heard = True, None, clock()
+            self._opened, self.silent_since, self.heard = True, None, clock()
             async for chunk in chunks:
                 brought, self.heard = True, clock()
                 if changes := self._feed.data(chunk):
