@@ -86,8 +86,7 @@ def request_of(job: JobSource, name: str | None, base_dir: Path | None) -> RunRe
 
 
 def explain(job: JobSource) -> list[ExplainRow]:
-    """Returns every variable of every pod with the rule behind it; needs no cluster, and reads nothing but the job
-    file.
+    """Returns every variable of every pod with its rule; needs no cluster and reads nothing but the job file.
 
     Args:
         job: a TrainingJob, a mapping, or the path of a job file.

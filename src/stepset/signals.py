@@ -149,7 +149,7 @@ class _SignalPipe:
             self._thread.join(_END_EVERY)
 
     def close(self) -> None:
-        """Acts on the signals that the thread has not seen, and closes the pipe."""
+        """Acts on the signals that the thread has not read, and closes the pipe."""
         if self._read_end < 0:
             return
         if self._wakeup_before is not None:
@@ -166,7 +166,7 @@ class _SignalPipe:
             pass
 
     def _act_on(self, numbers: bytes) -> bytes:
-        """Acts on the signals of a chunk, and returns it."""
+        """Acts on the signals of a chunk, and returns the chunk."""
         if self._wakeup_before is not None and self._wakeup_before >= 0:  # an event loop's: pass them on
             with suppress(OSError):
                 os.write(self._wakeup_before, numbers.replace(bytes((_END,)), b""))
@@ -180,7 +180,7 @@ class _SignalPipe:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """The signal handler: the interpreter writes to the wakeup descriptor only where there is one."""
+    """Does nothing; only for signals with a Python handler does the interpreter write to the wakeup descriptor."""
 
 
 def _restore(before: Mapping[int, _Handler]) -> None:

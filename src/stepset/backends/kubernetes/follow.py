@@ -95,7 +95,6 @@ class RunFollower:
         poll: float = POLL,
     ) -> None:
         self._site, self._workload, self._observer = site, workload, observer
-        self._run_name = str(workload["metadata"]["name"])
         self._informer, self._sources, self._poll = informer, sources, poll
         self._keeper, self._concludes = keeper, keeper if concludes is None else concludes
         self._notes, self._reports = notes, reports or Reports()
@@ -110,7 +109,8 @@ class RunFollower:
         self._left = False
         self._wake: Callable[[], None] = lambda: None
         self._informing = asyncio.Lock()
-        self.status = RunStatus(self._run_name, self._run_name, "kubernetes", notes=notes)
+        name = str(workload["metadata"]["name"])
+        self.status = RunStatus(name, name, "kubernetes", notes=notes)
 
     @property
     def gave_up(self) -> bool:
@@ -139,8 +139,7 @@ class RunFollower:
         self._wake()
 
     async def follow(self, timeout: float | None = None) -> RunStatus:
-        """Returns the status when the run is over or was suspended by `cancel`, after `leave`, or after `timeout`
-        seconds.
+        """Returns the status once the run is over or suspended by `cancel`, after `leave`, or after `timeout` seconds.
 
         Raises:
             InfrastructureError: the account may not read the run.
@@ -158,7 +157,7 @@ class RunFollower:
         return self.status
 
     async def obey(self) -> None:
-        """Does what `cancel` has requested; retries later if the server does not answer."""
+        """Does what `cancel` has requested; returns early, to be called again, if the server does not answer."""
         while self._answered < self._asked:
             try:
                 if self._answered == 0 or self._run is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.trial_pods import templates
 from stepset.targets.identity import GROUP
 from stepset.targets.names import CONTAINER
@@ -44,7 +45,6 @@ _POD = {
     "tolerations": "scheduling.tolerations",
     "affinity": "scheduling.affinity",
 }
-_CONTAINER_FIELDS = {"image": "image", "resources": "resources", "command": "command", "args": "args"}
 _TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 
 
@@ -55,7 +55,7 @@ class JobWords:
     job: TrainingJob
     plan: LaunchPlan
 
-    def field(self, manifest: Mapping[str, Any], path: str) -> str | None:
+    def field(self, manifest: Manifest, path: str) -> str | None:
         """Returns the job file's field behind a manifest's, such as `image`; None if there is none.
 
         Args:
@@ -72,7 +72,7 @@ class JobWords:
                 return found.expand(field)
         return None
 
-    def resources(self, manifest: Mapping[str, Any]) -> str:
+    def resources(self, manifest: Manifest) -> str:
         """Returns the field of a pod's resources; for a workload, whose number alone can be limited, its own name."""
         if GROUP not in (manifest["metadata"].get("labels") or {}):
             return f"{manifest['kind']} {manifest['metadata']['name']}"
@@ -91,7 +91,7 @@ class JobWords:
         by_hand = isinstance(spec, Mapping) and pod_field in spec
         return self.template(pod_field) if by_hand else _POD[pod_field]
 
-    def _template(self, manifest: Mapping[str, Any], found: re.Match[str]) -> Mapping[str, Any]:
+    def _template(self, manifest: Manifest, found: re.Match[str]) -> Manifest:
         """Returns the pod template that a path leads to; without an index, that of the nodes or the launcher."""
         pods = templates(manifest)
         if "row" not in found.groupdict() or len(pods) == 1:
@@ -100,13 +100,13 @@ class JobWords:
             return pods[int(found["row"])]
         return next(pod for pod in pods if self._role(pod) is None)
 
-    def _role(self, pod: Mapping[str, Any]) -> str | None:
+    def _role(self, pod: Manifest) -> str | None:
         """Returns the role that a pod belongs to; None for nodes and for what runs the job."""
         name = pod["metadata"]["labels"][GROUP]
         group = self.plan.group(name)
         return None if group.in_world or name == self.plan.success.group else name
 
-    def _in_template(self, pod: Mapping[str, Any], path: str) -> str | None:
+    def _in_template(self, pod: Manifest, path: str) -> str | None:
         head, *rest = _tokens(path)
         if head == "metadata":
             return rest[0] if rest and rest[0] in ("labels", "annotations") else None
@@ -124,21 +124,20 @@ class JobWords:
             return self._in_container(pod, rest[1:])
         return self.template(*rest)
 
-    def _in_container(self, pod: Mapping[str, Any], rest: list[str]) -> str:
+    def _in_container(self, pod: Manifest, rest: list[str]) -> str:
         containers = pod["spec"]["containers"]
         numbered = bool(rest) and rest[0].isdigit()
         container = containers[int(rest[0])] if numbered else containers[0]
         inner = rest[1:] if numbered else rest
+        in_template = self.template("containers", *((container["name"],) if numbered else ()), *inner)
         if (container["name"] != CONTAINER and numbered) or not inner:
-            return self.template("containers", *((container["name"],) if numbered else ()), *inner)
+            return in_template
         prefix = f"roles.{role}." if (role := self._role(pod)) else ""
         if inner[0] == "env" and len(inner) > 1 and inner[1].isdigit():
             return f"{prefix}env.{container['env'][int(inner[1])]['name']}"
         if inner[0] == "resources":
             return self.resources(pod)
-        if inner[0] in _CONTAINER_FIELDS:
-            return f"{prefix}{_CONTAINER_FIELDS[inner[0]]}"
-        return self.template("containers", *((container["name"],) if numbered else ()), *inner)
+        return f"{prefix}{inner[0]}" if inner[0] in ("image", "command", "args") else in_template
 
 
 def _tokens(path: str) -> list[str]:

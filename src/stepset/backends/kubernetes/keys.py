@@ -6,13 +6,13 @@ private key as SEC 1 in PEM.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.targets.configs import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 
 
-def with_keys(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def with_keys(manifest: Manifest) -> dict[str, Any]:
     """Returns a rendered object; if it is the ssh Secret, with new keys in place of the placeholders."""
     if manifest["kind"] != "Secret" or manifest.get("type") != "kubernetes.io/ssh-auth":
         return dict(manifest)

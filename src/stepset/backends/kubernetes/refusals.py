@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from stepset.backends.kubernetes.api.replies import TOO_LARGE, Reply
-from stepset.backends.kubernetes.api.resources import resource_of
+from stepset.backends.kubernetes.api.resources import Manifest, resource_of
 from stepset.backends.kubernetes.job_words import JobWords
 from stepset.backends.kubernetes.rejections import rejections
 from stepset.errors import InfrastructureError
@@ -42,7 +41,7 @@ class Forbearance:
         return (self.allowed or self._starts) and clock - self._since < REFUSES_AT_START
 
 
-def refusals(reply: Reply, manifest: Mapping[str, Any], words: JobWords) -> Iterator[str]:
+def refusals(reply: Reply, manifest: Manifest, words: JobWords) -> Iterator[str]:
     """Yields one line for each objection to an object's creation; none if the object exists already."""
     # The server checks for existence last: an existing object has passed all other checks.
     if reply.accepted or already_exists(reply):
@@ -98,12 +97,11 @@ def may_not(reply: Reply) -> bool:
     return reply.status == 403 and " cannot " in message and ' resource "' in message
 
 
-def misses_runtime(reply: Reply, manifest: Mapping[str, Any]) -> bool:
-    """Whether a webhook, which runs after all other checks, does not find a TrainJob's runtime; `manifest` may be any
-    object.
+def misses_runtime(reply: Reply, manifest: Manifest) -> bool:
+    """Whether a webhook refused a TrainJob because it does not find its runtime; `manifest` may be any object.
 
-    Both Trainer's (v2.3) and Kueue's (v0.18) look it up in a cache; the server has decoded and defaulted the TrainJob
-    by then.
+    Both Trainer's (v2.3) and Kueue's (v0.18) look it up in a cache. Webhooks run after everything else: the server has
+    decoded and defaulted the TrainJob by then.
     """
     if reply.accepted or manifest["kind"] != "TrainJob":
         return False

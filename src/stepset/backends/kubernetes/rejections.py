@@ -7,9 +7,9 @@ text that matches none is passed on unchanged.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
+from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.job_words import JobWords
 
 _LIMIT = 300
@@ -23,7 +23,7 @@ _UNKNOWN_FIELD = re.compile(r'(unknown|duplicate) field "([^"]+)"')
 _UNDECODABLE = re.compile(r"cannot unmarshal (\w+) into Go struct field [A-Za-z]+\.([\w.]+) of type \S*?(\w+)$")
 _PLACED = re.compile(r"^((?:spec|metadata)\b[^\s:]*): (.*)$", re.DOTALL)
 
-_Place = Callable[[JobWords, Mapping[str, Any]], str]
+_Place = Callable[[JobWords, Manifest], str]
 
 # Admission's objections to a pod as a whole: pattern, the job's field, the remedy.
 _ADMISSION: tuple[tuple[str, _Place, str], ...] = (
@@ -56,7 +56,7 @@ _ADMISSION: tuple[tuple[str, _Place, str], ...] = (
 )
 
 
-def rejections(status: Mapping[str, Any], manifest: Mapping[str, Any], words: JobWords) -> Iterator[str]:
+def rejections(status: Manifest, manifest: Manifest, words: JobWords) -> Iterator[str]:
     """Yields one line for each objection of a Status that the server returned for a manifest."""
     causes = status.get("details", {}).get("causes") or ()
     placed = [each for each in causes if _PLACED.match(f"{each.get('field', '')}: ")]
@@ -73,7 +73,7 @@ def rejections(status: Mapping[str, Any], manifest: Mapping[str, Any], words: Jo
     yield from _unplaced(text, hook, manifest, words)
 
 
-def unknown_fields(warning: str, manifest: Mapping[str, Any], words: JobWords) -> str:
+def unknown_fields(warning: str, manifest: Manifest, words: JobWords) -> str:
     """Returns a server's warning, with the job's field if the warning names one of the manifest's."""
     if found := _UNKNOWN_FIELD.search(warning):
         field = words.field(manifest, found[2]) or f"{manifest['kind']} {found[2]}"
@@ -81,7 +81,7 @@ def unknown_fields(warning: str, manifest: Mapping[str, Any], words: JobWords) -
     return shortened(warning)
 
 
-def _unplaced(text: str, hook: str, manifest: Mapping[str, Any], words: JobWords) -> Iterator[str]:
+def _unplaced(text: str, hook: str, manifest: Manifest, words: JobWords) -> Iterator[str]:
     fields = _UNKNOWN_FIELD.findall(text)
     if fields:
         for what, path in fields:
@@ -98,12 +98,12 @@ def _unplaced(text: str, hook: str, manifest: Mapping[str, Any], words: JobWords
         yield f"{_name(manifest)}: {who} refuses it: {shortened(text)}"
 
 
-def _line(manifest: Mapping[str, Any], words: JobWords, path: str, said: str) -> str:
+def _line(manifest: Manifest, words: JobWords, path: str, said: str) -> str:
     field = words.field(manifest, path) or f"{_name(manifest)}: {path}"
     return f"{field}: the server refuses it: {shortened(said)}"
 
 
-def _name(manifest: Mapping[str, Any]) -> str:
+def _name(manifest: Manifest) -> str:
     return f"{manifest['kind']} {manifest['metadata']['name']}"
 
 

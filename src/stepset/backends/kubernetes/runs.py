@@ -38,8 +38,9 @@ Rows = list[bytes]
 
 
 class ClusterRuns:
-    """The runs in a namespace. Every method raises InfrastructureError if the server cannot be reached or denies
-    access.
+    """The runs in a namespace.
+
+    Every method raises InfrastructureError if the server cannot be reached or denies access.
 
     Args:
         target: what new runs become; None: a JobSet, and runs of every kind are found.
@@ -160,9 +161,7 @@ class ClusterRuns:
         return sorted(found, key=lambda run: run.created, reverse=True)
 
     def output(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[PodOutput, None]:
-        """Yields what the pods of a run print, as it arrives, until the run is over; reads only pods that may hold
-        lines of `sources`.
-        """
+        """Yields what the pods of a run print until it is over; skips pods that hold no lines of `sources`."""
 
         async def follow(send: Callable[[PodOutput], Awaitable[None]]) -> None:
             follower = RunFollower(self.site, workload, OutputStream(send), sources=sources, keeper=False)
@@ -222,12 +221,7 @@ class ClusterRuns:
         return items_of(merge)
 
     async def wait(self, name: str, timeout: float | None = None) -> RunStatus:
-        """Returns when a run is over, or `timeout` seconds have passed: its final status, or the current one.
-
-        Args:
-            name: as for `status`.
-            timeout: default: no limit.
-        """
+        """Returns the final status of a run, or its current one after `timeout` seconds; raises as `status` does."""
         try:
             workload = await self.find(name)
         except RunNotFoundError:
@@ -242,9 +236,8 @@ class ClusterRuns:
         workload = await self.find(name)
         run, uid = str(workload["metadata"]["name"]), str(workload["metadata"]["uid"])
         status = await self.read(workload)
-        if verdict_of(workload) is not None or (
-            status.phase.final and not workload["metadata"].get("deletionTimestamp")
-        ):
+        deleting = workload["metadata"].get("deletionTimestamp")
+        if verdict_of(workload) is not None or (status.phase.final and not deleting):
             return status
         if run in self._cancelled and self._cancelled[run][0] == uid:
             await kill_pods(self.site, await read_objects(self.site, workload))

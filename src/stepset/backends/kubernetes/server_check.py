@@ -7,15 +7,13 @@ defaults, validates and admits them as if they were to stay
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from stepset.backends.kubernetes.access import Permission, allowed, missing_of, permissions
 from stepset.backends.kubernetes.access import problems as access_problems
 from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.replies import Reply
-from stepset.backends.kubernetes.api.resources import resource_of
+from stepset.backends.kubernetes.api.resources import Manifest, resource_of
 from stepset.backends.kubernetes.job_words import JobWords
 from stepset.backends.kubernetes.keys import with_keys
 from stepset.backends.kubernetes.refusals import misses_runtime, namespace_missing, no_namespace, refusals
@@ -36,7 +34,7 @@ class Checked:
 
     Args:
         server: its address.
-        objects, pods, permissions: how many the server accepted.
+        objects, pods, permissions: how many were checked.
         notes: the server's warnings, and what could not be tried.
     """
 
@@ -88,12 +86,12 @@ async def check_on_server(request: RenderRequest, target: str, client: Client) -
     return Checked(client.server, namespace, len(objects), len(pods), len(asked), tuple(dict.fromkeys(notes)))
 
 
-def _create(manifest: Mapping[str, Any]) -> Permission:
+def _create(manifest: Manifest) -> Permission:
     resource = resource_of(manifest)
     return Permission(resource.group, resource.plural, "create")
 
 
-async def _try(client: Client, manifest: Mapping[str, Any], namespace: str) -> Reply:
+async def _try(client: Client, manifest: Manifest, namespace: str) -> Reply:
     resource = resource_of(manifest)
     # A field that another version of a controller lacks is worth a note; one that Kubernetes itself lacks is a mistake
     # in pod_template, which the server would drop silently.

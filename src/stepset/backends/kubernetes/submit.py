@@ -227,7 +227,7 @@ def _marked(manifest: Manifest) -> dict[str, Any]:
 
 
 def _owned(metadata: Manifest, workload: Manifest, *, done: bool = False) -> dict[str, Any]:
-    """Returns a manifest's `metadata` with an owner: the object is deleted with the workload."""
+    """Returns `metadata` with the workload as owner, to be deleted with it; `done` also removes the `_marked` label."""
     about = workload["metadata"]
     owner = {
         "apiVersion": workload["apiVersion"],

@@ -6,18 +6,19 @@ priority classes are only checked when a pod is created.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.targets.identity import GROUP
 from stepset.targets.request import RenderRequest
 
 # The server does not check that the owner exists; policies against pods without an owner check that it is set.
-_NOBODY = "00000000-0000-0000-0000-000000000000"
+_MISSING_OWNER = "00000000-0000-0000-0000-000000000000"
 _OWNERS = {"statefulset": ("apps/v1", "StatefulSet"), "volcano": ("batch.volcano.sh/v1alpha1", "Job")}
 
 
-def trial_pods(request: RenderRequest, target: str, objects: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def trial_pods(request: RenderRequest, target: str, objects: Sequence[Manifest]) -> list[dict[str, Any]]:
     """Returns one pod of each group; `objects` are the request rendered for the target."""
     if target == "trainjob":
         # Trainer's controller creates a JobSet with the same pods as ours (docs/targets.md, trainjob).
@@ -28,13 +29,13 @@ def trial_pods(request: RenderRequest, target: str, objects: Sequence[Mapping[st
     pods = []
     for template in templates(objects[-1]):
         name = f"{request.run}-{template['metadata']['labels'][GROUP]}-0-0"
-        owner = {"apiVersion": version, "kind": kind, "name": request.run, "uid": _NOBODY, "controller": True}
+        owner = {"apiVersion": version, "kind": kind, "name": request.run, "uid": _MISSING_OWNER, "controller": True}
         metadata = {**template["metadata"], "name": name, "ownerReferences": [owner]}
         pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
     return pods
 
 
-def templates(workload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def templates(workload: Manifest) -> list[Manifest]:
     """Returns the pod templates of a workload, one for each group; a pod is its own template."""
     spec = workload["spec"]
     if workload["kind"] == "Pod":

@@ -22,7 +22,7 @@ import aiohttp
 import anyio
 from yarl import URL
 
-from stepset.backends.kubernetes.api.config import ClientConfig, Namespace, load_config
+from stepset.backends.kubernetes.api.config import ClientConfig, load_config
 from stepset.backends.kubernetes.api.replies import UNAUTHORIZED, Decode, RefusedError, Reply, read_reply, unreachable
 from stepset.errors import BadInputError, StepsetError
 
@@ -152,12 +152,6 @@ class Client:
     def server(self) -> str:
         """The server's address; empty before `open`."""
         return "" if self._config is None else self._config.server
-
-    @property
-    def namespace(self) -> Namespace:
-        """The default namespace; only after `open`."""
-        assert self._config is not None
-        return self._config.namespace
 
     async def get(self, path: str, query: Mapping[str, str] | None = None, decode: Decode = json.loads) -> Reply:
         """Reads an object or a list; raises as `request` does."""

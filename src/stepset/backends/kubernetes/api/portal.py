@@ -31,9 +31,8 @@ def _forget_the_parents_thread() -> None:
     _providers[:] = [BlockingPortalProvider()]
 
 
-if hasattr(os, "register_at_fork"):
-    # A child process has none of its parent's threads.
-    os.register_at_fork(after_in_child=_forget_the_parents_thread)
+# A child process has none of its parent's threads.
+os.register_at_fork(after_in_child=_forget_the_parents_thread)
 
 
 class EventLoop:

@@ -51,8 +51,8 @@ def log_pod(data: Fields, gone: bool = False) -> LogPod:
     containers = rows(spec, "containers")
     wanted = next((row for row in containers if text(row, "name") == CONTAINER), containers[0] if containers else {})
     name = text(wanted, "name")
-    told = next((row for row in rows(status, "containerStatuses") if text(row, "name") == name), {})
-    ended = part(told, "state", "terminated")
+    reported = next((row for row in rows(status, "containerStatuses") if text(row, "name") == name), {})
+    ended = part(reported, "state", "terminated")
     for_good = text(spec, "restartPolicy") == "Never" and "restartPolicy" not in wanted
     return LogPod(
         uid=pod.uid,
@@ -63,11 +63,11 @@ def log_pod(data: Fields, gone: bool = False) -> LogPod:
         attempt=pod.attempt,
         source=pod.source,
         agent=pod.agent,
-        begun=bool(part(told, "state", "running") or ended or part(told, "lastState", "terminated")),
-        restarts=number(told, "restartCount"),
+        begun=bool(part(reported, "state", "running") or ended or part(reported, "lastState", "terminated")),
+        restarts=number(reported, "restartCount"),
         over=gone or pod.phase in ("Succeeded", "Failed") or bool(ended and for_good),
         gone=gone,
-        alive=bool(part(told, "state", "running")),
+        alive=bool(part(reported, "state", "running")),
     )
 
 

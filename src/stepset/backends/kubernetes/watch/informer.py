@@ -235,7 +235,7 @@ class Informer:
         run = text(part(change.object, "metadata", "labels"), RUN)
         pod = log_pod(change.object, change.verb == "DELETED")
         if not change.witnessed:
-            # The container has ended since it was last seen.
+            # It is unknown whether its container was still running in the end.
             pod = replace(pod, alive=False)
         self._pods.setdefault(run, {})[pod.uid] = pod
         for followed in self._followed.get(run, ()):
