@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from itertools import groupby
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
@@ -53,12 +54,8 @@ def merged_rows(
         InfrastructureError: some logs cannot be read; the rows of the others are yielded first.
     """
     lost: list[InfrastructureError] = []
-
-    def chunks(pod: LogPod) -> Iterator[bytes]:
-        return open_log(lambda: _stamped(site, pod, lost))
-
     for _, attempt in groupby(pods, key=lambda pod: pod.attempt):
-        logs = [rows_of(pod, chunks(pod), sources) for pod in attempt]
+        logs = [rows_of(pod, open_log(partial(_stamped, site, pod, lost)), sources) for pod in attempt]
         for _, rows in in_groups(logs, _AT_ONCE):
             yield rows
     if lost:
