@@ -1,4 +1,4 @@
-"""Ends what a pipeline's run has left behind. Called by the component `cleanup_training`."""
+"""Deletes the runs that a pipeline's run has left behind: the body of the component `cleanup_training`."""
 
 from __future__ import annotations
 

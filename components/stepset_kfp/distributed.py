@@ -1,7 +1,6 @@
-"""`distribute(component, ...)`: any lightweight component becomes one that runs on many nodes.
+"""`distribute(component, ...)`: runs a lightweight component on many nodes.
 
-Called in pipelines. The component's own command is kept as it is; entry.py, which the step runs instead, starts it in
-every rank.
+The component's own command is kept; entry.py, which the step runs instead, starts it in every rank.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from kfp.dsl import BaseComponent
 
 TASK_CONFIG = "stepset_task_config"
-"""Name of the input through which KFP hands the task's settings over."""
+"""Name of the input through which KFP passes the task's settings."""
 
 _ENTRIES = ("script", "module", "command", "function", "args", "code", "agent")
 _OPTIONS = ("queue_name", "shm", "backend", "target", "namespace", "log_ranks", "on_interrupt", "shared_dir")
@@ -29,7 +28,7 @@ KNOWN = (*(field for field in JOB_FIELDS if field not in _ENTRIES), *_OPTIONS, "
 
 
 class Settings(TypedDict, total=False):
-    """What `distribute` takes beside the component: the fields of a job file that do not say what runs."""
+    """The keyword arguments of `distribute`: the fields of a job file that do not say what runs."""
 
     name: str
     framework: str | Mapping[str, Any]
@@ -63,7 +62,7 @@ class Settings(TypedDict, total=False):
 
 
 def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseComponent:
-    """A component with the same inputs and outputs whose function runs in every rank of a training world.
+    """Returns a component with the same inputs and outputs whose function runs in every rank of a training world.
 
     Its outputs are those of rank 0. On a cluster the step and the training pods exchange files through `shared_dir`.
 
@@ -103,11 +102,7 @@ def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseCo
 
 
 def _check(given: Mapping[str, Any]) -> None:
-    """Refuses what could not become a job, before anything runs.
-
-    Raises:
-        BadInputError: it could not, or something is not known yet.
-    """
+    """Raises BadInputError if the settings cannot become a job, or are not known when the pipeline is compiled."""
     if (later := next((name for name, value in given.items() if comes_later(value)), None)) is not None:
         raise BadInputError(f"{later}: what distribute is given is a constant; give values to the component's inputs")
     prepare({**given, "function": "pass"}, Path())

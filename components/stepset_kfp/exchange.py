@@ -1,7 +1,7 @@
-"""Files between the step of a distributed component and its ranks. Called by entry.py.
+"""Files between the step of a distributed component and its ranks.
 
-On one machine they see the same files. On a cluster they need a directory that both mount: the pipeline's workspace, or
-any other volume; inputs are copied there before the run, and rank 0's outputs from there after it.
+On one machine both see the same files. On a cluster they need a directory that both mount: the pipeline's workspace, or
+any other volume. Inputs are copied there before the run, and rank 0's outputs from there after it.
 """
 
 from __future__ import annotations
@@ -26,34 +26,33 @@ _LOCAL = {"s3://": "/s3/", "gs://": "/gcs/", "minio://": "/minio/"}
 
 
 class Exchange(Protocol):
-    """How files get to the ranks and back."""
+    """Passes files to the ranks and back."""
 
     def brought(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
-        """The executor input as the ranks get it, with the inputs where they can read them."""
+        """Returns the executor input as the ranks get it, with inputs where they can read them."""
 
     def fetch(self, executor_input: Mapping[str, Any]) -> None:
-        """Puts rank 0's outputs where KFP looks for them."""
+        """Copies rank 0's outputs to where KFP looks for them."""
 
 
 class SameFiles:
     """Step and ranks are on one machine."""
 
     def brought(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
-        """As it is."""
         return dict(executor_input)
 
     def fetch(self, executor_input: Mapping[str, Any]) -> None:
-        """Nothing is to be done: rank 0 has written them."""
+        """Does nothing: rank 0 has written them."""
 
 
 def exchange_for(options: Mapping[str, Any], task: TaskConfig | None, executor_input: Mapping[str, Any]) -> Exchange:
-    """What a step needs.
+    """Returns the exchange of a step.
 
     Args:
-        options: the settings; `backend`, `shared_dir`.
+        options: the settings; `backend` and `shared_dir` are read.
         task: what the pipeline set on the task, with its volumes.
-        executor_input: of the step. It stays the same when the step is retried, and no other step has it, because it
-            says where outputs go.
+        executor_input: of the step. It is the same in every retry of the step and in no other step, because it names
+            the outputs.
 
     Raises:
         BadInputError: step and training pods share no directory.
@@ -73,16 +72,12 @@ def exchange_for(options: Mapping[str, Any], task: TaskConfig | None, executor_i
 
 @dataclass(frozen=True)
 class Shared:
-    """A directory that the step and every training pod mount at the same path.
-
-    Args:
-        directory: this step's own, in it.
-    """
+    """A directory that the step and every training pod mount at the same path; `directory` is this step's own in it."""
 
     directory: Path
 
     def brought(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
-        """The executor input with inputs copied into the directory, and outputs to be written there."""
+        """Copies inputs into the directory; returns the executor input with them, and with outputs in the directory."""
         changed: dict[str, Any] = json.loads(json.dumps(executor_input))
         for name, index, artifact in _artifacts(changed.get("inputs")):
             source, target = local_path(artifact), self.directory / "inputs" / name / str(index)
@@ -98,10 +93,10 @@ class Shared:
         return changed
 
     def fetch(self, executor_input: Mapping[str, Any]) -> None:
-        """Copies what rank 0 wrote to where KFP looks for it, and clears the directory.
+        """Copies rank 0's outputs to where KFP looks for them, and deletes the directory.
 
         Raises:
-            InfrastructureError: it cannot be copied.
+            InfrastructureError: they cannot be copied.
         """
         outputs = executor_input.get("outputs") or {}
         for name, parameter in (outputs.get("parameters") or {}).items():
@@ -114,7 +109,7 @@ class Shared:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _fetch_told(self, target: Path, uris: Mapping[str, str]) -> None:
-        """What the function told KFP of its outputs, with their own places put back."""
+        """Copies what the function reported to KFP of its outputs, with their own locations restored."""
         source = self.directory / "outputs" / "executor_output.json"
         if not source.exists():
             return
@@ -154,7 +149,7 @@ def _move_to(artifact: dict[str, Any], path: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies a file or directory; what was not written is not copied."""
+    """Copies a file or directory, if it exists."""
     if not source.exists():
         return
     try:

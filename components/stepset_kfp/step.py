@@ -1,7 +1,7 @@
-"""One training from a component's inputs to its outputs. Called by the component's body, in the step.
+"""One training from a component's inputs to its outputs: the body of the component `distributed_train`.
 
-Bad input, a failed training and a cluster that says no end the step with their message and a code other than 0; never
-with a traceback, which would hide them.
+Bad input, a failed training and a cluster that refuses it end the step with their message and an exit code other than
+0; never with a traceback, which would hide them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ class Asked:
     """What a step is to do.
 
     Args:
-        job: the training.
-        base_dir: what its paths are relative to.
+        base_dir: what the job's paths are relative to.
         backend: local or kubernetes.
-        notes: what could not be taken over from the task.
+        notes: what of the task's settings could not be applied.
     """
 
     job: TrainingJob
@@ -53,13 +52,13 @@ class Asked:
 
 
 def train(given: Mapping[str, Any]) -> None:
-    """Runs a training and fills in the step's outputs.
+    """Runs a training and writes the step's outputs.
 
     Args:
         given: the component's inputs and outputs by name.
 
     Raises:
-        SystemExit: it cannot be run, or failed; the log says why.
+        SystemExit: the training cannot be run, or failed; the log says why.
     """
     try:
         _train(given)
@@ -70,7 +69,7 @@ def train(given: Mapping[str, Any]) -> None:
 
 
 def no_room(error: OSError) -> str:
-    """What is said where the step's own files cannot be written."""
+    """The message if the step's own files cannot be written."""
     where = error.filename or "a file of the step"
     return f"{where}: {error.strerror or error}; a step writes to its temporary directory and to where its outputs are"
 
@@ -92,14 +91,10 @@ def _train(given: Mapping[str, Any]) -> None:
 
 
 def read(given: Mapping[str, Any], unpacked: Path) -> Asked:
-    """The inputs, understood.
-
-    Args:
-        given: the component's inputs by name.
-        unpacked: an empty directory for the files that came along.
+    """Returns the job of the component's inputs; unpacks its files into an empty directory.
 
     Raises:
-        BadInputError: they cannot be.
+        BadInputError: the inputs are not valid.
     """
     from stepset.spec.load import parse_job
 
@@ -122,16 +117,11 @@ def fail(why: str, code: int = 1) -> NoReturn:
 
 
 def run(asked: Asked, given: Mapping[str, Any], log: StepLog) -> RunStatus:
-    """Runs to the end, where it was asked for.
-
-    Args:
-        asked: what.
-        given: the component's inputs by name.
-        log: is told of lines and changes.
+    """Runs a training to its end on its backend.
 
     Raises:
         BadInputError, InfrastructureError: it cannot be run.
-        SystemExit: the step was told to end.
+        SystemExit: the step was terminated.
     """
     from stepset.backends.base import RunRequest
     from stepset.sources import read_sources
@@ -146,7 +136,7 @@ def run(asked: Asked, given: Mapping[str, Any], log: StepLog) -> RunStatus:
 
 
 def _run_here(request: RunRequest, log: StepLog) -> RunStatus:
-    """Runs as processes; told to end, the ranks get their grace first."""
+    """Runs the ranks as processes; a signal stops them with their grace period."""
     import signal
 
     from stepset.backends import backend_of

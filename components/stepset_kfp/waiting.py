@@ -1,4 +1,4 @@
-"""Waits for a run that somebody else has started. Called by the component `wait_for_training`."""
+"""Waits for a run that was started elsewhere: the body of the component `wait_for_training`."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from stepset_kfp.step_log import StepLog, say
 
 _LOOK = 2.0
 _TELL = 10.0
-"""Seconds after which whoever waits looks up, and says where the run is when that is new."""
+"""Seconds after which the step looks up whether the run's state is new, and logs it."""
 
 
 def wait(given: Mapping[str, Any]) -> None:
-    """Blocks until the run is over, and fills in the step's outputs.
+    """Blocks until the run is over, and writes the step's outputs.
 
     Args:
         given: the component's inputs and outputs by name.
 
     Raises:
-        SystemExit: it failed, did not come or did not end; the log says why.
+        SystemExit: the run failed, did not appear or did not end; the log says why.
     """
     log = StepLog()
     try:

@@ -1,7 +1,7 @@
-"""Exactly one training for a task instance: its run made, found again, or ended before a new one.
+"""Exactly one training for a task instance: its run is created, found again, or ended before a new one is created.
 
-Used by cluster_run.py in a worker. Whatever moment a worker dies at, the record and the run's name tell the next one
-what there is; record.py says what follows from that.
+A worker may die at any moment: the stored record and the run's name tell the next one what exists; record.py decides
+what follows from that.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Claim:
     """A task's run.
 
     Args:
-        record: what is remembered of it.
-        workload: its object on top; None where it is gone, or need not be looked at.
-        notes: what is to be said about it from the start.
-        found: it was made by an earlier try.
+        record: what the task state store holds.
+        workload: None if it no longer exists, or is not needed.
+        notes: shown with the run from the start.
+        found: whether an earlier try created the run.
     """
 
     record: Record
@@ -55,19 +55,16 @@ class Claim:
 
 @dataclass(frozen=True)
 class Claimer:
-    """Makes or finds the run of one task instance.
+    """Creates or finds the run of one task instance.
 
     Args:
-        backend: a namespace -> the backend there.
-        namespace: where a new run is made.
-        store: of the task instance's state.
-        ti: the task instance.
-        instance: which Airflow this is.
-        retries: the task's.
-        durable: whether a run of an earlier try is gone on with.
-        request: a name, an attempt and an owner -> what to run.
-        end: what becomes of an earlier run that is not wanted any more.
-        tidy: deletes what is left of a run that is over, where it is to go.
+        backend: returns the backend of a namespace.
+        namespace: where a new run is created.
+        instance: name of this Airflow.
+        durable: whether a retry continues the run of an earlier try.
+        request: name, attempt, owner -> the run to create.
+        end: ends an earlier run that is not wanted any more.
+        tidy: deletes what is left of a run that is over, if it is to be deleted.
     """
 
     backend: Callable[[str], KubernetesBackend]
@@ -82,11 +79,11 @@ class Claimer:
     tidy: Callable[[Record], None]
 
     def claim(self) -> Claim:
-        """The run.
+        """Returns the run.
 
         Raises:
-            BadInputError: the job, or the server for its sake, says no.
-            InfrastructureError: the server cannot be asked; asking again goes on where this stopped.
+            BadInputError: the job is not valid, or the server refuses it.
+            InfrastructureError: the server cannot be asked; the next call continues where this one stopped.
         """
         step = next_step(self.remembered(), epoch(self.ti, self.retries), self.durable)
         if isinstance(step, Told):
@@ -105,12 +102,12 @@ class Claimer:
         return self._made(record)
 
     def remembered(self) -> Record | None:
-        """What the task remembers."""
+        """Returns the stored record."""
         found = self.store.get(KEY)
         return Record.from_dict(found) if isinstance(found, Mapping) else None
 
     def save(self, record: Record) -> None:
-        """Remembers it, for as long as the task instance is known."""
+        """Stores a record for as long as the task instance exists."""
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
         self.store.set(KEY, record.to_dict(), retention=NEVER_EXPIRE)
@@ -135,7 +132,7 @@ class Claimer:
         return Claim(record, made.workload, notes, found=made.adopted)
 
     def _free(self, step: Anew) -> Record:
-        """The record of a run that is to be made: under a name that no earlier run bears, which nobody remembers."""
+        """The record of a new run, under a name that no other run has, also none that the state store does not hold."""
         backend, generation = self.backend(self.namespace), step.generation
         owner = owner_of(self.ti, self.instance)
         while (there := backend.workload(self._name(generation))) is not None:
@@ -157,7 +154,7 @@ class Claimer:
             self._end(backend, there)
 
     def _end(self, backend: KubernetesBackend, workload: Manifest) -> None:
-        """Ends a run, and waits until its pods cannot write anywhere that the next one does."""
+        """Ends a run, and waits until its pods can no longer write to where the next run does."""
         from stepset.errors import InfrastructureError
 
         self.end(backend, workload)

@@ -1,7 +1,6 @@
-"""A task's run on a cluster: claimed, waited for here or by a trigger, and dealt with when it is over.
+"""A task's run on a cluster: created or found, followed in a worker or by a trigger, and concluded when it is over.
 
-Used by the operator. What both ways of waiting have in common is written once: `begin` comes before them, `finish`
-after them.
+Both ways of waiting share `begin` before and `finish` after.
 """
 
 from __future__ import annotations
@@ -43,12 +42,7 @@ _LOOK = 0.2
 
 
 class ClusterRun:
-    """The run of one task instance.
-
-    Args:
-        task: the operator, its fields rendered.
-        context: of the task instance.
-    """
+    """The run of one task instance; `task` has its fields rendered."""
 
     def __init__(self, task: DistributedTrainOperator, context: Context) -> None:
         self._task, self._context = task, context
@@ -62,14 +56,15 @@ class ClusterRun:
     # --- before
 
     def begin(self, killed: Callable[[], bool]) -> Claim:
-        """Makes or finds the run.
+        """Creates or finds the run.
 
         Args:
-            killed: whether the task was told to end; then none is made.
+            killed: returns whether the task was killed; then no run is created.
 
         Raises:
-            BadInputError, InfrastructureError: it cannot be made; asking again goes on where this stopped.
-            AirflowException: the task was told to end before it had a run.
+            BadInputError, InfrastructureError: the run cannot be created; the next call continues where this one
+                stopped.
+            AirflowException: the task was killed before it had a run.
         """
         if killed() and self.claimer.remembered() is None:
             raise AirflowException("no run was made, because its task was killed")
@@ -81,11 +76,10 @@ class ClusterRun:
         return found
 
     def page(self, record: Record, *, resumed: bool = False) -> PageWriter:
-        """What keeps the run's page written.
+        """Returns the writer of the run's page.
 
         Args:
-            record: of the run.
-            resumed: goes on where a trigger has left it.
+            resumed: continue the page that a trigger has written.
         """
         from stepset_airflow.page.writer import open_page
 
@@ -101,23 +95,22 @@ class ClusterRun:
         return self._page
 
     def close(self, *, write: bool = True) -> None:
-        """Ends what goes on beside the task: two threads do not ask Airflow at once.
+        """Stops the page's thread: two threads must not call Airflow at once.
 
         Args:
-            write: the page is written before that; False: by a later call.
+            write: write the page before that; False: a later call writes it.
         """
         if self._page is not None:
             self._page.close(write=write)
 
     def _begun(self, claim: Claim) -> RunStatus:
-        """What is known of a run before anybody has looked at its pods."""
+        """The status of a run before its pods are read."""
         from stepset.watch.state import RunStatus
 
         return RunStatus(claim.record.name, self._job[0].name, "kubernetes", created=time.time(), notes=claim.notes)
 
     @cached_property
     def claimer(self) -> Claimer:
-        """What knows this task instance's run."""
         task, ti = self._task, self._context["ti"]
         return Claimer(
             backend=self.backend,
@@ -134,11 +127,10 @@ class ClusterRun:
 
     @cached_property
     def _ending(self) -> Ending:
-        """What ends the run before its time."""
         return Ending(self._task, self._context["ti"], self.backend, lambda record: self.claimer.save(record))
 
     def backend(self, namespace: str) -> KubernetesBackend:
-        """The backend in a namespace."""
+        """Returns the backend of a namespace."""
         from stepset.backends.kubernetes.backend import KubernetesBackend
         from stepset.watch.cluster.keeper import Patience
 
@@ -155,14 +147,14 @@ class ClusterRun:
 
     @cached_property
     def sources(self) -> frozenset[str] | None:
-        """Whose lines the task log shows."""
+        """Whose lines the task log shows; None: all."""
         from stepset.frameworks import make_plan
 
         return log_sources(self._task.ranks, make_plan(self._job[0]))
 
     @property
     def _quiet_after(self) -> float | None:
-        """Of a run whose lines nobody reads it is not known."""
+        """None if no lines are read: then silence is unknown."""
         return None if self.sources == frozenset() else self._task.quiet_after
 
     @cached_property
@@ -187,12 +179,12 @@ class ClusterRun:
         """Follows the run in this process.
 
         Args:
-            claim: of the run; its workload is there.
-            killed: whether the task was told to end.
+            claim: with a workload.
+            killed: returns whether the task was killed.
 
         Raises:
-            AirflowException: it was; what becomes of the run depends on who wants it to.
-            AirflowTaskTimeout: the task's time is over, and so is the run.
+            AirflowException: the task was killed; the run was ended unless a retry is to continue it.
+            AirflowTaskTimeout: the task timed out; the run was ended.
         """
         assert claim.workload is not None
         backend = self.backend(claim.record.namespace)
@@ -213,7 +205,7 @@ class ClusterRun:
             self.close()
 
     def check_wanted(self, claim: Claim) -> None:
-        """As Ending.check_wanted, with nothing going on beside it."""
+        """As Ending.check_wanted, with the page's thread stopped."""
         self.close()
         self._ending.check_wanted(claim)
 
@@ -221,12 +213,12 @@ class ClusterRun:
         """Lets a trigger follow the run.
 
         Args:
-            claim: of the run; its workload is there.
-            event: what a trigger has told of it before.
+            claim: with a workload.
+            event: the last event of an earlier trigger.
 
         Raises:
             TaskDeferred: always, unless the task was ended.
-            AirflowException: it was.
+            AirflowException: the task was ended.
         """
         from stepset_airflow.triggers import DistributedTrainTrigger, reference
 
@@ -257,7 +249,7 @@ class ClusterRun:
         )
 
     def _deadline(self) -> float | None:
-        """When the task's time is over, in seconds since the epoch: Airflow does not tell while it is deferred."""
+        """When the task times out, in seconds since the epoch: Airflow does not report it during a deferral."""
         limit, ti = self._task.execution_timeout, self._context["ti"]
         if limit is None:
             return None
@@ -267,13 +259,10 @@ class ClusterRun:
     # --- after
 
     def resume(self, event: Mapping[str, Any]) -> Any:
-        """Goes on where a trigger has stopped; returns and raises as `finish`.
-
-        Args:
-            event: of the trigger.
+        """Continues after a trigger's event; returns and raises as `finish`.
 
         Raises:
-            AirflowTaskTimeout: the task's time is over, and so is the run.
+            AirflowTaskTimeout: the task timed out; the run was ended.
         """
         from stepset.watch.state import RunStatus
 
@@ -311,13 +300,11 @@ class ClusterRun:
         return self._outcome(status, record.ended)
 
     def finish(self, claim: Claim, status: RunStatus) -> Any:
-        """Deals with a run that is over.
-
-        Returns:
-            Its result.
+        """Concludes a run that is over, and returns its result.
 
         Raises:
-            AirflowFailException, AirflowSkipException, AirflowException: it failed, as the task's policy has it.
+            AirflowFailException, AirflowSkipException, AirflowException: the run failed; the task's policy decides
+                which.
         """
         from stepset.watch.cluster.verdict import verdict_text
         from stepset.watch.state import Phase
@@ -332,11 +319,10 @@ class ClusterRun:
         return self._outcome(status, ended)
 
     def _tidy(self, record: Record, workload: Mapping[str, Any] | None = None) -> None:
-        """Deletes the objects of a run that is over, where they are to go.
+        """Deletes the objects of a run that is over, if `on_finish_action` says so.
 
         Args:
-            record: of the run.
-            workload: its object on top; None: it is looked for, and left where it was only suspended.
+            workload: None: looked up, and kept if the run was only suspended.
         """
         from stepset.errors import StepsetError
 
@@ -364,7 +350,7 @@ class ClusterRun:
         return status.result
 
     def gone(self, record: Record) -> RunStatus:
-        """The status of a run that was there and is not any more, so that nobody can say how it ended."""
+        """The status of a run whose workload no longer exists, so that its end is unknown."""
         from stepset.watch.diagnose import ADVICE
         from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
@@ -374,5 +360,5 @@ class ClusterRun:
 
 
 def instance() -> str:
-    """Which Airflow this is, the same in each of its processes: [stepset] instance, else its API server's address."""
+    """The name of this Airflow, the same in all of its processes: [stepset] instance, else its API server's address."""
     return str(conf.get("stepset", "instance", fallback="") or conf.get("api", "base_url", fallback=""))

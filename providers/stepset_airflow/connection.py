@@ -1,8 +1,7 @@
-"""Which cluster a task talks to, with KubernetesPodOperator's meaning of every parameter.
+"""Connects a task to a cluster; every parameter means what it means for KubernetesPodOperator.
 
-Used by the operator in a worker and by the trigger in a triggerer, both by way of cncf.kubernetes' KubernetesHook, so
-that what works in one works in the other. That hook and its clients take seconds to import: nothing here does before
-it is called.
+Workers and triggerers both use cncf.kubernetes' KubernetesHook, so that what works in one works in the other. The hook
+and its clients take seconds to import, so they are imported in functions.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class ClusterAccess:
 
     Args:
         kubernetes_conn_id: Airflow's connection.
-        namespace: where runs are; default: the connection's, that of the pod this runs in, `default`.
+        namespace: where runs are; default: the connection's, else that of the pod this runs in, else `default`.
         in_cluster: use the service account of the pod this runs in.
         cluster_context: of the kubeconfig.
         config_file: the kubeconfig.
@@ -40,15 +39,11 @@ class ClusterAccess:
     config_file: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
         return asdict(self)
 
 
 def connect(access: ClusterAccess) -> Connection:
     """Returns a connection to a cluster; reads the kubeconfig and sends nothing.
-
-    Args:
-        access: which cluster.
 
     Raises:
         BadInputError: there is no such connection, or its configuration cannot be used.
@@ -59,11 +54,7 @@ def connect(access: ClusterAccess) -> Connection:
 
 
 def client_of(access: ClusterAccess) -> Client:
-    """Returns a client of a cluster for an event loop; it reads Airflow's connection without blocking the loop.
-
-    Args:
-        access: which cluster.
-    """
+    """Returns a client of a cluster for an event loop; it reads Airflow's connection without blocking the loop."""
     from stepset.backends.kubernetes.api.client import Client
 
     async def load() -> ClientConfig:
@@ -74,7 +65,6 @@ def client_of(access: ClusterAccess) -> Client:
 
 
 async def _extras_of(conn_id: str | None) -> dict[str, Any]:
-    """The extras of Airflow's connection."""
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
 
@@ -95,8 +85,7 @@ def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> Cli
     """Reads the configuration; raises as `connect`.
 
     Args:
-        access: which cluster.
-        extras: of Airflow's connection, where they are known already.
+        extras: of Airflow's connection, if they are known already.
     """
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
     from airflow.sdk.exceptions import AirflowException

@@ -1,4 +1,4 @@
-"""How a task ends whose training has failed, for retry policies and callbacks that want to know why."""
+"""The exception of a failed training, for retry policies and callbacks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class TrainingFailedError(AirflowException):
 
     Args:
         text: the diagnosis.
-        kind: of the failure (stepset.watch.state.FailureKind), `Lost` where nobody knows.
-        exit_code: of the first failing rank, where it had one.
+        kind: of the failure (stepset.watch.state.FailureKind); `Lost` if it is not known.
+        exit_code: of the first failing rank, if it has one.
     """
 
     def __init__(self, text: str, kind: str = "Lost", exit_code: int | None = None) -> None:

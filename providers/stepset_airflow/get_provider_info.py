@@ -1,4 +1,4 @@
-"""What Airflow learns of this provider through its entry point. Every Airflow process calls it: it imports nothing."""
+"""Describes this provider to Airflow. Every Airflow process calls it through its entry point, so it imports nothing."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """DistributedTrainOperator: a distributed training run as one Airflow task.
 
-DAG authors create it; Airflow's task runner calls `execute` in a worker. The way from here: job_fields.py makes the
-job, `stepset.api` the backend, task_log.py shows the run, outcome.py says how the task ends.
-
-Nothing slow is imported before a task runs: a DAG file with many of these must parse quickly.
+job_fields.py builds the job, task_log.py shows the run, cluster_run.py runs it on a cluster, outcome.py decides how the
+task ends. Slow modules are imported in functions: a DAG file with many of these operators must parse quickly.
 """
 
 from __future__ import annotations
@@ -105,7 +103,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
     ui_color = "#e9e4f8"
     operator_extra_links = LINKS
     _brings_program: ClassVar[bool] = False
-    """Whether a subclass makes `function` when the task runs."""
+    """Whether a subclass sets `function` when the task runs."""
 
     def __init__(
         self,
@@ -258,17 +256,12 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         return status.result
 
     def on_kill(self) -> None:
-        """Called on SIGTERM and when execution_timeout is over: ends a local run; `execute` looks after the others."""
+        """Called on SIGTERM and on execution_timeout: ends a local run; `execute` handles runs on a cluster."""
         self._killed = True
         self._stop()
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Goes on where the trigger has stopped; returns and raises as `execute`.
-
-        Args:
-            context: of the task instance.
-            event: of the trigger.
-        """
+        """Continues after the trigger's event; returns and raises as `execute`."""
         if self.warm_start is not None:
             self._environment = begun_warm(context)
         return self._on_cluster(context, lambda run: run.resume(event))
@@ -290,7 +283,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         return self._on_cluster(context, execute)
 
     def _on_cluster(self, context: Context, what: Callable[[ClusterRun], Any]) -> Any:
-        """Does something with the run on a cluster; errors end the task as they are meant to."""
+        """Calls `what` with the run; turns stepset's errors into Airflow's."""
         from stepset.errors import BadInputError, InfrastructureError
         from stepset_airflow.cluster_run import ClusterRun
 
@@ -305,7 +298,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
             run.close()
 
     def _check_parameters(self) -> None:
-        """What can be told wrong at parse time, before anything is rendered."""
+        """Checks what is known at parse time, before templates are rendered."""
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
         check_entries(fields, has_job=self.job is not None or self._brings_program)
         check_policy(self.exit_code_policy)
@@ -334,10 +327,10 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         return RunRequest(job, read_sources(job, base_dir), name=free_name(run_name(ti), backend), attempt=tried)
 
     def job_and_base(self, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
-        """The job that the rendered fields describe, and the directory its paths are relative to; raises as job_of.
+        """Returns the job of the rendered fields and the directory its paths are relative to; raises as `job_of`.
 
         Args:
-            labels: that its objects get besides.
+            labels: additional labels of the run's objects.
         """
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
         return job_of(self.job, fields, self.queue_name, Path(self.dag.folder), self._environment, labels)
@@ -349,10 +342,10 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         return ranks_to_log(log_ranks)
 
     def task_log(self, told: Mapping[str, Any] | None = None) -> TaskLog:
-        """A listener that writes a run to this task's log.
+        """Returns a listener that writes a run to this task's log.
 
         Args:
-            told: what another process has written already.
+            told: what another process has written already, as TaskLog.told.
         """
         return TaskLog(self.log, self.ranks, find_callbacks(self.callbacks), told)
 
@@ -373,10 +366,9 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
             self._handle.cancel()
 
     def failure(self, status: RunStatus, outcome: str) -> AirflowException:
-        """The exception that ends the task.
+        """Returns the exception that ends the task.
 
         Args:
-            status: of the run.
             outcome: `fail`, `retry` or `skip`.
         """
         from stepset.watch.report import failure_text
@@ -395,6 +387,6 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         )
 
     def tell_assets(self, context: Context, status: RunStatus) -> None:
-        """Gives the events of this task's outlets the result, so that whoever is scheduled by them can read it."""
+        """Adds the result to the events of the task's outlets, for the DAGs that they schedule."""
         self._status = status
         tell(context, self.outlets, event_extra(status, self.checkpoint_dir))

@@ -1,7 +1,4 @@
-"""DistributedTrainSensor: waits for a run that somebody else has started, by the CLI, in KFP, in another DAG.
-
-DAG authors create it. With `start_from_trigger=True` the task never takes a worker's slot before the run is over.
-"""
+"""DistributedTrainSensor: waits for a run that was started elsewhere: by the CLI, in KFP, in another DAG."""
 
 from __future__ import annotations
 
@@ -24,15 +21,15 @@ if TYPE_CHECKING:
 class DistributedTrainSensor(BaseSensorOperator):
     """Waits until a run is over; its result is the task's XCom.
 
-    The run may not be there yet when the waiting begins.
+    The run need not exist yet when the sensor starts.
 
     Args:
         run_name: the run's name.
-        target: what it became: jobset, trainjob, statefulset, job or volcano.
+        target: what the run became: jobset, trainjob, statefulset, job or volcano.
         deferrable: wait in the triggerer. Default: [operators] default_deferrable.
-        start_from_trigger: go there without a worker first.
-        poll_interval: seconds between two looks at what no watch tells.
-        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as the operator has them.
+        start_from_trigger: wait in the triggerer from the start; the task takes no worker slot before the run is over.
+        poll_interval: seconds between two looks at what no watch reports.
+        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as for the operator.
     """
 
     template_fields: Sequence[str] = (
@@ -87,7 +84,7 @@ class DistributedTrainSensor(BaseSensorOperator):
         return self.defer(trigger=RunEndTrigger(**self._trigger_fields()), method_name="execute_complete")
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Whether the run is over."""
+        """Returns whether the run is over, and its result."""
         from stepset.backends.kubernetes.backend import KubernetesBackend
         from stepset.errors import BadInputError, InfrastructureError
 
@@ -109,13 +106,11 @@ class DistributedTrainSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=True, xcom_value=self._result(status))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """The run is over.
-
-        Returns:
-            Its result.
+        """Returns the result of the run that the trigger's event reports.
 
         Raises:
-            TrainingFailedError: it failed.
+            TrainingFailedError: the run failed.
+            AirflowException: the trigger could not follow it.
         """
         from stepset.watch.state import RunStatus
 

@@ -19,7 +19,6 @@ class SharedInformer:
     """An informer and what its users share with it.
 
     Args:
-        informer: the informer.
         connections: limits how many logs are read at the same time.
         users: how many triggers use it.
     """
@@ -34,10 +33,7 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClusterAccess, Shared
 
 @asynccontextmanager
 async def shared_informer(access: ClusterAccess) -> AsyncIterator[SharedInformer]:
-    """Returns the informer of a namespace; the last trigger that leaves ends it.
-
-    Args:
-        access: which cluster; its namespace is the one.
+    """Returns the informer of a namespace; the last trigger that leaves stops it.
 
     Raises:
         BadInputError: there is no such connection, or its configuration cannot be used.

@@ -1,8 +1,8 @@
-"""The trigger a deferred task waits with: follows its run in the triggerer, and shows it in the task's log meanwhile.
+"""The triggers of deferred tasks: they follow a run in the triggerer and show it in the task's log meanwhile.
 
-Airflow makes it from the fields it serializes, may run it in two triggerers at once, and may start it again anywhere:
-it changes nothing on the cluster but deleting pods of lost nodes where the job says so. What has to be done once is
-done by the operator's `execute_complete` in a worker.
+Airflow creates a trigger from its serialized fields, may run it in two triggerers at once, and may start it again
+anywhere. So a trigger changes nothing on the cluster, except that it deletes pods of lost nodes where the job says so.
+`execute_complete` in a worker does what must be done exactly once.
 """
 
 from __future__ import annotations
@@ -37,33 +37,34 @@ HEAVY = (
     "stepset_airflow.task_observer",
     "stepset_airflow.page.async_writer",
 )
-"""What is imported in a thread first, because it takes seconds."""
+"""Modules that take seconds to import: imported in a thread before they are needed."""
 _USER_ACTED = "__airflow_user_action__"
-"""What Airflow cancels a trigger with when a user has acted on its task (airflow 3.3 triggerer_job_runner.py)."""
+"""The message with which Airflow cancels a trigger when a user has acted on its task (airflow 3.3
+triggerer_job_runner.py)."""
 _ENDS = 25.0
-"""Seconds that a run has to be ended in; Airflow waits for 30."""
+"""Seconds in which `on_kill` must end a run; Airflow waits for 30."""
 _PAUSES = (1.0, 3.0)
-"""Seconds before Airflow is asked again for what it did not say."""
+"""Seconds before Airflow is asked again for a task's state."""
 _LEAVES = 5.0
-"""Seconds that what was said of the end has to be read in, before the trigger's log is closed."""
+"""Seconds to wait until the last lines are read, before the trigger's log is closed."""
 
 
 class DistributedTrainTrigger(BaseTrigger):
     """Waits for the end of a run.
 
     Args:
-        access: which cluster, as ClusterAccess.to_dict says it; its namespace is the run's.
-        workload: the run's object on top: apiVersion, kind, name and uid; its queue and its ranks.
-        sources: whose lines are shown; None: everybody's.
+        access: fields of ClusterAccess; its namespace is the run's.
+        workload: as `reference` returns it.
+        sources: whose lines are shown; None: all.
         ranks: ranks whose lines are shown; None: all.
         callbacks: dotted paths of functions that are called with each status, in threads.
-        admission_timeout, startup_timeout: seconds; None: for ever.
+        admission_timeout, startup_timeout: seconds; None: no limit.
         quiet_after: seconds without a line after which the log says so; None: never.
-        poll_interval: seconds between two looks at what only time changes.
-        deadline: seconds since the epoch at which the task's time is over; None: never.
+        poll_interval: seconds between two looks at what no watch reports.
+        deadline: seconds since the epoch at which the task times out; None: never.
         on_kill_action: `delete`, `suspend` or `keep`.
-        position: what was written to the task's log before, as handover.py has it.
-        page: whose page is kept written, as TaskKey.to_dict says it; None: nobody's.
+        position: what was written to the task's log before, as handover.Position.
+        page: fields of the TaskKey whose page is written; None: no page.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class DistributedTrainTrigger(BaseTrigger):
         self._ending: asyncio.Task[None] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What another process makes the same trigger from; no credentials."""
+        """The class path and the fields from which another process creates the same trigger; no credentials."""
         fields = {
             "access": self.access,
             "workload": self.workload,
@@ -114,7 +115,7 @@ class DistributedTrainTrigger(BaseTrigger):
         """Follows the run.
 
         Yields:
-            One event: its final status, what was written to the log, and whether the task's time was over before.
+            One event: the final status, what was written to the log, and whether the task timed out before.
         """
         from stepset.errors import StepsetError
 
@@ -135,11 +136,11 @@ class DistributedTrainTrigger(BaseTrigger):
         await forget(self)
 
     async def on_kill(self) -> None:
-        """Ends the run if a user has acted on the task.
+        """Ends the run if a user has ended the task.
 
         A triggerer that lost its triggers to another one for a while calls this for tasks that still wait
-        (apache/airflow#73454): so the task's state is asked for first, and nothing is done while it goes on, or while
-        nobody knows. A task that was cleared ends its earlier run itself when it is executed again.
+        (apache/airflow#73454). So the task's state is checked first, and the run goes on while the task does, or while
+        its state is unknown. A task that was cleared ends its earlier run itself when it is executed again.
         """
         await wait_uncancelled(self._end_begins(), _ENDS)
 
@@ -149,7 +150,7 @@ class DistributedTrainTrigger(BaseTrigger):
         return self._ending
 
     async def _acted_upon(self) -> None:
-        """Ends the run, if that is what a user did."""
+        """Ends the run if a user has ended the task."""
         state = await self._task_state()
         name = self.workload["metadata"]["name"]
         if not is_ended(state):
@@ -161,7 +162,7 @@ class DistributedTrainTrigger(BaseTrigger):
         await all_read(_LEAVES)
 
     async def _followed(self) -> dict[str, Any]:
-        """The event's payload."""
+        """Follows the run and returns the event's payload."""
         from stepset.backends.kubernetes.follow import RunFollower
         from stepset.watch.cluster.keeper import Patience
         from stepset.watch.cluster.reports import Reports
@@ -213,12 +214,12 @@ class DistributedTrainTrigger(BaseTrigger):
             }
 
     def _about(self) -> dict[str, Any]:
-        """What the run's page says beside its status."""
+        """What the run's page shows beside its status."""
         about = {"namespace": self.access["namespace"], "target": self.workload["target"], "followed": True}
         return {**about, "try_number": (self.page or {}).get("try_number")}
 
     async def _task_state(self) -> str | None:
-        """As `state_of` has it, be it when Airflow is asked again; None where it does not say."""
+        """As `state_of`; asks again on errors, and returns None if Airflow does not answer."""
         from asgiref.sync import sync_to_async
 
         if self.task_instance is None:
@@ -247,13 +248,13 @@ class DistributedTrainTrigger(BaseTrigger):
 
 
 class RunEndTrigger(DistributedTrainTrigger):
-    """Waits for the end of a run that somebody else looks after, and shows its phases; it may not be there yet.
+    """Waits for the end of a run that another task or program manages, and shows its phases; it need not exist yet.
 
     Args:
         run_name: the run's name.
-        target: what it became.
-        poll_interval: seconds between two looks at what no watch tells.
-        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as ClusterAccess has them.
+        target: what the run became.
+        poll_interval: seconds between two looks at what no watch reports.
+        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as ClusterAccess.
     """
 
     def __init__(
@@ -274,7 +275,6 @@ class RunEndTrigger(DistributedTrainTrigger):
         super().__init__(self._access().to_dict(), {}, sources=(), ranks=(), poll_interval=poll_interval)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What another process makes the same trigger from; no credentials."""
         fields = {
             "run_name": self.run_name,
             "target": self.target,
@@ -284,7 +284,7 @@ class RunEndTrigger(DistributedTrainTrigger):
         return "stepset_airflow.triggers.RunEndTrigger", fields
 
     async def _acted_upon(self) -> None:
-        """Nothing: the run is somebody else's."""
+        """Does nothing: the run does not belong to this task."""
 
     async def _followed(self) -> dict[str, Any]:
         async with client_of(self._access()) as client:
@@ -295,7 +295,6 @@ class RunEndTrigger(DistributedTrainTrigger):
         return await super()._followed()
 
     async def _found(self, client: Client, namespace: str) -> bool:
-        """Whether the run is there."""
         from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, UnreachableError
         from stepset.backends.kubernetes.api.resources import WORKLOADS
 
@@ -317,12 +316,7 @@ class RunEndTrigger(DistributedTrainTrigger):
 
 
 def reference(workload: Mapping[str, Any], target: str) -> dict[str, Any]:
-    """What a trigger must know of a run's object on top: nothing that could be a secret.
-
-    Args:
-        workload: the object.
-        target: what the run became.
-    """
+    """Returns what a trigger must know of a run's workload; nothing that could be a secret."""
     from stepset.targets.gang import QUEUE_LABEL
     from stepset.targets.identity import RANKS
 

@@ -1,6 +1,6 @@
-"""What the API server reads for the page: the documents of runs and the state of their tasks, from Airflow's database.
+"""Reads the page's data from Airflow's database: the documents of runs and the state of their tasks.
 
-Used by app.py, after it has asked whether the user may.
+app.py checks the user's permissions before.
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 RECENT = 50
-"""Runs in the list."""
+"""Most runs in the list."""
 
 
 def run_page(session: Session, dag_id: str, run_id: str, task_id: str, map_index: int) -> dict[str, Any] | None:
-    """The page of a task instance; None where there is no such task instance.
+    """Returns the page of a task instance; None if there is no such task instance.
 
     Args:
-        session: of Airflow's database.
-        map_index: -1 for one that is not mapped.
+        map_index: -1: the task is not mapped.
 
     Returns:
-        `task`, about the task instance; `training`, its document, None where it has none; `tries`, how other tries
-        ended.
+        `task`, about the task instance; `training`, its document, None if it has none; `tries`, how other tries ended.
     """
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
@@ -77,10 +75,9 @@ def _tries(session: Session, dag_id: str, run_id: str, task_id: str, map_index: 
 
 
 def recent_runs(session: Session, dag_ids: Collection[str]) -> list[dict[str, Any]]:
-    """The runs of which something was heard last, the newest first.
+    """Returns the runs whose documents were written last, the newest first.
 
     Args:
-        session: of Airflow's database.
         dag_ids: the DAGs that the user may read.
     """
     from airflow.models.taskinstance import TaskInstance
@@ -116,7 +113,7 @@ def _same_task_instance() -> tuple[Any, ...]:
 
 
 def _document(value: Any) -> Mapping[str, Any] | None:
-    """A document of this version; anything else under its key is nobody's."""
+    """A document of this version; None for anything else under its key."""
     return value if isinstance(value, Mapping) and value.get("version") == VERSION else None
 
 

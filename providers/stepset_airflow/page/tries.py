@@ -1,7 +1,6 @@
-"""What the page tells of a task's earlier tries: how each ended, kept in the task state store.
+"""How a task's earlier tries ended, for the page; kept in the task state store.
 
-Used by the operator's side in a worker when a try has failed. A task's XComs, its page's document among them, go when
-the next try begins; its state does not.
+The next try deletes a task's XComs, the page's document among them, but not its state.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Any, Protocol
 from stepset_airflow.page.document import summary_of
 
 KEY = "stepset_tries"
-"""Of the task state store."""
+"""Key in the task state store."""
 TRIES = 10
-"""The last ones that are kept."""
+"""How many tries are kept."""
 
 _log = logging.getLogger(__name__)
 
@@ -29,12 +28,7 @@ class Store(Protocol):
 
 
 def remember_try(store: Store, document: Mapping[str, Any]) -> None:
-    """Keeps how a try has ended.
-
-    Args:
-        store: of the task instance's state.
-        document: its page's last.
-    """
+    """Stores how a try has ended, from its page's last document."""
     from airflow.providers.common.compat.sdk import redact
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
