@@ -21,14 +21,7 @@ Manifest = Mapping[str, Any]
 
 
 def clean_up(given: Mapping[str, Any]) -> None:
-    """Deletes the runs.
-
-    Args:
-        given: the component's inputs by name.
-
-    Raises:
-        SystemExit: they cannot be deleted; the log says why.
-    """
+    """Deletes the runs; ends the step with a message if they cannot be deleted."""
     try:
         if backend_name(given["backend"], os.environ) == "local":
             say("stepset: local runs end with their steps; nothing is to be done")

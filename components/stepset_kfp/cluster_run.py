@@ -35,15 +35,7 @@ ON_ITS_WAY, _LOOK = 0.5, 0.05
 
 
 def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunListener) -> RunStatus:
-    """Runs a job to its end.
-
-    Args:
-        given: the component's inputs.
-
-    Raises:
-        BadInputError: the job is not valid, or the server refuses it; nothing is left behind then.
-        InfrastructureError: the server cannot be asked, or does not allow it.
-    """
+    """Runs a job to its end; raises as `KubernetesBackend.start`, or InfrastructureError for missing rights."""
     target = given["target"] or "jobset"
     check_target(target)
     patience = Patience(given["admission_timeout"] or None, given["startup_timeout"] or None)
@@ -56,11 +48,11 @@ def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunL
         try:
             identity = _identity(connection)
         except InfrastructureError:
-            check_rights()  # which says that one and all others that are missing
+            check_rights()  # reports all missing permissions, this one among them
             raise
         asked = _owned(request, identity, namespace)
         last = LastRequest(spare, namespace, target, asked, given["on_interrupt"])
-        # From here on: the run of an earlier try may be there already, and goes on if nobody ends it.
+        # From here on: the run of an earlier try may exist already, and goes on unless this step ends it.
         with Interrupt(spare, last, BUDGET if identity else PATIENCE_ELSEWHERE) as interrupt:
             check_rights()
             _check_claims(connection, namespace, given.get("task_config"), request.job.num_nodes)
@@ -117,10 +109,9 @@ class LastRequest:
 
 
 def _check_claims(connection: Connection, namespace: str, task: TaskConfig | None, num_nodes: int) -> None:
-    """Checks that several nodes can mount the task's volumes, as far as this account may read them.
+    """Raises BadInputError if several nodes are to mount a claim for one node: they would wait for each other.
 
-    Raises:
-        BadInputError: a claim is for one node at a time: its pods would wait for each other without an end.
+    Claims that this account may not read are not checked.
     """
     for claim in claims(task) if num_nodes > 1 else ():
         reply = connection.get(f"{CLAIMS.path(namespace)}/{claim}")

@@ -28,11 +28,7 @@ _LIMITS = {"admission_timeout": 0, "startup_timeout": 1800}
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the component in every rank.
-
-    Raises:
-        SystemExit: it cannot be run, or failed; the log says why.
-    """
+    """Runs the component in every rank; ends the step with a message if it cannot be run, or failed."""
     at = arguments.index("--")
     settings = json.loads(arguments[arguments.index("--settings") + 1])
     command = list(arguments[at + 1 :])

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from stepset.errors import BadInputError, InfrastructureError
+from stepset.errors import BadInputError
+from stepset_kfp.outputs import copy
 from stepset_kfp.place import backend_name
 from stepset_kfp.task_config import TaskConfig
 
@@ -46,16 +47,11 @@ class SameFiles:
 
 
 def exchange_for(options: Mapping[str, Any], task: TaskConfig | None, executor_input: Mapping[str, Any]) -> Exchange:
-    """Returns the exchange of a step.
+    """Returns the exchange of a step; raises BadInputError if step and training pods share no directory.
 
     Args:
-        options: the settings; `backend` and `shared_dir` are read.
-        task: what the pipeline set on the task, with its volumes.
         executor_input: of the step. It is the same in every retry of the step and in no other step, because it names
             the outputs.
-
-    Raises:
-        BadInputError: step and training pods share no directory.
     """
     if backend_name(options["backend"], os.environ) == "local":
         return SameFiles()
@@ -93,11 +89,7 @@ class Shared:
         return changed
 
     def fetch(self, executor_input: Mapping[str, Any]) -> None:
-        """Copies rank 0's outputs to where KFP looks for them, and deletes the directory.
-
-        Raises:
-            InfrastructureError: they cannot be copied.
-        """
+        """Copies rank 0's outputs to where KFP looks for them, and deletes the directory."""
         outputs = executor_input.get("outputs") or {}
         for name, parameter in (outputs.get("parameters") or {}).items():
             _copy(self.directory / "outputs" / "parameters" / name, Path(parameter["outputFile"]))
@@ -150,13 +142,5 @@ def _move_to(artifact: dict[str, Any], path: Path) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     """Copies a file or directory, if it exists."""
-    if not source.exists():
-        return
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True)
-        else:
-            shutil.copyfile(source, target)
-    except OSError as error:
-        raise InfrastructureError(f"{source} cannot be copied to {target}: {error.strerror or error}") from error
+    if source.exists():
+        copy(source, target)

@@ -16,7 +16,6 @@ from stepset.spec.base import nearest
 from stepset.spec.job import TrainingJob
 from stepset.spec.load import parse_job, read_job_file
 from stepset_kfp.job_inputs import (
-    JOB_FIELDS,
     LIST_FIELDS,
     MAPPING_FIELDS,
     NOT_GIVEN,
@@ -30,18 +29,6 @@ from stepset_kfp.packing import ARGUMENT, pack, pack_file
 
 if TYPE_CHECKING:
     from kfp.dsl import PipelineTask
-
-_OPTIONS = (
-    "queue_name",
-    "shm",
-    "backend",
-    "target",
-    "namespace",
-    "log_ranks",
-    "on_interrupt",
-    "admission_timeout",
-    "startup_timeout",
-)
 
 
 class Inputs(TypedDict, total=False):
@@ -110,9 +97,8 @@ def distributed_train(
     from stepset_kfp.training.distributed_train.component import distributed_train as component
 
     given: dict[str, Any] = dict(inputs)
-    if unknown := set(given) - {"job", *JOB_FIELDS, *_OPTIONS}:
-        name = sorted(unknown)[0]
-        raise BadInputError(f"{name}: no such input; {nearest(name, ('job', *JOB_FIELDS, *_OPTIONS))}")
+    if unknown := sorted(set(given) - set(Inputs.__annotations__)):
+        raise BadInputError(f"{unknown[0]}: no such input; {nearest(unknown[0], Inputs.__annotations__)}")
     base = Path(base_dir) if base_dir is not None else Path(sys._getframe(1).f_code.co_filename).parent
     arguments = prepare(given, base.resolve())
     task = component(**arguments)
@@ -121,12 +107,7 @@ def distributed_train(
 
 
 def prepare(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """Returns the component's arguments; raises as `distributed_train`.
-
-    Args:
-        given: what the pipeline gives; None: not given.
-        base: directory that paths are relative to.
-    """
+    """Returns the component's arguments; raises as `distributed_train`. Values of None are not given."""
     inputs = {name: value for name, value in given.items() if value is not None}
     nodes = inputs.get("num_nodes")
     if isinstance(nodes, int) and nodes == NOT_GIVEN:
@@ -145,7 +126,8 @@ def prepare(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
         ranks = arguments["log_ranks"]
         arguments["log_ranks"] = str(ranks) if isinstance(ranks, int) else ",".join(map(str, ranks))
     if constant:
-        _check(arguments)
+        parse_job(job_mapping(arguments))
+        check_options(arguments)
     arguments |= _packed(arguments, base)
     if (size := len(json.dumps(arguments, default=str))) > ARGUMENT:
         raise BadInputError(
@@ -167,11 +149,6 @@ def _take_job(inputs: dict[str, Any], base: Path) -> Path:
     return base
 
 
-def _check(arguments: Mapping[str, Any]) -> None:
-    parse_job(job_mapping(arguments))
-    check_options(arguments)
-
-
 def _packed(arguments: Mapping[str, Any], base: Path) -> dict[str, str]:
     """The script or the code directory, if it is a file beside the pipeline; a script in the image is a `command`."""
     job = arguments.get("job") if isinstance(arguments.get("job"), Mapping) else {}
@@ -182,7 +159,7 @@ def _packed(arguments: Mapping[str, Any], base: Path) -> dict[str, str]:
 
         with_script = {"script": script} if isinstance(script, str) else {"command": ["true"]}
         read = read_sources(parse_job({"name": "code", **with_script, "code": code}), base)
-        # The step unpacks it under the same name.
+        # The step unpacks the archive into a directory of that name.
         return {"packed": pack(read.archive or b"", "code"), "code": Path(code).name or "code"}
     if isinstance(script, str) and not comes_later(script):
         path = base / script

@@ -30,7 +30,6 @@ class Identity:
     """A step of a pipeline's run.
 
     Args:
-        run_id: of the pipeline's run.
         node: of the workflow, the same in every retry.
         namespace: of the step's pod.
         owned_by: an ownerReference to the Workflow; None if the pod has no such owner.
@@ -51,11 +50,7 @@ class Identity:
 
 
 def identity_of(pod: Mapping[str, Any]) -> Identity:
-    """Returns the identity of the step in a pod.
-
-    Raises:
-        InfrastructureError: KFP or Argo has not marked the pod.
-    """
+    """Returns the identity of the step in a pod; raises InfrastructureError if KFP or Argo has not marked the pod."""
     about = pod["metadata"]
     labels, annotations = about.get("labels") or {}, about.get("annotations") or {}
     missing = [
@@ -78,11 +73,7 @@ def identity_of(pod: Mapping[str, Any]) -> Identity:
 
 
 def own_pod(connection: Connection, name: str) -> Mapping[str, Any]:
-    """Returns the step's own pod; `name` is KFP_POD_NAME.
-
-    Raises:
-        InfrastructureError: the pod cannot be read.
-    """
+    """Returns the step's own pod; raises InfrastructureError if it cannot be read. `name` is KFP_POD_NAME."""
     reply = connection.get(f"{PODS.path(connection.namespace)}/{name}")
     if not reply.accepted:
         said = str(reply.body.get("message", reply.status)).rstrip(".")
@@ -96,6 +87,6 @@ def own_pod(connection: Connection, name: str) -> Mapping[str, Any]:
 def _reference(workflow: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{key: workflow[key] for key in ("apiVersion", "kind", "name", "uid")},
-        # To block an owner's deletion needs a permission of its own on many clusters (OpenShift).
+        # Many clusters (OpenShift) require a permission of its own to block an owner's deletion.
         "blockOwnerDeletion": False,
     }

@@ -63,7 +63,7 @@ class Interrupt:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup)
-        os.close(self._write)  # the listener reads the end of it
+        os.close(self._write)  # ends the listener
 
     def _listen(self) -> None:
         while True:
@@ -89,13 +89,13 @@ class Interrupt:
 
         threading.Thread(target=act, name="stepset last request", daemon=True).start()
         done.wait(self._budget)
-        with suppress(OSError):  # nobody reads any more
+        with suppress(OSError):  # the log is not read any more
             os.write(1, f"{said[0]}\n".encode())
         os._exit(128 + number)
 
     def _keep_warm(self) -> None:
         while True:
-            with suppress(StepsetError):  # the request that matters says so itself
+            with suppress(StepsetError):  # the last request reports the same error
                 self._connection.get("/version")
             if self._over.wait(KEEP_WARM):
                 return

@@ -54,13 +54,7 @@ _EITHER_FORM = ("framework", "procs_per_node", "deadline", "ttl", "agent")
 
 
 def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a job file would say.
-
-    Args:
-        inputs: values of the job's fields, `job`, `queue_name` and `shm`; other names are ignored.
-
-    Raises:
-        BadInputError: the text of a field is not YAML.
+    """Returns what a job file would say; ignores inputs that describe no job. Raises BadInputError for invalid YAML.
 
     >>> job_mapping({"job": {"num_nodes": 2.0}, "framework": "{kind: torch, launcher: none}", "args": [1.0, "x"]})
     {'num_nodes': 2, 'framework': {'kind': 'torch', 'launcher': 'none'}, 'args': [1, 'x']}
@@ -79,12 +73,9 @@ def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(value: Any) -> Any:
-    """Returns `value` with every float that is a whole number, and what the factory marked as such, made an int.
+    """Returns `value` with whole floats, and what the factory marked, as int; raises BadInputError for marked text.
 
     KFP passes lists and mappings as protobuf's Struct, which knows only doubles (kubeflow/pipelines#11004).
-
-    Raises:
-        BadInputError: a marked value is not a number.
     """
     if isinstance(value, Mapping) and set(value) == {WHOLE}:
         try:

@@ -41,11 +41,7 @@ class MetricsArtifact(Protocol):
 
 
 def write_model(model: Artifact, status: RunStatus, job: TrainingJob) -> str:
-    """Writes the model of a run that succeeded; returns what was done, for the log.
-
-    Raises:
-        InfrastructureError: the model cannot be copied.
-    """
+    """Writes the model of a run that succeeded; returns what was done, for the log. Raises as `copy`."""
     model.metadata.update(
         {"run": status.name, "framework": job.framework.kind, "world_size": status.world_size or 0, "job": job.name}
     )
@@ -56,15 +52,7 @@ def write_model(model: Artifact, status: RunStatus, job: TrainingJob) -> str:
     path = Path(model.path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if named and Path(named).exists():
-        try:
-            if Path(named).is_dir():
-                shutil.copytree(named, path, dirs_exist_ok=True)
-            else:
-                shutil.copyfile(named, path)
-        except OSError as error:
-            raise InfrastructureError(
-                f"model: {named} cannot be copied to {path}: {error.strerror or error}"
-            ) from error
+        copy(named, path, "model: ")
         model.metadata["source"] = named
         return f"model: a copy of {named}"
     where = named or job.checkpoint_dir
@@ -76,11 +64,22 @@ def write_model(model: Artifact, status: RunStatus, job: TrainingJob) -> str:
     return f"model: {where} is not mounted in this step; the artifact says where it is"
 
 
+def copy(source: str | Path, target: Path, what: str = "") -> None:
+    """Copies a file or directory; raises InfrastructureError, whose message begins with `what`."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if Path(source).is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source, target)
+    except OSError as error:
+        raise InfrastructureError(f"{what}{source} cannot be copied to {target}: {error.strerror or error}") from error
+
+
 def write_metrics(metrics: MetricsArtifact, status: RunStatus) -> list[str]:
     """Writes every number of the result, and of the training's last progress line what the result does not have.
 
-    Returns:
-        The names of those that KFP cannot take: its JSON has no NaN, and the step would fail with it.
+    Returns the names of those that KFP cannot take: its JSON has no NaN, and the step would fail with it.
     """
     found: dict[str, Any] = dict(status.progress.metrics) if status.progress else {}
     if isinstance(status.result, Mapping):

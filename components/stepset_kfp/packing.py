@@ -18,11 +18,7 @@ ARGUMENT = 120 * 1024
 
 
 def pack(archive: bytes, what: str) -> str:
-    """Returns a tar.gz as text; `what` names the field in the error.
-
-    Raises:
-        BadInputError: it is too large.
-    """
+    """Returns a tar.gz as text; raises BadInputError, which names the field `what`, if it is too large."""
     text = base64.b64encode(archive).decode()
     if len(text) > LIMIT:
         raise BadInputError(
@@ -45,11 +41,7 @@ def pack_file(path: Path, what: str) -> str:
 
 
 def unpack(text: str, directory: Path) -> None:
-    """Writes what `pack` packed below an existing directory.
-
-    Raises:
-        BadInputError: the text is something else.
-    """
+    """Writes what `pack` packed below an existing directory; raises BadInputError for other text."""
     try:
         with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text, validate=True)), mode="r:gz") as tar:
             # Extraction filters came with Python 3.11.4, and Debian 12 has 3.11.2; `pack` packs regular files only.

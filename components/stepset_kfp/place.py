@@ -16,13 +16,9 @@ def in_kfp_pod(environ: Mapping[str, str]) -> bool:
 
 
 def backend_name(asked: str, environ: Mapping[str, str]) -> str:
-    """Returns `local` or `kubernetes`.
+    """Returns the backend that was asked for; `auto`: the cluster in a step's pod, this machine elsewhere.
 
-    Args:
-        asked: one of them, or `auto`: the cluster in a step's pod, this machine elsewhere.
-
-    Raises:
-        BadInputError: another name.
+    Raises BadInputError for other names.
     """
     if asked == AUTO:
         return "kubernetes" if in_kfp_pod(environ) else "local"

@@ -16,14 +16,11 @@ from stepset.targets.rbac import rules
 def preflight(
     connection: Connection, namespace: str, target: str = "jobset", gang: str = "none", secrets: bool = False
 ) -> None:
-    """Checks every verb that a run needs.
+    """Raises InfrastructureError with a line for each resource on which the account lacks verbs that a run needs.
 
     Args:
         gang: none, kueue, coscheduling or volcano.
         secrets: whether the run creates a Secret, as MPI does.
-
-    Raises:
-        InfrastructureError: one line for each resource on which verbs are missing.
     """
     needed = [each for each in permissions(rules(target, gang)) if secrets or each.resource != "secrets"]
     client = connection.client

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-# As the agent knows them (agent.py, _RANK); one process a node has its node's.
+# As in the agent (agent.py, _RANK); the only process of a node has the node's rank.
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "STEPSET_NODE_RANK")
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _LOOK = 1.0
@@ -31,9 +31,7 @@ _AFTER_INSTALLING = '"$0" "$@"'
 def main(payload: dict[str, Any]) -> int:
     """Runs the component's command in this rank; returns its exit code.
 
-    Args:
-        payload: {"command": [...], "executor_input": {...}}; the command contains {"executor_input": true} in place of
-            the executor input.
+    The payload's `command` contains {"executor_input": true} in place of the `executor_input`, which is beside it.
     """
     rank = next((os.environ[name] for name in _RANK if name in os.environ), "0")
     given = payload["executor_input"]
@@ -53,10 +51,7 @@ def install(command: list[str]) -> int:
     """Installs the component's packages, in one rank of a machine at a time: concurrent pip installations conflict.
 
     The other ranks then find the packages installed. KFP puts the installation in front of the component's own command
-    (kfp.dsl.component_factory, _get_packages_to_install_command).
-
-    Returns:
-        The exit code; 0 if nothing is to be installed.
+    (kfp.dsl.component_factory, _get_packages_to_install_command). Returns pip's exit code, 0 if there are no packages.
     """
     if command[:2] != ["sh", "-c"] or not command[2].rstrip().endswith(_AFTER_INSTALLING):
         return 0
@@ -65,7 +60,7 @@ def install(command: list[str]) -> int:
     with Path(tempfile.gettempdir(), f"stepset-install-{os.getuid()}-{mark}").open("a") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         if os.fstat(turn.fileno()).st_size:
-            return 0  # another rank has
+            return 0  # another rank has installed them
         code = run([*command[:3], "true"])
         turn.write("" if code else "done\n")
         return code

@@ -33,10 +33,7 @@ Manifest = Mapping[str, Any]
 def reattach(
     backend: KubernetesBackend, connection: Connection, request: RunRequest
 ) -> tuple[Manifest, tuple[str, ...]]:
-    """Returns the workload of a request's run, and notes on it.
-
-    Args:
-        request: with name and owner.
+    """Returns the workload of a request's run, and notes on it. The request has a name and an owner.
 
     Raises:
         BadInputError: another owner has the name, or the job is not the one that was begun.
@@ -56,7 +53,7 @@ def reattach(
         say(f"stepset: run {status.name} is there already ({status.phase.value}); going on with it")
         return _made(backend, request)
     elif there["kind"] == "JobSet":
-        there, _ = _made(backend, request)  # where it is the same job
+        there, _ = _made(backend, request)  # raises if it is another job
         say(f"stepset: run {status.name} was suspended when an earlier try was told to end; it is resumed")
         return resume(connection, there, status.attempt + 1), ()
     else:
@@ -71,9 +68,6 @@ def resume(connection: Connection, jobset: Manifest, attempt: int) -> Manifest:
 
     The pods read their attempt from the annotation. A template's annotations may be changed while the JobSet is
     suspended, and are those of the resumed pods (jobset v0.12 pkg/controllers/jobset_controller.go, resumeJob).
-
-    Raises:
-        InfrastructureError: the server refuses it.
     """
     jobs = copy.deepcopy(list(jobset["spec"]["replicatedJobs"]))
     for job in jobs:

@@ -32,18 +32,10 @@ if TYPE_CHECKING:
     from stepset.backends.base import RunRequest
     from stepset.spec.job import TrainingJob
 
-INTERRUPTED = 143
-
 
 @dataclass(frozen=True)
 class Asked:
-    """What a step is to do.
-
-    Args:
-        base_dir: what the job's paths are relative to.
-        backend: local or kubernetes.
-        notes: what of the task's settings could not be applied.
-    """
+    """What a step is to do; `notes` are about settings of the task that could not be applied."""
 
     job: TrainingJob
     base_dir: Path
@@ -52,26 +44,15 @@ class Asked:
 
 
 def train(given: Mapping[str, Any]) -> None:
-    """Runs a training and writes the step's outputs.
-
-    Args:
-        given: the component's inputs and outputs by name.
-
-    Raises:
-        SystemExit: the training cannot be run, or failed; the log says why.
-    """
+    """Runs a training and writes the step's outputs; ends the step with a message if it cannot be run, or failed."""
     try:
         _train(given)
     except StepsetError as error:
         fail(str(error), int(error.exit_code))
     except OSError as error:
-        fail(f"{no_room(error)}", int(InfrastructureError.exit_code))
-
-
-def no_room(error: OSError) -> str:
-    """The message if the step's own files cannot be written."""
-    where = error.filename or "a file of the step"
-    return f"{where}: {error.strerror or error}; a step writes to its temporary directory and to where its outputs are"
+        where = error.filename or "a file of the step"
+        needs = "a step writes to its temporary directory and to where its outputs are"
+        fail(f"{where}: {error.strerror or error}; {needs}", int(InfrastructureError.exit_code))
 
 
 def _train(given: Mapping[str, Any]) -> None:
@@ -91,11 +72,7 @@ def _train(given: Mapping[str, Any]) -> None:
 
 
 def read(given: Mapping[str, Any], unpacked: Path) -> Asked:
-    """Returns the job of the component's inputs; unpacks its files into an empty directory.
-
-    Raises:
-        BadInputError: the inputs are not valid.
-    """
+    """Returns the job of the component's inputs; unpacks its files into an empty directory. Raises BadInputError."""
     from stepset.spec.load import parse_job
 
     check_options(given)
@@ -117,12 +94,7 @@ def fail(why: str, code: int = 1) -> NoReturn:
 
 
 def run(asked: Asked, given: Mapping[str, Any], log: StepLog) -> RunStatus:
-    """Runs a training to its end on its backend.
-
-    Raises:
-        BadInputError, InfrastructureError: it cannot be run.
-        SystemExit: the step was terminated.
-    """
+    """Runs a training to its end on its backend; ends the step with exit code 128 + signal if it is terminated."""
     from stepset.backends.base import RunRequest
     from stepset.sources import read_sources
 

@@ -25,7 +25,7 @@ class History:
     """What happened in a run, in its order.
 
     Args:
-        events: when a record was presented, in seconds since the epoch, and the record; none of progress.
+        events: seconds since the epoch, and the record that was presented then; none of progress.
         points: the training's reports; of very many, evenly fewer.
     """
 
@@ -43,8 +43,7 @@ class History:
 class StepLog:
     """A run's listener.
 
-    Args:
-        ranks: ranks whose lines are written; None: all. Lines of no rank are written unless it is empty.
+    It logs the lines of `ranks`, None: all. Lines of no rank are logged unless `ranks` is empty.
     """
 
     def __init__(self, ranks: frozenset[int] | None = None) -> None:

@@ -74,7 +74,7 @@ def _env(
     for entry in entries:
         name, source = str(entry["name"]), entry.get("valueFrom") or {}
         if "fieldRef" in source or "resourceFieldRef" in source:
-            # It would tell the training pod's field: another pod's name, another pod's address.
+            # In the training pod it would be that pod's field: another name, another address.
             notes.append(f"env {name} is a field of the step's pod and is not handed on; set it as an input")
         elif secret := source.get("secretKeyRef"):
             if secret.get("optional"):

@@ -10,6 +10,7 @@ from typing import Any
 from stepset.backends import backend_of
 from stepset.backends.base import Backend, ClusterOptions
 from stepset.errors import InfrastructureError, RunNotFoundError, StepsetError
+from stepset.watch.present.sentences import phase_words
 from stepset.watch.report import failure_text
 from stepset.watch.state import Phase, RunStatus
 from stepset_kfp.outputs import result_text, write_text
@@ -24,14 +25,7 @@ _TELL = 10.0
 
 
 def wait(given: Mapping[str, Any]) -> None:
-    """Blocks until the run is over, and writes the step's outputs.
-
-    Args:
-        given: the component's inputs and outputs by name.
-
-    Raises:
-        SystemExit: the run failed, did not appear or did not end; the log says why.
-    """
+    """Writes the step's outputs when the run is over; ends the step with a message if it failed or did not end."""
     log = StepLog()
     try:
         name = backend_name(given["backend"], os.environ)
@@ -63,5 +57,5 @@ def _over(backend: Backend, run: str, until: float, log: StepLog) -> RunStatus:
         if status.phase.final:
             return status
         if left <= 0:
-            where = f" ({status.reason})" if status.reason else ""
-            raise InfrastructureError(f"run {status.name} is still {status.phase.value}{where}; give a longer timeout")
+            state = phase_words(status.phase, status.reason)
+            raise InfrastructureError(f"run {status.name} is still {state}; give a longer timeout")

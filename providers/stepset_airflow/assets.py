@@ -32,9 +32,8 @@ _EVENTS = 20
 def event_extra(status: RunStatus, checkpoint_dir: str | None) -> dict[str, Any]:
     """Returns the `extra` of the events of the assets that a run has updated.
 
-    Returns:
-        `run`; the result, by its own keys if it is a mapping, else as `result`; `metrics`, as the ranks have reported
-            them last; `checkpoint`, of the result, else `checkpoint_dir`.
+    `run`; the result, by its own keys if it is a mapping, else as `result`; `metrics`, as the ranks have reported them
+    last; `checkpoint`, of the result, else `checkpoint_dir`.
     """
     extra: dict[str, Any] = {"run": status.name}
     if status.progress is not None and status.progress.metrics:
@@ -58,11 +57,7 @@ def tell(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> 
 
 
 def begin_warm(context: Context, asset: Asset) -> dict[str, str]:
-    """Returns the ranks' variables for a warm start from an asset, and stores them for `begun_warm`.
-
-    Raises:
-        AirflowFailException: the asset is not an inlet of the task.
-    """
+    """Returns the variables of a warm start, and stores them for `begun_warm`; raises as `latest_checkpoint`."""
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
     checkpoint = latest_checkpoint(context, asset) or ""
@@ -79,12 +74,9 @@ def begun_warm(context: Context) -> dict[str, str]:
 
 
 def latest_checkpoint(context: Context, asset: Asset) -> str | None:
-    """Returns the checkpoint that the latest event of an asset names.
+    """Returns the checkpoint of an asset's latest event; raises AirflowFailException if it is not an inlet of the task.
 
     If no event names one, the asset's state does: `airflow db clean` removes events, not states.
-
-    Raises:
-        AirflowFailException: the asset is not an inlet of the task.
     """
     try:
         events, state = context["inlet_events"][asset], context["asset_state_store"][asset]

@@ -10,10 +10,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from stepset_airflow.identity import TaskInstance, cluster_name, epoch, owner_of
-from stepset_airflow.record import KEY, Again, Anew, Record, Told, next_step
+from stepset_airflow.record import KEY, Again, Anew, Record, Store, Told, next_step
 
 if TYPE_CHECKING:
     from stepset.backends.base import RunRequest
@@ -28,20 +28,11 @@ _log = logging.getLogger(__name__)
 Manifest = Mapping[str, Any]
 
 
-class Store(Protocol):
-    """Airflow's task state store."""
-
-    def get(self, key: str) -> Any: ...
-
-    def set(self, key: str, value: Any, *, retention: Any = None) -> None: ...
-
-
 @dataclass(frozen=True)
 class Claim:
     """A task's run.
 
     Args:
-        record: what the task state store holds.
         workload: None if it no longer exists, or is not needed.
         notes: shown with the run from the start.
         found: whether an earlier try created the run.
@@ -79,12 +70,7 @@ class Claimer:
     tidy: Callable[[Record], None]
 
     def claim(self) -> Claim:
-        """Returns the run.
-
-        Raises:
-            BadInputError: the job is not valid, or the server refuses it.
-            InfrastructureError: the server cannot be asked; the next call continues where this one stopped.
-        """
+        """Returns the run; raises as `KubernetesBackend.make`. After an error the next call continues."""
         step = next_step(self.remembered(), epoch(self.ti, self.retries), self.durable)
         if isinstance(step, Told):
             return Claim(step.record, found=True)
@@ -102,7 +88,6 @@ class Claimer:
         return self._made(record)
 
     def remembered(self) -> Record | None:
-        """Returns the stored record."""
         found = self.store.get(KEY)
         return Record.from_dict(found) if isinstance(found, Mapping) else None
 
@@ -122,7 +107,7 @@ class Claimer:
             there = backend.workload(record.name)
             if there is None or not _is_of(there, owner):
                 raise
-            # Made by a worker that died before it could say so, from a job that has changed since.
+            # A worker created it from a job that has changed since, and died before it could store that.
             self._end(backend, there)
             record = replace(record, generation=record.generation + 1, name=self._name(record.generation + 1))
             self.save(record)
@@ -138,7 +123,7 @@ class Claimer:
         while (there := backend.workload(self._name(generation))) is not None:
             going_on = not there["metadata"].get("deletionTimestamp") and not backend.read(there).phase.final
             if step.generation == 1 and _is_of(there, owner) and going_on:
-                break  # of this very task instance, which Airflow has forgotten and made again
+                break  # of this task instance, which Airflow has deleted and created again
             generation += 1
         now = epoch(self.ti, self.retries)
         return Record(self._name(generation), self.namespace, generation, epoch=now, attempt=step.attempt)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from stepset.backends.base import RunRequest
-    from stepset.backends.kubernetes.backend import KubernetesBackend, KubernetesHandle
+    from stepset.backends.kubernetes.backend import KubernetesBackend
     from stepset.sources import Sources
     from stepset.spec import TrainingJob
     from stepset.watch.state import RunStatus
@@ -47,25 +47,13 @@ class ClusterRun:
     def __init__(self, task: DistributedTrainOperator, context: Context) -> None:
         self._task, self._context = task, context
         self._backends: dict[str, KubernetesBackend] = {}
-        self._handle: KubernetesHandle | None = None
         self._page: PageWriter | None = None
-        self.access = ClusterAccess(
-            task.kubernetes_conn_id, task.namespace, task.in_cluster, task.cluster_context, task.config_file
-        )
+        self.access = ClusterAccess.of(task)
 
     # --- before
 
     def begin(self, killed: Callable[[], bool]) -> Claim:
-        """Creates or finds the run.
-
-        Args:
-            killed: returns whether the task was killed; then no run is created.
-
-        Raises:
-            BadInputError, InfrastructureError: the run cannot be created; the next call continues where this one
-                stopped.
-            AirflowException: the task was killed before it had a run.
-        """
+        """Creates or finds the run; raises as `Claimer.claim`, or AirflowException if the task was killed before."""
         if killed() and self.claimer.remembered() is None:
             raise AirflowException("no run was made, because its task was killed")
         found = self.claimer.claim()
@@ -76,11 +64,7 @@ class ClusterRun:
         return found
 
     def page(self, record: Record, *, resumed: bool = False) -> PageWriter:
-        """Returns the writer of the run's page.
-
-        Args:
-            resumed: continue the page that a trigger has written.
-        """
+        """Returns the writer of the run's page; `resumed` continues the page that a trigger has written."""
         from stepset_airflow.page.writer import open_page
 
         if self._page is None:
@@ -95,11 +79,7 @@ class ClusterRun:
         return self._page
 
     def close(self, *, write: bool = True) -> None:
-        """Stops the page's thread: two threads must not call Airflow at once.
-
-        Args:
-            write: write the page before that; False: a later call writes it.
-        """
+        """Stops the page's thread: two threads must not call Airflow at once; `write` writes the page before."""
         if self._page is not None:
             self._page.close(write=write)
 
@@ -178,10 +158,6 @@ class ClusterRun:
     def wait(self, claim: Claim, killed: Callable[[], bool]) -> RunStatus:
         """Follows the run in this process.
 
-        Args:
-            claim: with a workload.
-            killed: returns whether the task was killed.
-
         Raises:
             AirflowException: the task was killed; the run was ended unless a retry is to continue it.
             AirflowTaskTimeout: the task timed out; the run was ended.
@@ -193,7 +169,7 @@ class ClusterRun:
         try:
             while not handle.ended(_LOOK):
                 if killed():
-                    self.close(write=False)  # Airflow kills the process after some seconds: the run comes first
+                    self.close(write=False)  # Airflow kills the process after some seconds: end the run first
                     self._ending.killed(claim)
             return handle.wait()
         except AirflowTaskTimeout:
@@ -210,15 +186,10 @@ class ClusterRun:
         self._ending.check_wanted(claim)
 
     def defer(self, claim: Claim, event: Mapping[str, Any] | None = None) -> NoReturn:
-        """Lets a trigger follow the run.
+        """Lets a trigger follow the run; raises TaskDeferred, or AirflowException if the task was ended.
 
         Args:
-            claim: with a workload.
             event: the last event of an earlier trigger.
-
-        Raises:
-            TaskDeferred: always, unless the task was ended.
-            AirflowException: the task was ended.
         """
         from stepset_airflow.triggers import DistributedTrainTrigger, reference
 
@@ -259,11 +230,7 @@ class ClusterRun:
     # --- after
 
     def resume(self, event: Mapping[str, Any]) -> Any:
-        """Continues after a trigger's event; returns and raises as `finish`.
-
-        Raises:
-            AirflowTaskTimeout: the task timed out; the run was ended.
-        """
+        """Continues after a trigger's event; returns and raises as `finish`, or AirflowTaskTimeout."""
         from stepset.watch.state import RunStatus
 
         record = self.claimer.remembered()
@@ -276,7 +243,7 @@ class ClusterRun:
         if event.get("late"):
             self._ending.stop(claim, RETRY)
             raise AirflowTaskTimeout(f"execution_timeout: the time is over; run {record.name} was {told.phase.value}")
-        # The event is what a trigger saw; what the cluster says now counts, as far as it still says something.
+        # The cluster's present state takes precedence over the event, if the cluster still has the run.
         status = told
         if claim.workload is not None:
             now = backend.read(claim.workload)
@@ -300,12 +267,7 @@ class ClusterRun:
         return self._outcome(status, record.ended)
 
     def finish(self, claim: Claim, status: RunStatus) -> Any:
-        """Concludes a run that is over, and returns its result.
-
-        Raises:
-            AirflowFailException, AirflowSkipException, AirflowException: the run failed; the task's policy decides
-                which.
-        """
+        """Concludes a run that is over, and returns its result; raises the exception that the task's policy demands."""
         from stepset.watch.cluster.verdict import verdict_text
         from stepset.watch.state import Phase
 
@@ -321,8 +283,7 @@ class ClusterRun:
     def _tidy(self, record: Record, workload: Mapping[str, Any] | None = None) -> None:
         """Deletes the objects of a run that is over, if `on_finish_action` says so.
 
-        Args:
-            workload: None: looked up, and kept if the run was only suspended.
+        Without a workload it is looked up, and kept if the run was only suspended.
         """
         from stepset.errors import StepsetError
 

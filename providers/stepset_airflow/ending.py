@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ending:
-    """Ends the run of a task as its `on_kill_action` and `durable` say.
-
-    Args:
-        backend: returns the backend of a namespace.
-        save: stores a record for later executions of the task.
-    """
+    """Ends the run of a task as its `on_kill_action` and `durable` say; `save` stores a record for later executions."""
 
     task: DistributedTrainOperator
     ti: RuntimeTaskInstanceProtocol
@@ -34,10 +29,9 @@ class Ending:
     save: Callable[[Record], None]
 
     def killed(self, claim: Claim) -> NoReturn:
-        """Handles SIGTERM: a user ended the task, or the worker is shutting down.
+        """Handles SIGTERM; the message of the AirflowException that it raises says what happens to the run.
 
-        Raises:
-            AirflowException: always; its message says what happens to the run.
+        A user ended the task, or the worker is shutting down.
         """
         state, name = self._state(), claim.record.name
         if self.task.durable and not is_ended(state):
@@ -45,23 +39,16 @@ class Ending:
         self._for_good(claim, state)
 
     def check_wanted(self, claim: Claim) -> None:
-        """Ends the run if a user has ended the task since this worker started.
+        """Ends the run and raises AirflowException if a user has ended the task since this worker started.
 
         Called before a deferral: the worker may not know yet that the task was ended, and Airflow then refuses the
         deferral, so that no process would follow the run.
-
-        Raises:
-            AirflowException: the task was ended.
         """
         if is_ended(state := self._state()):
             self._for_good(claim, state)
 
     def stop(self, claim: Claim, ended: str | None) -> None:
-        """Ends a run as `on_kill_action` says.
-
-        Args:
-            ended: how the record says that the run ended; None: the task no longer exists, so nothing is stored.
-        """
+        """Ends a run as `on_kill_action` says, and stores `ended` in its record; None: the task no longer exists."""
         if claim.workload is not None:
             self.end(self.backend(claim.record.namespace), claim.workload)
         if ended is not None and self.task.on_kill_action != "keep":

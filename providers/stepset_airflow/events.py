@@ -1,4 +1,4 @@
-"""`AssetWatcher(trigger=JobSetFinishedEventTrigger(...))`: a run that ends schedules a DAG, whoever started the run.
+"""`AssetWatcher(trigger=JobSetFinishedEventTrigger(...))`: a run that ends schedules a DAG.
 
 The triggerer runs the trigger while the asset is watched. Triggers of one connection and namespace share one stream,
 which reports runs that end while it is open; runs that had ended before are not reported.
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(logger_name=__name__)
 
-_ACCESS = ("kubernetes_conn_id", "namespace", "in_cluster", "cluster_context", "config_file")
 _LONGEST_PAUSE = 20.0
 """Most seconds before a namespace is watched again after an error."""
 
@@ -67,11 +66,11 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
         """Yields the runs of a namespace as they end, without an end.
 
         Args:
-            kwargs: fields of one of the triggers that share the stream.
+            kwargs: the fields of one of the triggers that share the stream.
         """
         for module in HEAVY:
             await asyncio.to_thread(importlib.import_module, module)
-        access = ClusterAccess(**{name: kwargs.get(name) for name in _ACCESS})
+        access = cls(**kwargs)._access
         async with client_of(access) as client, aclosing(_ended_runs(client, access.namespace)) as runs:
             async for ended in runs:
                 yield ended
@@ -104,7 +103,7 @@ async def _ended_runs(client: Client, namespace: str | None) -> AsyncGenerator[d
                     if ended is not None:
                         yield ended
         except StepsetError as error:
-            # No task waits that could fail, and Airflow would start a trigger that ends again each second.
+            # No task waits that could fail, and Airflow would restart a trigger that ends each second.
             if said != str(error):
                 said = str(error)
                 log.warning(f"runs that end are not reported until this is fixed: {said}")
@@ -192,9 +191,7 @@ def _uid(workload: Mapping[str, Any]) -> str:
 
 
 def _over(workload: Mapping[str, Any]) -> bool:
-    """Whether a run has ended, by its JobSet's condition or its verdict; a JobSet that a TrainJob controls does not
-    count.
-    """
+    """Whether a run has ended, by its JobSet's condition or its verdict; JobSets of TrainJobs do not count."""
     from stepset.watch.cluster.workload import read_workload
 
     if any(owner.get("controller") for owner in workload["metadata"].get("ownerReferences") or ()):

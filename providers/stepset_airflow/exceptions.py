@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from airflow.sdk.exceptions import AirflowException
+
+if TYPE_CHECKING:
+    from stepset.watch.state import RunStatus
 
 
 class TrainingFailedError(AirflowException):
@@ -18,3 +23,13 @@ class TrainingFailedError(AirflowException):
         super().__init__(text)
         self.kind = kind
         self.exit_code = exit_code
+
+    @classmethod
+    def of(cls, status: RunStatus) -> TrainingFailedError:
+        """The exception of a run that failed."""
+        from stepset.watch.report import failure_text
+
+        failure = status.failure
+        if failure is None:
+            return cls(failure_text(status))
+        return cls(failure_text(status), failure.kind.value, failure.exit_code)

@@ -78,7 +78,7 @@ class Handover:
         self.before = found.get("position", self.before)
         if found or await self._read():
             await self._note(self.before)
-            await self._read()  # until now it may have written
+            await self._read()  # the predecessor may have written until that note
 
     async def _read(self) -> bool:
         """Reads what a predecessor has written and not noted; returns whether there is something."""
@@ -87,11 +87,7 @@ class Handover:
         return bool(self.written)
 
     async def keep(self, position: Callable[[], Position]) -> None:
-        """Notes what is written, without an end.
-
-        Args:
-            position: returns what has been written until now.
-        """
+        """Notes what is written, without an end; `position` returns what has been written until now."""
         while True:
             await self._written.wait()
             self._written.clear()
@@ -104,18 +100,18 @@ class Handover:
     async def may_write(self) -> None:
         """Returns at once, or never if another triggerer has the trigger and writes in this one's place."""
         if (stalls := self._loop.stalls()) != self._stalls:
-            with suppress(AirflowRuntimeError):  # who does not know writes: twice is better than never
+            with suppress(AirflowRuntimeError):  # without an answer it writes: twice is better than never
                 self._lost = (await _note_of(self._trigger)).get("by", "" if self._noted else self._me) != self._me
             self._stalls = stalls
         if self._lost:
-            await asyncio.Event().wait()  # Airflow cancels it as soon as it sees that too
+            await asyncio.Event().wait()  # Airflow cancels the trigger as soon as it notices that, too
 
     async def may_write_a_line(self) -> None:
         """As `may_write`, for one of many lines: also waits until there is room for it, which may take seconds."""
         await room()
         while self._lost or self._loop.stalls() != self._stalls:
             await self.may_write()
-            await room()  # others have waited for Airflow's answer as well
+            await room()  # other triggers have waited for Airflow's answer as well
 
     def wrote(self) -> None:
         self._written.set()
@@ -132,14 +128,11 @@ class Handover:
 
 
 async def settle(trigger: BaseTrigger, begun: float) -> None:
-    """Waits until a trigger may send its event.
+    """Waits until a trigger that began at `begun`, by the event loop's clock, may send its event.
 
     Airflow must know first that the task is deferred, and must have read what the trigger wrote: a triggerer stops
     writing to the log of a trigger once it has ended, and learns of that on another channel than of the lines (airflow
     3.3 triggerer_job_runner.py, logger_cache).
-
-    Args:
-        begun: the event loop's time at the trigger's start.
     """
     if trigger.task_instance is None:
         return
@@ -160,7 +153,7 @@ async def forget(trigger: BaseTrigger) -> None:
 
 
 async def _forget(trigger: BaseTrigger) -> None:
-    if await _note_of(trigger):  # by now there may be one of a later deferral
+    if await _note_of(trigger):  # a note of a later deferral stays
         await _ask(trigger, "DeleteXCom")
 
 
@@ -183,12 +176,7 @@ async def _ask(trigger: BaseTrigger, what: str, **more: Any) -> Any:
 
 
 class _Loop:
-    """What the triggers of an event loop share: a lock for notes, and a task that detects when the loop stood still.
-
-    Attributes:
-        users: how many triggers there are.
-        turn: held while a note is written.
-    """
+    """What the triggers of an event loop share: a lock for notes, and a task that detects when the loop stood still."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -215,11 +203,7 @@ _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary(
 
 @asynccontextmanager
 async def handing_over(trigger: BaseTrigger, position: Position) -> AsyncIterator[Handover]:
-    """Takes over what a predecessor of a running trigger has written.
-
-    Args:
-        position: where the log stood when the task was deferred.
-    """
+    """Takes over what a predecessor of a running trigger has written; `position` is the one at the deferral."""
     running = asyncio.get_running_loop()
     loop = _loops.get(running)
     if loop is None:

@@ -36,9 +36,7 @@ def run_name(ti: TaskInstance) -> str:
 def cluster_name(ti: TaskInstance, instance: str, generation: int) -> str:
     """The name of a task instance's run on a cluster, which tries share.
 
-    Args:
-        instance: name of this Airflow; several may share a cluster.
-        generation: how many runs the task has had.
+    `instance` names this Airflow, because several may share a cluster; `generation` is how many runs the task has had.
     """
     return _name(ti, owner_of(ti, instance), generation)
 
@@ -78,12 +76,9 @@ def epoch(ti: TaskInstance, retries: int) -> int:
 
 
 def free_name(name: str, backend: Backend) -> str:
-    """Returns `name`, or its next generation if a finished run has it already.
+    """Returns `name`, or its next generation if a finished run has it; raises InfrastructureError if that run goes on.
 
     The same task instance exists again when a user deletes a DAG run and Airflow creates it again.
-
-    Raises:
-        InfrastructureError: a run of that name is still going on.
     """
     from stepset.errors import InfrastructureError, RunNotFoundError
 

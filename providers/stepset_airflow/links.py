@@ -37,11 +37,7 @@ class TrainingLink(BaseOperatorLink):
 
 @dataclass(frozen=True)
 class Place:
-    """What the configured URLs may contain of a run.
-
-    Args:
-        pod, rank: which failed first; empty: none.
-    """
+    """What the configured URLs may contain of a run; `pod` and `rank` are those that failed first, empty: none."""
 
     namespace: str
     run: str

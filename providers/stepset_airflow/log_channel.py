@@ -36,7 +36,7 @@ def unread() -> int:
         if number < 0 or sys.platform != "linux" or not stat.S_ISSOCK(os.fstat(number).st_mode):
             return 0
         waiting: int = struct.unpack("i", ioctl(number, TIOCOUTQ, bytes(4)))[0]
-    except (OSError, ValueError):  # closed, or no file at all
+    except (OSError, ValueError):  # closed, or not a file
         return 0
     return waiting
 

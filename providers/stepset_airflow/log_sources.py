@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 def log_sources(ranks: frozenset[int] | None, plan: LaunchPlan) -> frozenset[str] | None:
     """Returns the sources of ranks: the ranks themselves, their launchers, and pods that are not nodes.
 
-    Args:
-        ranks: None: all; empty: none.
-
-    Returns:
-        Sources such as `rank 0`, `node 0`, `launcher`, `prepare-0`; None: all; empty: none.
+    Sources are names such as `rank 0`, `node 0`, `launcher`, `prepare-0`. None stands for all ranks or sources.
     """
     from stepset.plan.model import LAUNCHER, NODE
     from stepset.plan.ranks import rank_ranges

@@ -28,7 +28,7 @@ FACET = "stepset_training"
 class TrainingLineage:
     """The operator's side of OpenLineage."""
 
-    # The operator's own.
+    # Attributes of the operator.
     inlets: list[Any]
     outlets: list[Any]
     checkpoint_dir: str | None

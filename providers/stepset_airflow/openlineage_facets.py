@@ -64,11 +64,9 @@ def training_facet(job: TrainingJob | None, status: RunStatus | None) -> Trainin
 
 
 def datasets(places: Iterable[Any]) -> list[Dataset]:
-    """Returns the datasets of inlets and outlets, each once.
+    """Returns the datasets of inlets and outlets (Airflow's, URIs, absolute paths), each once.
 
-    Args:
-        places: assets and what else Airflow takes as inlets and outlets; URIs and absolute paths. None is left out, and
-            so is an asset that is only a name.
+    None is left out, and so is an asset that is only a name.
     """
     found: dict[tuple[str, str], Dataset] = {}
     for place in places:
@@ -87,6 +85,6 @@ def _of_uri(uri: str) -> Dataset | None:
         return Dataset(namespace=_FILE, name=parts.path)
     if not parts.scheme or not parts.hostname:
         return None
-    # Without what might be a password.
+    # Without user and password.
     host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
     return Dataset(namespace=f"{parts.scheme}://{host}", name=parts.path.lstrip("/"))

@@ -14,6 +14,7 @@ from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from stepset_airflow.assets import begin_warm, begun_warm, event_extra, tell
+from stepset_airflow.connection import TEMPLATED
 from stepset_airflow.exceptions import TrainingFailedError
 from stepset_airflow.identity import attempt, free_name, run_name
 from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of, templatable
@@ -74,17 +75,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         ValueError: a parameter has a value that is not known.
     """
 
-    template_fields: Sequence[str] = (
-        "job",
-        *JOB_FIELDS,
-        "queue_name",
-        "backend",
-        "target",
-        "kubernetes_conn_id",
-        "namespace",
-        "cluster_context",
-        "config_file",
-    )
+    template_fields: Sequence[str] = ("job", *JOB_FIELDS, "queue_name", "backend", "target", *TEMPLATED)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         "job": "json",
         "function": "py",
@@ -223,9 +214,9 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
             The result; None when rank 0 wrote none.
 
         Raises:
-            AirflowFailException: the job cannot be run as asked, or failed in a way that another try cannot mend.
+            AirflowFailException: the job is not valid, or failed in a way that another try cannot fix.
             AirflowSkipException: `exit_code_policy` says so.
-            AirflowException: it failed, or the task was killed.
+            AirflowException: the job failed, or the task was killed.
         """
         from stepset.backends import backend_of
         from stepset.errors import BadInputError
@@ -327,11 +318,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         return RunRequest(job, read_sources(job, base_dir), name=free_name(run_name(ti), backend), attempt=tried)
 
     def job_and_base(self, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
-        """Returns the job of the rendered fields and the directory its paths are relative to; raises as `job_of`.
-
-        Args:
-            labels: additional labels of the run's objects.
-        """
+        """Returns the job of the rendered fields and the directory its paths are relative to; raises as `job_of`."""
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
         return job_of(self.job, fields, self.queue_name, Path(self.dag.folder), self._environment, labels)
 
@@ -342,11 +329,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         return ranks_to_log(log_ranks)
 
     def task_log(self, told: Mapping[str, Any] | None = None) -> TaskLog:
-        """Returns a listener that writes a run to this task's log.
-
-        Args:
-            told: what another process has written already, as TaskLog.told.
-        """
+        """Returns a listener that writes a run to this task's log; `told` is what another process has written."""
         return TaskLog(self.log, self.ranks, find_callbacks(self.callbacks), told)
 
     def _wait(self, handle: RunHandle) -> RunStatus:
@@ -354,7 +337,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
             self._stop()
         try:
             return handle.wait()
-        except BaseException:  # execution_timeout, or the worker is going down: nothing may be left behind
+        except BaseException:  # execution_timeout, or the worker shuts down: nothing may be left behind
             self._stop()
             handle.wait()
             raise
@@ -366,25 +349,14 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
             self._handle.cancel()
 
     def failure(self, status: RunStatus, outcome: str) -> AirflowException:
-        """Returns the exception that ends the task.
-
-        Args:
-            outcome: `fail`, `retry` or `skip`.
-        """
+        """Returns the exception that ends the task; the outcome is `fail`, `retry` or `skip`."""
         from stepset.watch.report import failure_text
 
         self._status = status
-        text = failure_text(status)
-        if outcome == "skip":
-            return AirflowSkipException(text)
-        if outcome == "fail":
-            return AirflowFailException(text)
-        failure = status.failure
-        return (
-            TrainingFailedError(text)
-            if failure is None
-            else TrainingFailedError(text, failure.kind.value, failure.exit_code)
-        )
+        if outcome == "retry":
+            return TrainingFailedError.of(status)
+        error = AirflowSkipException if outcome == "skip" else AirflowFailException
+        return error(failure_text(status))
 
     def tell_assets(self, context: Context, status: RunStatus) -> None:
         """Adds the result to the events of the task's outlets, for the DAGs that they schedule."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 VERDICTS = ("fail", "retry", "skip")
 
-# Trying again cannot help what was refused, and would undo what somebody stopped on purpose.
+# A retry would be refused again, or start what a user has stopped on purpose.
 _FINAL_KINDS = {"Rejected": "fail", "Cancelled": "fail"}
 
 

@@ -11,15 +11,10 @@ from typing import Any
 
 
 def mutate_pod(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a pod template as the hook changes it; the same object if it changes nothing.
+    """Returns a pod template (metadata and spec) as the hook changes it; the same object if it changes nothing.
 
-    If the hook changes something, fields that this Airflow's kubernetes package does not know are lost.
-
-    Args:
-        template: metadata and spec.
-
-    Raises:
-        Exception: whatever the hook raises: a site refuses pods this way.
+    If the hook changes something, fields that this Airflow's kubernetes package does not know are lost. Raises whatever
+    the hook raises: a site refuses pods this way.
     """
     from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
     from airflow.settings import pod_mutation_hook

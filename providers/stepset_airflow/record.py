@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 KEY = "stepset_run"
 """Key in the task state store."""
 
 SUCCEEDED, RETRY, ANEW = "succeeded", "retry", "anew"
+
+
+class Store(Protocol):
+    """Airflow's task state store."""
+
+    def get(self, key: str) -> Any: ...
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -67,12 +75,9 @@ class Told:
 
 @dataclass(frozen=True)
 class Anew:
-    """A new run.
+    """A new run, the task's `generation`th; the same work was tried `attempt` times before.
 
-    Args:
-        generation: its number.
-        attempt: how often the same work was tried before.
-        before: the run before it. It is ended first if it still goes on, and tidied up if its worker died before that.
+    `before` is the run before it. It is ended first if it still goes on, and tidied up if its worker died before that.
     """
 
     generation: int = 1
@@ -81,11 +86,7 @@ class Anew:
 
 
 def next_step(record: Record | None, epoch: int, durable: bool) -> Again | Told | Anew:
-    """Returns what an execution of the task has to do.
-
-    Args:
-        epoch: try number at which the task was cleared last; 0: never.
-        durable: whether the task continues a run of an earlier try.
+    """Returns what an execution of the task has to do; `durable` tasks continue the run of an earlier try.
 
     >>> next_step(None, 0, True)
     Anew(generation=1, attempt=0, before=None)

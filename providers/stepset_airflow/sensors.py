@@ -9,7 +9,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
 
-from stepset_airflow.connection import ClusterAccess, connect
+from stepset_airflow.connection import TEMPLATED, ClusterAccess, connect
 from stepset_airflow.exceptions import TrainingFailedError
 
 if TYPE_CHECKING:
@@ -32,14 +32,7 @@ class DistributedTrainSensor(BaseSensorOperator):
         kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as for the operator.
     """
 
-    template_fields: Sequence[str] = (
-        "run_name",
-        "target",
-        "kubernetes_conn_id",
-        "namespace",
-        "cluster_context",
-        "config_file",
-    )
+    template_fields: Sequence[str] = ("run_name", "target", *TEMPLATED)
     ui_color = "#e9e4f8"
 
     def __init__(
@@ -88,11 +81,8 @@ class DistributedTrainSensor(BaseSensorOperator):
         from stepset.backends.kubernetes.backend import KubernetesBackend
         from stepset.errors import BadInputError, InfrastructureError
 
-        access = ClusterAccess(
-            self.kubernetes_conn_id, self.namespace, self.in_cluster, self.cluster_context, self.config_file
-        )
         try:
-            with connect(access) as connection:
+            with connect(ClusterAccess.of(self)) as connection:
                 backend = KubernetesBackend(connection, target=self.target)
                 workload = backend.workload(self.run_name)
                 status = None if workload is None else backend.read(workload)
@@ -119,23 +109,16 @@ class DistributedTrainSensor(BaseSensorOperator):
         return self._result(RunStatus.from_dict(dict(event["status"])))
 
     def _result(self, status: RunStatus) -> Any:
-        from stepset.watch.report import failure_text
         from stepset.watch.state import Phase
 
         if status.phase is Phase.SUCCEEDED:
             return status.result
-        failure = status.failure
-        kind, code = ("Lost", None) if failure is None else (failure.kind.value, failure.exit_code)
-        raise TrainingFailedError(failure_text(status), kind, code)
+        raise TrainingFailedError.of(status)
 
     def _trigger_fields(self) -> dict[str, Any]:
         return {
             "run_name": self.run_name,
             "target": self.target,
             "poll_interval": self.poll_interval,
-            "kubernetes_conn_id": self.kubernetes_conn_id,
-            "namespace": self.namespace,
-            "in_cluster": self.in_cluster,
-            "cluster_context": self.cluster_context,
-            "config_file": self.config_file,
+            **ClusterAccess.of(self).to_dict(),
         }

@@ -39,11 +39,7 @@ def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] |
 
 
 def find_callbacks(paths: str | Sequence[str] | None) -> tuple[StatusCallback, ...]:
-    """Returns the functions behind dotted paths such as `my_package.hooks.on_change`.
-
-    Raises:
-        BadInputError: there is no such function.
-    """
+    """Returns the functions of dotted paths such as `my_package.hooks.on_change`; raises BadInputError."""
     from stepset.errors import BadInputError
 
     found = []
@@ -117,7 +113,7 @@ class TaskLog:
         from stepset.watch.present.records import FirstFailure
 
         for record in records:
-            # The exception that ends the task says what is known of the failure.
+            # The exception that ends the task describes the failure.
             if not isinstance(record, FirstFailure) and not self._written.has(record.text):
                 write = self._log.info if record.level == "info" else self._log.warning
                 write(record.text)

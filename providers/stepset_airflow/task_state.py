@@ -20,13 +20,7 @@ goes on: Airflow executes it again, for example because the scheduler considers 
 def state_of(ti: RuntimeTaskInstanceProtocol) -> str | None:
     """Returns the state of a task instance, or DELETED; None if it was cleared and is not scheduled yet.
 
-    Blocks until Airflow answers.
-
-    Args:
-        ti: the task instance, or the key of one.
-
-    Raises:
-        Exception: Airflow does not answer.
+    Blocks until Airflow answers, and raises whatever the request raises. `ti` may also be the key of a task instance.
     """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
@@ -40,8 +34,7 @@ def state_of(ti: RuntimeTaskInstanceProtocol) -> str | None:
 
 
 def is_ended(state: str | None) -> bool:
-    """Whether a task in a state of `state_of` was ended while it ran or waited, so that nothing follows its run any
-    more.
+    """Whether a task in this state was ended while it ran or waited, so that nothing follows its run any more.
 
     A task that was cleared ends its earlier run when it is executed again.
     """

@@ -26,14 +26,9 @@ time, this limits the memory used."""
 
 
 def written_after(ti: Any, when: str) -> list[str]:
-    """Returns the texts that stepset's triggers have written to a task's log after a moment, by their triggerers'
-    clocks.
+    """Returns the texts that stepset's triggers wrote to a task's log after a moment; none if no file can be read here.
 
-    Args:
-        when: the moment in ISO format with a time zone; empty: all texts.
-
-    Returns:
-        None of them if the files cannot be read here.
+    The moment is text in ISO format with a time zone, by the triggerers' clocks; empty: all texts.
     """
     moment = datetime.fromisoformat(when) if when else None
     try:
@@ -56,8 +51,7 @@ def _files(ti: Any) -> list[Path]:
 def _entries(path: Path, ti_id: str, moment: datetime | None) -> list[tuple[datetime, str]]:
     """Time and text of a file's entries of one try after a moment.
 
-    A file may have entries of others: of a run that was deleted and created again, for example, whose files have the
-    same names.
+    A file may have entries of other runs with the same names: of one that was deleted and created again, for example.
     """
     found: list[tuple[datetime, str]] = []
     for line in _backwards(path):
@@ -69,7 +63,7 @@ def _entries(path: Path, ti_id: str, moment: datetime | None) -> list[tuple[date
             if entry["ti_id"] == ti_id and entry["logger"].startswith(f"{__package__}."):
                 found.append((time, str(entry["event"])))
         except (ValueError, TypeError, KeyError, AttributeError):
-            continue  # cut off by the kill, or somebody else's
+            continue  # cut off by the kill, or another program's
     return found[::-1]
 
 

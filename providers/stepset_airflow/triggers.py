@@ -12,6 +12,8 @@ import importlib
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -39,8 +41,7 @@ HEAVY = (
 )
 """Modules that take seconds to import: imported in a thread before they are needed."""
 _USER_ACTED = "__airflow_user_action__"
-"""The message with which Airflow cancels a trigger when a user has acted on its task (airflow 3.3
-triggerer_job_runner.py)."""
+"""Airflow cancels a trigger with this message when a user has acted on its task (3.3 triggerer_job_runner.py)."""
 _ENDS = 25.0
 """Seconds in which `on_kill` must end a run; Airflow waits for 30."""
 _PAUSES = (1.0, 3.0)
@@ -49,6 +50,7 @@ _LEAVES = 5.0
 """Seconds to wait until the last lines are read, before the trigger's log is closed."""
 
 
+@dataclass(eq=False, repr=False)
 class DistributedTrainTrigger(BaseTrigger):
     """Waits for the end of a run.
 
@@ -67,56 +69,31 @@ class DistributedTrainTrigger(BaseTrigger):
         page: fields of the TaskKey whose page is written; None: no page.
     """
 
-    def __init__(
-        self,
-        access: Mapping[str, Any],
-        workload: Mapping[str, Any],
-        sources: Sequence[str] | None = None,
-        ranks: Sequence[int] | None = None,
-        callbacks: str | Sequence[str] | None = None,
-        admission_timeout: float | None = None,
-        startup_timeout: float | None = None,
-        quiet_after: float | None = None,
-        poll_interval: float = 10,
-        deadline: float | None = None,
-        on_kill_action: str = "delete",
-        position: Mapping[str, Any] | None = None,
-        page: Mapping[str, Any] | None = None,
-    ) -> None:
+    access: Mapping[str, Any]
+    workload: Mapping[str, Any]
+    sources: Sequence[str] | None = None
+    ranks: Sequence[int] | None = None
+    callbacks: str | Sequence[str] | None = None
+    admission_timeout: float | None = None
+    startup_timeout: float | None = None
+    quiet_after: float | None = None
+    poll_interval: float = 10
+    deadline: float | None = None
+    on_kill_action: str = "delete"
+    position: Mapping[str, Any] = field(default_factory=dict)
+    page: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
-        self.access, self.workload = dict(access), dict(workload)
-        self.sources, self.ranks, self.callbacks = sources, ranks, callbacks
-        self.admission_timeout, self.startup_timeout = admission_timeout, startup_timeout
-        self.quiet_after = quiet_after
-        self.poll_interval, self.deadline, self.on_kill_action = poll_interval, deadline, on_kill_action
-        self.position, self.page = dict(position or {}), page
         self._ending: asyncio.Task[None] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The class path and the fields from which another process creates the same trigger; no credentials."""
-        fields = {
-            "access": self.access,
-            "workload": self.workload,
-            "sources": self.sources,
-            "ranks": self.ranks,
-            "callbacks": self.callbacks,
-            "admission_timeout": self.admission_timeout,
-            "startup_timeout": self.startup_timeout,
-            "quiet_after": self.quiet_after,
-            "poll_interval": self.poll_interval,
-            "deadline": self.deadline,
-            "on_kill_action": self.on_kill_action,
-            "position": self.position,
-            "page": self.page,
-        }
-        return "stepset_airflow.triggers.DistributedTrainTrigger", fields
+        names = signature(type(self)).parameters
+        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Follows the run.
-
-        Yields:
-            One event: the final status, what was written to the log, and whether the task timed out before.
-        """
+        """Follows the run, then yields one event: as `_followed` returns it, or with `error`."""
         from stepset.errors import StepsetError
 
         began = asyncio.get_running_loop().time()
@@ -130,7 +107,7 @@ class DistributedTrainTrigger(BaseTrigger):
             await settle(self, began)
         except asyncio.CancelledError as error:
             if error.args == (_USER_ACTED,):
-                self._end_begins()  # Airflow may be cut short before it calls on_kill
+                self._end_begins()  # Airflow may end before it calls on_kill
             raise
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's
         await forget(self)
@@ -162,7 +139,7 @@ class DistributedTrainTrigger(BaseTrigger):
         await all_read(_LEAVES)
 
     async def _followed(self) -> dict[str, Any]:
-        """Follows the run and returns the event's payload."""
+        """Follows the run; returns the final status, whether the task timed out, and what was written to the log."""
         from stepset.backends.kubernetes.follow import RunFollower
         from stepset.watch.cluster.keeper import Patience
         from stepset.watch.cluster.reports import Reports
@@ -250,11 +227,7 @@ class DistributedTrainTrigger(BaseTrigger):
 class RunEndTrigger(DistributedTrainTrigger):
     """Waits for the end of a run that another task or program manages, and shows its phases; it need not exist yet.
 
-    Args:
-        run_name: the run's name.
-        target: what the run became.
-        poll_interval: seconds between two looks at what no watch reports.
-        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as ClusterAccess.
+    Its fields are those of the sensor that starts it.
     """
 
     def __init__(
@@ -268,30 +241,21 @@ class RunEndTrigger(DistributedTrainTrigger):
         cluster_context: str | None = None,
         config_file: str | None = None,
     ) -> None:
-        # Airflow renders these where a task starts from its trigger.
+        # Airflow renders these attributes if a task starts from its trigger.
         self.run_name, self.target = run_name, target
         self.kubernetes_conn_id, self.namespace, self.in_cluster = kubernetes_conn_id, namespace, in_cluster
         self.cluster_context, self.config_file = cluster_context, config_file
-        super().__init__(self._access().to_dict(), {}, sources=(), ranks=(), poll_interval=poll_interval)
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        fields = {
-            "run_name": self.run_name,
-            "target": self.target,
-            "poll_interval": self.poll_interval,
-            **self._access().to_dict(),
-        }
-        return "stepset_airflow.triggers.RunEndTrigger", fields
+        super().__init__(ClusterAccess.of(self).to_dict(), {}, sources=(), ranks=(), poll_interval=poll_interval)
 
     async def _acted_upon(self) -> None:
         """Does nothing: the run does not belong to this task."""
 
     async def _followed(self) -> dict[str, Any]:
-        async with client_of(self._access()) as client:
+        async with client_of(ClusterAccess.of(self)) as client:
             namespace = self.namespace or (await client.open()).namespace
             while not await self._found(client, namespace):
                 await asyncio.sleep(self.poll_interval)
-        self.access = {**self._access().to_dict(), "namespace": namespace}
+        self.access = {**ClusterAccess.of(self).to_dict(), "namespace": namespace}
         return await super()._followed()
 
     async def _found(self, client: Client, namespace: str) -> bool:
@@ -308,11 +272,6 @@ class RunEndTrigger(DistributedTrainTrigger):
             raise RefusedError(reply)
         self.workload = reference(reply.body, self.target)
         return True
-
-    def _access(self) -> ClusterAccess:
-        return ClusterAccess(
-            self.kubernetes_conn_id, self.namespace, self.in_cluster, self.cluster_context, self.config_file
-        )
 
 
 def reference(workload: Mapping[str, Any], target: str) -> dict[str, Any]:

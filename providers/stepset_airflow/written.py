@@ -18,9 +18,6 @@ _MASK = "***"
 class Written:
     """Texts of a task's log that may come again, each as often as it was written.
 
-    Args:
-        texts: in the order in which they were written; texts of others may be among them.
-
     Attributes:
         phase: the last line on the run's phase; empty: none.
         notes: everything else that is not a line or progress.
@@ -47,7 +44,7 @@ class Written:
         while left:
             if _same(left.popleft(), text):
                 return True
-        return False  # whoever wrote has not come as far as this line
+        return False  # the former triggerer has not written this line
 
 
 def _same(written: str, text: str) -> bool:

@@ -30,12 +30,7 @@ _all: WeakSet[AsyncPageWriter] = WeakSet()
 
 
 class AsyncPageWriter:
-    """Writes a run's page from an event loop.
-
-    Args:
-        key: fields of the TaskKey; None: no page is written.
-        about: what a status does not say.
-    """
+    """Writes a run's page from an event loop; `key` holds the fields of the TaskKey, None: no page is written."""
 
     def __init__(self, key: Mapping[str, Any] | None, about: Mapping[str, Any]) -> None:
         self._key = None if key is None else TaskKey(**key)
@@ -88,7 +83,7 @@ class AsyncPageWriter:
             status = self._chronicle.status
             age = time.time() - status.created if status is not None else 0.0
             pace, waited = Pace(len(_all)), 0.0
-            # What is urgent may come at any time while it waits.
+            # An urgent change may come at any time during the wait.
             while waited < pace.wait(age, self._urgent):
                 await asyncio.sleep(min(1.0, pace.wait(age, self._urgent)))
                 waited += 1.0

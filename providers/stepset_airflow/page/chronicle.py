@@ -45,10 +45,8 @@ class Chronicle:
         return self._status
 
     def see(self, status: RunStatus, now: float) -> bool:
-        """Takes a status; returns whether more has changed than progress and last lines.
-
-        Args:
-            now: seconds since the epoch.
+        """Takes a status; returns whether more has changed than progress and last lines. `now`: seconds since the
+        epoch.
         """
         before, self._status = self._status, status
         if before is None:
@@ -59,7 +57,7 @@ class Chronicle:
         reported = self._report(status, now, first=before is None)
         if status.progress is not None and (before is None or before.progress != status.progress):
             self._curve.add(status.progress)
-        # Ranks that tell their progress change with every line: what is urgent is what they are.
+        # Ranks that report their progress change with every line: only a change of their states is urgent.
         shape = (status.trouble is None, *(row.state for row in status.ranks))
         changed, self._shape = shape != self._shape, shape
         return changed or reported
@@ -88,12 +86,11 @@ class Chronicle:
     def _report(self, status: RunStatus, now: float, first: bool) -> bool:
         """Takes what is new in a status; returns whether something is.
 
-        Args:
-            first: this is the first status of this process: another one may have reported it.
+        Another process may have reported what the first status of this process says.
         """
         from stepset.watch.present.records import FirstFailure, ProgressReported, RanksStarted
 
-        # These have places of their own on the page.
+        # The page shows these elsewhere.
         elsewhere = (FirstFailure, ProgressReported, RanksStarted)
         known = {event["text"] for event in self._events} if first else set()
         records = [each for each in self._presenter.see(status, now) if not isinstance(each, elsewhere)]

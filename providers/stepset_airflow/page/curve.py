@@ -22,8 +22,7 @@ _STEP, _PERCENT = "step", "percent"
 class Curve:
     """Metrics over steps, or over the progress in percent if the training reports no steps.
 
-    Args:
-        stored: what `to_dict` returned for the same run before.
+    `stored` is what `to_dict` returned for the same run before.
     """
 
     def __init__(self, stored: Mapping[str, Any] | None = None) -> None:

@@ -21,11 +21,7 @@ class Pace:
     followed: int = 1
 
     def wait(self, age: float, urgent: bool) -> float:
-        """Seconds from one writing to the next.
-
-        Args:
-            age: of the run, in seconds.
-            urgent: its phase, or a rank's state, has changed.
+        """Seconds from one writing to the next; urgent if the run's phase, or a rank's state, has changed.
 
         >>> Pace().wait(10, urgent=False), Pace().wait(600, urgent=False), Pace().wait(600, urgent=True)
         (2.0, 10.0, 1.0)

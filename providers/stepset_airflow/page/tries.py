@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from stepset_airflow.page.document import summary_of
+from stepset_airflow.record import Store
 
 KEY = "stepset_tries"
 """Key in the task state store."""
@@ -17,14 +18,6 @@ TRIES = 10
 """How many tries are kept."""
 
 _log = logging.getLogger(__name__)
-
-
-class Store(Protocol):
-    """Airflow's task state store."""
-
-    def get(self, key: str) -> Any: ...
-
-    def set(self, key: str, value: Any, *, retention: Any = None) -> None: ...
 
 
 def remember_try(store: Store, document: Mapping[str, Any]) -> None:

@@ -16,7 +16,8 @@ from stepset_airflow.links import links_of
 from stepset_airflow.page.chronicle import Chronicle
 from stepset_airflow.page.pace import Pace
 from stepset_airflow.page.store import TaskKey
-from stepset_airflow.page.tries import Store, remember_try
+from stepset_airflow.page.tries import remember_try
+from stepset_airflow.record import Store
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -62,8 +63,7 @@ class PageWriter:
     def close(self, *, write: bool = True) -> None:
         """Stops the thread and writes what is not written yet.
 
-        Args:
-            write: False: only a later call writes; Airflow may take long to refuse a task that it has deleted.
+        Without `write` only a later call writes: Airflow may take long to refuse a task that it has deleted.
         """
         with self._changed:
             self._closed = True
@@ -114,12 +114,9 @@ class PageWriter:
 
 
 def open_page(task: BaseOperator, ti: TaskInstance, about: Mapping[str, Any], *, resumed: bool = False) -> PageWriter:
-    """Returns the page of a task instance's run.
+    """Returns the page of a task instance's run; `resumed` continues the page that a trigger has written.
 
-    Args:
-        task: its links are set here: Airflow sets them only when a task ends or is deferred.
-        about: what a status does not say, such as the namespace.
-        resumed: continue the page that a trigger has written.
+    Sets the task's links, because Airflow sets them only when a task ends or is deferred.
     """
     key = TaskKey.of(ti)
     stored = None
