@@ -22,9 +22,7 @@ def config_key(group: PodGroup) -> str:
 
 
 def agent_config(request: RenderRequest, group: PodGroup, names: PodNames, grace: int) -> dict[str, Any]:
-    """CONFIG.json for the pods of a group with an agent; `grace`: seconds between SIGTERM and SIGKILL for the training
-    code.
-    """
+    """CONFIG.json for the pods of a group with an agent; `grace`: seconds between SIGTERM and SIGKILL."""
     settings = group.agent
     assert settings is not None
     plan = request.plan

@@ -7,10 +7,12 @@ says so. Everything else is counted, including running out of memory (exit code 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.spec.job import TrainingJob
+from stepset.targets.fields import given
 from stepset.targets.pod import CONTAINER
 
 # Exit codes of the agent (docs/design/agent.md) and of signals that are no error of the training code: 137 is SIGKILL,
@@ -56,6 +58,11 @@ def _fail_job(operator: str, codes: tuple[int, ...]) -> dict[str, Any]:
     return {"action": "FailJob", "onExitCodes": requirement}
 
 
+def _rule(name: str, action: str, reason: str, patterns: Sequence[str] = ()) -> dict[str, Any]:
+    match = given(onJobFailureMessagePatterns=list(patterns))
+    return {"name": name, "action": action, "onJobFailureReasons": [reason], **match}
+
+
 def jobset_failure_policy(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
     """`failurePolicy` of a JobSet: restarts of the whole gang.
 
@@ -63,27 +70,13 @@ def jobset_failure_policy(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
     pkg/controller/job/pod_failure_policy.go; kubernetes-sigs/jobset v0.12.0 pkg/controllers/failure_policy.go). The
     first match wins; any other failure restarts the gang until max_restarts is reached.
     """
-    rules: list[dict[str, Any]] = []
+    rules = []
     if job.deadline is not None:
-        rules.append({"name": "deadline", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]})
+        rules.append(_rule("deadline", "FailJobSet", "DeadlineExceeded"))
     elastic = plan.world.elastic is not None
     if job.restart.max_restarts and not elastic:
-        rules.append(
-            {
-                "name": "final_exit_code",
-                "action": "FailJobSet",
-                "onJobFailureReasons": ["PodFailurePolicy"],
-                "onJobFailureMessagePatterns": ["failed with exit code"],
-            }
-        )
-    rules.append(
-        {
-            "name": "disruption",
-            "action": "RestartJobSetAndIgnoreMaxRestarts",
-            "onJobFailureReasons": ["PodFailurePolicy"],
-            "onJobFailureMessagePatterns": ["DisruptionTarget"],
-        }
-    )
+        rules.append(_rule("final_exit_code", "FailJobSet", "PodFailurePolicy", ["failed with exit code"]))
+    rules.append(_rule("disruption", "RestartJobSetAndIgnoreMaxRestarts", "PodFailurePolicy", ["DisruptionTarget"]))
     return {
         "maxRestarts": 0 if elastic else job.restart.max_restarts,
         # A new gang must not meet running pods of the old one, which have the same names.

@@ -13,13 +13,10 @@ _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 _SHELL_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
-# Parts of a text that differ between pods.
-DERIVED = (NodeRank, PodHost, PortNumber)
-
 
 def is_derived(value: Text) -> bool:
     """Whether a pod derives this text from its platform's variables."""
-    return any(isinstance(part, DERIVED) for part in value.parts)
+    return any(isinstance(part, (NodeRank, PodHost, PortNumber)) for part in value.parts)
 
 
 def refers_to(value: Text, variables: Container[str]) -> bool:

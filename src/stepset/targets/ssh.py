@@ -71,27 +71,23 @@ def volumes(request: RenderRequest, group: PodGroup, *, secret: bool = True) -> 
     ssh = request.plan.ssh
     if ssh is None or group.name not in ssh.groups:
         return [], []
-    found: list[Any] = []
-    mounts: list[Any] = []
-    if secret:
-        items = (
-            (SSH_PRIVATE_KEY, PRIVATE_KEY, 0o640),
-            (SSH_PUBLIC_KEY, f"{PRIVATE_KEY}.pub", 0o644),
-            (SSH_PUBLIC_KEY, "authorized_keys", 0o644),
-        )
-        # File modes as in Kubeflow Trainer v2.3.0.
-        source = {
-            "secretName": secret_name(request),
-            "items": [{"key": key, "path": path, "mode": mode} for key, path, mode in items],
-            "defaultMode": 0o400,
-        }
-        found.append({"name": SECRET_VOLUME, "secret": source})
-        mounts.append({"name": SECRET_VOLUME, "mountPath": ssh.path})
-    found.append({"name": CONFIG_VOLUME, "configMap": {"name": config_name(request)}})
-    mounts.append({"name": CONFIG_VOLUME, "mountPath": SSH_DIR})
-    # The only place that the client reads without options, whatever the user and the image.
-    mounts.append({"name": CONFIG_VOLUME, "mountPath": "/etc/ssh/ssh_config", "subPath": SSH_CONFIG})
-    return found, mounts
+    config = {"name": CONFIG_VOLUME, "configMap": {"name": config_name(request)}}
+    mounts = [
+        {"name": CONFIG_VOLUME, "mountPath": SSH_DIR},
+        # The only place that the client reads without options, whatever the user and the image.
+        {"name": CONFIG_VOLUME, "mountPath": "/etc/ssh/ssh_config", "subPath": SSH_CONFIG},
+    ]
+    if not secret:
+        return [config], mounts
+    # File modes as in Kubeflow Trainer v2.3.0.
+    items = [
+        {"key": SSH_PRIVATE_KEY, "path": PRIVATE_KEY, "mode": 0o640},
+        {"key": SSH_PUBLIC_KEY, "path": f"{PRIVATE_KEY}.pub", "mode": 0o644},
+        {"key": SSH_PUBLIC_KEY, "path": "authorized_keys", "mode": 0o644},
+    ]
+    source = {"secretName": secret_name(request), "items": items, "defaultMode": 0o400}
+    keys = {"name": SECRET_VOLUME, "secret": source}
+    return [keys, config], [{"name": SECRET_VOLUME, "mountPath": ssh.path}, *mounts]
 
 
 def server_command() -> list[str]:

@@ -1,5 +1,4 @@
-"""List and watch of one collection of objects as a state machine: the next request, and what the responses change.
-Pure.
+"""List and watch of one collection as a state machine: the next request, and what the responses change. Pure.
 
 The rules are those of https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes:
 list, then watch from the list's version; bookmarks advance the version; 410 (gone) means to list again, and what is
@@ -58,7 +57,7 @@ class Feed:
 
     @property
     def answered(self) -> bool:
-        """Whether the request of the last `ask` has brought a version to go on from."""
+        """Whether the response to the last `ask` has brought a page of a list or an event other than an error."""
         return self._answered
 
     @property
@@ -101,9 +100,7 @@ class Feed:
         return changes + [Change("MODIFIED", each) for each, old in kept if _version(each) != _version(old)]
 
     def data(self, chunk: bytes) -> list[Change]:
-        """Takes some bytes of a watch, which may end anywhere; returns the changes. After a 410 the next `ask` is a
-        list.
-        """
+        """Takes bytes of a watch, which may end anywhere; returns the changes. After a 410 the next `ask` is a list."""
         end = chunk.rfind(b"\n") + 1
         if not end:
             self._rest += chunk

@@ -100,9 +100,7 @@ class Resume:
 
     @property
     def jumped(self) -> bool:
-        """Whether the present response begins after the last delivered line: rotated away, or of the container's next
-        start.
-        """
+        """Whether the present response begins after the last delivered line (rotation, or a restarted container)."""
         return self._jumped
 
     def feed(self, data: bytes) -> bytes:

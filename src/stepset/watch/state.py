@@ -67,8 +67,7 @@ class RankStatus:
         rank: its rank in the world; None for a pod without one.
         node: the machine, if known.
         state: Pending, Running, Succeeded, Failed, Stopped (ended by stepset because another failed); of a local rank
-            also Ended
-        (its process is gone, and its end is not recorded yet) and Lost (its supervisor is gone).
+            also Ended (its process is gone, and its end is not recorded yet) and Lost (its supervisor is gone).
         restarts: how often it was restarted.
         exit_code: None while it runs, and if a signal ended it.
         signal: the number of the signal that ended it.
@@ -141,8 +140,7 @@ class Waiting:
         reason: one word of the queue's controller; Kueue: the reason of the Workload's condition QuotaReserved.
         message: the controller's message; empty as long as there is none.
         position: 1 is the next to be admitted; None if unknown. Kueue reports it only through its visibility API, which
-            needs a
-        permission of its own.
+            needs a permission of its own.
     """
 
     queue: str

@@ -14,8 +14,7 @@ class Change:
     Args:
         verb: as in watch events; objects of a first list are ADDED.
         object: the object, with apiVersion and kind; a deleted one as it was last seen.
-        witnessed: False for a DELETED that was only concluded because a new list lacks the object: its last state is
-            unknown.
+        witnessed: False for a DELETED that was concluded from a new list without the object: its last state is unknown.
     """
 
     verb: Literal["ADDED", "MODIFIED", "DELETED"]

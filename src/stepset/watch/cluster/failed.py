@@ -38,13 +38,12 @@ def failure_of(
         at: when it failed, in seconds since the epoch.
     """
     restarts = objects.attempt
-    failure = diagnose([*_of_the_run(workload, objects, at), *seen], restarts=restarts)
-    if failure is None:
-        failure = _of_pods(objects.every_pod(), objects, reports, restarts, present=True)
-    if failure is None and objects.attempt:
-        failure = _of_pods(objects.earlier(objects.attempt - 1), objects, reports, restarts, present=False)
-    if failure is None:
-        failure = _by_words(objects, workload, restarts)
+    failure = (
+        diagnose([*_of_the_run(workload, objects, at), *seen], restarts=restarts)
+        or _of_pods(objects.every_pod(), objects, reports, restarts, present=True)
+        or _of_pods(objects.earlier(restarts - 1), objects, reports, restarts, present=False)
+        or _by_words(objects, workload, restarts)
+    )
     until = at if at is not None else objects.events.latest
     told = objects.events.told(until - _EVENTS_BEFORE, until + _EVENTS_AFTER, last_made(objects.pods))
     return replace(failure, events=tuple(line for line in told if not (failure.error and failure.error in line)))

@@ -1,6 +1,4 @@
-"""What a run's state means for its follower: wait, delete pods of lost nodes, give up. Pure: the caller passes the
-time.
-"""
+"""What a run's state means for its follower: wait, delete pods of lost nodes, give up. Pure."""
 
 from __future__ import annotations
 
@@ -12,23 +10,17 @@ from stepset.watch.diagnose import make_failure
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
 LEAVING = "it is being deleted; its pods are given time to end"
-
 QUIET = "if it hangs, `py-spy dump` in its pods tells where, and a deadline ends it"
 
 UNREACHABLE_AFTER = 10.0
 """Seconds without an answer after which a note says so."""
 
 _FAREWELL = 15.0
-"""Seconds for pods whose run is gone and whose own deletion was not requested: an orphan's never is."""
+"""Seconds to wait for the deletion of pods whose run is gone; orphaned pods are never deleted."""
 
 
 def silence(server: str, seconds: float) -> tuple[str, ...]:
-    """The notes for a server that has not answered for some seconds.
-
-    Args:
-        server: the server's address.
-        seconds: for how long it has not answered.
-    """
+    """The notes for a server that has not answered for `seconds`."""
     if seconds <= UNREACHABLE_AFTER:
         return ()
     return (f"server {server} does not answer; the run goes on without us, and is looked for again",)
@@ -41,9 +33,8 @@ class Patience:
     Args:
         admission: seconds it may wait in a queue; None: for ever.
         startup: seconds from there until all of it runs, and again after each restart; None: for ever.
-        hopeless: whether a run is given up early for a problem that does not resolve itself (`Trouble.patience`); one
-            that
-        cannot be resolved at all ends even a wait without a limit. False for callers that only read.
+        hopeless: whether a problem that does not resolve itself ends the wait early (`Trouble.patience`), even one
+            without a limit if nothing can resolve it. False for callers that only read.
         quiet: seconds without output from a running run after which a note says so; None: never.
     """
 
@@ -57,26 +48,10 @@ ONLY_LOOKS = Patience(None, None, hopeless=False)
 """For callers that do not own the run."""
 
 
-class Leaving:
-    """Whether a deleted run's pods still have time to end, and may still print."""
-
-    def __init__(self) -> None:
-        self._gone_since: float | None = None
-
-    def __call__(self, objects: RunObjects, now: float) -> bool:
-        workload, fate = objects.workload, objects.fate
-        if workload is None or workload.ended or fate == "missing":
-            return False
-        if not fate:
-            return workload.deleted is not None
-        self._gone_since = self._gone_since or now
-        # Background deletion removes the workload, and a moment later its pods; never orphans.
-        left = [pod for pod in objects.pods if not pod.over]
-        return any(now < (pod.due + OVERDUE if pod.due else self._gone_since + _FAREWELL) for pod in left)
-
-
 class Keeper:
-    """Decides about one run. `now` is in seconds since the epoch, `clock` in seconds of a monotonic clock, `silent` the
+    """Decides about one run.
+
+    Its methods take `now` in seconds since the epoch, `clock` in seconds of a monotonic clock, and `silent`, the
     seconds for which the server has not answered.
 
     Attributes:
@@ -89,7 +64,7 @@ class Keeper:
         self._waited_for, self._since = "", 0.0
         self._hopeless_for, self._hopeless_since = "", 0.0
         self._heard: float | None = None
-        self._leaving = Leaving()
+        self._gone_since: float | None = None
         self._released: set[str] = set()
 
     def heard(self, clock: float) -> None:
@@ -126,6 +101,18 @@ class Keeper:
         """Records that a pod was deleted."""
         self._released.add(pod.uid)
 
+    def _leaving(self, objects: RunObjects, now: float) -> bool:
+        """Whether a deleted run's pods still have time to end, and may still print."""
+        workload, fate = objects.workload, objects.fate
+        if workload is None or workload.ended or fate == "missing":
+            return False
+        if not fate:
+            return workload.deleted is not None
+        self._gone_since = self._gone_since or now
+        # Background deletion removes the workload first, and its pods a moment later unless they are orphaned.
+        left = [pod for pod in objects.pods if not pod.over]
+        return any(now < (pod.due + OVERDUE if pod.due else self._gone_since + _FAREWELL) for pod in left)
+
     def _quiet(self, status: RunStatus, clock: float) -> RunStatus:
         """Adds a note to the status of a running run that has printed nothing for too long."""
         if status.phase is not Phase.RUNNING or self._heard is None:
@@ -136,7 +123,7 @@ class Keeper:
         return status.with_(notes=(*status.notes, note))
 
     def _given_up(self, status: RunStatus, objects: RunObjects, now: float, clock: float) -> RunStatus:
-        """The status; failed with its present trouble if the time limit has passed."""
+        """The status; failed with its present trouble once the time limit has passed."""
         queued = status.reason == "Queued"
         stuck = status.phase in (Phase.PENDING, Phase.RESTARTING) or status.reason == "NodeLost"
         allowed = self._patience.admission if queued else self._patience.startup

@@ -36,10 +36,9 @@ def said(message: str, exit_code: int, agent: bool) -> Said:
         try:
             data = json.loads(message)
         except (ValueError, RecursionError):
-            data = None
-        else:
-            if exit_code == 0:
-                return Said(result=(data,))
+            return _end_of_log(message)
+        if exit_code == 0:
+            return Said(result=(data,))
         failed = data.get("stepset") if isinstance(data, dict) else None
         failed = failed.get("failed") if isinstance(failed, dict) else None
         if isinstance(failed, dict):

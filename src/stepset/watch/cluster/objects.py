@@ -55,8 +55,7 @@ class RunObjects:
         self._leaving: dict[str, Pod] = {}
         self._attempt = 0
         self._started: dict[str, float] = {}
-        self._present: list[Pod] | None = None
-        self._predecessors: dict[tuple[str, int], int] = {}
+        self._present: tuple[list[Pod], dict[tuple[str, int], int]] | None = None
 
     def see(self, change: Change) -> bool:
         """Takes a change; returns whether it changed anything relevant. Objects of other runs are ignored."""
@@ -223,10 +222,10 @@ class RunObjects:
     @property
     def pods(self) -> list[Pod]:
         """The pods of the present attempt, the newest of each place, ordered by group and index."""
-        return self._settle()
+        return self._settle()[0]
 
-    def _settle(self) -> list[Pod]:
-        """Finds the pod in each place, and how many were there before it."""
+    def _settle(self) -> tuple[list[Pod], dict[tuple[str, int], int]]:
+        """(the pod in each place, how many pods were there before it)"""
         if self._present is not None:
             return self._present
         newest: dict[tuple[str, int], Pod] = {}
@@ -241,8 +240,7 @@ class RunObjects:
                 counts[slot] = counts.get(slot, 0) + 1
             if other is None or (pod.created, not pod.gone, pod.uid) > (other.created, not other.gone, other.uid):
                 newest[slot] = pod
-        self._present = [newest[slot] for slot in sorted(newest)]
-        self._predecessors = counts
+        self._present = [newest[slot] for slot in sorted(newest)], counts
         return self._present
 
     def _is_past(self, pod: Pod) -> bool:
@@ -253,13 +251,11 @@ class RunObjects:
 
     def replaced(self, pod: Pod) -> int:
         """How many pods had this one's place before it, in the present attempt."""
-        self._settle()
-        return self._predecessors.get((pod.group, pod.index), 0)
+        return self._settle()[1].get((pod.group, pod.index), 0)
 
     def replacements(self, group: str) -> int:
         """How many pods of a group were replaced, in the present attempt."""
-        self._settle()
-        return sum(count for (name, _), count in self._predecessors.items() if name == group)
+        return sum(count for (name, _), count in self._settle()[1].items() if name == group)
 
     @property
     def known(self) -> set[str]:

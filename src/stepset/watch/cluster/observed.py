@@ -171,7 +171,7 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
             pod,
             where,
             at=(end.at if end else None) or pod.scheduled or pod.created,
-            # Without the condition DisruptionTarget the node is not short of anything: the pod exceeded its limits.
+            # Without the condition DisruptionTarget the pod exceeded its own limits, not the node's capacity.
             kind=FailureKind.USER_ERROR if pod.reason == "Evicted" else FailureKind.INFRASTRUCTURE,
             how=_by_node(pod),
             error=pod.message or pod.reason,

@@ -83,10 +83,9 @@ class Reports:
             _take(report, event)
 
     def tidy(self, objects: RunObjects) -> None:
-        """Forgets pods that no status mentions any more: the memory for a run of many restarts stays bounded.
+        """Forgets pods that no status mentions any more, to bound the memory for a run of many restarts.
 
-        To be called whenever the objects have changed; cheap most of the time. Pods are in `objects` before their logs
-        are read.
+        The caller calls this when the objects have changed, and adds a pod to `objects` before it reads its log.
         """
         if len(self._pods) < self._room:
             return

@@ -35,15 +35,10 @@ class Router:
         self._events: dict[str, _Key] = {}
 
     def keep(self, run: str, uid: str) -> bool:
-        """Keeps a run until it is forgotten, also when all its objects are gone.
+        """Keeps a run until it is forgotten, also when all its objects are gone; `uid` is its workload's.
 
-        Args:
-            uid: of its workload.
-
-        Returns:
-            Whether its workload has been seen. If not, the caller must read it once after this call: no watch reports
-                an object that
-            is gone already; `objects(run).not_found()` records that.
+        Returns whether its workload has been seen. If not, the caller must read it once after this call: no watch
+        reports an object that is gone already; `objects(run).not_found()` records that.
         """
         self._kept.add(run)
         found = self._runs.get(run)
@@ -156,7 +151,7 @@ class Router:
             self._unclaimed.pop(key, None)
 
     def _claim(self, key: _Key) -> set[str]:
-        """Hands on what was put aside for a run, or for an object of one."""
+        """Processes the changes that were put aside for a run, or for an object of one."""
         waiting = self._unclaimed.pop(key, {})
         for uid in waiting:
             self._events.pop(uid, None)

@@ -62,7 +62,7 @@ def _verdict(pod: Pod) -> Sequence[tuple[int, Mapping[str, Any]]]:
 
 
 def at_the_end(rows: Sequence[RankStatus], failure: Failure | None) -> list[RankStatus]:
-    """The rows of a finished run: waiting and running rows end with it; aftermath is told from the cause."""
+    """The rows of a finished run: waiting and running rows end with it; ranks stopped as aftermath are no failures."""
     if failure is not None:
         aftermath = set(failure.aftermath)
         return [replace(row, state=STOPPED) if _was_stopped(row, aftermath) else row for row in rows]

@@ -18,7 +18,7 @@ from stepset.watch.cluster.workload import Workload
 from stepset.watch.state import Phase, RunStatus
 
 _TOLD_WITHIN = 15.0
-"""Seconds after which pods of a deleted run are taken for orphans if their deletion was not requested."""
+"""Seconds to wait for the deletion of a deleted run's pods; after that they count as orphaned."""
 PROOF_PATIENCE = 5.0
 """Seconds by which the ends of a run's pods may be seen later than its own, on a busy server."""
 

@@ -123,12 +123,9 @@ def combined(top: Workload, inner: Workload | None) -> Workload:
 
 def _jobset(common: Workload, spec: Fields, status: Fields) -> Workload:
     told = conditions(status)
-    groups: dict[str, int] = {}
-    jobs: dict[str, Fields] = {}
-    for row in rows(spec, "replicatedJobs"):
-        job = part(row, "template", "spec")
-        jobs[text(row, "name")] = job
-        groups[text(row, "name")] = number(row, "replicas", 1) * number(job, "parallelism", 1)
+    jobs = {text(row, "name"): part(row, "template", "spec") for row in rows(spec, "replicatedJobs")}
+    replicas = {text(row, "name"): number(row, "replicas", 1) for row in rows(spec, "replicatedJobs")}
+    groups = {name: replicas[name] * number(job, "parallelism", 1) for name, job in jobs.items()}
     targets = part(spec, "successPolicy").get("targetReplicatedJobs")
     success = targets[0] if isinstance(targets, list) and targets and targets[0] in jobs else next(iter(groups), NODE)
     return replace(

@@ -67,7 +67,7 @@ def progress_words(progress: Progress | None) -> str:
 
 
 def ranks_in_state(status: RunStatus, state: str) -> tuple[int, int, str]:
-    """(ranks in a state, all ranks or 0 if unknown, `ranks`); `nodes` if a node's ranks are not known singly."""
+    """How many ranks are in a state, of how many (0 if unknown); nodes, if a node's ranks are not known singly."""
     states, what = [row.state for row in status.ranks if row.rank is not None], "ranks"
     total = status.world_size or len(states)
     nodes = [row.state for row in status.ranks if row.source.startswith("node ")]
