@@ -6,7 +6,7 @@ from stepset.errors import StepsetError
 
 
 def run_names(incomplete: str) -> list[str]:
-    """The names of known runs that begin so, the newest first; nothing where runs cannot be listed."""
+    """Known runs whose names start with `incomplete`, the newest first; none if runs cannot be listed."""
     from stepset.backends import backend_of
 
     try:

@@ -6,14 +6,7 @@
 
 from __future__ import annotations
 
-from stepset.frameworks.common import (
-    MASTER,
-    count_processes,
-    master_host,
-    node_group,
-    program,
-    single_group_plan,
-)
+from stepset.frameworks.common import MASTER, MASTER_HOST, count_processes, node_group, program, single_group_plan
 from stepset.frameworks.mpi import mpi_plan
 from stepset.frameworks.torch import torchrun_plan
 from stepset.plan.model import NODE, LaunchPlan, PlanFile, RankWrap
@@ -42,7 +35,7 @@ def _own_launcher(job: TrainingJob) -> LaunchPlan:
         text("--hostfile"), text(MountedFile(_HOSTFILE)),
         text("--no_ssh"),
         text("--node_rank"), text("$(STEPSET_NODE_RANK)"),
-        text("--master_addr"), text(master_host()),
+        text("--master_addr"), text(MASTER_HOST),
         text("--master_port"), text(PortNumber(MASTER)),
     )  # fmt: skip
     lines = tuple(text(PodHost(NODE, k), " slots=", procs) for k in range(job.num_nodes))

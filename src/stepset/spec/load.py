@@ -1,4 +1,4 @@
-"""From YAML, JSON or a mapping to a TrainingJob, with errors in the job file's own words."""
+"""From YAML, JSON or a mapping to a TrainingJob, with errors in the job file's terms."""
 
 from __future__ import annotations
 
@@ -75,11 +75,7 @@ def load_job(source: str | Path | Mapping[str, Any] | TrainingJob) -> TrainingJo
 
 
 def read_job_file(path: str | Path) -> Mapping[str, Any]:
-    """What a YAML or JSON job file holds, not yet checked against the model.
-
-    Raises:
-        BadInputError: the file cannot be read, is not YAML, or is no mapping with text for keys.
-    """
+    """Returns a job file's content, not yet checked; BadInputError if it is no YAML or JSON mapping."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -91,7 +87,7 @@ def read_job_file(path: str | Path) -> Mapping[str, Any]:
 
 
 def problems(error: ValidationError) -> list[str]:
-    """One line for each thing pydantic found wrong: field, value, remedy."""
+    """One line for each problem that pydantic found: field, value, remedy."""
     lines = [_line(detail) for detail in error.errors(include_url=False)]
     return list(dict.fromkeys(lines))
 
