@@ -50,8 +50,7 @@ def program_text(source: str, name: str, args: Sequence[Any] = (), kwargs: Mappi
     """Returns a complete Python program that calls one function in every rank; BadInputError for non-JSON args.
 
     What the function returns in rank 0 becomes the run's result. Annotations are not evaluated, because the names in
-    them
-    belong to the original module; the function imports what it needs itself. `source` is unindented, without
+    them belong to the original module; the function imports what it needs itself. `source` is unindented, without
     decorators.
     """
     given = {"args": _json(list(args), "args"), "kwargs": _json(dict(kwargs or {}), "kwargs")}

@@ -15,7 +15,7 @@ from stepset.plan.code import script_in_code
 from stepset.spec.job import TrainingJob
 
 CODE_LIMIT = 1024 * 1024
-"""Bytes of packed code a job may ship: what fits into one ConfigMap (kubernetes v1.36 validation.MaxSecretSize)."""
+"""Bytes of packed code a job may ship: a ConfigMap can hold no more (kubernetes v1.36 validation.MaxSecretSize)."""
 
 _UNPACKED_LIMIT = 64 * CODE_LIMIT  # so that a forgotten data set is noticed before it is packed
 _LEFT_OUT = {"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"}

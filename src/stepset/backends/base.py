@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from stepset.watch.state import LogLine, RunStatus
 
-if TYPE_CHECKING:  # asking for a run's state should not cost the job's model
+if TYPE_CHECKING:  # reading a run's state should not import the job's model
     from stepset.sources import Sources
     from stepset.spec.job import TrainingJob
 
@@ -42,8 +42,7 @@ class ClusterOptions:
         context: of the kubeconfig; default: its current one.
         namespace: where runs are; default: the context's.
         target: the kind of object a run is: jobset, trainjob, statefulset, job or volcano; default: new runs are
-            JobSets,
-            and runs of every kind are found.
+            JobSets, and runs of every kind are found.
         sources: whose log lines to read, such as `rank 0`; default: all.
         admission_timeout: seconds a run may wait in a queue; default: no limit.
         startup_timeout: seconds from admission until all pods run, and again after each restart; None: no limit.
@@ -85,8 +84,7 @@ class Backend(Protocol):
     """A place where runs take place; any process finds them there by name.
 
     `name` is a run's name, or a job's name for its newest run. All methods that take one raise RunNotFoundError if
-    there
-    is no such run.
+    there is no such run.
     """
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> RunHandle: ...

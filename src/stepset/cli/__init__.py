@@ -19,7 +19,7 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; `argv` replaces the words after `stepset` of this process."""
     handler = signal.getsignal(signal.SIGINT)
-    # Ctrl-C while the program is being loaded ends it as it ends any other, not with a traceback out of an import.
+    # Ctrl-C during the imports ends the program without a traceback, as for any other program.
     loading = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
     if loading:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

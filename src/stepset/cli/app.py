@@ -15,7 +15,7 @@ from stepset.cli.job_args import ProgramCommand
 from stepset.cli.terminal import replace_closed_streams
 from stepset.errors import ExitCode, StepsetError
 
-# click's base of usage errors, found through a public one: typer 0.29 brings a click of its own, older ones do not.
+# click's base of usage errors, found through a public subclass: typer 0.29 contains a copy of click, older ones do not.
 _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
 _EPILOG = """
@@ -90,7 +90,7 @@ def call(command: Any, argv: Sequence[str] | None = None) -> int:
 def _usage(error: Any, command: Any, words: Sequence[str]) -> str:
     """A usage error in one line that names the matching help."""
     said = " ".join(error.format_message().split()).rstrip(".")
-    # Not every usage error knows the command it is about.
+    # Not every usage error has a reference to its command.
     used = command.commands.get(words[0]) if words else None
     unknown_option = hasattr(error, "possibilities")
     hint = "; the program's own options go after --" if unknown_option and isinstance(used, ProgramCommand) else ""

@@ -145,7 +145,7 @@ class RunDisplay:
 
     def _write_until_closed(self) -> None:
         while not self._closing:
-            # At least once a second: the clock in the status line goes on although nothing happens.
+            # At least once a second, to update the clock in the status line.
             self._work.wait(1.0)
             self._work.clear()
             self._much.clear()
@@ -156,7 +156,7 @@ class RunDisplay:
         """Writes what waits, then the status line."""
         if not self._closing:
             with self._presenting:
-                self._present()  # what was held back because of its rate
+                self._present()  # records that were delayed by the rate limit
         lines, notices = "".join(_taken(self._waiting)), "".join(_taken(self._notices))
         if self.error is None:
             try:

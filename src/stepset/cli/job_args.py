@@ -18,7 +18,7 @@ _AFTER_DASHES = "stepset.after_dashes"
 class ProgramCommand(TyperCommand):
     """A command where every word after a bare `--` belongs to the program."""
 
-    allow_extra_args = True  # they are refused in `takes_job`, with words of our own
+    allow_extra_args = True  # `takes_job` refuses them with a message of its own
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Sets the program's words aside before the options are parsed."""

@@ -15,7 +15,7 @@ from stepset.errors import BadInputError
 from stepset.watch.state import LogLine, RunStatus
 
 _MOST_RANKS = 100_000
-"""That a range may name, lest a slip of the finger eats all memory."""
+"""The most ranks of one range, so that a typing error does not use up the memory."""
 _HEAD = re.compile(rb"^\[[^\]\n]*\] ", re.MULTILINE)
 
 

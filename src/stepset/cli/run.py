@@ -138,7 +138,7 @@ def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> 
         try:
             status = handle.wait()
         except BaseException:
-            # Nothing may keep running behind the user's back.
+            # The run must not go on without its caller.
             handle.cancel()
             handle.wait()
             raise

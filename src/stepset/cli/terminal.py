@@ -11,7 +11,7 @@ from typing import BinaryIO, TextIO
 from stepset.errors import InfrastructureError
 from stepset.watch.present.sources import prefix
 
-# A distinct colour per rank, as long as there are some; 31 (red) is kept for failures.
+# Colours of the ranks, repeated after the last; 31 (red) is reserved for failures.
 _RANK_COLOURS = ("36", "32", "33", "35", "34", "96", "92", "93", "95", "94")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SEQUENCE = re.compile(  # ECMA-48; group 1 is what may stay
@@ -71,8 +71,7 @@ def for_terminal(text: str) -> str:
     """Returns a program's line as a terminal would finally show it, with its colours.
 
     A progress bar overwrites its line with carriage returns, so only what it wrote last is kept. Sequences that move
-    the
-    cursor are removed, because they would break the lines of other ranks.
+    the cursor are removed, because they would break the lines of other ranks.
 
     >>> for_terminal("\\r 10%\\r 100%")
     ' 100%'

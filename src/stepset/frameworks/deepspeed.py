@@ -1,6 +1,6 @@
 """DeepSpeed: torchrun by default, its own launcher in every pod, or mpirun.
 
-`deepspeed.init_distributed` reads exactly what torchrun gives its workers, so torchrun is the simplest way; the
+`deepspeed.init_distributed` reads exactly the variables that torchrun sets, so torchrun is the simplest way; the
 `deepspeed` launcher runs once in each pod with --no_ssh (deepspeed/launcher/runner.py, edaa722).
 """
 
@@ -46,7 +46,7 @@ def _own_launcher(job: TrainingJob) -> LaunchPlan:
         rank = program(job)
         script = texts(["--module", job.module]) if job.module is not None else rank[1:]
         command = (*launcher, *script)
-        # Its --local_rank would stand between python and the agent; LOCAL_RANK says the same.
+        # Its --local_rank would come between python and the agent; LOCAL_RANK has the same value.
         wrap = RankWrap((*launcher, *texts(["--no_python", "--no_local_rank"])), (rank[0], text("-u"), *rank[1:]))
     node = node_group(job, (), command, wrap=wrap, world_size=job.num_nodes * procs)
     return single_group_plan(job, node, procs, files=(hosts,))

@@ -14,7 +14,7 @@ from stepset.spec.job import TrainingJob
 from stepset.spec.options import Elastic, Torch
 from stepset.spec.resources import accelerator, cpu_count
 
-# Reserved in every torch job, as the reference reserves them (pkg/constants/constants.go:300).
+# Reserved in every torch job, as in Kubeflow Trainer (pkg/constants/constants.go:300).
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 
 
@@ -75,8 +75,7 @@ def nproc_per_node(job: TrainingJob) -> tuple[str, int | None]:
     """torchrun's argument, and the number if it is known beforehand.
 
     On GPUs torchrun counts devices itself ("auto"), as in Kubeflow Trainer. It cannot count MIG slices, TPUs and the
-    like,
-    so for those the number is given.
+    like, so for those the number is given.
     """
     name, devices = accelerator(job.node_resources())
     procs = job.procs_per_node

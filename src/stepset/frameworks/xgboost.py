@@ -23,7 +23,7 @@ from stepset.spec.job import TrainingJob
 def plan(job: TrainingJob) -> LaunchPlan:
     """The plan of an XGBoost job: a worker for every accelerator, one on a node without."""
     workers = count_processes(job, without_accelerator=1)
-    # Without the agent the job's own command starts a node's workers, and numbers them from the node's rank.
+    # Without the agent the job's own command starts a node's workers and derives their ranks from the node's rank.
     started = workers if uses_agent(job) else 1
     task_id = text(ProcessRank()) if started > 1 else text(NodeRank())
     env = (

@@ -16,8 +16,7 @@ def script_in_code(job: TrainingJob) -> str:
     """The script's path within the job's code.
 
     With `code` it is a path inside that directory (a leading `code/` is dropped); without, the script is shipped alone
-    under
-    its file name.
+    under its file name.
     """
     script = posixpath.normpath((job.script or "").replace("\\", "/"))
     if job.code is None:

@@ -1,8 +1,7 @@
 """Text with places that only a target or backend can fill in: host names, ports, paths, ranks.
 
 Frameworks write such text; targets (Kubernetes) and the local backend resolve it with a `Resolver` of their own, so
-that
-one plan runs anywhere.
+that one plan runs anywhere.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def _names_a_program(words: list[str]) -> list[str]:
 
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
 Whole = Annotated[int, BeforeValidator(_not_a_truth_value), AfterValidator(check_size)]
-"""A whole number that Kubernetes can hold; `yes` and `true` are none."""
+"""A whole number that Kubernetes can hold; `yes` and `true` are refused."""
 TextList = Annotated[list[str], BeforeValidator(_words)]
 """Words of a command; bare numbers are taken as text."""
 Command = Annotated[TextList, AfterValidator(_names_a_program)]

@@ -67,7 +67,7 @@ def _check_env(env: dict[str, EnvVar]) -> dict[str, EnvVar]:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a variable name; use letters, digits, '_', '-' and '.'")
         if name.startswith("PET_") and isinstance(var, EnvText) and not var.value:
-            # torchrun reads an empty PET_ value as a value and dies of it (torch 2.13, argparse_util.py).
+            # torchrun takes an empty PET_ variable for a value and fails (torch 2.13, argparse_util.py).
             raise ValueError(f"{name} is empty, which torchrun takes for a value; leave it out")
     return env
 

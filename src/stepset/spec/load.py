@@ -14,7 +14,7 @@ from stepset.spec.job import TrainingJob
 from stepset.spec.options import KINDS
 from stepset.spec.yamlfile import read_mapping
 
-# pydantic's error type -> what is wrong and what to do, in our words; {input} is the value.
+# pydantic's error type -> stepset's text of what is wrong and what to do; {input} is the value.
 _NO_NUMBER = "{input} is not a whole number; give one such as 2"
 _NO_SWITCH = "{input} is neither true nor false; write one of them"
 _NO_MAPPING = "{input} is not a mapping; write {{key: value}}"
@@ -42,7 +42,7 @@ _WORDS = {
     "string_pattern_mismatch": "{input} is not an absolute path; start it with '/'",
 }
 _UNION_TAGS = ("EnvText", "EnvSecret", "EnvField")
-"""Names of union members that pydantic puts into an error's place; they are not the user's words."""
+"""Names of union members that pydantic adds to an error's place; the job file does not have them."""
 
 
 def parse_job(data: Mapping[str, Any], where: str = "") -> TrainingJob:

@@ -24,8 +24,8 @@ def check_dns_1035(name: str) -> None:
 def jobset_name_budget(groups: Iterable[tuple[str, int]]) -> int:
     """The most characters a JobSet's name may have.
 
-    Pods are called `<jobset>-<group>-0-<index>-<5 random>`, and the whole must be a DNS label
-    (kubernetes-sigs/jobset v0.12.0 pkg/webhooks/jobset_webhook.go:236-258).
+    Pods are called `<jobset>-<group>-0-<index>-<5 random>`, and the whole must be a DNS label (kubernetes-sigs/jobset
+    v0.12.0 pkg/webhooks/jobset_webhook.go:236-258).
 
     Args:
         groups: (replicated job's name, number of its pods), one for each replicated job.

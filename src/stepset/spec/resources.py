@@ -14,8 +14,8 @@ GPU_RESOURCE = "nvidia.com/gpu"
 _PLAIN_NAMES = ("cpu", "memory", "ephemeral-storage")
 _KNOWN_NAMES = (*_PLAIN_NAMES, "gpus", "shm", "vendor.example/name")
 
-# What else is one accelerator a piece. Names that contain "gpu" are found by that alone, as Kubeflow Trainer does
-# (pkg/runtime/runtime.go:289-315, v2.3.0), which misses all of these.
+# Other resources that count accelerators. Names that contain "gpu" are recognised by that, as in Kubeflow Trainer
+# (pkg/runtime/runtime.go:289-315, v2.3.0), which does not recognise these.
 _OTHER_ACCELERATORS = (
     "nvidia.com/mig-",
     "google.com/tpu",
@@ -94,8 +94,7 @@ def accelerator(resources: Resources) -> tuple[str, int]:
     """The accelerator a pod requests and how many: (resource name, count), or ("", 0).
 
     GPUs come before other kinds, requests before limits. Of several the first by name counts, so that the answer does
-    not
-    depend on the order of a mapping (Kubeflow Trainer's does).
+    not depend on the order of a mapping (Kubeflow Trainer's does).
     """
     for counts in (_is_gpu, _is_other_accelerator):
         for amounts in (resources.requests, resources.limits):

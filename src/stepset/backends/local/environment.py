@@ -19,7 +19,7 @@ from stepset.plan.model import LAUNCHER, NODE, EnvEntry, LaunchPlan, PodGroup
 from stepset.plan.values import SecretValue, text
 from stepset.spec.resources import accelerator
 
-# Variables that another launcher set for this process: ranks must not take its world for theirs.
+# Variables of another launcher that started this process: ranks must not take its world for theirs.
 _FOREIGN = re.compile(
     r"(PET|TORCHELASTIC|OMPI_COMM|PMI|PMIX(?!_MCA)|HYDI|MPI_LOCAL|DMLC|STEPSET(?!_HOME$))_"
     r"|OMPI_(UNIVERSE_SIZE|APP_CTX|MCA_orte_|MCA_ess_|FILE_)"

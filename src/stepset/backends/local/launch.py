@@ -101,7 +101,7 @@ class LocalHandle:
 
     def wait(self) -> RunStatus:
         """Blocks until the run's thread has ended; returns the final status, or raises what the listener raised."""
-        # Not `join` alone: an exception out of a signal handler makes it forget the thread (CPython 3.11, executed).
+        # Not `join` alone: an exception in a signal handler makes it take the thread for ended (CPython 3.11, executed).
         self._over.wait()
         if self._thread is not None:
             self._thread.join()
@@ -133,8 +133,7 @@ class LocalHandle:
                 atexit.unregister(self._at_exit)
                 self._over.set()
 
-        # A daemon, so that a caller that ends without waiting is not held back for as long as the training takes;
-        # the run is stopped for it.
+        # A daemon, so that a process that ends without waiting for the run stops it instead of staying until its end.
         atexit.register(self._at_exit)
         self._thread = threading.Thread(target=work, name=f"stepset {self.name}", daemon=True)
         try:

@@ -1,7 +1,7 @@
 """The logs of a run: writing, reading and following them.
 
-`log` has the lines of all sources as the agents print them (stepset.watch.lines); `ranks/<source>.log` what each
-source printed, byte for byte.
+`log` has the lines of all sources as the agents print them (stepset.watch.lines); `ranks/<source>.log` what each source
+printed, byte for byte.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _last_texts(batch: Batch) -> dict[str, list[bytes]]:
         for head, text in batch.lines:
             last.setdefault(head.source, []).append(text)
         return last
-    # Texts and line ends in turn, but for parts of long lines, of which the last is enough.
+    # Texts and line ends alternate, except for parts of long lines, of which the last is enough.
     for source, pieces in batch.raw.items():
         last[source] = [piece for piece in pieces[-4 * TAIL :] if piece != b"\n"]
     return last

@@ -1,8 +1,7 @@
 """Run directories: where any process finds the state and the logs of each run.
 
 `<home>/runs/<run>/` has `job.json`, `state.json`, `supervisor.json`, `processes.json`, `lock`, `cancel`, `log`,
-`ranks/`
-and `pods/` (docs/design/local.md). The process that runs the job writes it, all others read it.
+`ranks/` and `pods/` (docs/design/local.md). The process that runs the job writes it, all others read it.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def home_directory(environ: Mapping[str, str]) -> Path:
             return Path(given).expanduser().absolute()
         except RuntimeError as error:
             raise BadInputError(f"STEPSET_HOME: {given}: there is no such home directory; give a path") from error
-    # Relative paths are invalid there and to be ignored, says the specification.
+    # The specification says to ignore relative paths in this variable.
     if (state := environ.get("XDG_STATE_HOME", "")).startswith("/"):
         return Path(state) / "stepset"
     try:
