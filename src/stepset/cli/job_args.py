@@ -1,4 +1,4 @@
-"""The flags that say what to run, shared by every command that takes a job (run, explain, validate)."""
+"""The flags that describe a job, shared by all commands that take one (run, explain, validate, render)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _AFTER_DASHES = "stepset.after_dashes"
 
 
 class ProgramCommand(TyperCommand):
-    """A command where everything after a bare `--` is the program's, whatever it looks like."""
+    """A command where every word after a bare `--` belongs to the program."""
 
-    allow_extra_args = True  # they are refused in `takes_job`, with words of our own
+    allow_extra_args = True  # `takes_job` refuses them with a message of its own
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Sets the program's words aside before the options are parsed."""
@@ -35,9 +35,9 @@ class ProgramCommand(TyperCommand):
 
 @dataclass(frozen=True)
 class JobArgs:
-    """A job as given on the command line; what is None was not given.
+    """A job as given on the command line; None means not given.
 
-    Fields without words of their own carry the job file's name and meaning.
+    Fields without a help text of their own have the job file's name and meaning.
     """
 
     target: Annotated[

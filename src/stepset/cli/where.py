@@ -1,4 +1,4 @@
-"""The flags that say where runs are, shared by every command about runs."""
+"""The flags that say where runs are, shared by all commands about runs."""
 
 from __future__ import annotations
 
@@ -51,14 +51,11 @@ class Where:
         return "".join(f" --{flag} {shlex.quote(value)}" for flag, value in given.items() if value is not None)
 
     def opened(self, *, flags: Mapping[str, object] | None = None, **more: Any) -> Backend:
-        """The backend that was asked for.
+        """Returns the backend that the flags name; BadInputError for a flag that has no meaning for it.
 
         Args:
-            flags: further flags of the command that only a cluster understands, with what was given.
+            flags: further flags of the command that only a cluster understands, with the given values.
             more: further fields of ClusterOptions.
-
-        Raises:
-            BadInputError: there is no such backend, or a flag says nothing to it.
         """
         from stepset.backends import backend_of
         from stepset.backends.base import ClusterOptions
