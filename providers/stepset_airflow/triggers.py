@@ -251,27 +251,44 @@ class RunEndTrigger(DistributedTrainTrigger):
         """Does nothing: the run does not belong to this task."""
 
     async def _followed(self) -> dict[str, Any]:
+        from stepset.backends.kubernetes.api.resources import WORKLOADS
+
         async with client_of(ClusterAccess.of(self)) as client:
             namespace = self.namespace or (await client.open()).namespace
-            while not await self._found(client, namespace):
-                await asyncio.sleep(self.poll_interval)
+            path = f"{WORKLOADS[self.target].path(namespace)}/{self.run_name}"
+            self.workload = reference(await appeared(client, path, self.poll_interval), self.target)
         self.access = {**ClusterAccess.of(self).to_dict(), "namespace": namespace}
         return await super()._followed()
 
-    async def _found(self, client: Client, namespace: str) -> bool:
-        from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, UnreachableError
-        from stepset.backends.kubernetes.api.resources import WORKLOADS
 
+async def appeared(client: Client, path: str, interval: float) -> Mapping[str, Any]:
+    """Returns an object as soon as it exists; bears refusals that may be temporary, as the watches do.
+
+    Args:
+        interval: seconds between two requests.
+
+    Raises:
+        InfrastructureError: the server refuses the request for good.
+    """
+    from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, UnreachableError
+    from stepset.backends.kubernetes.refusals import Forbearance
+    from stepset.errors import InfrastructureError
+
+    grace = Forbearance()
+    while True:
         try:
-            reply = await client.get(f"{WORKLOADS[self.target].path(namespace)}/{self.run_name}")
+            reply = await client.get(path)
+            if reply.accepted:
+                return reply.body
+            if reply.status != NOT_FOUND:
+                raise RefusedError(reply)
+            grace.granted()
         except UnreachableError:
-            return False
-        if reply.status == NOT_FOUND:
-            return False
-        if not reply.accepted:
-            raise RefusedError(reply)
-        self.workload = reference(reply.body, self.target)
-        return True
+            grace.unreachable()
+        except InfrastructureError:
+            if not grace.bears(asyncio.get_running_loop().time()):
+                raise
+        await asyncio.sleep(interval)
 
 
 def reference(workload: Mapping[str, Any], target: str) -> dict[str, Any]:

@@ -19,12 +19,15 @@ import anyio
 from stepset.api import JobSource, TrainingFailedError, request_of
 from stepset.backends import backend_of
 from stepset.backends.base import ClusterOptions, RunListener, RunRequest
+from stepset.backends.local import LocalBackend
 from stepset.errors import StepsetError
 from stepset.watch.state import LogLine, Phase, RunStatus
 
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.runs import ClusterRuns
 
+_POLL = 0.1
+"""Seconds between two reads of a local run's state."""
 _ENDS_WITHIN = 30.0
 """Seconds in which the server must take the request that ends a run whose caller was cancelled."""
 
@@ -60,7 +63,7 @@ async def run(
     if backend == "kubernetes":
         status = await _run_on_cluster(request, listener, cluster)
     else:
-        status = await _run_in_threads(request, backend, listener)
+        status = await _run_in_threads(request, _local(backend), listener)
     if status.phase is not Phase.SUCCEEDED:
         raise TrainingFailedError(status)
     return status
@@ -79,7 +82,7 @@ async def status(name: str, backend: str = "local", *, cluster: ClusterOptions |
         InfrastructureError: the cluster cannot be reached, or denies access.
     """
     if backend != "kubernetes":
-        return await asyncio.to_thread(backend_of(backend).status, name)
+        return await asyncio.to_thread(_local(backend).status, name)
     async with _cluster_runs(cluster) as runs:
         return await runs.status(name)
 
@@ -102,7 +105,7 @@ async def wait(
         RunNotFoundError, InfrastructureError: as `status` raises them.
     """
     if backend != "kubernetes":
-        return await asyncio.to_thread(backend_of(backend).wait, name, timeout)
+        return await _wait_for_local(_local(backend), name, timeout)
     async with _cluster_runs(cluster) as runs:
         return await runs.wait(name, timeout)
 
@@ -130,17 +133,37 @@ async def logs(
         InfrastructureError: some lines cannot be read; the others are yielded first.
     """
     if backend != "kubernetes":
-        lines = backend_of(backend).logs(name, follow=follow, sources=sources)
-        while (line := await asyncio.to_thread(next, lines, None)) is not None:
-            yield line
+        blocks = _local(backend).blocks(name, follow=follow, sources=sources)
+        while (lines := await asyncio.to_thread(next, blocks, None)) is not None:
+            for line in lines:
+                yield line
         return
     async with _cluster_runs(cluster) as runs, aclosing(runs.lines(name, follow=follow, sources=sources)) as found:
         async for line in found:
             yield line
 
 
-async def _run_in_threads(request: RunRequest, backend: str, listener: RunListener | None) -> RunStatus:
-    starting = asyncio.create_task(asyncio.to_thread(backend_of(backend).start, request, listener))
+def _local(backend: str) -> LocalBackend:
+    found = backend_of(backend)
+    assert isinstance(found, LocalBackend)
+    return found
+
+
+async def _wait_for_local(backend: LocalBackend, name: str, timeout: float | None) -> RunStatus:
+    """Reads the state again and again: a thread that waits for the run could not be cancelled."""
+    clock = asyncio.get_running_loop().time
+    until = None if timeout is None else clock() + timeout
+    while True:
+        status = await asyncio.to_thread(backend.status, name)
+        left = _POLL if until is None else until - clock()
+        if status.phase.final or left <= 0:
+            return status
+        name = status.name
+        await asyncio.sleep(min(_POLL, left))
+
+
+async def _run_in_threads(request: RunRequest, backend: LocalBackend, listener: RunListener | None) -> RunStatus:
+    starting = asyncio.create_task(asyncio.to_thread(backend.start, request, listener))
     try:
         return await asyncio.to_thread((await asyncio.shield(starting)).wait)
     except asyncio.CancelledError:

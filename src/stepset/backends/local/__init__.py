@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -48,13 +49,19 @@ class LocalBackend:
     def status(self, name: str) -> RunStatus:
         return self._store.find(name).read()
 
+    def blocks(
+        self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None
+    ) -> Iterator[list[LogLine]]:
+        """Yields the lines of `logs` in blocks; empty ones while nothing is printed."""
+        return read_lines(self._store.find(name), follow=follow, sources=sources)
+
     def list(self) -> list[RunStatus]:
         """Returns all runs, the newest first; deletes those whose time to live is over."""
         self._store.prune(time.time())
         return self._store.list()
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
-        return read_lines(self._store.find(name), follow=follow, sources=sources)
+        return chain.from_iterable(self.blocks(name, follow=follow, sources=sources))
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None

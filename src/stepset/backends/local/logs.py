@@ -113,19 +113,19 @@ def _write_all(fd: int, data: bytes) -> None:
 
 def read_lines(
     run: RunDir, *, follow: bool = False, sources: frozenset[str] | None = None, poll: float = _POLL
-) -> Iterator[LogLine]:
-    """Yields the lines of a run in the order in which they were printed.
+) -> Iterator[list[LogLine]]:
+    """Yields the lines of a run in blocks, in the order in which they were printed.
 
     Args:
-        follow: go on until the run is over.
+        follow: go on until the run is over; while nothing is printed, yield empty blocks, so that the caller can stop.
         sources: only these sources; default: all.
         poll: seconds between two reads.
     """
     splitter, joiner = Splitter("log"), Joiner()
     for chunk in _chunks(run, follow, poll):
         batch = splitter.feed(chunk if sources is None else _only(chunk, sources))
-        yield from log_lines(joiner.join(batch.lines))
-    yield from log_lines(joiner.join(splitter.finish().lines))
+        yield list(log_lines(joiner.join(batch.lines)))
+    yield list(log_lines(joiner.join(splitter.finish().lines)))
 
 
 def copy_lines(
@@ -155,7 +155,10 @@ def _only(chunk: bytes, sources: frozenset[str]) -> bytes:
 
 
 def _chunks(run: RunDir, follow: bool, poll: float) -> Iterator[bytes]:
-    """Yields the log in chunks of whole lines; after the end of a run, also an incomplete last line."""
+    """Yields the log in chunks of whole lines; after the end of a run, also an incomplete last line.
+
+    While nothing is printed, it yields empty chunks.
+    """
     with run.log.open("rb", buffering=0) as file:
         rest = b""
         over = not follow
@@ -174,6 +177,7 @@ def _chunks(run: RunDir, follow: bool, poll: float) -> Iterator[bytes]:
                 # Read the state first and the log once more after it: nothing is printed after the verdict.
                 over = run.read().phase.final
                 if not over:
+                    yield b""
                     time.sleep(poll)
         if rest and run.read().phase.final:
             yield rest + b"\n"
