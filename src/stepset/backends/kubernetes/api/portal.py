@@ -113,7 +113,7 @@ def iterate_in(portal: BlockingPortal, make: Callable[[], AsyncGenerator[T, None
     try:
         while True:
             try:
-                yield portal.call(receive.receive)
+                yield result_of(portal.start_task_soon(receive.receive))
             except anyio.EndOfStream:
                 future.result()
                 return
