@@ -11,10 +11,10 @@ from pathlib import Path
 from stepset.errors import BadInputError
 
 LIMIT = 96 * 1024
-"""Most characters of packed code. A step gets all its inputs as one argument, which Linux limits to 128 KiB
+"""Maximum characters of packed code. A step gets all its inputs as one argument, which Linux limits to 128 KiB
 (MAX_ARG_STRLEN, include/uapi/linux/binfmts.h)."""
 ARGUMENT = 120 * 1024
-"""Most characters of all inputs; the rest is for the locations of the outputs."""
+"""Maximum characters of all inputs; the rest is for the locations of the outputs."""
 
 
 def pack(archive: bytes, what: str) -> str:

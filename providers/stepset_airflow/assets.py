@@ -74,7 +74,7 @@ def begun_warm(context: Context) -> dict[str, str]:
 
 
 def latest_checkpoint(context: Context, asset: Asset) -> str | None:
-    """Returns the checkpoint of an asset's latest event; raises AirflowFailException if it is not an inlet of the task.
+    """Returns the checkpoint of an asset's latest event; raises AirflowFailException for an asset that is no inlet.
 
     If no event names one, the asset's state does: `airflow db clean` removes events, not states.
     """

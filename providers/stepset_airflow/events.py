@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(logger_name=__name__)
 
 _LONGEST_PAUSE = 20.0
-"""Most seconds before a namespace is watched again after an error."""
+"""Maximum seconds before a namespace is watched again after an error."""
 
 
 class JobSetFinishedEventTrigger(BaseEventTrigger):
@@ -63,7 +63,7 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
 
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Yields the runs of a namespace as they end, without an end.
+        """Yields the runs of a namespace as they end, indefinitely.
 
         Args:
             kwargs: the fields of one of the triggers that share the stream.

@@ -31,17 +31,17 @@ KEY = "stepset_shown"
 """Key of the XCom; it exists while the task is deferred."""
 
 _EVERY = 2.0
-"""Least seconds between two notes of a trigger."""
+"""Minimum seconds between two notes of a trigger."""
 _LEAVES = 30.0
-"""Most seconds to wait until the triggerer's main process has read the log, before the event is sent."""
+"""Maximum seconds to wait until the triggerer's main process has read the log, before the event is sent."""
 SETTLES = 5.0
-"""Least seconds between the start of a trigger and its event: Airflow fails a deferred task whose event arrives before
-the worker's report that the task is deferred, which takes seconds on a busy machine (apache/airflow issue 72716)."""
+"""Minimum seconds between the start of a trigger and its event. Airflow fails a deferred task whose event arrives
+before the worker's report that the task is deferred, which takes seconds on a busy machine (apache/airflow issue
+72716)."""
 _FORGETS = 2.0
-"""Most seconds to delete the note: a triggerer that shuts down may not answer any more."""
+"""Maximum seconds to delete the note: a triggerer that shuts down may not answer any more."""
 _BETWEEN = 0.1
-"""Least seconds between two notes of all triggers of an event loop together: the triggerer writes them to its
-database."""
+"""Minimum seconds between two notes of all triggers of an event loop: the triggerer writes them to its database."""
 _STOOD_STILL = 3.0
 """Seconds without a turn after which another triggerer may have the triggers; less than Airflow waits before that."""
 
@@ -87,7 +87,7 @@ class Handover:
         return bool(self.written)
 
     async def keep(self, position: Callable[[], Position]) -> None:
-        """Notes what is written, without an end; `position` returns what has been written until now."""
+        """Notes what is written, indefinitely; `position` returns what has been written until now."""
         while True:
             await self._written.wait()
             self._written.clear()

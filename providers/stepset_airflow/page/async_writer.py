@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LAST = 10.0
-"""Most seconds the end of a trigger waits for its last writing."""
+"""Maximum seconds the end of a trigger waits for its last writing."""
 
 _all: WeakSet[AsyncPageWriter] = WeakSet()
 

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from stepset.watch.state import Progress
 
 POINTS = 160
-"""Most points of a curve; with more, every other one is dropped."""
+"""Maximum points of a curve; with more, every other one is dropped."""
 METRICS = 6
-"""Most metrics that are shown: those that were reported first."""
+"""Maximum metrics that are shown: those that were reported first."""
 
 _NAME = 40
 Point = list[float | None]

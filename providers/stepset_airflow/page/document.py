@@ -19,7 +19,7 @@ KEY = "stepset_training"
 """Key of the XCom."""
 VERSION = 1
 LIMIT = 64 * 1024
-"""Most bytes of a document as JSON."""
+"""Maximum bytes of a document as JSON."""
 
 RANK_FIELDS = ("source", "rank", "pod", "node", "state", "restarts", "ended", "last_line")
 """Fields of a row of `ranks`; `node` is an index of `nodes`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 AT_LEAST = 1.0
-"""Least seconds between two writings; the final state is written at once."""
+"""Minimum seconds between two writings; the final state is written at once."""
 QUIET_LEAST, QUIET_MOST = 2.0, 15.0
 """The same if only progress and lines changed: shorter for a run that has just begun, which a user may be watching."""
 BUDGET = 4.0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _KEY = ("dag_id", "run_id", "task_id", "map_index")
 """The columns that identify a task instance."""
 RECENT = 50
-"""Most runs in the list."""
+"""Maximum runs in the list."""
 
 
 def run_page(session: Session, dag_id: str, run_id: str, task_id: str, map_index: int) -> dict[str, Any] | None:
