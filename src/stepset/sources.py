@@ -39,7 +39,10 @@ class Sources:
 
 
 def read_sources(job: TrainingJob, base_dir: Path | None = None) -> Sources:
-    """Reads the script or packs the code directory of a job, whose paths are relative to `base_dir`.
+    """Reads the script or packs the code directory of a job.
+
+    Args:
+        base_dir: what the job's paths are relative to; default: the current directory.
 
     Raises:
         BadInputError: a file is missing or unreadable, or the code is over the limit.

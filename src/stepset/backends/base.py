@@ -87,7 +87,8 @@ class Backend(Protocol):
     there is no such run.
     """
 
-    def start(self, request: RunRequest, listener: RunListener | None = None) -> RunHandle: ...
+    def start(self, request: RunRequest, listener: RunListener | None = None) -> RunHandle:
+        """Starts a run; BadInputError if the job cannot run as asked, InfrastructureError if something else fails."""
 
     def submit(self, request: RunRequest) -> RunStatus:
         """Creates a run that this process does not follow; BadInputError where a run ends with its process."""
@@ -96,7 +97,8 @@ class Backend(Protocol):
 
     def list(self) -> list[RunStatus]: ...
 
-    def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]: ...
+    def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
+        """Yields the lines of a run, all or those of some sources (`rank 0`); with `follow` until the run is over."""
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None

@@ -101,7 +101,7 @@ class LocalHandle:
 
     def wait(self) -> RunStatus:
         """Blocks until the run's thread has ended; returns the final status, or raises what the listener raised."""
-        # `join` alone is not enough: an exception in a signal handler makes it return early (CPython 3.11, executed).
+        # Not `join` alone: after an exception in a signal handler it returns before the end (CPython 3.11, executed).
         self._over.wait()
         if self._thread is not None:
             self._thread.join()
