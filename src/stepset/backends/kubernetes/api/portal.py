@@ -71,14 +71,18 @@ def run_in_loop(function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
     An exception in the calling thread (Ctrl-C, Airflow's timeout) cancels the function and waits for its end.
     """
     with EventLoop() as portal:
-        future = portal.start_task_soon(function, *args)
-        try:
-            wait_in_turns(future)
-            return future.result()
-        except BaseException:
-            future.cancel()
-            wait([future])
-            raise
+        return _call(portal, function, *args)
+
+
+def _call(portal: BlockingPortal, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
+    future = portal.start_task_soon(function, *args)
+    try:
+        wait_in_turns(future)
+        return future.result()
+    except BaseException:
+        future.cancel()
+        wait([future])
+        raise
 
 
 def wait_in_turns(future: Future[T]) -> None:
@@ -113,7 +117,7 @@ def iterate_in(portal: BlockingPortal, make: Callable[[], AsyncGenerator[T, None
     try:
         while True:
             try:
-                yield result_of(portal.start_task_soon(receive.receive))
+                yield _call(portal, receive.receive)
             except anyio.EndOfStream:
                 future.result()
                 return
