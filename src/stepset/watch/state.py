@@ -142,8 +142,8 @@ class Waiting:
         queue: the queue's name; Kueue: of the LocalQueue.
         reason: why, as one word of the queue's controller; Kueue: the reason of the Workload's condition QuotaReserved.
         message: the same in the controller's words; empty where it has said nothing yet.
-        position: the run's place, 1 is the next to be admitted; None where it is not known. Kueue says it only through
-            its visibility API, for which the caller needs a right of its own.
+        position: the run's place, 1 is the first of the queue; None where it is not known. Kueue: among the runs of the
+            LocalQueue, by its visibility API, for which the account needs a right of its own.
     """
 
     queue: str

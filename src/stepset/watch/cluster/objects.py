@@ -40,6 +40,7 @@ class RunObjects:
         events: what happened to its objects.
         fate: whether the workload is gone: `deleted` where that was seen, `missing` where nobody saw it go.
         unwanted: whoever follows the run has had it deleted, so that it is no riddle where it went.
+        position: its position in Kueue's queue, from 1; None where it is not known, or not in a queue.
     """
 
     def __init__(self, name: str = "", uid: str = "") -> None:
@@ -48,6 +49,7 @@ class RunObjects:
         self.events = Events()
         self.fate: Fate = ""
         self.unwanted = False
+        self.position: int | None = None
         self._top: Workload | None = None
         self._inner: Workload | None = None
         self._whole: Workload | None = None
@@ -131,6 +133,8 @@ class RunObjects:
 
     def _see_ticket(self, seen: Ticket, gone: bool) -> bool:
         before = self._tickets.get(seen.uid)
+        if gone or seen.admitted:
+            self.position = None
         if gone:
             self._tickets.pop(seen.uid, None)
             return before is not None
@@ -233,6 +237,11 @@ class RunObjects:
         """Its places in queues."""
         uids = {each.uid for each in (self._top, self._inner) if each is not None}
         return [ticket for ticket in self._tickets.values() if uids.intersection(ticket.owners)]
+
+    @property
+    def queued(self) -> Ticket | None:
+        """Its place in a queue that has not admitted it."""
+        return next((ticket for ticket in self.tickets if not ticket.admitted), None)
 
     @property
     def pods(self) -> list[Pod]:
