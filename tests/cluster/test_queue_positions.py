@@ -9,7 +9,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,9 @@ from tests.cluster.queues import queue
 from tests.cluster.runs import ACCOUNT, Listening, Runs
 from tests.cluster.testbed.layout import TestbedError
 from tests.waiting import until
+
+if TYPE_CHECKING:
+    from stepset.backends.kubernetes.backend import KubernetesHandle
 
 pytestmark = pytest.mark.cluster
 
@@ -30,9 +33,16 @@ def full_queue(runs: Runs) -> Iterator[dict[str, Any]]:
     """A queue that a running run fills; what makes a job wait behind it."""
     with queue(runs.cluster, runs.namespace, 1) as name:
         job = {**BARELY_FITS, "scheduling": {"queue_name": name}}
-        _, first = runs.start(STAYS, run="first", **job)
+        handle, first = runs.start(STAYS, run="first", **job)
         first.wait_for_line("begins")
         yield job
+        end(handle)
+
+
+def end(handle: KubernetesHandle) -> None:
+    """Ends a run, and waits for it."""
+    handle.cancel()
+    handle.wait()
 
 
 def wait_until_queued(runs: Runs, name: str) -> None:
@@ -62,7 +72,7 @@ def position(heard: Listening) -> int | None:
 
 def test_runs_behind_a_running_one_state_their_positions(runs: Runs) -> None:
     with full_queue(runs) as job:
-        _, second = runs.start(STAYS, run="second", **job)
+        handle, second = runs.start(STAYS, run="second", **job)
         wait_until_queued(runs, "second")
         file = runs.job_file(STAYS, **job)
         with runs.program("run", file, "--name", "third") as program:
@@ -78,6 +88,7 @@ def test_runs_behind_a_running_one_state_their_positions(runs: Runs) -> None:
             until(lambda: "queued: the run waits in queue team-a at position 1" in "".join(said))
             program.send_signal(signal.SIGINT)
             program.wait(60)
+        handle.wait()
         told = [line for line in said if "queued: " in line]
         assert " at position 2" in told[0], said
         assert any("the run waits in queue team-a at position 1" in line for line in told), said
@@ -86,14 +97,15 @@ def test_runs_behind_a_running_one_state_their_positions(runs: Runs) -> None:
 def test_an_account_without_the_right_reads_why_a_run_waits_and_no_position(runs: Runs) -> None:
     take_away(runs)
     with full_queue(runs) as job:
-        _, second = runs.start(STAYS, run="second", **job)
+        handle, second = runs.start(STAYS, run="second", **job)
         wait_until_queued(runs, "second")
-        second.wait_until(lambda: bool(second.statuses[-1].waiting), "why it waits")
+        second.wait_until(lambda: bool(second.statuses and second.statuses[-1].waiting), "why it waits")
         assert not until(lambda: position(second) is not None, 3.0)
         assert second.statuses[-1].notes == ()
         page = runs.cli("status", "second")
         assert (page.returncode, page.stderr) == (0, "")
         assert "the run waits in queue team-a: " in page.stdout
+        end(handle)
 
 
 def take_away(runs: Runs) -> None:
