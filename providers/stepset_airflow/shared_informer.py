@@ -23,16 +23,21 @@ class SharedInformer:
     users: int = 0
 
 
-_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClusterAccess, SharedInformer]] = WeakKeyDictionary()
+Key = tuple[ClusterAccess, str]
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Key, SharedInformer]] = WeakKeyDictionary()
 
 
 @asynccontextmanager
-async def shared_informer(access: ClusterAccess) -> AsyncIterator[SharedInformer]:
-    """Returns the informer of a namespace; the last trigger that leaves stops it. Raises as `connect`."""
-    informers = _shared.setdefault(asyncio.get_running_loop(), {})
-    if (shared := informers.get(access)) is None:
+async def shared_informer(access: ClusterAccess, target: str) -> AsyncIterator[SharedInformer]:
+    """Returns the informer of a namespace; the last trigger that leaves stops it. Raises as `connect`.
+
+    Runs of different targets do not share one: a TrainJob and its JobSet have the same name.
+    """
+    key, informers = (access, target), _shared.setdefault(asyncio.get_running_loop(), {})
+    if (shared := informers.get(key)) is None:
         site = NamespacedClient(client_of(access), access.namespace or "")
-        shared = informers[access] = SharedInformer(namespace_informer(site))
+        shared = informers[key] = SharedInformer(namespace_informer(site))
         await shared.informer.__aenter__()
     shared.users += 1
     try:
@@ -41,5 +46,5 @@ async def shared_informer(access: ClusterAccess) -> AsyncIterator[SharedInformer
     finally:
         shared.users -= 1
         if not shared.users:
-            del informers[access]
+            del informers[key]
             await shared.informer.__aexit__(None, None, None)

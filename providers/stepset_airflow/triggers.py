@@ -12,7 +12,7 @@ import importlib
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,7 @@ class DistributedTrainTrigger(BaseTrigger):
     poll_interval: float = 10
     deadline: float | None = None
     on_kill_action: str = "delete"
-    position: Mapping[str, Any] = field(default_factory=dict)
+    position: Mapping[str, Any] | None = None
     page: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -151,8 +151,8 @@ class DistributedTrainTrigger(BaseTrigger):
         ranks = None if self.ranks is None else frozenset(self.ranks)
         sources = None if self.sources is None else frozenset(self.sources)
         async with (
-            handing_over(self, self.position) as handover,
-            shared_informer(ClusterAccess(**self.access)) as shared,
+            handing_over(self, self.position or {}) as handover,
+            shared_informer(ClusterAccess(**self.access), self.workload["target"]) as shared,
         ):
             before = handover.before
             shown, reports = TaskLog(log, ranks, told=before.get("told"), written=handover.written), Reports()

@@ -18,7 +18,7 @@ from stepset.backends.kubernetes.api.portal import EventLoop
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.find import read_run
 from stepset.backends.kubernetes.verdict import write_verdict
-from stepset.backends.kubernetes.watch.informer import Informer, namespace_informer
+from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer, namespace_informer
 from stepset.errors import InfrastructureError
 from stepset.targets.identity import RUN
 from stepset.watch.state import Phase, RunStatus
@@ -96,31 +96,76 @@ def test_a_collection_that_was_refused_is_followed_once_it_is_allowed() -> None:
     assert (complete, fate) == (True, "missing")
 
 
+def labelled(uid: str, **fields: Any) -> dict[str, Any]:
+    """The run's workload by its own labels."""
+    metadata = {**WORKLOAD["metadata"], "uid": uid, "labels": {RUN: "run"}}  # type: ignore[dict-item]
+    return {"apiVersion": WORKLOAD["apiVersion"], "kind": "JobSet", "metadata": metadata, **fields}
+
+
+def owned_object(kind: str, uid: str, owner: str, **labels: str) -> dict[str, Any]:
+    """A Job or a pod of a run."""
+    owners = [{"kind": "JobSet" if kind == "Job" else "Job", "uid": owner, "name": owner, "controller": True}]
+    metadata = {"name": uid, "uid": uid, "resourceVersion": "1", "labels": labels, "ownerReferences": owners}
+    return {"kind": kind, "apiVersion": "v1", "metadata": metadata, "spec": {"containers": [{"name": "node"}]}}
+
+
+async def complete(run: FollowedRun) -> None:
+    with anyio.fail_after(60):
+        while not run.complete:
+            await run.news.wait()
+            run.news.clear()
+
+
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_two_runs_of_one_name_are_not_confused(newest_first: bool) -> None:
+@pytest.mark.parametrize("refusals", [0, 2])
+def test_two_runs_of_one_name_are_not_confused(newest_first: bool, refusals: int) -> None:
     """A task that was retried may still be followed while its next run, of the same name, is."""
-    metadata = {**WORKLOAD["metadata"], "labels": {RUN: "run"}}  # type: ignore[dict-item]
-    newest = {**WORKLOAD, "metadata": metadata}
-    earlier = {"apiVersion": WORKLOAD["apiVersion"], "kind": "JobSet", "metadata": {**metadata, "uid": "earlier"}}
+    newest, earlier = labelled("u", spec=WORKLOAD["spec"]), labelled("earlier")
+    of_run = {RUN: "run", "jobset.sigs.k8s.io/jobset-name": "run"}
+    attempt, owner = "jobset.sigs.k8s.io/restart-attempt", "jobset.sigs.k8s.io/jobset-uid"
+    index = "batch.kubernetes.io/job-completion-index"
+    objects = {
+        "/jobsets": [newest],
+        "/jobs": [owned_object("Job", f"job of {uid}", uid, **of_run) for uid in ("u", "earlier")],
+        "/pods": [
+            owned_object("Pod", "pod of earlier", "job of earlier", **of_run, **{attempt: "2", owner: "earlier"}),
+            owned_object("Pod", "unreadable", "job of u", **of_run, **{owner: "u", index: "9" * 5000}),
+            owned_object("Pod", "pod of u", "job of u", **of_run, **{attempt: "0", owner: "u"}),
+        ],
+    }
+    refused = iter([403] * refusals)
 
     def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
-        return 200, listing(newest) if path.endswith("/jobsets") else newest if path.endswith("/run") else listing()
+        if path.endswith("/run"):
+            return next(refused, 200), newest
+        return 200, listing(*next((found for end, found in objects.items() if path.endswith(end)), []))
 
-    async def fates() -> dict[str, tuple[str, bool]]:
+    async def seen() -> dict[str, tuple[str, bool, int, list[str], list[str]]]:
         async with (
             ApiServer(answer) as server,
             namespace_informer(site(server)) as informer,
             informer.follow(newest if newest_first else earlier) as first,
         ):
-            with anyio.fail_after(60):
-                while not first.complete:
-                    await first.news.wait()
-                    first.news.clear()
+            await complete(first)
+            first.take_pods()
             async with informer.follow(earlier if newest_first else newest) as second:
-                await asyncio.sleep(0.2)
-                return {run.uid: (run.objects.fate, run.objects.workload is not None) for run in (first, second)}
+                pods = {run.uid: [pod.name for pod in run.take_pods()] for run in (second,)}
+                return {
+                    run.uid: (
+                        run.objects.fate,
+                        run.objects.workload is not None,
+                        run.objects.attempt,
+                        [pod.name for pod in run.objects.pods],
+                        pods.get(run.uid, []),
+                    )
+                    for run in (first, second)
+                }
 
-    assert asyncio.run(fates()) == {"earlier": ("missing", False), "u": ("", True)}
+    found = asyncio.run(seen())
+    assert found["earlier"][:2] == ("missing", False)
+    assert found["u"][:2] == ("", True)
+    if not newest_first:
+        assert found["u"][2:] == (0, ["pod of u"], ["pod of u"])
 
 
 def test_a_run_that_is_gone_when_its_objects_are_read_is_lost_and_bears_its_name() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -61,7 +60,7 @@ class LocalBackend:
         return self._store.list()
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
-        return chain.from_iterable(self.blocks(name, follow=follow, sources=sources))
+        return _lines_of(self.blocks(name, follow=follow, sources=sources))
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
@@ -86,3 +85,8 @@ class LocalBackend:
         elif not status.phase.final:
             run.ask_to_cancel()
         return status
+
+
+def _lines_of(blocks: Iterator[list[LogLine]]) -> Iterator[LogLine]:
+    for block in blocks:
+        yield from block

@@ -79,8 +79,13 @@ def start_run(store: Store, grace: float, request: RunRequest, listener: RunList
         undo.callback(shutil.rmtree, run.path, ignore_errors=True)
         handle = LocalHandle(run)
         assignment = Assignment(request, plan, host, site, claims, specs, ports)
-        handle.supervise(Supervisor(assignment, run, status, listener, handle.asked_to_stop), lock)
-        undo.pop_all()  # the supervisor releases the claims
+        supervisor = Supervisor(assignment, run, status, listener, handle.asked_to_stop)
+        undo = undo.pop_all()  # a supervisor that has started releases the claims
+    try:
+        handle.supervise(supervisor, lock)
+    except BaseException:
+        undo.close()
+        raise
     return handle
 
 

@@ -320,7 +320,6 @@ class Client:
                 return False
             self._config = config
             refused.replaced = True
-            await refused.close_if_replaced()
             return True
 
 

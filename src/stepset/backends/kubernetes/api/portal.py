@@ -31,8 +31,9 @@ def _forget_the_parents_thread() -> None:
     _providers[:] = [BlockingPortalProvider()]
 
 
-# A child process has none of its parent's threads.
-os.register_at_fork(after_in_child=_forget_the_parents_thread)
+if hasattr(os, "register_at_fork"):
+    # A child process has none of its parent's threads.
+    os.register_at_fork(after_in_child=_forget_the_parents_thread)
 
 
 class EventLoop:

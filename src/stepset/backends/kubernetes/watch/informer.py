@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,22 +16,26 @@ from functools import partial
 import anyio
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.replies import RefusedError
+from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError
 from stepset.backends.kubernetes.api.resources import QUEUE_WORKLOADS, Manifest
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod
-from stepset.backends.kubernetes.refusals import may_not, missing_right, unseen
+from stepset.backends.kubernetes.refusals import Forbearance, may_not, missing_right, unseen
 from stepset.backends.kubernetes.watch.liveness import Probe, ServerLiveness
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.reflector import Reflector
 from stepset.backends.kubernetes.watch.selectors import Collection, of_namespace, of_run
-from stepset.errors import StepsetError
+from stepset.errors import InfrastructureError, StepsetError
 from stepset.targets.identity import RUN
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.fields import part, text
-from stepset.watch.cluster.objects import RunObjects, run_of
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.ownership import owned
 from stepset.watch.cluster.router import Router
 
 _log = logging.getLogger(__name__)
+
+_READ_AGAIN = 1.0
+"""Seconds before a workload is read again that the server did not show."""
 
 Key = tuple[str, str]
 Collections = Callable[[str, Manifest], list[Collection]]
@@ -165,32 +169,39 @@ class Informer:
         collections = self._collections(self.site.namespace, workload)
         name, uid = str(workload["metadata"]["name"]), str(workload["metadata"]["uid"])
         followed = FollowedRun(self, workload, [each.key for each in collections], RunObjects(name, uid))
-        namesakes = [each for each in self._followed.get(name, ()) if each.uid != uid]
-        self._followed.setdefault(name, []).append(followed)
         try:
             for collection in collections:
                 self._start(collection)
-            if namesakes and not await self._exists(followed):
+            if self._namesakes(followed) and not await self._exists(followed):
                 self._gone(followed)
             else:
-                await self._keep(followed, namesakes)
+                await self._keep(followed)
             followed.news.set()
             yield followed
         finally:
             self._leave(followed)
 
-    async def _keep(self, followed: FollowedRun, namesakes: Sequence[FollowedRun]) -> None:
+    def _namesakes(self, followed: FollowedRun) -> list[FollowedRun]:
+        return [each for each in self._followed.get(followed.name, ()) if each.uid != followed.uid]
+
+    async def _keep(self, followed: FollowedRun) -> None:
         """Assigns the changes of a name to this run; earlier runs of that name are gone."""
-        before = self._router.objects(followed.name)
+        before, pods = self._router.objects(followed.name), self._pods.get(followed.name, {})
+        for each in self._namesakes(followed):
+            each.objects.not_found()
+            each.news.set()
+            self._leave(each)
         known = self._router.keep(followed.name, followed.uid)
+        self._followed.setdefault(followed.name, []).append(followed)
         followed.objects = self.objects(followed.name)
         if before is not None and followed.objects is not before:
-            self._replay(followed)
+            reported = [each for key in followed.collections for each in self.reflectors[key].objects]
+            own = {text(part(each, "metadata"), "uid"): each for each in owned(reported, followed.uid)}
+            for belonging in own.values():
+                self._apply(Change("ADDED", belonging))
             known = followed.objects.workload is not None
-        followed.pods.update(self._pods.get(followed.name, {}))
-        for each in namesakes:
-            self._gone(each)
-            each.news.set()
+            pods = {uid: pod for uid, pod in pods.items() if uid in own}
+        followed.pods.update(pods)
         if not known and self.reflectors[followed.collections[0]].listed and not await self._exists(followed):
             self._gone(followed)
 
@@ -208,18 +219,23 @@ class Informer:
         self._seen -= {key}
         self._tasks.append(asyncio.create_task(reflector.run(), name=f"reflector {collection.path}"))
 
-    def _replay(self, followed: FollowedRun) -> None:
-        """Reads again the objects that were reported while an earlier run had the name."""
-        for key in followed.collections:
-            for each in self.reflectors[key].objects:
-                if run_of(each) in ("", followed.name):
-                    self._router.see([Change("ADDED", each)])
-
     async def _exists(self, followed: FollowedRun) -> bool:
-        """Reads a workload that the watch has not reported: it may be too new, or deleted."""
-        reply = await self.site.client.get(followed.collections[0][0] + f"/{followed.name}")
-        about = reply.body.get("metadata") if reply.accepted else None
-        return isinstance(about, Mapping) and about.get("uid") == followed.uid
+        """Reads a workload that the watch has not reported: it may be too new, or deleted.
+
+        Raises:
+            InfrastructureError: the server cannot be reached, or denies access, for a minute.
+        """
+        clock, grace = asyncio.get_running_loop().time, Forbearance(allowed=True)
+        while True:
+            try:
+                reply = await self.site.client.get(followed.collections[0][0] + f"/{followed.name}")
+                if reply.accepted or reply.status == NOT_FOUND:
+                    return text(part(reply.body, "metadata"), "uid") == followed.uid
+                raise RefusedError(reply)
+            except InfrastructureError:
+                if not grace.bears(clock()):
+                    raise
+            await asyncio.sleep(_READ_AGAIN)
 
     def _gone(self, followed: FollowedRun) -> None:
         if "spec" in followed.workload:
@@ -229,7 +245,9 @@ class Informer:
             followed.objects.not_found()
 
     def _leave(self, followed: FollowedRun) -> None:
-        those = self._followed[followed.name]
+        those = self._followed.get(followed.name, [])
+        if followed not in those:
+            return  # gone before it was kept, or replaced by another run of its name
         those.remove(followed)
         if not those:
             del self._followed[followed.name]
@@ -240,18 +258,24 @@ class Informer:
         """Applies the changes of one collection, and wakes the followers of the runs that changed."""
         changed = set[str]()
         for change in changes:
-            try:
-                changed |= self._router.see([change])
-                self._see_pod(change)
-            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
-                name = text(part(change.object, "metadata"), "name")
-                _log.warning("%s %s of %s cannot be read and is left out", change.object.get("kind"), name, key[0])
+            changed |= self._apply(change)
         first, self._seen = key not in self._seen and self.reflectors[key].listed, self._seen | {key}
         names = list(self._followed) if first or not changes else [name for name in changed if name in self._followed]
         for followed in (each for name in names for each in self._followed[name]):
             if first and followed.collections[0] == key and followed.objects.workload is None:
                 self._gone(followed)
             followed.news.set()
+
+    def _apply(self, change: Change) -> set[str]:
+        """Applies one change, and returns the names of the runs that changed; leaves an unreadable object out."""
+        try:
+            changed = self._router.see([change])
+            self._see_pod(change)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
+            name = text(part(change.object, "metadata"), "name")
+            _log.warning("%s %s cannot be read and is left out", change.object.get("kind"), name)
+            return set()
+        return changed
 
     def _see_pod(self, change: Change) -> None:
         if change.object.get("kind") != "Pod":

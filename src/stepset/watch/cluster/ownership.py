@@ -1,0 +1,29 @@
+"""Which objects belong to a workload, by the uids of their owners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stepset.watch.cluster.fields import Fields, part, rows, text
+
+
+def owned(objects: Iterable[Fields], uid: str) -> list[Fields]:
+    """Returns a workload, what it owns directly or through others, and the events about these, owners first.
+
+    Args:
+        objects: of any owners.
+        uid: the workload's.
+    """
+    found, uids, left = list[Fields](), {uid}, [(each, _uids(each)) for each in objects]
+    while belonging := [each for each, theirs in left if not uids.isdisjoint(theirs)]:
+        left = [(each, theirs) for each, theirs in left if uids.isdisjoint(theirs)]
+        found += belonging
+        uids |= {text(part(each, "metadata"), "uid") for each in belonging}
+    return found
+
+
+def _uids(data: Fields) -> set[str]:
+    """The uid of an object, of its owners, and of the object that it is about; never the empty one."""
+    meta = part(data, "metadata")
+    owners = {text(owner, "uid") for owner in rows(meta, "ownerReferences")}
+    return (owners | {text(meta, "uid"), text(part(data, "involvedObject"), "uid")}) - {""}

@@ -1,0 +1,44 @@
+"""Which objects belong to a workload, by the uids of their owners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepset.watch.cluster.ownership import owned
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["uid", "ownerReferences", "x"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def an_object(uid: str, *owners: str, about: str = "") -> dict[str, Any]:
+    metadata = {"uid": uid, "ownerReferences": [{"uid": owner} for owner in owners]}
+    return {"metadata": metadata, **({"involvedObject": {"uid": about}} if about else {})}
+
+
+def uids(objects: list[Any]) -> list[str]:
+    return [each["metadata"]["uid"] for each in objects]
+
+
+def test_objects_belong_to_a_workload_directly_or_through_others() -> None:
+    pod, job, workload = an_object("pod", "job"), an_object("job", "workload"), an_object("workload")
+    event, other = an_object("event", about="pod"), an_object("other pod", "other job")
+    found = uids(owned([event, pod, other, job, workload], "workload"))
+    assert (found[:2], found[2:]) == (["job", "workload"], ["pod", "event"])
+
+
+def test_objects_without_uids_belong_to_none() -> None:
+    assert owned([{}, {"metadata": {"uid": ""}}, an_object("", "")], "workload") == []
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["metadata", "involvedObject", "kind"]), JSON)))
+def test_anything_is_read(objects: list[dict[str, Any]]) -> None:
+    assert owned(objects, "workload") is not None
