@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-# As the agent knows them (agent.py, _RANK); one process a node has its node's.
+# As the agent knows them (stepset/agent/rank.py, _RANK); one process a node has its node's.
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "STEPSET_NODE_RANK")
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _LOOK = 1.0
