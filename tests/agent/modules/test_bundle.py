@@ -72,19 +72,19 @@ def test_the_copy_is_beside_the_file_and_written_once(file: Path, tmp_path: Path
     place = bundle(file).compiled(str(tmp_path))
     assert Path(place).parent == file.parent / "__pycache__"
     assert place != importlib.util.cache_from_source(str(file)), "Python's own file has another content"
-    written = os.stat(place)
+    written = Path(place).stat()
     assert bundle(file).compiled(str(tmp_path)) == place
-    assert os.stat(place).st_ino == written.st_ino
+    assert Path(place).stat().st_ino == written.st_ino
 
 
 @pytest.mark.parametrize("change", ["newer", "larger"])
 def test_a_copy_of_another_file_is_replaced(file: Path, tmp_path: Path, change: str) -> None:
-    first = os.stat(bundle(file).compiled(str(tmp_path))).st_ino
+    first = Path(bundle(file).compiled(str(tmp_path))).stat().st_ino
     if change == "newer":
         os.utime(file, (1, 1))
     else:
         file.write_text(file.read_text() + "\n")
-    assert os.stat(bundle(file).compiled(str(tmp_path))).st_ino != first
+    assert Path(bundle(file).compiled(str(tmp_path))).stat().st_ino != first
 
 
 def test_where_the_cache_cannot_be_written_it_is_in_the_agents_directory(file: Path, tmp_path: Path) -> None:
