@@ -24,7 +24,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "stepset" / "agent"
 BUILT = PACKAGE / "built" / "agent.py"
 
 _FIRST = 40
-"""The digits 0 to 84 are the characters from `(` to `|`, without quotes; `}` stands for the backslash."""
+"""The digits 0 to 84 are the characters from `(` to `|`, without quotes; `}` stands for the backslash. The
+built file subtracts 2112882440: 40 in each of the five digits of a number."""
 
 # Process 1 of a container, which the agent is, gets no signal that it has no handler for. A stop that comes while
 # the agent starts is held back until its event loop handles it.
