@@ -1,6 +1,6 @@
-"""Kubeflow Pipelines components of stepset; docs/kfp.md tells how to use them.
+"""Kubeflow Pipelines components of stepset; docs/kfp.md describes how to use them.
 
-Names are looked up when they are asked for: a step's body imports this package and must not wait for kfp (2 s).
+Names are imported on first use: a step's body imports this package and must not wait for kfp (2 s).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Line charts as SVG text, drawn in the colours of the page they stand in. Pure; called by report.py."""
+"""Line charts as SVG text, drawn in the colours of the page that contains them. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Place = Callable[[float, float], tuple[float, float]]
 
 
 def line_chart(points: Sequence[tuple[float, float]], label: str) -> str:
-    """A curve with its axes; empty text for fewer than two finite points.
+    """Returns a curve with its axes; empty text for fewer than two finite points.
 
     Args:
-        points: (x, y), in the order in which they came. Where x goes back, as after a restart, another curve begins.
-        label: what y is, for readers that do not see the picture.
+        points: (x, y), in the order of their times. Where x decreases, as after a restart, a new curve begins.
+        label: what y is, for screen readers.
     """
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     if len(finite) < 2:
@@ -54,7 +54,7 @@ def line_chart(points: Sequence[tuple[float, float]], label: str) -> str:
 
 
 def _forward(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """Points cut where x goes back."""
+    """Points, split where x decreases."""
     runs = [[points[0]]]
     for before, point in pairwise(points):
         if point[0] < before[0]:
@@ -64,7 +64,7 @@ def _forward(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, fl
 
 
 def _marks(values: Sequence[float], low: float, high: float) -> list[float]:
-    """Where the axis of x is marked: at whole numbers where all are."""
+    """The marks of the x axis: whole numbers if all values are whole."""
     marks = [low + (high - low) * i / _TICKS for i in range(_TICKS + 1)]
     whole = all(float(value).is_integer() for value in values)
     return sorted({float(round(mark)) for mark in marks}) if whole else marks

@@ -1,4 +1,4 @@
-"""Ends what a pipeline's run has left behind. Called by the component `cleanup_training`."""
+"""Deletes the runs that a pipeline's run has left behind: the body of the component `cleanup_training`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,7 @@ Manifest = Mapping[str, Any]
 
 
 def clean_up(given: Mapping[str, Any]) -> None:
-    """Deletes the runs.
-
-    Args:
-        given: the component's inputs by name.
-
-    Raises:
-        SystemExit: they cannot be deleted; the log says why.
-    """
+    """Deletes the runs; ends the step with a message if they cannot be deleted."""
     try:
         if backend_name(given["backend"], os.environ) == "local":
             say("stepset: local runs end with their steps; nothing is to be done")

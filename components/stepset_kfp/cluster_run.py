@@ -1,4 +1,4 @@
-"""One training on a cluster, for a step: found or made, followed, ended with the step. Called by step.py."""
+"""One training on a cluster, for a step: found or created, followed, and ended when the step is terminated."""
 
 from __future__ import annotations
 
@@ -29,23 +29,13 @@ from stepset_kfp.task_config import TaskConfig, claims
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 PATIENCE_ELSEWHERE = 10.0
-"""Seconds for the last request of a step that nobody kills: one on a laptop."""
+"""Seconds for the last request of a step that no kubelet kills: one on a laptop."""
 ON_ITS_WAY, _LOOK = 0.5, 0.05
-"""Seconds for which a run whose creation has not been answered is looked for, and between two looks."""
+"""Seconds for which a run whose creation was not answered is looked for, and between two looks."""
 
 
 def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunListener) -> RunStatus:
-    """Runs to the end.
-
-    Args:
-        request: what to run.
-        given: the component's inputs.
-        listener: is told of lines and changes.
-
-    Raises:
-        BadInputError: the job, or the server for its sake, says no; nothing is left behind then.
-        InfrastructureError: the server cannot be asked, or does not let whoever asks.
-    """
+    """Runs a job to its end; raises as `KubernetesBackend.start`, or InfrastructureError for missing rights."""
     target = given["target"] or "jobset"
     check_target(target)
     patience = Patience(given["admission_timeout"] or None, given["startup_timeout"] or None)
@@ -58,11 +48,11 @@ def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunL
         try:
             identity = _identity(connection)
         except InfrastructureError:
-            check_rights()  # which says that one and all others that are missing
+            check_rights()  # reports all missing permissions, this one among them
             raise
         asked = _owned(request, identity, namespace)
         last = LastRequest(spare, namespace, target, asked, given["on_interrupt"])
-        # From here on: the run of an earlier try may be there already, and goes on if nobody ends it.
+        # From here on: the run of an earlier try may exist already, and goes on unless this step ends it.
         with Interrupt(spare, last, BUDGET if identity else PATIENCE_ELSEWHERE) as interrupt:
             check_rights()
             _check_claims(connection, namespace, given.get("task_config"), request.job.num_nodes)
@@ -75,13 +65,11 @@ def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunL
 
 @dataclass(frozen=True)
 class LastRequest:
-    """What is done about the run of a step that is told to end.
+    """What happens to the run of a step that is terminated.
 
     Args:
         connection: one that nothing else uses.
-        namespace: where the run is.
         target: what the run becomes.
-        request: what was asked for.
         how: suspend, delete or leave. A run that no retry could find, or that would not stay suspended, is deleted
             instead.
     """
@@ -93,7 +81,7 @@ class LastRequest:
     how: str
 
     def __call__(self, workload: Manifest | None) -> str:
-        """Does it; what was done, for the log."""
+        """Ends the run; returns what was done, for the log."""
         if self.how == "leave":
             return f"run {self.request.name} is left to itself"
         if workload is None and (workload := self._on_its_way()) is None:
@@ -105,7 +93,7 @@ class LastRequest:
         return f"run {workload['metadata']['name']} is {'suspended' if keep else 'deleted'}"
 
     def _on_its_way(self) -> Manifest | None:
-        """The run whose creation has not been answered yet, if it is there, or comes, and is this step's."""
+        """This step's run if its creation was not answered yet, and it exists or appears soon."""
         if self.request.name is None:
             return None
         path = f"{WORKLOADS[self.target].path(self.namespace)}/{self.request.name}"
@@ -121,10 +109,9 @@ class LastRequest:
 
 
 def _check_claims(connection: Connection, namespace: str, task: TaskConfig | None, num_nodes: int) -> None:
-    """That several nodes can mount what the pipeline has mounted on the task, as far as this account may look.
+    """Raises BadInputError if several nodes are to mount a claim for one node: they would wait for each other.
 
-    Raises:
-        BadInputError: a claim is for one node at a time, and its pods would wait for each other for ever.
+    Claims that this account may not read are not checked.
     """
     for claim in claims(task) if num_nodes > 1 else ():
         reply = connection.get(f"{CLAIMS.path(namespace)}/{claim}")
@@ -137,12 +124,12 @@ def _check_claims(connection: Connection, namespace: str, task: TaskConfig | Non
 
 
 def _identity(connection: Any) -> Identity | None:
-    """Who the step is; None outside of a pipeline's pod, where nobody would look for its run again."""
+    """The step's identity; None outside of a pipeline's pod, where no retry would look for its run."""
     return identity_of(own_pod(connection, os.environ["KFP_POD_NAME"])) if in_kfp_pod(os.environ) else None
 
 
 def _owned(request: RunRequest, identity: Identity | None, namespace: str) -> RunRequest:
-    """The request with the step's name, and the Workflow for an owner where they share a namespace."""
+    """The request with the step's name; the Workflow owns the run if both are in the same namespace."""
     if identity is None:
         import secrets
 

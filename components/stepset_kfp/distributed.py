@@ -1,7 +1,6 @@
-"""`distribute(component, ...)`: any lightweight component becomes one that runs on many nodes.
+"""`distribute(component, ...)`: runs a lightweight component on many nodes.
 
-Called in pipelines. The component's own command is kept as it is; entry.py, which the step runs instead, starts it in
-every rank.
+The component's own command is kept; entry.py, which the step runs instead, starts it in every rank.
 """
 
 from __future__ import annotations
@@ -14,22 +13,18 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from stepset.errors import BadInputError
 from stepset.spec.base import nearest
+from stepset.spec.names import slug
 from stepset_kfp.factory import comes_later, prepare
-from stepset_kfp.job_inputs import JOB_FIELDS
 
 if TYPE_CHECKING:
     from kfp.dsl import BaseComponent
 
 TASK_CONFIG = "stepset_task_config"
-"""Name of the input through which KFP hands the task's settings over."""
-
-_ENTRIES = ("script", "module", "command", "function", "args", "code", "agent")
-_OPTIONS = ("queue_name", "shm", "backend", "target", "namespace", "log_ranks", "on_interrupt", "shared_dir")
-KNOWN = (*(field for field in JOB_FIELDS if field not in _ENTRIES), *_OPTIONS, "admission_timeout", "startup_timeout")
+"""Name of the input through which KFP passes the task's settings."""
 
 
 class Settings(TypedDict, total=False):
-    """What `distribute` takes beside the component: the fields of a job file that do not say what runs."""
+    """The keyword arguments of `distribute`: the fields of a job file that do not say what runs."""
 
     name: str
     framework: str | Mapping[str, Any]
@@ -63,7 +58,7 @@ class Settings(TypedDict, total=False):
 
 
 def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseComponent:
-    """A component with the same inputs and outputs whose function runs in every rank of a training world.
+    """Returns a component with the same inputs and outputs whose function runs in every rank of a training world.
 
     Its outputs are those of rank 0. On a cluster the step and the training pods exchange files through `shared_dir`.
 
@@ -81,16 +76,15 @@ def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseCo
 
     from stepset_kfp.training.distributed_train.component import distributed_train as step
 
-    if unknown := set(settings) - set(KNOWN):
-        name = sorted(unknown)[0]
-        raise BadInputError(f"{name}: no such setting; {nearest(name, KNOWN)}")
+    if unknown := sorted(set(settings) - set(Settings.__annotations__)):
+        raise BadInputError(f"{unknown[0]}: no such setting; {nearest(unknown[0], Settings.__annotations__)}")
     spec: ComponentSpec = copy.deepcopy(component.component_spec)
     container = spec.implementation.container
     if container is None or not any(EXECUTOR_MODULE in str(word) for word in container.command):
         raise BadInputError(
             f"component {component.name!r} is no lightweight Python component; make one with @dsl.component"
         )
-    given = {"image": container.image, "name": _job_name(component.name), **settings}
+    given = {"image": container.image, "name": slug(component.name), **settings}
     _check(given)
     own = [*container.command, *(container.args or ())]
     container.command = ["python3", "-m", "stepset_kfp.entry"]
@@ -103,17 +97,7 @@ def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseCo
 
 
 def _check(given: Mapping[str, Any]) -> None:
-    """Refuses what could not become a job, before anything runs.
-
-    Raises:
-        BadInputError: it could not, or something is not known yet.
-    """
+    """Raises BadInputError if the settings cannot become a job, or are not known when the pipeline is compiled."""
     if (later := next((name for name, value in given.items() if comes_later(value)), None)) is not None:
         raise BadInputError(f"{later}: what distribute is given is a constant; give values to the component's inputs")
     prepare({**given, "function": "pass"}, Path())
-
-
-def _job_name(name: str) -> str:
-    from stepset.spec.names import slug
-
-    return slug(name)

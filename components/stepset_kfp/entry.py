@@ -1,7 +1,7 @@
 """The step of a distributed component: `python3 -m stepset_kfp.entry --settings JSON -- COMMAND...`.
 
 `distribute` writes this command. COMMAND is the component's own, in which KFP has put the executor input; every rank
-runs it, and what rank 0 writes is the step's.
+runs it, and what rank 0 writes are the step's outputs.
 """
 
 from __future__ import annotations
@@ -28,14 +28,7 @@ _LIMITS = {"admission_timeout": 0, "startup_timeout": 1800}
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the component in every rank.
-
-    Args:
-        arguments: of the command line.
-
-    Raises:
-        SystemExit: it cannot be run, or failed; the log says why.
-    """
+    """Runs the component in every rank; ends the step with a message if it cannot be run, or failed."""
     at = arguments.index("--")
     settings = json.loads(arguments[arguments.index("--settings") + 1])
     command = list(arguments[at + 1 :])

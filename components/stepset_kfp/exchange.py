@@ -1,7 +1,7 @@
-"""Files between the step of a distributed component and its ranks. Called by entry.py.
+"""Files between the step of a distributed component and its ranks.
 
-On one machine they see the same files. On a cluster they need a directory that both mount: the pipeline's workspace, or
-any other volume; inputs are copied there before the run, and rank 0's outputs from there after it.
+On one machine both see the same files. On a cluster they need a directory that both mount: the pipeline's workspace, or
+any other volume. Inputs are copied there before the run, and rank 0's outputs from there after it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from stepset.errors import BadInputError, InfrastructureError
+from stepset.errors import BadInputError
+from stepset_kfp.outputs import copy
 from stepset_kfp.place import backend_name
 from stepset_kfp.task_config import TaskConfig
 
@@ -26,37 +27,31 @@ _LOCAL = {"s3://": "/s3/", "gs://": "/gcs/", "minio://": "/minio/"}
 
 
 class Exchange(Protocol):
-    """How files get to the ranks and back."""
+    """Passes files to the ranks and back."""
 
     def brought(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
-        """The executor input as the ranks get it, with the inputs where they can read them."""
+        """Returns the executor input as the ranks get it, with inputs where they can read them."""
 
     def fetch(self, executor_input: Mapping[str, Any]) -> None:
-        """Puts rank 0's outputs where KFP looks for them."""
+        """Copies rank 0's outputs to where KFP looks for them."""
 
 
 class SameFiles:
     """Step and ranks are on one machine."""
 
     def brought(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
-        """As it is."""
         return dict(executor_input)
 
     def fetch(self, executor_input: Mapping[str, Any]) -> None:
-        """Nothing is to be done: rank 0 has written them."""
+        """Does nothing: rank 0 has written them."""
 
 
 def exchange_for(options: Mapping[str, Any], task: TaskConfig | None, executor_input: Mapping[str, Any]) -> Exchange:
-    """What a step needs.
+    """Returns the exchange of a step; raises BadInputError if step and training pods share no directory.
 
     Args:
-        options: the settings; `backend`, `shared_dir`.
-        task: what the pipeline set on the task, with its volumes.
-        executor_input: of the step. It stays the same when the step is retried, and no other step has it, because it
-            says where outputs go.
-
-    Raises:
-        BadInputError: step and training pods share no directory.
+        executor_input: of the step. It is the same in every retry of the step and in no other step, because it names
+            the outputs.
     """
     if backend_name(options["backend"], os.environ) == "local":
         return SameFiles()
@@ -73,16 +68,12 @@ def exchange_for(options: Mapping[str, Any], task: TaskConfig | None, executor_i
 
 @dataclass(frozen=True)
 class Shared:
-    """A directory that the step and every training pod mount at the same path.
-
-    Args:
-        directory: this step's own, in it.
-    """
+    """A directory that the step and every training pod mount at the same path; `directory` is this step's own in it."""
 
     directory: Path
 
     def brought(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
-        """The executor input with inputs copied into the directory, and outputs to be written there."""
+        """Copies inputs into the directory; returns the executor input with them, and with outputs in the directory."""
         changed: dict[str, Any] = json.loads(json.dumps(executor_input))
         for name, index, artifact in _artifacts(changed.get("inputs")):
             source, target = local_path(artifact), self.directory / "inputs" / name / str(index)
@@ -98,11 +89,7 @@ class Shared:
         return changed
 
     def fetch(self, executor_input: Mapping[str, Any]) -> None:
-        """Copies what rank 0 wrote to where KFP looks for it, and clears the directory.
-
-        Raises:
-            InfrastructureError: it cannot be copied.
-        """
+        """Copies rank 0's outputs to where KFP looks for them, and deletes the directory."""
         outputs = executor_input.get("outputs") or {}
         for name, parameter in (outputs.get("parameters") or {}).items():
             _copy(self.directory / "outputs" / "parameters" / name, Path(parameter["outputFile"]))
@@ -114,7 +101,7 @@ class Shared:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _fetch_told(self, target: Path, uris: Mapping[str, str]) -> None:
-        """What the function told KFP of its outputs, with their own places put back."""
+        """Copies what the function reported to KFP of its outputs, with their own locations restored."""
         source = self.directory / "outputs" / "executor_output.json"
         if not source.exists():
             return
@@ -154,14 +141,6 @@ def _move_to(artifact: dict[str, Any], path: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies a file or directory; what was not written is not copied."""
-    if not source.exists():
-        return
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True)
-        else:
-            shutil.copyfile(source, target)
-    except OSError as error:
-        raise InfrastructureError(f"{source} cannot be copied to {target}: {error.strerror or error}") from error
+    """Copies a file or directory, if it exists."""
+    if source.exists():
+        copy(source, target)

@@ -1,6 +1,6 @@
-"""`distributed_train` as pipelines call it: what is known at compile time is checked, files are packed.
+"""`distributed_train` as pipelines call it: checks what is known at compile time, and packs files.
 
-The component that it creates a task of is training/distributed_train/component.py.
+It creates a task of the component in training/distributed_train/component.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from stepset.spec.base import nearest
 from stepset.spec.job import TrainingJob
 from stepset.spec.load import parse_job, read_job_file
 from stepset_kfp.job_inputs import (
-    JOB_FIELDS,
     LIST_FIELDS,
     MAPPING_FIELDS,
     NOT_GIVEN,
@@ -31,23 +30,11 @@ from stepset_kfp.packing import ARGUMENT, pack, pack_file
 if TYPE_CHECKING:
     from kfp.dsl import PipelineTask
 
-_OPTIONS = (
-    "queue_name",
-    "shm",
-    "backend",
-    "target",
-    "namespace",
-    "log_ranks",
-    "on_interrupt",
-    "admission_timeout",
-    "startup_timeout",
-)
-
 
 class Inputs(TypedDict, total=False):
-    """What `distributed_train` takes; docs/job-file.md tells the fields, the component's docstring the rest.
+    """What `distributed_train` takes; docs/job-file.md describes the fields, the component's docstring the rest.
 
-    Every one of them may also be an output of another task, or a pipeline's parameter.
+    Each may also be an output of another task, or a pipeline's parameter.
     """
 
     job: Any
@@ -91,28 +78,27 @@ class Inputs(TypedDict, total=False):
 def distributed_train(
     *, base_dir: str | Path | None = None, caching: bool = False, **inputs: Unpack[Inputs]
 ) -> PipelineTask:
-    """A task that runs a distributed training and waits for it.
+    """Returns a task that runs a distributed training and waits for it.
 
-    `script` and `code` are read when the pipeline is compiled and travel in it.
+    `script` and `code` are read when the pipeline is compiled and become part of it.
 
     Args:
         base_dir: what paths are relative to; default: the directory of the file that calls this.
-        caching: whether KFP may take an earlier run's outputs. Off: the cache's key knows nothing of resources,
-            variables, secrets, or of what is behind an image's tag.
+        caching: whether KFP may reuse an earlier run's outputs. Default: no, because the cache's key does not contain
+            resources, variables, secrets, or what is behind an image's tag.
         inputs: the component's inputs. `job` may be a job file's path, a mapping or a TrainingJob.
 
     Returns:
         The task; its outputs are model, metrics, report, result and run.
 
     Raises:
-        BadInputError: an unknown input, a file that cannot be read or is too large, or a job that cannot be one.
+        BadInputError: an unknown input, a file that cannot be read or is too large, or a job that is not valid.
     """
     from stepset_kfp.training.distributed_train.component import distributed_train as component
 
     given: dict[str, Any] = dict(inputs)
-    if unknown := set(given) - {"job", *JOB_FIELDS, *_OPTIONS}:
-        name = sorted(unknown)[0]
-        raise BadInputError(f"{name}: no such input; {nearest(name, ('job', *JOB_FIELDS, *_OPTIONS))}")
+    if unknown := sorted(set(given) - set(Inputs.__annotations__)):
+        raise BadInputError(f"{unknown[0]}: no such input; {nearest(unknown[0], Inputs.__annotations__)}")
     base = Path(base_dir) if base_dir is not None else Path(sys._getframe(1).f_code.co_filename).parent
     arguments = prepare(given, base.resolve())
     task = component(**arguments)
@@ -121,15 +107,7 @@ def distributed_train(
 
 
 def prepare(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """The component's arguments.
-
-    Args:
-        given: what the pipeline gives; None: not given.
-        base: directory that paths are relative to.
-
-    Raises:
-        BadInputError: as `distributed_train`.
-    """
+    """Returns the component's arguments; raises as `distributed_train`. Values of None are not given."""
     inputs = {name: value for name, value in given.items() if value is not None}
     nodes = inputs.get("num_nodes")
     if isinstance(nodes, int) and nodes == NOT_GIVEN:
@@ -148,7 +126,8 @@ def prepare(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
         ranks = arguments["log_ranks"]
         arguments["log_ranks"] = str(ranks) if isinstance(ranks, int) else ",".join(map(str, ranks))
     if constant:
-        _check(arguments)
+        parse_job(job_mapping(arguments))
+        check_options(arguments)
     arguments |= _packed(arguments, base)
     if (size := len(json.dumps(arguments, default=str))) > ARGUMENT:
         raise BadInputError(
@@ -159,7 +138,7 @@ def prepare(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
 
 
 def _take_job(inputs: dict[str, Any], base: Path) -> Path:
-    """Puts a job file's mapping into `inputs`; the directory that its paths are relative to."""
+    """Puts a job file's mapping into `inputs`; returns the directory that its paths are relative to."""
     job = inputs.get("job")
     if isinstance(job, TrainingJob):
         inputs["job"] = job.to_dict()
@@ -170,14 +149,8 @@ def _take_job(inputs: dict[str, Any], base: Path) -> Path:
     return base
 
 
-def _check(arguments: Mapping[str, Any]) -> None:
-    """Refuses what could not become a job, before anything runs."""
-    parse_job(job_mapping(arguments))
-    check_options(arguments)
-
-
 def _packed(arguments: Mapping[str, Any], base: Path) -> dict[str, str]:
-    """The script or the code directory, where the pipeline's file has one; a script in the image is a `command`."""
+    """The script or the code directory, if it is a file beside the pipeline; a script in the image is a `command`."""
     job = arguments.get("job") if isinstance(arguments.get("job"), Mapping) else {}
     code = arguments.get("code") or (job or {}).get("code")
     script = arguments.get("script") or (job or {}).get("script")
@@ -186,7 +159,7 @@ def _packed(arguments: Mapping[str, Any], base: Path) -> dict[str, str]:
 
         with_script = {"script": script} if isinstance(script, str) else {"command": ["true"]}
         read = read_sources(parse_job({"name": "code", **with_script, "code": code}), base)
-        # The step unpacks it under the same name.
+        # The step unpacks the archive into a directory of that name.
         return {"packed": pack(read.archive or b"", "code"), "code": Path(code).name or "code"}
     if isinstance(script, str) and not comes_later(script):
         path = base / script
@@ -200,9 +173,9 @@ def _packed(arguments: Mapping[str, Any], base: Path) -> dict[str, str]:
 
 
 def _marked(value: Any, *, inside: bool = True) -> Any:
-    """`value` with parameters that are whole numbers told from others, where they stand inside lists and mappings.
+    """`value` with parameters of type Integer marked where they stand inside lists and mappings.
 
-    KFP writes what such a parameter holds as text there, and a 2 as "2.0".
+    KFP writes the value of such a parameter as text there, and a 2 as "2.0".
     """
     from kfp.dsl.pipeline_channel import PipelineParameterChannel
 
@@ -214,14 +187,14 @@ def _marked(value: Any, *, inside: bool = True) -> Any:
 
 
 def comes_later(value: Any) -> bool:
-    """Whether it holds what is not known yet: a task's output, a pipeline's parameter, a place that KFP fills in."""
+    """Whether a value contains what is not known yet: a task's output, a pipeline's parameter, a placeholder."""
     from kfp.dsl.pipeline_channel import PipelineChannel, extract_pipeline_channels_from_any
 
     return isinstance(value, PipelineChannel) or bool(extract_pipeline_channels_from_any(value)) or _has_place(value)
 
 
 def _has_place(value: Any) -> bool:
-    """Whether text in it has one of KFP's placeholders, such as dsl.WORKSPACE_PATH_PLACEHOLDER."""
+    """Whether text in a value contains one of KFP's placeholders, such as dsl.WORKSPACE_PATH_PLACEHOLDER."""
     if isinstance(value, Mapping):
         return any(map(_has_place, value.values()))
     return any(map(_has_place, value)) if isinstance(value, (list, tuple)) else "{{$" in str(value)

@@ -1,7 +1,7 @@
-"""Who a step is, read from its own pod: by it a retried step finds the run that it began. Pure but for `own_pod`.
+"""The identity of a step, read from its own pod; by it a retried step finds its run. Pure but for `own_pod`.
 
-KFP names the pod (KFP_POD_NAME) and labels it with the pipeline's run; Argo annotates it with the node, whose name
-stays the same over retries but for the `(n)` at its end, and makes the Workflow its owner.
+KFP names the pod (KFP_POD_NAME) and labels it with the pipeline's run. Argo annotates it with the node, whose name is
+the same in all retries except for the `(n)` at its end, and makes the Workflow its owner.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stepset.spec.names import slug
 RUN_ID = "pipeline/runid"
 NODE_NAME = "workflows.argoproj.io/node-name"
 PIPELINE_RUN = "kfp.stepset.dev/run"
-"""Label of everything that a pipeline's run began."""
+"""Label of all objects that a pipeline's run created."""
 _RETRY = re.compile(r"\(\d+\)$")
 _SLUG = 26  # with a hash of ten characters within every target's budget (jobset_name_budget)
 
@@ -30,10 +30,9 @@ class Identity:
     """A step of a pipeline's run.
 
     Args:
-        run_id: of the pipeline's run.
         node: of the workflow, the same in every retry.
         namespace: of the step's pod.
-        owned_by: an ownerReference to the Workflow; None where the pod has no such owner.
+        owned_by: an ownerReference to the Workflow; None if the pod has no such owner.
     """
 
     run_id: str
@@ -43,27 +42,15 @@ class Identity:
 
     @property
     def owner(self) -> str:
-        """The hash by which this step's run is known to be its own."""
+        """The hash by which a step recognises its own run."""
         return hashlib.sha256(f"kfp|{self.run_id}|{self.node}".encode()).hexdigest()[:40]
 
     def run_name(self, job: str) -> str:
-        """The name of the run of a job.
-
-        Args:
-            job: the job's name.
-        """
         return f"{slug(job, _SLUG)}-{self.owner[:10]}"
 
 
 def identity_of(pod: Mapping[str, Any]) -> Identity:
-    """Who the step in a pod is.
-
-    Args:
-        pod: as the server shows it.
-
-    Raises:
-        InfrastructureError: KFP or Argo has not marked it.
-    """
+    """Returns the identity of the step in a pod; raises InfrastructureError if KFP or Argo has not marked the pod."""
     about = pod["metadata"]
     labels, annotations = about.get("labels") or {}, about.get("annotations") or {}
     missing = [
@@ -86,15 +73,7 @@ def identity_of(pod: Mapping[str, Any]) -> Identity:
 
 
 def own_pod(connection: Connection, name: str) -> Mapping[str, Any]:
-    """The step's own pod.
-
-    Args:
-        connection: the pod's own.
-        name: KFP_POD_NAME.
-
-    Raises:
-        InfrastructureError: it cannot be read.
-    """
+    """Returns the step's own pod; raises InfrastructureError if it cannot be read. `name` is KFP_POD_NAME."""
     reply = connection.get(f"{PODS.path(connection.namespace)}/{name}")
     if not reply.accepted:
         said = str(reply.body.get("message", reply.status)).rstrip(".")
@@ -108,6 +87,6 @@ def own_pod(connection: Connection, name: str) -> Mapping[str, Any]:
 def _reference(workflow: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{key: workflow[key] for key in ("apiVersion", "kind", "name", "uid")},
-        # To block an owner's deletion needs a permission of its own on many clusters (OpenShift).
+        # Many clusters (OpenShift) require a permission of its own to block an owner's deletion.
         "blockOwnerDeletion": False,
     }

@@ -1,9 +1,9 @@
-"""SIGTERM: one request, then the end. Used by cluster_run.py around a run.
+"""Handles SIGTERM: one request, then the process ends.
 
 When a pipeline is terminated or a pod evicted, argoexec leaves a step about a second (argo-workflows v4.1,
-cmd/argoexec/commands/emissary.go: it looks every second whether its child is gone, and KFP's launcher dies at once). So
-nothing is waited for: a thread that does nothing else is woken by the interpreter itself, whatever the main thread is
-busy with, and a connection is kept warm for the one request.
+cmd/argoexec/commands/emissary.go: it checks every second whether its child has ended, and KFP's launcher ends at once).
+So nothing is waited for: the interpreter itself wakes a thread that does nothing else, whatever the main thread does,
+and a connection is kept warm for the one request.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from stepset.backends.kubernetes.api.connection import Connection
 from stepset.errors import StepsetError
 
 BUDGET = 0.9
-"""Seconds for the request; the step ends then, answered or not. It takes some ten milliseconds (docs/benchmarks.md).
-But a step's pod has no claim on its node's CPU, and where that is short a request may not have left after 300: to end
-before argoexec makes it end gains nothing, and lost one run in sixty."""
+"""Seconds for the request; then the step ends, answered or not. The request takes some ten milliseconds
+(docs/benchmarks.md). But a step's pod has no claim on its node's CPU, and where that is short a request may not be sent
+within 300 ms. To end before argoexec kills the step gains nothing, and lost one run in sixty."""
 KEEP_WARM = 20.0
 """Seconds between two small requests; servers close a connection that is silent for longer than a minute or two."""
 
@@ -33,12 +33,12 @@ Manifest = Mapping[str, Any]
 
 
 class Interrupt:
-    """Ends a run when the process is told to end, from `with` on. Only in the main thread.
+    """Ends a run when the process gets a signal inside `with`. Only in the main thread.
 
     Args:
-        connection: for this alone; nothing else may keep it busy.
-        act: what is done about the run; is given its object on top, None where that is not known yet.
-        budget: seconds it may take.
+        connection: kept warm, for `act` only.
+        act: ends the run of a workload, None if there is none yet; returns what was done.
+        budget: seconds that `act` may take.
     """
 
     def __init__(self, connection: Connection, act: Callable[[Manifest | None], str], budget: float = BUDGET) -> None:
@@ -48,7 +48,7 @@ class Interrupt:
         self._before: dict[int, Any] = {}
         self._wakeup = -1
         self.workload: Manifest | None = None
-        """The run's object on top, as soon as it is known."""
+        """The run's workload, as soon as it is known."""
 
     def __enter__(self) -> Interrupt:
         os.set_blocking(self._write, False)
@@ -63,7 +63,7 @@ class Interrupt:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup)
-        os.close(self._write)  # the listener reads the end of it
+        os.close(self._write)  # ends the listener
 
     def _listen(self) -> None:
         while True:
@@ -89,21 +89,21 @@ class Interrupt:
 
         threading.Thread(target=act, name="stepset last request", daemon=True).start()
         done.wait(self._budget)
-        with suppress(OSError):  # nobody reads any more
+        with suppress(OSError):  # the log is not read any more
             os.write(1, f"{said[0]}\n".encode())
         os._exit(128 + number)
 
     def _keep_warm(self) -> None:
         while True:
-            with suppress(StepsetError):  # the request that matters says so itself
+            with suppress(StepsetError):  # the last request reports the same error
                 self._connection.get("/version")
             if self._over.wait(KEEP_WARM):
                 return
 
 
 def _heard(number: int, frame: FrameType | None) -> None:
-    """Holds the main thread until the process ends, so that it makes nothing any more that nobody would know of.
+    """Blocks the main thread until the process ends, so that it creates nothing that `act` does not know.
 
-    Python writes a signal to the wake-up descriptor only where there is a handler.
+    Python writes a signal to the wake-up descriptor only if the signal has a handler.
     """
     threading.Event().wait()

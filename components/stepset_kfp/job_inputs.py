@@ -1,6 +1,6 @@
-"""A component's inputs become a job. Pure but for the unpacking of files; called by step.py.
+"""From a component's inputs to a job file's mapping. Pure.
 
-KFP's inputs have one type each and no "not given": empty text, lists and mappings mean that here.
+KFP's inputs have one type each and cannot be None: empty text, lists and mappings mean "not given".
 """
 
 from __future__ import annotations
@@ -43,24 +43,18 @@ MAPPING_FIELDS = (
 JOB_FIELDS = (*TEXT_FIELDS, "num_nodes", *LIST_FIELDS, *MAPPING_FIELDS)
 
 NOT_GIVEN = -1
-"""What the component has for `num_nodes` when it is not given. Not 0: a pipeline may come to that by itself, and would
-train on one node."""
+"""The component's default of `num_nodes`. Not 0: a pipeline may compute that by mistake, and would train on one
+node."""
 
 WHOLE = "$whole"
-"""The key under which the factory puts a parameter of the pipeline that is a whole number."""
+"""The key under which the factory puts a pipeline's parameter of type Integer."""
 
 _EITHER_FORM = ("framework", "procs_per_node", "deadline", "ttl", "agent")
-"""Fields of more than one form in a job file, read as YAML from their text."""
+"""Fields of several forms in a job file, read as YAML from their text."""
 
 
 def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What a job file would say.
-
-    Args:
-        inputs: name -> value of the job's fields, `job`, `queue_name` and `shm`; other names are left alone.
-
-    Raises:
-        BadInputError: a field of two forms is neither.
+    """Returns what a job file would say; ignores inputs that describe no job. Raises BadInputError for invalid YAML.
 
     >>> job_mapping({"job": {"num_nodes": 2.0}, "framework": "{kind: torch, launcher: none}", "args": [1.0, "x"]})
     {'num_nodes': 2, 'framework': {'kind': 'torch', 'launcher': 'none'}, 'args': [1, 'x']}
@@ -79,12 +73,9 @@ def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(value: Any) -> Any:
-    """`value` with every float that is a whole number made one, and what the factory marked as such.
+    """Returns `value` with whole floats, and what the factory marked, as int; raises BadInputError for marked text.
 
-    KFP hands lists and mappings over as protobuf's Struct, which knows only doubles (kubeflow/pipelines#11004).
-
-    Raises:
-        BadInputError: something is marked that is no number.
+    KFP passes lists and mappings as protobuf's Struct, which knows only doubles (kubeflow/pipelines#11004).
     """
     if isinstance(value, Mapping) and set(value) == {WHOLE}:
         try:
@@ -101,7 +92,7 @@ def whole(value: Any) -> Any:
 
 
 def as_text(value: Any) -> Any:
-    """What the factory writes for a field that is text here: text as it is, anything else as JSON."""
+    """What the factory writes for a field that is text here: text unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -1,4 +1,4 @@
-"""What a step is asked beside its job. Called by the factories when a pipeline is compiled, and by the step."""
+"""Checks a step's options beside its job, when a pipeline is compiled and in the step."""
 
 from __future__ import annotations
 
@@ -15,14 +15,7 @@ _TIMEOUTS = ("admission_timeout", "startup_timeout")
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Refuses what could not be done.
-
-    Args:
-        given: options by name; those that are not there are not looked at.
-
-    Raises:
-        BadInputError: one is not known, or is no time.
-    """
+    """Raises BadInputError if one of the given options has a value that is not known, or a negative timeout."""
     backend_name(given.get("backend", AUTO), {})
     check_target(given.get("target") or "jobset")
     ranks_to_log(given.get("log_ranks", "0"))

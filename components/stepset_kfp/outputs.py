@@ -1,4 +1,4 @@
-"""What a step leaves: model, metrics, result. Called by step.py once a run has succeeded.
+"""Writes a step's outputs: model, metrics, result.
 
 KFP stores a step's outputs only when it ends well (kubeflow/pipelines#12425).
 """
@@ -19,13 +19,13 @@ from stepset.spec.job import TrainingJob
 from stepset.watch.state import RunStatus
 
 MODEL_KEYS = ("model", "checkpoint")
-"""Under which key of rank 0's result its model is looked for, the first first."""
+"""Keys of rank 0's result that may name its model, in the order in which they are tried."""
 
 _URI = re.compile(r"^[a-z][a-z0-9+.-]*://")
 
 
 class Artifact(Protocol):
-    """kfp.dsl.Artifact, as far as it is written to."""
+    """The attributes used of kfp.dsl.Artifact."""
 
     uri: str
     metadata: dict[str, Any]
@@ -35,25 +35,13 @@ class Artifact(Protocol):
 
 
 class MetricsArtifact(Protocol):
-    """kfp.dsl.Metrics, as far as it is written to."""
+    """The method used of kfp.dsl.Metrics."""
 
     def log_metric(self, metric: str, value: float) -> None: ...
 
 
 def write_model(model: Artifact, status: RunStatus, job: TrainingJob) -> str:
-    """Fills the model in.
-
-    Args:
-        model: the output.
-        status: of a run that succeeded.
-        job: what ran.
-
-    Returns:
-        What was done, for the log.
-
-    Raises:
-        InfrastructureError: the model cannot be copied.
-    """
+    """Writes the model of a run that succeeded; returns what was done, for the log. Raises as `copy`."""
     model.metadata.update(
         {"run": status.name, "framework": job.framework.kind, "world_size": status.world_size or 0, "job": job.name}
     )
@@ -64,15 +52,7 @@ def write_model(model: Artifact, status: RunStatus, job: TrainingJob) -> str:
     path = Path(model.path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if named and Path(named).exists():
-        try:
-            if Path(named).is_dir():
-                shutil.copytree(named, path, dirs_exist_ok=True)
-            else:
-                shutil.copyfile(named, path)
-        except OSError as error:
-            raise InfrastructureError(
-                f"model: {named} cannot be copied to {path}: {error.strerror or error}"
-            ) from error
+        copy(named, path, "model: ")
         model.metadata["source"] = named
         return f"model: a copy of {named}"
     where = named or job.checkpoint_dir
@@ -84,15 +64,22 @@ def write_model(model: Artifact, status: RunStatus, job: TrainingJob) -> str:
     return f"model: {where} is not mounted in this step; the artifact says where it is"
 
 
+def copy(source: str | Path, target: Path, what: str = "") -> None:
+    """Copies a file or directory; raises InfrastructureError, whose message begins with `what`."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if Path(source).is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source, target)
+    except OSError as error:
+        raise InfrastructureError(f"{what}{source} cannot be copied to {target}: {error.strerror or error}") from error
+
+
 def write_metrics(metrics: MetricsArtifact, status: RunStatus) -> list[str]:
-    """Every number of the result, and of the training's last progress line what the result does not have.
+    """Writes every number of the result, and of the training's last progress line what the result does not have.
 
-    Args:
-        metrics: the output.
-        status: of a run that succeeded.
-
-    Returns:
-        The names of those that KFP cannot take: its JSON has no NaN, and the step would fail with it.
+    Returns the names of those that KFP cannot take: its JSON has no NaN, and the step would fail with it.
     """
     found: dict[str, Any] = dict(status.progress.metrics) if status.progress else {}
     if isinstance(status.result, Mapping):
@@ -109,7 +96,7 @@ def write_metrics(metrics: MetricsArtifact, status: RunStatus) -> list[str]:
 
 
 def result_text(status: RunStatus) -> str:
-    """The result as the JSON mapping that a KFP parameter is; anything but a mapping under the key `value`."""
+    """The result as JSON; KFP's parameter is a mapping, so anything else becomes the value of the key `value`."""
     result = status.result
     if result is None:
         result = {}
@@ -117,7 +104,7 @@ def result_text(status: RunStatus) -> str:
 
 
 def _for_kfp(value: Any) -> Any:
-    """`value` as protobuf can read it: its words for what is no number of its (NaN, Infinity), no half characters."""
+    """`value` as protobuf can read it: NaN and Infinity as its words, no lone surrogates."""
     if isinstance(value, str):
         return _writable(value)
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,7 +1,4 @@
-"""A script or a code directory as text that travels in a pipeline, and back.
-
-Called by the factory when a pipeline is compiled, and by the step before it reads its job.
-"""
+"""Packs a script or a code directory as text that is part of a pipeline, and unpacks it in the step."""
 
 from __future__ import annotations
 
@@ -14,22 +11,14 @@ from pathlib import Path
 from stepset.errors import BadInputError
 
 LIMIT = 96 * 1024
-"""Characters of packed code. A step gets all its inputs as one argument, which Linux limits to 128 KiB
+"""Maximum characters of packed code. A step gets all its inputs as one argument, which Linux limits to 128 KiB
 (MAX_ARG_STRLEN, include/uapi/linux/binfmts.h)."""
 ARGUMENT = 120 * 1024
-"""Characters of all inputs; the rest says where the outputs go."""
+"""Maximum characters of all inputs; the rest is for the locations of the outputs."""
 
 
 def pack(archive: bytes, what: str) -> str:
-    """A tar.gz as text.
-
-    Args:
-        archive: its bytes.
-        what: the field it comes from, for errors.
-
-    Raises:
-        BadInputError: it is too large.
-    """
+    """Returns a tar.gz as text; raises BadInputError, which names the field `what`, if it is too large."""
     text = base64.b64encode(archive).decode()
     if len(text) > LIMIT:
         raise BadInputError(
@@ -40,11 +29,7 @@ def pack(archive: bytes, what: str) -> str:
 
 
 def pack_file(path: Path, what: str) -> str:
-    """One file as text, the same for the same content.
-
-    Raises:
-        BadInputError: it is too large.
-    """
+    """Packs one file; the same content makes the same text. Raises as `pack`."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
         info = tarfile.TarInfo(path.name)
@@ -56,15 +41,7 @@ def pack_file(path: Path, what: str) -> str:
 
 
 def unpack(text: str, directory: Path) -> None:
-    """Writes what `pack` packed.
-
-    Args:
-        text: what it returned.
-        directory: where to; it exists.
-
-    Raises:
-        BadInputError: it is something else.
-    """
+    """Writes what `pack` packed below an existing directory; raises BadInputError for other text."""
     try:
         with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text, validate=True)), mode="r:gz") as tar:
             # Extraction filters came with Python 3.11.4, and Debian 12 has 3.11.2; `pack` packs regular files only.

@@ -1,7 +1,7 @@
-"""A local step ends with the program that started it. Called by step.py, for local runs only.
+"""Ends a local step when the program that started it ends.
 
-KFP's local runner leaves its children behind when it is killed: a step is a Python below a shell, and neither gets a
-signal then. When the step ends, its training ends: the agents hold a pipe that closes with it.
+KFP's local runner leaves its children behind when it is killed: a step is a Python process below a shell, and neither
+gets a signal then. When the step ends, its training ends: the agents hold a pipe that closes with it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from stepset.backends.local.processes import ProcessId, process_stat
 _SHELLS = ("sh", "dash", "bash", "ash", "busybox")
 _EVERY = 0.5
 ORPHANED = 143
-"""Exit code of a step whose starter is gone: as if SIGTERM had ended it."""
+"""Exit code of a step whose starter has ended: as if SIGTERM had ended it."""
 
 
 @contextmanager
 def ending_with_starter() -> Iterator[None]:
-    """Ends this process at once when its first ancestor that is no shell ends inside the block."""
+    """Ends this process at once if its first ancestor that is not a shell ends inside the block."""
     starter = _starter()
     if starter is None:
         yield
@@ -37,7 +37,7 @@ def ending_with_starter() -> Iterator[None]:
 
 
 def _starter() -> ProcessId | None:
-    """None where /proc does not tell, or it is gone already."""
+    """The ancestor; None if /proc is not readable, or it has ended already."""
     pid = os.getppid()
     while pid > 1:
         stat = process_stat(pid)

@@ -1,4 +1,4 @@
-"""Where a step's training runs. Called by step.py."""
+"""Where a step's training runs: on the cluster or on this machine."""
 
 from __future__ import annotations
 
@@ -11,19 +11,14 @@ AUTO = "auto"
 
 
 def in_kfp_pod(environ: Mapping[str, str]) -> bool:
-    """Whether this is a step's pod: KFP names it (KFP_POD_NAME), Kubernetes says where its server is."""
+    """Whether this is a step's pod: KFP sets KFP_POD_NAME, Kubernetes the address of its server."""
     return bool(environ.get("KFP_POD_NAME") and environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def backend_name(asked: str, environ: Mapping[str, str]) -> str:
-    """`local` or `kubernetes`.
+    """Returns the backend that was asked for; `auto`: the cluster in a step's pod, this machine elsewhere.
 
-    Args:
-        asked: one of them, or `auto`: the cluster in a step's pod, this machine elsewhere.
-        environ: the step's variables.
-
-    Raises:
-        BadInputError: none of these.
+    Raises BadInputError for other names.
     """
     if asked == AUTO:
         return "kubernetes" if in_kfp_pod(environ) else "local"

@@ -1,4 +1,4 @@
-"""What the step's account may not do, named verb by verb before anything is made. Called by cluster_run.py.
+"""Reports all permissions that the step's account lacks, before anything is created.
 
 python3 -m stepset_kfp.preflight [NAMESPACE]     # in a pod, or with a kubeconfig
 """
@@ -16,17 +16,11 @@ from stepset.targets.rbac import rules
 def preflight(
     connection: Connection, namespace: str, target: str = "jobset", gang: str = "none", secrets: bool = False
 ) -> None:
-    """Asks for every verb that a run needs.
+    """Raises InfrastructureError with a line for each resource on which the account lacks verbs that a run needs.
 
     Args:
-        connection: who asks.
-        namespace: where the run is to be.
-        target: what it becomes.
         gang: none, kueue, coscheduling or volcano.
-        secrets: whether it makes a Secret, as MPI does.
-
-    Raises:
-        InfrastructureError: one line for each resource on which verbs are missing.
+        secrets: whether the run creates a Secret, as MPI does.
     """
     needed = [each for each in permissions(rules(target, gang)) if secrets or each.resource != "secrets"]
     client = connection.client
@@ -36,7 +30,7 @@ def preflight(
 
 
 def main() -> int:
-    """The program; its exit code."""
+    """The program; returns its exit code."""
     try:
         with connect() as connection:
             namespace = sys.argv[1] if len(sys.argv) > 1 else connection.namespace

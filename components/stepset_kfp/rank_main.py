@@ -1,4 +1,4 @@
-"""What each rank of a distributed component runs: the component's own command, outputs kept apart in all but rank 0.
+"""What each rank of a distributed component runs: the component's own command; only rank 0 writes the step's outputs.
 
 `entry.py` puts this file's text and a payload into the job's program. Standard library only: it runs in the component's
 image, where stepset is not installed.
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-# As the agent knows them (stepset/agent/rank.py, _RANK); one process a node has its node's.
+# As in the agent (stepset/agent/rank.py, _RANK); the only process of a node has the node's rank.
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "STEPSET_NODE_RANK")
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _LOOK = 1.0
@@ -29,14 +29,9 @@ _AFTER_INSTALLING = '"$0" "$@"'
 
 
 def main(payload: dict[str, Any]) -> int:
-    """Runs the component's command in this rank.
+    """Runs the component's command in this rank; returns its exit code.
 
-    Args:
-        payload: {"command": [...], "executor_input": {...}}; the command holds the executor input where it says
-            {"executor_input": true}.
-
-    Returns:
-        The command's exit code.
+    The payload's `command` contains {"executor_input": true} in place of the `executor_input`, which is beside it.
     """
     rank = next((os.environ[name] for name in _RANK if name in os.environ), "0")
     given = payload["executor_input"]
@@ -53,13 +48,10 @@ def main(payload: dict[str, Any]) -> int:
 
 
 def install(command: list[str]) -> int:
-    """Installs what the component asks for, in one rank of a machine: pip does not share its place.
+    """Installs the component's packages, in one rank of a machine at a time: concurrent pip installations conflict.
 
-    What the others are told to install, they find there. KFP has it in front of the component's own command
-    (kfp.dsl.component_factory, _get_packages_to_install_command).
-
-    Returns:
-        The exit code; 0 where nothing is to be installed.
+    The other ranks then find the packages installed. KFP puts the installation in front of the component's own command
+    (kfp.dsl.component_factory, _get_packages_to_install_command). Returns pip's exit code, 0 if there are no packages.
     """
     if command[:2] != ["sh", "-c"] or not command[2].rstrip().endswith(_AFTER_INSTALLING):
         return 0
@@ -68,14 +60,14 @@ def install(command: list[str]) -> int:
     with Path(tempfile.gettempdir(), f"stepset-install-{os.getuid()}-{mark}").open("a") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         if os.fstat(turn.fileno()).st_size:
-            return 0  # another rank has
+            return 0  # another rank has installed them
         code = run([*command[:3], "true"])
         turn.write("" if code else "done\n")
         return code
 
 
 def run(command: list[str]) -> int:
-    """Runs a command to its end, and passes signals on to it."""
+    """Runs a command to its end, and forwards signals to it."""
     # The interpreter writes each signal to a pipe: a handler would run while `process` is being waited for.
     inner, outer = os.pipe()
     for end in (inner, outer):
@@ -106,11 +98,11 @@ def _read(fd: int) -> bytes:
 
 
 def _ignore(number: int, _: FrameType | None) -> None:
-    """The signal handler: the interpreter writes to the wakeup descriptor only where there is one."""
+    """The signal handler: the interpreter writes to the wakeup descriptor only if there is one."""
 
 
 def apart(given: dict[str, Any], directory: str) -> dict[str, Any]:
-    """An executor input whose outputs are below a directory: a rank's own, which nobody reads."""
+    """An executor input whose outputs are below a directory: a rank's own, which is not read."""
     changed: dict[str, Any] = json.loads(json.dumps(given))
     outputs = changed.get("outputs") or {}
     if "outputFile" in outputs:

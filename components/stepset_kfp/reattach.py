@@ -1,7 +1,7 @@
-"""What is there under a step's name: gone on with, resumed, or made anew. Called by cluster_run.py.
+"""Finds the run that an earlier try of a step has left: continues it, resumes it, or creates it anew.
 
-A step is retried when its pod is evicted, its node lost, or somebody says Retry; what the earlier one began is found
-by its name and told by the owner's hash.
+A step is retried when its pod is evicted, its node is lost, or a user retries it. Its run is found by name and
+recognised by the owner's hash.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stepset.watch.state import Phase
 from stepset_kfp.step_log import say
 
 GONE_WITHIN = 180.0
-"""Seconds that a run may take to go, its ranks' last checkpoint included, before another takes its name."""
+"""Seconds that a run may take to end, its ranks' last checkpoint included, before another takes its name."""
 _LOOK = 0.5
 _RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 
@@ -33,19 +33,11 @@ Manifest = Mapping[str, Any]
 def reattach(
     backend: KubernetesBackend, connection: Connection, request: RunRequest
 ) -> tuple[Manifest, tuple[str, ...]]:
-    """The run of a request, whatever an earlier step has left of it.
-
-    Args:
-        backend: where runs are.
-        connection: the server.
-        request: with name and owner.
-
-    Returns:
-        The run's object on top, and what is to be said about it.
+    """Returns the workload of a request's run, and notes on it. The request has a name and an owner.
 
     Raises:
-        BadInputError: the name is another's, or the job is not the one that was begun.
-        InfrastructureError: an earlier run does not go, or the server cannot be asked.
+        BadInputError: another owner has the name, or the job is not the one that was begun.
+        InfrastructureError: an earlier run does not end, or the server cannot be asked.
     """
     assert request.name is not None
     there = backend.workload(request.name)
@@ -61,7 +53,7 @@ def reattach(
         say(f"stepset: run {status.name} is there already ({status.phase.value}); going on with it")
         return _made(backend, request)
     elif there["kind"] == "JobSet":
-        there, _ = _made(backend, request)  # where it is the same job
+        there, _ = _made(backend, request)  # raises if it is another job
         say(f"stepset: run {status.name} was suspended when an earlier try was told to end; it is resumed")
         return resume(connection, there, status.attempt + 1), ()
     else:
@@ -74,16 +66,8 @@ def reattach(
 def resume(connection: Connection, jobset: Manifest, attempt: int) -> Manifest:
     """Starts a suspended JobSet again; its ranks begin from their checkpoint.
 
-    The annotation is the one the pods read their attempt from. A template's annotations may be changed while it is
+    The pods read their attempt from the annotation. A template's annotations may be changed while the JobSet is
     suspended, and are those of the resumed pods (jobset v0.12 pkg/controllers/jobset_controller.go, resumeJob).
-
-    Args:
-        connection: the server.
-        jobset: as it was read.
-        attempt: what the ranks take it for.
-
-    Raises:
-        InfrastructureError: the server says no.
     """
     jobs = copy.deepcopy(list(jobset["spec"]["replicatedJobs"]))
     for job in jobs:
@@ -107,7 +91,7 @@ def _made(backend: KubernetesBackend, request: RunRequest) -> tuple[Manifest, tu
 
 
 def _suspended(workload: Manifest) -> bool:
-    """Whether somebody, and no queue, has suspended it."""
+    """Whether a workload was suspended by a request, not by its queue."""
     queued = QUEUE_LABEL in (workload["metadata"].get("labels") or {})
     spec = workload["spec"]
     return not queued and bool(spec.get("suspend") or spec.get("replicas") == 0)

@@ -1,7 +1,6 @@
-"""The report of a run: one HTML file with its ranks, phases, curves and diagnosis. Pure; called by step.py.
+"""The report of a run: one HTML file with its ranks, phases, curves and diagnosis. Pure.
 
-Nothing in it comes from elsewhere and nothing in it runs: KFP shows it inside a page of its own. Whatever the training
-printed is text there.
+The page loads nothing and runs nothing: KFP shows it inside a page of its own. What the training printed is escaped.
 """
 
 from __future__ import annotations
@@ -43,12 +42,7 @@ svg { width: 100%; min-width: 24rem; height: auto; display: block; }
 
 
 def report_html(status: RunStatus, history: History) -> str:
-    """The page.
-
-    Args:
-        status: the run's last.
-        history: what was seen on the way.
-    """
+    """Returns the page of a run's last status and its history."""
     good = status.phase is Phase.SUCCEEDED
     body = [
         f'<h1>{escape(status.name)} <span class="{"good" if good else "bad"}">{status.phase.value}</span></h1>',
@@ -89,7 +83,7 @@ def _diagnosis(status: RunStatus, failure: Failure) -> Iterator[str]:
 
 
 def _curves(points: Sequence[Point]) -> Iterator[str]:
-    """A chart for each metric the training reported, the loss first; over steps where it told them."""
+    """A chart for each metric the training reported, the loss first; over steps if it reported them."""
     names = dict.fromkeys(name for point in points for name in point.progress.metrics)
     for name in sorted(names, key=lambda name: ("loss" not in name.lower(), list(names).index(name))):
         stepped = all(point.progress.step is not None for point in points)

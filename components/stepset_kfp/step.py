@@ -1,7 +1,7 @@
-"""One training from a component's inputs to its outputs. Called by the component's body, in the step.
+"""One training from a component's inputs to its outputs: the body of the component `distributed_train`.
 
-Bad input, a failed training and a cluster that says no end the step with their message and a code other than 0; never
-with a traceback, which would hide them.
+Bad input, a failed training and a cluster that refuses it end the step with their message and an exit code other than
+0; never with a traceback, which would hide them.
 """
 
 from __future__ import annotations
@@ -32,19 +32,10 @@ if TYPE_CHECKING:
     from stepset.backends.base import RunRequest
     from stepset.spec.job import TrainingJob
 
-INTERRUPTED = 143
-
 
 @dataclass(frozen=True)
 class Asked:
-    """What a step is to do.
-
-    Args:
-        job: the training.
-        base_dir: what its paths are relative to.
-        backend: local or kubernetes.
-        notes: what could not be taken over from the task.
-    """
+    """What a step is to do; `notes` are about settings of the task that could not be applied."""
 
     job: TrainingJob
     base_dir: Path
@@ -53,26 +44,15 @@ class Asked:
 
 
 def train(given: Mapping[str, Any]) -> None:
-    """Runs a training and fills in the step's outputs.
-
-    Args:
-        given: the component's inputs and outputs by name.
-
-    Raises:
-        SystemExit: it cannot be run, or failed; the log says why.
-    """
+    """Runs a training and writes the step's outputs; ends the step with a message if it cannot be run, or failed."""
     try:
         _train(given)
     except StepsetError as error:
         fail(str(error), int(error.exit_code))
     except OSError as error:
-        fail(f"{no_room(error)}", int(InfrastructureError.exit_code))
-
-
-def no_room(error: OSError) -> str:
-    """What is said where the step's own files cannot be written."""
-    where = error.filename or "a file of the step"
-    return f"{where}: {error.strerror or error}; a step writes to its temporary directory and to where its outputs are"
+        where = error.filename or "a file of the step"
+        needs = "a step writes to its temporary directory and to where its outputs are"
+        fail(f"{where}: {error.strerror or error}; {needs}", int(InfrastructureError.exit_code))
 
 
 def _train(given: Mapping[str, Any]) -> None:
@@ -92,15 +72,7 @@ def _train(given: Mapping[str, Any]) -> None:
 
 
 def read(given: Mapping[str, Any], unpacked: Path) -> Asked:
-    """The inputs, understood.
-
-    Args:
-        given: the component's inputs by name.
-        unpacked: an empty directory for the files that came along.
-
-    Raises:
-        BadInputError: they cannot be.
-    """
+    """Returns the job of the component's inputs; unpacks its files into an empty directory. Raises BadInputError."""
     from stepset.spec.load import parse_job
 
     check_options(given)
@@ -122,17 +94,7 @@ def fail(why: str, code: int = 1) -> NoReturn:
 
 
 def run(asked: Asked, given: Mapping[str, Any], log: StepLog) -> RunStatus:
-    """Runs to the end, where it was asked for.
-
-    Args:
-        asked: what.
-        given: the component's inputs by name.
-        log: is told of lines and changes.
-
-    Raises:
-        BadInputError, InfrastructureError: it cannot be run.
-        SystemExit: the step was told to end.
-    """
+    """Runs a training to its end on its backend; ends the step with exit code 128 + signal if it is terminated."""
     from stepset.backends.base import RunRequest
     from stepset.sources import read_sources
 
@@ -146,7 +108,7 @@ def run(asked: Asked, given: Mapping[str, Any], log: StepLog) -> RunStatus:
 
 
 def _run_here(request: RunRequest, log: StepLog) -> RunStatus:
-    """Runs as processes; told to end, the ranks get their grace first."""
+    """Runs the ranks as processes; a signal stops them with their grace period."""
     import signal
 
     from stepset.backends import backend_of

@@ -1,7 +1,4 @@
-"""Writes a run into the log of its step, and remembers what the report shows. Made by step.py for each run.
-
-The backend calls it from the thread that follows the run.
-"""
+"""Writes a run into the log of its step, and records what the report shows."""
 
 from __future__ import annotations
 
@@ -17,12 +14,7 @@ from stepset.watch.state import LogLine, Progress, RunStatus
 
 @dataclass(frozen=True)
 class Point:
-    """The training's own report at one moment.
-
-    Args:
-        at: seconds since the epoch.
-        progress: what it said.
-    """
+    """The training's progress at one moment, in seconds since the epoch."""
 
     at: float
     progress: Progress
@@ -33,7 +25,7 @@ class History:
     """What happened in a run, in its order.
 
     Args:
-        events: when a record was presented, as seconds since the epoch, and the record; none of progress.
+        events: seconds since the epoch, and the record that was presented then; none of progress.
         points: the training's reports; of very many, evenly fewer.
     """
 
@@ -43,7 +35,6 @@ class History:
     LIMIT = 2000
 
     def add(self, point: Point) -> None:
-        """Takes another report in."""
         self.points.append(point)
         if len(self.points) > self.LIMIT:
             del self.points[1:-1:2]
@@ -52,8 +43,7 @@ class History:
 class StepLog:
     """A run's listener.
 
-    Args:
-        ranks: ranks whose lines are written; None: all. Lines of no rank are written unless it is empty.
+    It logs the lines of `ranks`, None: all. Lines of no rank are logged unless `ranks` is empty.
     """
 
     def __init__(self, ranks: frozenset[int] | None = None) -> None:
@@ -62,12 +52,10 @@ class StepLog:
         self._presenter = Presenter()
 
     def on_line(self, line: LogLine) -> None:
-        """A line was printed."""
         if is_shown(line.source, self._ranks):
             say(f"{prefix(line.source)} {line.text}")
 
     def on_status(self, status: RunStatus) -> None:
-        """Something about the run changed."""
         points, now = self.history.points, time.time()
         if status.progress is not None and (not points or points[-1].progress != status.progress):
             self.history.add(Point(now, status.progress))
@@ -79,12 +67,12 @@ class StepLog:
 
 
 def _said_by_the_step(record: Record) -> bool:
-    """Whether a record is what the step says last, when it fails (`stepset_kfp.step.fail`)."""
+    """Whether a record repeats the message with which the step fails (`stepset_kfp.step.fail`)."""
     return isinstance(record, RunEnded | FirstFailure) and record.level == "warning"
 
 
 def say(*lines: str) -> None:
-    """Writes lines to the step's log, whole and at once; what cannot be written, half a character, as its number."""
+    """Writes lines to the step's log at once; characters that cannot be encoded are escaped."""
     text = "".join(f"{line}\n" for line in lines)
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))

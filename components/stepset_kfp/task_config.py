@@ -1,7 +1,7 @@
-"""What a pipeline set on the task is set on the training pods instead. Pure; called by step.py.
+"""Applies what a pipeline set on the task to the training pods. Pure.
 
-KFP hands it over as dsl.TaskConfig, fragments of a pod's spec, when the component lists the fields as passthroughs
-(kubeflow/pipelines backend/src/v2/driver/driver.go). What the inputs say comes before what the task says.
+KFP passes it as dsl.TaskConfig, fragments of a pod's spec, if the component lists the fields as passthroughs
+(kubeflow/pipelines backend/src/v2/driver/driver.go). The component's inputs take precedence over the task's settings.
 """
 
 from __future__ import annotations
@@ -25,15 +25,7 @@ class TaskConfig(Protocol):
 
 
 def with_task_config(job: Mapping[str, Any], task: TaskConfig | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A job with the task's settings below its own.
-
-    Args:
-        job: as a job file says it.
-        task: what the pipeline set on the task.
-
-    Returns:
-        The job, and what could not be taken over, one line each.
-    """
+    """Returns a job with the task's settings below its own, and notes on those that could not be applied."""
     merged = dict(job)
     if task is None:
         return merged, ()
@@ -64,7 +56,7 @@ def claims(task: TaskConfig | None) -> list[str]:
 
 
 def _resources(task: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The job's resources where it says more than a size of shared memory, else the task's."""
+    """The job's resources if it sets more than the size of shared memory, else the task's."""
     shm = {"shm": own["shm"]} if "shm" in own else {}
     if set(own) - {"shm"}:
         return dict(own)
@@ -75,14 +67,14 @@ def _resources(task: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
 def _env(
     entries: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], list[Mapping[str, Any]], tuple[str, ...]]:
-    """Variables in the job file's form, those it has no form for, and what is left out."""
+    """Variables in the job file's form, those that have no such form, and notes on those left out."""
     given: dict[str, Any] = {}
     elsewhere: list[Mapping[str, Any]] = []
     notes = []
     for entry in entries:
         name, source = str(entry["name"]), entry.get("valueFrom") or {}
         if "fieldRef" in source or "resourceFieldRef" in source:
-            # It would tell the training pod's field: another pod's name, another pod's address.
+            # In the training pod it would be that pod's field: another name, another address.
             notes.append(f"env {name} is a field of the step's pod and is not handed on; set it as an input")
         elif secret := source.get("secretKeyRef"):
             if secret.get("optional"):

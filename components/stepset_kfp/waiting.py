@@ -1,4 +1,4 @@
-"""Waits for a run that somebody else has started. Called by the component `wait_for_training`."""
+"""Waits for a run that was started elsewhere: the body of the component `wait_for_training`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from stepset.backends import backend_of
 from stepset.backends.base import Backend, ClusterOptions
 from stepset.errors import InfrastructureError, RunNotFoundError, StepsetError
+from stepset.watch.present.sentences import phase_words
 from stepset.watch.report import failure_text
 from stepset.watch.state import Phase, RunStatus
 from stepset_kfp.outputs import result_text, write_text
@@ -20,18 +21,11 @@ from stepset_kfp.step_log import StepLog, say
 
 _LOOK = 2.0
 _TELL = 10.0
-"""Seconds after which whoever waits looks up, and says where the run is when that is new."""
+"""Seconds after which the step looks up whether the run's state is new, and logs it."""
 
 
 def wait(given: Mapping[str, Any]) -> None:
-    """Blocks until the run is over, and fills in the step's outputs.
-
-    Args:
-        given: the component's inputs and outputs by name.
-
-    Raises:
-        SystemExit: it failed, did not come or did not end; the log says why.
-    """
+    """Writes the step's outputs when the run is over; ends the step with a message if it failed or did not end."""
     log = StepLog()
     try:
         name = backend_name(given["backend"], os.environ)
@@ -63,5 +57,5 @@ def _over(backend: Backend, run: str, until: float, log: StepLog) -> RunStatus:
         if status.phase.final:
             return status
         if left <= 0:
-            where = f" ({status.reason})" if status.reason else ""
-            raise InfrastructureError(f"run {status.name} is still {status.phase.value}{where}; give a longer timeout")
+            state = phase_words(status.phase, status.reason)
+            raise InfrastructureError(f"run {status.name} is still {state}; give a longer timeout")

@@ -1,7 +1,4 @@
-"""What a training leaves with the assets of its task, and where another one begins because of it.
-
-Used by the operator when its run is over, and before it makes one with `warm_start`.
-"""
+"""The checkpoint and metrics of a training in its task's assets, and the checkpoint that a `warm_start` begins with."""
 
 from __future__ import annotations
 
@@ -18,30 +15,25 @@ if TYPE_CHECKING:
     from stepset.watch.state import RunStatus
 
 CHECKPOINT = "checkpoint"
-"""Where a model lies: a key of an asset event's `extra`, and of an asset's state."""
+"""Key of the model's location in an asset event's `extra` and in an asset's state."""
 
 WARM_START = "STEPSET_WARM_START"
-"""The variable that tells the ranks which earlier model to begin with."""
+"""The variable that names the checkpoint to start from to the ranks."""
 
 _log = logging.getLogger(__name__)
 
 _KEY = "stepset_warm_start"
-"""Of the task state store: which model this task's run has begun with."""
+"""Key in the task state store: the checkpoint with which this task's run has begun."""
 
 _EVENTS = 20
-"""How many of an asset's events are looked at: one that was made by hand may name no checkpoint."""
+"""How many of an asset's events are read: one that was created by hand may name no checkpoint."""
 
 
 def event_extra(status: RunStatus, checkpoint_dir: str | None) -> dict[str, Any]:
-    """What the event of an asset says of the run that updated it.
+    """Returns the `extra` of the events of the assets that a run has updated.
 
-    Args:
-        status: of the run, which has succeeded.
-        checkpoint_dir: of the job.
-
-    Returns:
-        `run`; the result, by its own keys where it is a mapping, else as `result`; `metrics`, as the ranks have
-        reported them last; `checkpoint`, as the result has it, else `checkpoint_dir`.
+    `run`; the result, by its own keys if it is a mapping, else as `result`; `metrics`, as the ranks have reported them
+    last; `checkpoint`, of the result, else `checkpoint_dir`.
     """
     extra: dict[str, Any] = {"run": status.name}
     if status.progress is not None and status.progress.metrics:
@@ -56,13 +48,7 @@ def event_extra(status: RunStatus, checkpoint_dir: str | None) -> dict[str, Any]
 
 
 def tell(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> None:
-    """Gives the events of a task's outlets what is to be known, and keeps the checkpoint in the assets' state.
-
-    Args:
-        context: of the task instance.
-        outlets: of the task; what is no asset is left out.
-        extra: as `event_extra` makes it.
-    """
+    """Adds `extra` to the events of the assets among `outlets`, and stores the checkpoint in the assets' state."""
     for outlet in outlets:
         if isinstance(outlet, Asset):
             context["outlet_events"][outlet].extra.update(extra)
@@ -71,15 +57,7 @@ def tell(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> 
 
 
 def begin_warm(context: Context, asset: Asset) -> dict[str, str]:
-    """What the ranks are told of the model that an asset stands for; remembered for `begun_warm`.
-
-    Args:
-        context: of the task instance, whose inlet the asset is.
-        asset: the asset.
-
-    Raises:
-        AirflowFailException: it is no inlet of the task.
-    """
+    """Returns the variables of a warm start, and stores them for `begun_warm`; raises as `latest_checkpoint`."""
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
     checkpoint = latest_checkpoint(context, asset) or ""
@@ -90,26 +68,15 @@ def begin_warm(context: Context, asset: Asset) -> dict[str, str]:
 
 
 def begun_warm(context: Context) -> dict[str, str]:
-    """What the ranks were told, for whoever goes on with the task.
-
-    Args:
-        context: of the task instance.
-    """
+    """Returns the variables of `begin_warm`, when the task continues."""
     checkpoint = context["task_state_store"].get(_KEY)
     return {WARM_START: str(checkpoint)} if checkpoint else {}
 
 
 def latest_checkpoint(context: Context, asset: Asset) -> str | None:
-    """Where the model lies that an asset stands for: what its latest event that names a checkpoint says.
+    """Returns the checkpoint of an asset's latest event; raises AirflowFailException for an asset that is no inlet.
 
-    The asset's state is asked where there is no such event: `airflow db clean` removes events, not states.
-
-    Args:
-        context: of the task instance, whose inlet the asset is.
-        asset: the asset.
-
-    Raises:
-        AirflowFailException: it is no inlet of the task.
+    If no event names one, the asset's state does: `airflow db clean` removes events, not states.
     """
     try:
         events, state = context["inlet_events"][asset], context["asset_state_store"][asset]

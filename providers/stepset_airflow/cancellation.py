@@ -17,11 +17,7 @@ _tasks: set[asyncio.Task[None]] = set()
 
 
 def spawn(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Starts a task that goes on whether or not another task awaits it.
-
-    Args:
-        coroutine: what the task runs.
-    """
+    """Starts a task that goes on whether or not another task awaits it."""
     task = asyncio.get_running_loop().create_task(coroutine)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
@@ -29,15 +25,7 @@ def spawn(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 
 
 async def wait_uncancelled(task: asyncio.Task[None], seconds: float) -> None:
-    """Awaits a task and ignores cancellations of the caller; a task that takes longer goes on by itself.
-
-    Args:
-        task: as `spawn` returns it.
-        seconds: to wait at most.
-
-    Raises:
-        Exception: the task's, if it ends in time.
-    """
+    """Awaits a task for at most `seconds` and ignores cancellations of the caller; a task that takes longer goes on."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while not task.done() and (left := end - loop.time()) > 0:

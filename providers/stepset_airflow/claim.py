@@ -1,7 +1,7 @@
-"""Exactly one training for a task instance: its run made, found again, or ended before a new one.
+"""Exactly one training for a task instance: its run is created, found again, or ended before a new one is created.
 
-Used by cluster_run.py in a worker. Whatever moment a worker dies at, the record and the run's name tell the next one
-what there is; record.py says what follows from that.
+A worker may die at any moment: the stored record and the run's name tell the next one what exists; record.py decides
+what follows from that.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from stepset_airflow.identity import TaskInstance, cluster_name, epoch, owner_of
-from stepset_airflow.record import KEY, Again, Anew, Record, Told, next_step
+from stepset_airflow.record import KEY, Again, Anew, Record, Store, Told, next_step
 
 if TYPE_CHECKING:
     from stepset.backends.base import RunRequest
@@ -28,23 +28,14 @@ _log = logging.getLogger(__name__)
 Manifest = Mapping[str, Any]
 
 
-class Store(Protocol):
-    """Airflow's task state store."""
-
-    def get(self, key: str) -> Any: ...
-
-    def set(self, key: str, value: Any, *, retention: Any = None) -> None: ...
-
-
 @dataclass(frozen=True)
 class Claim:
     """A task's run.
 
     Args:
-        record: what is remembered of it.
-        workload: its object on top; None where it is gone, or need not be looked at.
-        notes: what is to be said about it from the start.
-        found: it was made by an earlier try.
+        workload: None if it no longer exists, or is not needed.
+        notes: shown with the run from the start.
+        found: whether an earlier try created the run.
     """
 
     record: Record
@@ -55,19 +46,16 @@ class Claim:
 
 @dataclass(frozen=True)
 class Claimer:
-    """Makes or finds the run of one task instance.
+    """Creates or finds the run of one task instance.
 
     Args:
-        backend: a namespace -> the backend there.
-        namespace: where a new run is made.
-        store: of the task instance's state.
-        ti: the task instance.
-        instance: which Airflow this is.
-        retries: the task's.
-        durable: whether a run of an earlier try is gone on with.
-        request: a name, an attempt and an owner -> what to run.
-        end: what becomes of an earlier run that is not wanted any more.
-        tidy: deletes what is left of a run that is over, where it is to go.
+        backend: returns the backend of a namespace.
+        namespace: where a new run is created.
+        instance: name of this Airflow.
+        durable: whether a retry continues the run of an earlier try.
+        request: name, attempt, owner -> the run to create.
+        end: ends an earlier run that is not wanted any more.
+        tidy: deletes what is left of a run that is over, if it is to be deleted.
     """
 
     backend: Callable[[str], KubernetesBackend]
@@ -82,12 +70,7 @@ class Claimer:
     tidy: Callable[[Record], None]
 
     def claim(self) -> Claim:
-        """The run.
-
-        Raises:
-            BadInputError: the job, or the server for its sake, says no.
-            InfrastructureError: the server cannot be asked; asking again goes on where this stopped.
-        """
+        """Returns the run; raises as `KubernetesBackend.make`. After an error the next call continues."""
         step = next_step(self.remembered(), epoch(self.ti, self.retries), self.durable)
         if isinstance(step, Told):
             return Claim(step.record, found=True)
@@ -105,12 +88,11 @@ class Claimer:
         return self._made(record)
 
     def remembered(self) -> Record | None:
-        """What the task remembers."""
         found = self.store.get(KEY)
         return Record.from_dict(found) if isinstance(found, Mapping) else None
 
     def save(self, record: Record) -> None:
-        """Remembers it, for as long as the task instance is known."""
+        """Stores a record for as long as the task instance exists."""
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
         self.store.set(KEY, record.to_dict(), retention=NEVER_EXPIRE)
@@ -125,7 +107,7 @@ class Claimer:
             there = backend.workload(record.name)
             if there is None or not _is_of(there, owner):
                 raise
-            # Made by a worker that died before it could say so, from a job that has changed since.
+            # A worker created it from a job that has changed since, and died before it could store that.
             self._end(backend, there)
             record = replace(record, generation=record.generation + 1, name=self._name(record.generation + 1))
             self.save(record)
@@ -135,13 +117,13 @@ class Claimer:
         return Claim(record, made.workload, notes, found=made.adopted)
 
     def _free(self, step: Anew) -> Record:
-        """The record of a run that is to be made: under a name that no earlier run bears, which nobody remembers."""
+        """The record of a new run, under a name that no other run has, also none that the state store does not hold."""
         backend, generation = self.backend(self.namespace), step.generation
         owner = owner_of(self.ti, self.instance)
         while (there := backend.workload(self._name(generation))) is not None:
             going_on = not there["metadata"].get("deletionTimestamp") and not backend.read(there).phase.final
             if step.generation == 1 and _is_of(there, owner) and going_on:
-                break  # of this very task instance, which Airflow has forgotten and made again
+                break  # of this task instance, which Airflow has deleted and created again
             generation += 1
         now = epoch(self.ti, self.retries)
         return Record(self._name(generation), self.namespace, generation, epoch=now, attempt=step.attempt)
@@ -157,7 +139,7 @@ class Claimer:
             self._end(backend, there)
 
     def _end(self, backend: KubernetesBackend, workload: Manifest) -> None:
-        """Ends a run, and waits until its pods cannot write anywhere that the next one does."""
+        """Ends a run, and waits until its pods can no longer write to where the next run does."""
         from stepset.errors import InfrastructureError
 
         self.end(backend, workload)

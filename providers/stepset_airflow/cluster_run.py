@@ -1,7 +1,6 @@
-"""A task's run on a cluster: claimed, waited for here or by a trigger, and dealt with when it is over.
+"""A task's run on a cluster: created or found, followed in a worker or by a trigger, and concluded when it is over.
 
-Used by the operator. What both ways of waiting have in common is written once: `begin` comes before them, `finish`
-after them.
+Both ways of waiting share `begin` before and `finish` after.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from stepset.backends.base import RunRequest
-    from stepset.backends.kubernetes.backend import KubernetesBackend, KubernetesHandle
+    from stepset.backends.kubernetes.backend import KubernetesBackend
     from stepset.sources import Sources
     from stepset.spec import TrainingJob
     from stepset.watch.state import RunStatus
@@ -43,34 +42,18 @@ _LOOK = 0.2
 
 
 class ClusterRun:
-    """The run of one task instance.
-
-    Args:
-        task: the operator, its fields rendered.
-        context: of the task instance.
-    """
+    """The run of one task instance; `task` has its fields rendered."""
 
     def __init__(self, task: DistributedTrainOperator, context: Context) -> None:
         self._task, self._context = task, context
         self._backends: dict[str, KubernetesBackend] = {}
-        self._handle: KubernetesHandle | None = None
         self._page: PageWriter | None = None
-        self.access = ClusterAccess(
-            task.kubernetes_conn_id, task.namespace, task.in_cluster, task.cluster_context, task.config_file
-        )
+        self.access = ClusterAccess.of(task)
 
     # --- before
 
     def begin(self, killed: Callable[[], bool]) -> Claim:
-        """Makes or finds the run.
-
-        Args:
-            killed: whether the task was told to end; then none is made.
-
-        Raises:
-            BadInputError, InfrastructureError: it cannot be made; asking again goes on where this stopped.
-            AirflowException: the task was told to end before it had a run.
-        """
+        """Creates or finds the run; raises as `Claimer.claim`, or AirflowException if the task was killed before."""
         if killed() and self.claimer.remembered() is None:
             raise AirflowException("no run was made, because its task was killed")
         found = self.claimer.claim()
@@ -81,12 +64,7 @@ class ClusterRun:
         return found
 
     def page(self, record: Record, *, resumed: bool = False) -> PageWriter:
-        """What keeps the run's page written.
-
-        Args:
-            record: of the run.
-            resumed: goes on where a trigger has left it.
-        """
+        """Returns the writer of the run's page; `resumed` continues the page that a trigger has written."""
         from stepset_airflow.page.writer import open_page
 
         if self._page is None:
@@ -101,23 +79,18 @@ class ClusterRun:
         return self._page
 
     def close(self, *, write: bool = True) -> None:
-        """Ends what goes on beside the task: two threads do not ask Airflow at once.
-
-        Args:
-            write: the page is written before that; False: by a later call.
-        """
+        """Stops the page's thread: two threads must not call Airflow at once; `write` writes the page before."""
         if self._page is not None:
             self._page.close(write=write)
 
     def _begun(self, claim: Claim) -> RunStatus:
-        """What is known of a run before anybody has looked at its pods."""
+        """The status of a run before its pods are read."""
         from stepset.watch.state import RunStatus
 
         return RunStatus(claim.record.name, self._job[0].name, "kubernetes", created=time.time(), notes=claim.notes)
 
     @cached_property
     def claimer(self) -> Claimer:
-        """What knows this task instance's run."""
         task, ti = self._task, self._context["ti"]
         return Claimer(
             backend=self.backend,
@@ -134,11 +107,10 @@ class ClusterRun:
 
     @cached_property
     def _ending(self) -> Ending:
-        """What ends the run before its time."""
         return Ending(self._task, self._context["ti"], self.backend, lambda record: self.claimer.save(record))
 
     def backend(self, namespace: str) -> KubernetesBackend:
-        """The backend in a namespace."""
+        """Returns the backend of a namespace."""
         from stepset.backends.kubernetes.backend import KubernetesBackend
         from stepset.watch.cluster.keeper import Patience
 
@@ -155,14 +127,14 @@ class ClusterRun:
 
     @cached_property
     def sources(self) -> frozenset[str] | None:
-        """Whose lines the task log shows."""
+        """Whose lines the task log shows; None: all."""
         from stepset.frameworks import make_plan
 
         return log_sources(self._task.ranks, make_plan(self._job[0]))
 
     @property
     def _quiet_after(self) -> float | None:
-        """Of a run whose lines nobody reads it is not known."""
+        """None if no lines are read: then silence is unknown."""
         return None if self.sources == frozenset() else self._task.quiet_after
 
     @cached_property
@@ -186,13 +158,9 @@ class ClusterRun:
     def wait(self, claim: Claim, killed: Callable[[], bool]) -> RunStatus:
         """Follows the run in this process.
 
-        Args:
-            claim: of the run; its workload is there.
-            killed: whether the task was told to end.
-
         Raises:
-            AirflowException: it was; what becomes of the run depends on who wants it to.
-            AirflowTaskTimeout: the task's time is over, and so is the run.
+            AirflowException: the task was killed; the run was ended unless a retry is to continue it.
+            AirflowTaskTimeout: the task timed out; the run was ended.
         """
         assert claim.workload is not None
         backend = self.backend(claim.record.namespace)
@@ -201,7 +169,7 @@ class ClusterRun:
         try:
             while not handle.ended(_LOOK):
                 if killed():
-                    self.close(write=False)  # Airflow kills the process after some seconds: the run comes first
+                    self.close(write=False)  # Airflow kills the process after some seconds: end the run first
                     self._ending.killed(claim)
             return handle.wait()
         except AirflowTaskTimeout:
@@ -213,20 +181,15 @@ class ClusterRun:
             self.close()
 
     def check_wanted(self, claim: Claim) -> None:
-        """As Ending.check_wanted, with nothing going on beside it."""
+        """As Ending.check_wanted, with the page's thread stopped."""
         self.close()
         self._ending.check_wanted(claim)
 
     def defer(self, claim: Claim, event: Mapping[str, Any] | None = None) -> NoReturn:
-        """Lets a trigger follow the run.
+        """Lets a trigger follow the run; raises TaskDeferred, or AirflowException if the task was ended.
 
         Args:
-            claim: of the run; its workload is there.
-            event: what a trigger has told of it before.
-
-        Raises:
-            TaskDeferred: always, unless the task was ended.
-            AirflowException: it was.
+            event: the last event of an earlier trigger.
         """
         from stepset_airflow.triggers import DistributedTrainTrigger, reference
 
@@ -257,7 +220,7 @@ class ClusterRun:
         )
 
     def _deadline(self) -> float | None:
-        """When the task's time is over, in seconds since the epoch: Airflow does not tell while it is deferred."""
+        """When the task times out, in seconds since the epoch: Airflow does not report it during a deferral."""
         limit, ti = self._task.execution_timeout, self._context["ti"]
         if limit is None:
             return None
@@ -267,14 +230,7 @@ class ClusterRun:
     # --- after
 
     def resume(self, event: Mapping[str, Any]) -> Any:
-        """Goes on where a trigger has stopped; returns and raises as `finish`.
-
-        Args:
-            event: of the trigger.
-
-        Raises:
-            AirflowTaskTimeout: the task's time is over, and so is the run.
-        """
+        """Continues after a trigger's event; returns and raises as `finish`, or AirflowTaskTimeout."""
         from stepset.watch.state import RunStatus
 
         record = self.claimer.remembered()
@@ -287,7 +243,7 @@ class ClusterRun:
         if event.get("late"):
             self._ending.stop(claim, RETRY)
             raise AirflowTaskTimeout(f"execution_timeout: the time is over; run {record.name} was {told.phase.value}")
-        # The event is what a trigger saw; what the cluster says now counts, as far as it still says something.
+        # The cluster's present state takes precedence over the event, if the cluster still has the run.
         status = told
         if claim.workload is not None:
             now = backend.read(claim.workload)
@@ -311,14 +267,7 @@ class ClusterRun:
         return self._outcome(status, record.ended)
 
     def finish(self, claim: Claim, status: RunStatus) -> Any:
-        """Deals with a run that is over.
-
-        Returns:
-            Its result.
-
-        Raises:
-            AirflowFailException, AirflowSkipException, AirflowException: it failed, as the task's policy has it.
-        """
+        """Concludes a run that is over, and returns its result; raises the exception that the task's policy demands."""
         from stepset.watch.cluster.verdict import verdict_text
         from stepset.watch.state import Phase
 
@@ -332,11 +281,9 @@ class ClusterRun:
         return self._outcome(status, ended)
 
     def _tidy(self, record: Record, workload: Mapping[str, Any] | None = None) -> None:
-        """Deletes the objects of a run that is over, where they are to go.
+        """Deletes the objects of a run that is over, if `on_finish_action` says so.
 
-        Args:
-            record: of the run.
-            workload: its object on top; None: it is looked for, and left where it was only suspended.
+        Without a workload it is looked up, and kept if the run was only suspended.
         """
         from stepset.errors import StepsetError
 
@@ -364,7 +311,7 @@ class ClusterRun:
         return status.result
 
     def gone(self, record: Record) -> RunStatus:
-        """The status of a run that was there and is not any more, so that nobody can say how it ended."""
+        """The status of a run whose workload no longer exists, so that its end is unknown."""
         from stepset.watch.diagnose import ADVICE
         from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
@@ -374,5 +321,5 @@ class ClusterRun:
 
 
 def instance() -> str:
-    """Which Airflow this is, the same in each of its processes: [stepset] instance, else its API server's address."""
+    """The name of this Airflow, the same in all of its processes: [stepset] instance, else its API server's address."""
     return str(conf.get("stepset", "instance", fallback="") or conf.get("api", "base_url", fallback=""))

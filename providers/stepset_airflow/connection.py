@@ -1,15 +1,14 @@
-"""Which cluster a task talks to, with KubernetesPodOperator's meaning of every parameter.
+"""Connects a task to a cluster; every parameter means what it means for KubernetesPodOperator.
 
-Used by the operator in a worker and by the trigger in a triggerer, both by way of cncf.kubernetes' KubernetesHook, so
-that what works in one works in the other. That hook and its clients take seconds to import: nothing here does before
-it is called.
+Workers and triggerers both use cncf.kubernetes' KubernetesHook, so that what works in one works in the other. The hook
+and its clients take seconds to import, so they are imported in functions.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,9 @@ if TYPE_CHECKING:
     from stepset.backends.kubernetes.api.client import Client
     from stepset.backends.kubernetes.api.config import ClientConfig
     from stepset.backends.kubernetes.api.connection import Connection
+
+TEMPLATED = ("kubernetes_conn_id", "namespace", "cluster_context", "config_file")
+"""The fields of ClusterAccess that operators and sensors template."""
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -27,7 +29,7 @@ class ClusterAccess:
 
     Args:
         kubernetes_conn_id: Airflow's connection.
-        namespace: where runs are; default: the connection's, that of the pod this runs in, `default`.
+        namespace: where runs are; default: the connection's, else that of the pod this runs in, else `default`.
         in_cluster: use the service account of the pod this runs in.
         cluster_context: of the kubeconfig.
         config_file: the kubeconfig.
@@ -39,31 +41,24 @@ class ClusterAccess:
     cluster_context: str | None = None
     config_file: str | None = None
 
+    @classmethod
+    def of(cls, task: object) -> ClusterAccess:
+        """The access that an operator, sensor or trigger describes by attributes of the same names."""
+        return cls(**{field.name: getattr(task, field.name) for field in fields(cls)})
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 def connect(access: ClusterAccess) -> Connection:
-    """Returns a connection to a cluster; reads the kubeconfig and sends nothing.
-
-    Args:
-        access: which cluster.
-
-    Raises:
-        BadInputError: there is no such connection, or its configuration cannot be used.
-    """
+    """Returns a connection to a cluster, sends nothing; raises BadInputError if its configuration cannot be used."""
     from stepset.backends.kubernetes.api.connection import Connection
 
     return Connection(lambda: _load(access))
 
 
 def client_of(access: ClusterAccess) -> Client:
-    """Returns a client of a cluster for an event loop; it reads Airflow's connection without blocking the loop.
-
-    Args:
-        access: which cluster.
-    """
+    """Returns a client of a cluster for an event loop; it reads Airflow's connection without blocking the loop."""
     from stepset.backends.kubernetes.api.client import Client
 
     async def load() -> ClientConfig:
@@ -74,7 +69,6 @@ def client_of(access: ClusterAccess) -> Client:
 
 
 async def _extras_of(conn_id: str | None) -> dict[str, Any]:
-    """The extras of Airflow's connection."""
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
 
@@ -92,12 +86,7 @@ async def _extras_of(conn_id: str | None) -> dict[str, Any]:
 
 
 def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> ClientConfig:
-    """Reads the configuration; raises as `connect`.
-
-    Args:
-        access: which cluster.
-        extras: of Airflow's connection, where they are known already.
-    """
+    """Reads the configuration; raises as `connect`. `extras` are those of Airflow's connection, if already known."""
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
     from airflow.sdk.exceptions import AirflowException
     from kubernetes import client, config
@@ -105,7 +94,7 @@ def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> Cli
     from stepset.backends.kubernetes.api.config import ClientConfig, Namespace
     from stepset.errors import BadInputError
 
-    # One for each client, so that nothing global is changed: a triggerer talks to several clusters.
+    # A configuration for each client, not the global one: a triggerer connects to several clusters.
     configuration = client.Configuration()
     hook = KubernetesHook(
         conn_id=access.kubernetes_conn_id,
@@ -120,7 +109,7 @@ def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> Cli
         known = hook.conn_extras
         from_connection = known.get("in_cluster", known.get("extra__kubernetes__in_cluster"))
         if access.in_cluster or (access.in_cluster is None and from_connection):
-            # The hook does not use the configuration that it was given here.
+            # In a cluster the hook does not use the configuration that it was given.
             config.load_incluster_config(client_configuration=configuration)
         api = hook.get_conn()
         namespace = access.namespace or hook.get_namespace()

@@ -1,7 +1,4 @@
-"""`@task.distributed_train`: the decorated function runs in every rank.
-
-Airflow finds `distributed_train_task` through get_provider_info.
-"""
+"""`@task.distributed_train`: the decorated function runs in every rank. get_provider_info registers it."""
 
 from __future__ import annotations
 
@@ -51,8 +48,7 @@ class _DecoratedTrainOperator(DecoratedOperator, DistributedTrainOperator):
 def source_of(function: Callable[..., Any]) -> str:
     """A function's source text, unindented and without its decorators.
 
-    Comments and text blocks stay as they are, which Airflow's own get_python_source does not promise: it drops every
-    line that starts with '#', also within a text.
+    Airflow's get_python_source drops every line that starts with '#', also within a string; this keeps them.
     """
     text = textwrap.dedent(inspect.getsource(function))
     definition = ast.parse(text).body[0]
@@ -64,8 +60,8 @@ def distributed_train_task(
 ) -> TaskDecorator:
     """Makes a function a task that runs it in every rank of a distributed training.
 
-    The function's text travels to the ranks without the rest of its module, so it imports what it needs itself; its
-    arguments and what it returns in rank 0 are JSON.
+    Only the function's text is sent to the ranks, without the rest of its module, so it imports what it needs itself.
+    Its arguments and what it returns in rank 0 are JSON.
 
     Args:
         python_callable: the function.

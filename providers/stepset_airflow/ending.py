@@ -1,7 +1,4 @@
-"""A task's run that ends before its time: because a user, a worker or the clock has ended the task.
-
-Used by cluster_run.py. When a run is over by itself is not asked here.
-"""
+"""Ends a task's run early: because a user ended the task, its worker is shutting down, or it timed out."""
 
 from __future__ import annotations
 
@@ -24,14 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ending:
-    """What becomes of a run whose task is ended.
-
-    Args:
-        task: the operator; its `on_kill_action` and `durable` count.
-        ti: its task instance.
-        backend: the one in a namespace.
-        save: remembers a record for later executions of the task.
-    """
+    """Ends the run of a task as its `on_kill_action` and `durable` say; `save` stores a record for later executions."""
 
     task: DistributedTrainOperator
     ti: RuntimeTaskInstanceProtocol
@@ -39,10 +29,9 @@ class Ending:
     save: Callable[[Record], None]
 
     def killed(self, claim: Claim) -> NoReturn:
-        """The process is told to end: by a user who does not want the task, or because the worker goes away.
+        """Handles SIGTERM; the message of the AirflowException that it raises says what happens to the run.
 
-        Raises:
-            AirflowException: always; it tells what becomes of the run.
+        A user ended the task, or the worker is shutting down.
         """
         state, name = self._state(), claim.record.name
         if self.task.durable and not is_ended(state):
@@ -50,35 +39,23 @@ class Ending:
         self._for_good(claim, state)
 
     def check_wanted(self, claim: Claim) -> None:
-        """Before the run is left to others: ends it if a user has ended the task since this worker began.
+        """Ends the run and raises AirflowException if a user has ended the task since this worker started.
 
-        The worker may not have heard of that yet, and Airflow then refuses the deferral: the run would have nobody.
-
-        Raises:
-            AirflowException: so it was.
+        Called before a deferral: the worker may not know yet that the task was ended, and Airflow then refuses the
+        deferral, so that no process would follow the run.
         """
         if is_ended(state := self._state()):
             self._for_good(claim, state)
 
     def stop(self, claim: Claim, ended: str | None) -> None:
-        """Ends a run as `on_kill_action` has it.
-
-        Args:
-            claim: of the run.
-            ended: what a later execution of the task is to know; None: there is no such task any more.
-        """
+        """Ends a run as `on_kill_action` says, and stores `ended` in its record; None: the task no longer exists."""
         if claim.workload is not None:
             self.end(self.backend(claim.record.namespace), claim.workload)
         if ended is not None and self.task.on_kill_action != "keep":
             self.save(claim.record.over(ended))
 
     def end(self, backend: KubernetesBackend, workload: Mapping[str, Any]) -> None:
-        """Does to a run's object what `on_kill_action` says.
-
-        Args:
-            backend: the one in its namespace.
-            workload: the object on top.
-        """
+        """Does to a workload what `on_kill_action` says."""
         from stepset.backends.kubernetes.stop import delete, suspend
 
         action = self.task.on_kill_action
@@ -92,7 +69,7 @@ class Ending:
         raise AirflowException(f"run {claim.record.name} was stopped because its task was killed")
 
     def _state(self) -> str | None:
-        """As `state_of` has it; None where Airflow does not say."""
+        """As `state_of`; None if Airflow does not answer."""
         try:
             return state_of(self.ti)
         except Exception as error:  # noqa: BLE001  # whatever it is: a run is not ended on a guess

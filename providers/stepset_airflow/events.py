@@ -1,7 +1,7 @@
-"""`AssetWatcher(trigger=JobSetFinishedEventTrigger(...))`: a run that has ended, whoever started it, schedules a DAG.
+"""`AssetWatcher(trigger=JobSetFinishedEventTrigger(...))`: a run that ends schedules a DAG.
 
-Airflow's triggerer runs it for as long as the asset is watched. Triggers of one connection and namespace share one
-stream, which tells of runs that end while it is open: those that had ended before are no news.
+The triggerer runs the trigger while the asset is watched. Triggers of one connection and namespace share one stream,
+which reports runs that end while it is open; runs that had ended before are not reported.
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(logger_name=__name__)
 
-_ACCESS = ("kubernetes_conn_id", "namespace", "in_cluster", "cluster_context", "config_file")
 _LONGEST_PAUSE = 20.0
-"""Seconds at most before a namespace is watched again that could not be."""
+"""Maximum seconds before a namespace is watched again after an error."""
 
 
 class JobSetFinishedEventTrigger(BaseEventTrigger):
-    """Tells of runs that have ended; the event has `run`, `job`, `namespace`, `uid`, `phase` and `result`.
+    """Reports runs that have ended; the event has `run`, `job`, `namespace`, `uid`, `phase` and `result`.
 
     Args:
         job: only runs of this job; default: all.
         phases: only runs that ended so: Succeeded, Failed.
-        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as the operator has them.
+        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as for the operator.
     """
 
     def __init__(
@@ -54,36 +53,36 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
         self._access = ClusterAccess(kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What another process makes the same trigger from; no credentials."""
+        """The class path and the fields from which another process creates the same trigger; no credentials."""
         fields = {"job": self.job, "phases": list(self.phases), **self._access.to_dict()}
         return "stepset_airflow.events.JobSetFinishedEventTrigger", fields
 
     def shared_stream_key(self) -> Hashable:
-        """The same for all that watch one namespace."""
+        """The same for all triggers of one connection and namespace."""
         return ("stepset", *self._access.to_dict().values())
 
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Runs of a namespace as they end, for ever.
+        """Yields the runs of a namespace as they end, indefinitely.
 
         Args:
-            kwargs: of one of the triggers that share it.
+            kwargs: the fields of one of the triggers that share the stream.
         """
         for module in HEAVY:
             await asyncio.to_thread(importlib.import_module, module)
-        access = ClusterAccess(**{name: kwargs.get(name) for name in _ACCESS})
+        access = cls(**kwargs)._access
         async with client_of(access) as client, aclosing(_ended_runs(client, access.namespace)) as runs:
             async for ended in runs:
                 yield ended
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncGenerator[TriggerEvent, None]:
-        """This trigger's events of those that are shared."""
+        """Yields this trigger's events."""
         async for ended in shared_stream:
             if ended["phase"] in self.phases and self.job in (None, ended["job"]):
                 yield TriggerEvent(ended)  # type: ignore[no-untyped-call]  # Airflow's
 
     async def run(self) -> AsyncGenerator[TriggerEvent, None]:
-        """The same with a stream of its own, for a triggerer that shares none."""
+        """As the shared stream, for a triggerer that shares none."""
         async with (
             aclosing(self.open_shared_stream(self.serialize()[1])) as stream,
             aclosing(self.filter_shared_stream(stream)) as events,
@@ -104,7 +103,7 @@ async def _ended_runs(client: Client, namespace: str | None) -> AsyncGenerator[d
                     if ended is not None:
                         yield ended
         except StepsetError as error:
-            # No task waits that could fail, and Airflow would start a trigger that ends again each second.
+            # No task waits that could fail, and Airflow would restart a trigger that ends each second.
             if said != str(error):
                 said = str(error)
                 log.warning(f"runs that end are not reported until this is fixed: {said}")
@@ -115,7 +114,7 @@ async def _ended_runs(client: Client, namespace: str | None) -> AsyncGenerator[d
 async def _reported(
     client: Client, namespace: str | None, finished: _Finished
 ) -> AsyncGenerator[dict[str, Any] | None, None]:
-    """Runs as they end; None once their namespace was listed. Raises when it cannot be watched any longer."""
+    """Yields runs as they end, and None once the namespace is listed. Raises if it cannot be watched any longer."""
     from stepset.backends.kubernetes.api.namespaced import NamespacedClient
     from stepset.backends.kubernetes.api.resources import JOBSETS
     from stepset.backends.kubernetes.runs import ClusterRuns
@@ -163,8 +162,8 @@ class _Finished:
     """Runs that have ended.
 
     Attributes:
-        begun: the runs that had ended before are known.
-        unreported: uid -> workload of the runs that have ended since, and are not reported yet.
+        begun: whether the runs that had ended before the watch are known.
+        unreported: uid -> workload of the runs that have ended since and are not reported yet.
     """
 
     def __init__(self) -> None:
@@ -173,12 +172,11 @@ class _Finished:
         self._known: set[str] = set()
 
     def begin(self) -> None:
-        """Takes the runs that have ended up to now for known."""
+        """Marks the runs that have ended up to now as known."""
         self.begun = True
         self.unreported.clear()
 
     def take(self, changes: Iterable[Change]) -> None:
-        """Takes changes of workloads."""
         for change in changes:
             uid = _uid(change.object)
             if change.verb == "DELETED":
@@ -193,7 +191,7 @@ def _uid(workload: Mapping[str, Any]) -> str:
 
 
 def _over(workload: Mapping[str, Any]) -> bool:
-    """Whether a run has ended by its JobSet's own word or its keeper's; a TrainJob's JobSet is another's."""
+    """Whether a run has ended, by its JobSet's condition or its verdict; JobSets of TrainJobs do not count."""
     from stepset.watch.cluster.workload import read_workload
 
     if any(owner.get("controller") for owner in workload["metadata"].get("ownerReferences") or ()):

@@ -1,8 +1,13 @@
-"""How a task ends whose training has failed, for retry policies and callbacks that want to know why."""
+"""The exception of a failed training, for retry policies and callbacks."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from airflow.sdk.exceptions import AirflowException
+
+if TYPE_CHECKING:
+    from stepset.watch.state import RunStatus
 
 
 class TrainingFailedError(AirflowException):
@@ -10,11 +15,21 @@ class TrainingFailedError(AirflowException):
 
     Args:
         text: the diagnosis.
-        kind: of the failure (stepset.watch.state.FailureKind), `Lost` where nobody knows.
-        exit_code: of the first failing rank, where it had one.
+        kind: of the failure (stepset.watch.state.FailureKind); `Lost` if it is not known.
+        exit_code: of the first failing rank, if it has one.
     """
 
     def __init__(self, text: str, kind: str = "Lost", exit_code: int | None = None) -> None:
         super().__init__(text)
         self.kind = kind
         self.exit_code = exit_code
+
+    @classmethod
+    def of(cls, status: RunStatus) -> TrainingFailedError:
+        """The exception of a run that failed."""
+        from stepset.watch.report import failure_text
+
+        failure = status.failure
+        if failure is None:
+            return cls(failure_text(status))
+        return cls(failure_text(status), failure.kind.value, failure.exit_code)

@@ -1,4 +1,4 @@
-"""What Airflow learns of this provider through its entry point. Every Airflow process calls it: it imports nothing."""
+"""Describes this provider to Airflow. Every Airflow process calls it through its entry point, so it imports nothing."""
 
 from __future__ import annotations
 
@@ -23,47 +23,39 @@ def get_provider_info() -> dict[str, Any]:
             "stepset": {
                 "description": "Defaults of DistributedTrainOperator and @task.distributed_train.",
                 "options": {
-                    "backend": {
-                        "description": "Where a task that does not say so runs its training: kubernetes or local.",
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "local",
-                        "default": "kubernetes",
-                    },
-                    "log_ranks": {
-                        "description": "Ranks whose lines go to the task log where a task does not say so:"
+                    "backend": _option(
+                        "Where a task that does not say so runs its training: kubernetes or local.",
+                        example="local",
+                        default="kubernetes",
+                    ),
+                    "log_ranks": _option(
+                        "Ranks whose lines go to the task log where a task does not say so:"
                         " all, failed, or numbers separated by commas.",
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "all",
-                        "default": "0",
-                    },
-                    "run_url": {
-                        "description": "Where a dashboard of yours shows a run's object: {namespace}, {run} and"
+                        example="all",
+                        default="0",
+                    ),
+                    "run_url": _option(
+                        "Where a dashboard of yours shows a run's object: {namespace}, {run} and"
                         " {target} are filled in. Makes the link Workload.",
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "https://headlamp.example/c/main/customresources/jobsets.jobset.x-k8s.io"
+                        example="https://headlamp.example/c/main/customresources/jobsets.jobset.x-k8s.io"
                         "/{namespace}/{run}",
-                        "default": "",
-                    },
-                    "logs_url": {
-                        "description": "Where logs of pods are kept: {namespace}, {run}, {pod} and {rank} are filled"
+                    ),
+                    "logs_url": _option(
+                        "Where logs of pods are kept: {namespace}, {run}, {pod} and {rank} are filled"
                         " in with who failed first. Makes the link Log of the failed rank.",
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "https://logs.example/?namespace={namespace}&pod={pod}",
-                        "default": "",
-                    },
-                    "instance": {
-                        "description": "Which Airflow this is, where several make runs in one namespace; the same in"
+                        example="https://logs.example/?namespace={namespace}&pod={pod}",
+                    ),
+                    "instance": _option(
+                        "Which Airflow this is, where several make runs in one namespace; the same in"
                         " each of its processes. Part of the runs' names. Default: [api] base_url.",
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "production",
-                        "default": "",
-                    },
+                        example="production",
+                    ),
                 },
             }
         },
     }
+
+
+def _option(description: str, example: str, default: str = "") -> dict[str, str]:
+    about = {"description": description, "version_added": "0.1.0", "type": "string"}
+    return {**about, "example": example, "default": default}

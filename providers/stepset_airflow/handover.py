@@ -1,9 +1,9 @@
-"""Where a trigger's writing stands, kept in an XCom of its task for the triggerer that takes its trigger over.
+"""How far a trigger has written its task's log, stored in an XCom for the triggerer that takes the trigger over.
 
-Used by triggers.py. A triggerer that is killed says nothing any more, and Airflow starts its triggers anew elsewhere
-from the fields they were deferred with; one that stood still for a while goes on writing although another has its work.
-So what was written is noted once it is written, with who wrote it; what a triggerer has written after its last note is
-found in its log, and nothing is lost. Who only waits notes nothing.
+Airflow starts the triggers of a killed triggerer elsewhere, from the fields they were deferred with. A triggerer that
+stood still for a while goes on writing although another one has its triggers. So each triggerer notes what it has
+written, and its own id. What it wrote after its last note is read from its log file, so nothing is lost. Triggers that
+write nothing note nothing.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
 KEY = "stepset_shown"
-"""Of the XCom; it is there while the task is deferred."""
+"""Key of the XCom; it exists while the task is deferred."""
 
 _EVERY = 2.0
-"""Seconds between two notes of a trigger, at least."""
+"""Minimum seconds between two notes of a trigger."""
 _LEAVES = 30.0
-"""Seconds that what was written has to reach the triggerer's main process before the event does, at most."""
+"""Maximum seconds to wait until the triggerer's main process has read the log, before the event is sent."""
 SETTLES = 5.0
-"""Seconds between the start of a trigger and its event, at least: Airflow fails a deferred task whose event overtakes
-the word that its worker has deferred it, which takes seconds where it is busy (apache/airflow issue 72716)."""
+"""Minimum seconds between the start of a trigger and its event. Airflow fails a deferred task whose event arrives
+before the worker's report that the task is deferred, which takes seconds on a busy machine (apache/airflow issue
+72716)."""
 _FORGETS = 2.0
-"""Seconds that a trigger has to forget: a triggerer that ends may not answer any more."""
+"""Maximum seconds to delete the note: a triggerer that shuts down may not answer any more."""
 _BETWEEN = 0.1
-"""Seconds between two notes of all triggers of an event loop together: the triggerer writes them to its database."""
+"""Minimum seconds between two notes of all triggers of an event loop: the triggerer writes them to its database."""
 _STOOD_STILL = 3.0
-"""Seconds without a turn after which somebody else may have the triggers; less than Airflow waits before that."""
+"""Seconds without a turn after which another triggerer may have the triggers; less than Airflow waits before that."""
 
 Position = Mapping[str, Any]
 """What is written, as plain data: `told` (TaskLog.told), `printed` (RunFollower.positions), `at` (of the last line)."""
@@ -50,15 +51,12 @@ log = structlog.get_logger(logger_name=__name__)
 
 
 class Handover:
-    """What one trigger notes, and what it has found of its predecessor's.
+    """What one trigger notes, and what it has found of its predecessor's notes.
 
-    Args:
-        trigger: whose; without a task instance, as `dag.test()` runs triggers, nothing is noted.
-        position: where the writing stood when the task was deferred.
-        loop: what the triggers of this event loop share.
+    Nothing is noted for a trigger without a task instance, as `dag.test()` runs triggers.
 
     Attributes:
-        before: where it stands, as far as a predecessor has noted it.
+        before: the position that a predecessor has noted, else the one at which the task was deferred.
         written: what the predecessor has written after that.
     """
 
@@ -71,7 +69,7 @@ class Handover:
         self.before, self.written = position, list[str]()
 
     async def find(self) -> None:
-        """Looks for a predecessor, who is not to write any more from here on."""
+        """Looks for a predecessor, which does not write any more after this."""
         try:
             found = await _note_of(self._trigger)
         except AirflowRuntimeError as error:
@@ -80,20 +78,16 @@ class Handover:
         self.before = found.get("position", self.before)
         if found or await self._read():
             await self._note(self.before)
-            await self._read()  # until now it may have written
+            await self._read()  # the predecessor may have written until that note
 
     async def _read(self) -> bool:
-        """Looks for what a predecessor has written and not noted; whether there is something."""
+        """Reads what a predecessor has written and not noted; returns whether there is something."""
         if (ti := self._trigger.task_instance) is not None:
             self.written = await asyncio.to_thread(written_after, ti, str(self.before.get("at", "")))
         return bool(self.written)
 
     async def keep(self, position: Callable[[], Position]) -> None:
-        """Notes what is written, for ever.
-
-        Args:
-            position: what has been written until now, as plain data.
-        """
+        """Notes what is written, indefinitely; `position` returns what has been written until now."""
         while True:
             await self._written.wait()
             self._written.clear()
@@ -104,23 +98,22 @@ class Handover:
             await self._note(now)
 
     async def may_write(self) -> None:
-        """Comes back at once, or never where another triggerer has the trigger by now and writes in its place."""
+        """Returns at once, or never if another triggerer has the trigger and writes in this one's place."""
         if (stalls := self._loop.stalls()) != self._stalls:
-            with suppress(AirflowRuntimeError):  # who does not know writes: twice is better than never
+            with suppress(AirflowRuntimeError):  # without an answer it writes: twice is better than never
                 self._lost = (await _note_of(self._trigger)).get("by", "" if self._noted else self._me) != self._me
             self._stalls = stalls
         if self._lost:
-            await asyncio.Event().wait()  # Airflow cancels it as soon as it sees that too
+            await asyncio.Event().wait()  # Airflow cancels the trigger as soon as it notices that, too
 
     async def may_write_a_line(self) -> None:
-        """Comes back as soon as there is room for one of many lines, which may take seconds; else as `may_write`."""
+        """As `may_write`, for one of many lines: also waits until there is room for it, which may take seconds."""
         await room()
         while self._lost or self._loop.stalls() != self._stalls:
             await self.may_write()
-            await room()  # others have waited for Airflow's answer as well
+            await room()  # other triggers have waited for Airflow's answer as well
 
     def wrote(self) -> None:
-        """Something was written."""
         self._written.set()
 
     async def _note(self, position: Position) -> None:
@@ -135,15 +128,11 @@ class Handover:
 
 
 async def settle(trigger: BaseTrigger, begun: float) -> None:
-    """What a trigger does before it tells its event.
+    """Waits until a trigger that began at `begun`, by the event loop's clock, may send its event.
 
-    It lets Airflow hear first that its task is deferred, and what it wrote be read: a triggerer writes no more to the
-    log of a trigger that has ended, and hears of that another way than it gets the lines (airflow 3.3
-    triggerer_job_runner.py, logger_cache).
-
-    Args:
-        trigger: whose; without a task instance, as `dag.test()` runs triggers, there is nobody who hears late.
-        begun: the event loop's time at its start.
+    Airflow must know first that the task is deferred, and must have read what the trigger wrote: a triggerer stops
+    writing to the log of a trigger once it has ended, and learns of that on another channel than of the lines (airflow
+    3.3 triggerer_job_runner.py, logger_cache).
     """
     if trigger.task_instance is None:
         return
@@ -152,13 +141,10 @@ async def settle(trigger: BaseTrigger, begun: float) -> None:
 
 
 async def forget(trigger: BaseTrigger) -> None:
-    """What a trigger does last, its event told: what was noted of it is forgotten.
+    """Deletes a trigger's note; the last thing a trigger does, after its event.
 
-    Airflow goes on with the task meanwhile, and cancels the trigger as soon as it has: that says only that the event
-    has come through. Let out of here, Airflow would take it for what a user did, and call `on_kill`.
-
-    Args:
-        trigger: whose; without a task instance nothing was noted.
+    Airflow continues the task meanwhile, and then cancels the trigger, which only says that the event was received. If
+    this let the cancellation out, Airflow would take it for a user's action and call `on_kill`.
     """
     if trigger.task_instance is None:
         return
@@ -167,18 +153,18 @@ async def forget(trigger: BaseTrigger) -> None:
 
 
 async def _forget(trigger: BaseTrigger) -> None:
-    if await _note_of(trigger):  # by now there may be one of a later deferral
+    if await _note_of(trigger):  # a note of a later deferral stays
         await _ask(trigger, "DeleteXCom")
 
 
 async def _note_of(trigger: BaseTrigger) -> Mapping[str, Any]:
-    """What is noted of a trigger's deferral; empty: nothing."""
+    """Returns what is noted of a trigger's deferral; empty: nothing."""
     found = getattr(await _ask(trigger, "GetXCom"), "value", None)
     return found if isinstance(found, dict) and found.get("trigger") == trigger.trigger_id else {}
 
 
 async def _ask(trigger: BaseTrigger, what: str, **more: Any) -> Any:
-    """Asks Airflow by way of the triggerer, past a deployment's XCom backend, which may block."""
+    """Sends a request to Airflow through the triggerer; bypasses a deployment's XCom backend, which may block."""
     from airflow.sdk.execution_time import comms, task_runner
 
     ti = trigger.task_instance
@@ -190,12 +176,7 @@ async def _ask(trigger: BaseTrigger, what: str, **more: Any) -> Any:
 
 
 class _Loop:
-    """What the triggers of an event loop share: turns to note in, and a pulse that tells when it stood still.
-
-    Attributes:
-        users: how many triggers there are.
-        turn: of whoever notes.
-    """
+    """What the triggers of an event loop share: a lock for notes, and a task that detects when the loop stood still."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -204,7 +185,7 @@ class _Loop:
         self.pulse = asyncio.create_task(self._beat())
 
     def stalls(self) -> int:
-        """How often nobody had a turn for so long that somebody else may have the triggers by now."""
+        """How often the loop stood still for so long that another triggerer may have taken the triggers."""
         if time.monotonic() - self._beaten > _STOOD_STILL:
             self._stalls += 1
             self._beaten = time.monotonic()
@@ -222,12 +203,7 @@ _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary(
 
 @asynccontextmanager
 async def handing_over(trigger: BaseTrigger, position: Position) -> AsyncIterator[Handover]:
-    """What a trigger takes over, and leaves for whoever takes it over.
-
-    Args:
-        trigger: one that runs.
-        position: where the writing stood when its task was deferred.
-    """
+    """Takes over what a predecessor of a running trigger has written; `position` is the one at the deferral."""
     running = asyncio.get_running_loop()
     loop = _loops.get(running)
     if loop is None:

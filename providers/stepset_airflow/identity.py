@@ -1,7 +1,4 @@
-"""Who a task instance is: the name of its run, and which attempt of the same work it is.
-
-Used by the operator before it starts anything, so that asking twice finds the first.
-"""
+"""The identity of a task instance: the name of its run, and which attempt of the same work it is."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class TaskInstance(Protocol):
-    """What identity needs to know of an Airflow task instance."""
+    """The attributes used of an Airflow task instance."""
 
     dag_id: str
     task_id: str
@@ -24,11 +21,7 @@ class TaskInstance(Protocol):
 
 
 def map_index_of(ti: Any) -> int:
-    """Which of a mapped task's instances it is; -1 for one that is not mapped, which Airflow says in two ways.
-
-    Args:
-        ti: a task instance, or the key of one.
-    """
+    """The map index of a task instance or of its key; -1 if not mapped, for which Airflow has two values."""
     return -1 if ti.map_index is None else int(ti.map_index)
 
 
@@ -43,23 +36,20 @@ def run_name(ti: TaskInstance) -> str:
 def cluster_name(ti: TaskInstance, instance: str, generation: int) -> str:
     """The name of a task instance's run on a cluster, which tries share.
 
-    Args:
-        ti: the task instance.
-        instance: which Airflow this is; several may share a cluster.
-        generation: how many runs the task has had.
+    `instance` names this Airflow, because several may share a cluster; `generation` is how many runs the task has had.
     """
     return _name(ti, owner_of(ti, instance), generation)
 
 
 def owner_of(ti: TaskInstance, instance: str) -> str:
-    """A hash of who asks, by which a task instance knows its run again; a label's value."""
+    """A hash by which a task instance recognises its run; a label's value."""
     return _digest(ti, instance)[:40]
 
 
 def labels_of(ti: TaskInstance) -> dict[str, str]:
-    """Labels by which people find a task instance's objects, the same as KubernetesPodOperator's.
+    """Labels by which users find a task instance's objects, the same as KubernetesPodOperator's.
 
-    Without the try number: a run may be of several tries.
+    Without the try number: a run may belong to several tries.
     """
     from airflow.providers.cncf.kubernetes.pod_generator import make_safe_label_value
 
@@ -86,12 +76,9 @@ def epoch(ti: TaskInstance, retries: int) -> int:
 
 
 def free_name(name: str, backend: Backend) -> str:
-    """`name`, or its next generation when a run that is over bears it already.
+    """Returns `name`, or its next generation if a finished run has it; raises InfrastructureError if that run goes on.
 
-    The same task instance comes twice when somebody deletes a DAG run and Airflow makes it again.
-
-    Raises:
-        InfrastructureError: a run of that name is still going on.
+    The same task instance exists again when a user deletes a DAG run and Airflow creates it again.
     """
     from stepset.errors import InfrastructureError, RunNotFoundError
 
@@ -114,10 +101,6 @@ def attempt(ti: TaskInstance, retries: int) -> int:
     """How often the same work was tried before: retries count, a cleared task starts at 0 again.
 
     Clearing raises a task instance's max_tries to its try number plus the task's retries (Airflow 3.3.2,
-    airflow/models/taskinstance.py, clear_task_instances), which tells the two apart.
-
-    Args:
-        ti: the task instance.
-        retries: the task's retries.
+    airflow/models/taskinstance.py, clear_task_instances), which distinguishes the two.
     """
     return max(0, ti.try_number - 1 - epoch(ti, retries))

@@ -1,7 +1,4 @@
-"""From an operator's parameters to a job file's mapping.
-
-Used by the operator when a DAG is parsed (cheap checks) and when a task runs. stepset's models are imported only then.
-"""
+"""From an operator's parameters to a job file's mapping; stepset's models are imported when a task runs."""
 
 from __future__ import annotations
 
@@ -47,11 +44,7 @@ _ENTRIES = ("script", "module", "command", "function")
 
 
 def check_entries(fields: Mapping[str, Any], has_job: bool) -> None:
-    """Refuses at parse time what cannot become a job: nothing to run, or several things.
-
-    Raises:
-        ValueError: it cannot; the message names the fields.
-    """
+    """Raises ValueError at parse time if nothing says what to run, or several fields do."""
     given = [entry for entry in _ENTRIES if fields.get(entry) is not None]
     if len(given) > 1:
         raise ValueError(f"exactly one of {', '.join(_ENTRIES)} says what to run; {' and '.join(given)} are given")
@@ -67,18 +60,17 @@ def job_of(
     environment: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> tuple[TrainingJob, Path]:
-    """The job an operator's rendered parameters describe, and the directory its paths are relative to.
+    """Returns the job of an operator's rendered parameters, and the directory its paths are relative to.
 
     Args:
-        job: a mapping, or a job file's path relative to `dag_folder`; None: the fields say it all.
-        fields: the job file's fields; those that are None are left out, the others replace `job`'s.
+        job: a mapping, or a job file's path relative to `dag_folder`; None: `fields` describe the whole job.
+        fields: the job file's fields; those that are not None replace `job`'s.
         queue_name: short for scheduling.queue_name.
-        dag_folder: the DAG file's directory.
-        environment: variables that the ranks get besides, unless the job sets them.
-        labels: that the job's objects get besides, likewise.
+        environment: additional variables of the ranks; the job's own come first.
+        labels: additional labels of the job's objects, likewise.
 
     Raises:
-        BadInputError: the job cannot be read, or is none.
+        BadInputError: the job cannot be read, or is not valid.
     """
     from stepset.spec.load import parse_job, read_job_file
 
@@ -100,7 +92,7 @@ def job_of(
 
 
 def templatable(job: Any) -> Any:
-    """A job as Airflow can render and show it: a TrainingJob as its mapping, a path as text, anything else as it is."""
+    """A job as Airflow can render it: a TrainingJob as its mapping, a path as text, anything else unchanged."""
     if hasattr(job, "model_dump"):
         return job.to_dict()
     return os.fspath(job) if isinstance(job, os.PathLike) else job

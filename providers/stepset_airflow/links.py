@@ -1,6 +1,6 @@
-"""Where a task instance's page in Airflow's UI leads to: the training, and what the site has set up for its runs.
+"""The links of a task instance in Airflow's UI: the training's page, and pages that `[stepset]` configures.
 
-Airflow asks for them in the worker when a task ends or is deferred, and keeps what it is told.
+Airflow asks for them in the worker when a task ends or is deferred, and stores the answers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stepset.watch.state import Failure
 
 TASK_ROUTE = "stepset-training"
-"""Of the tab at a task instance's page."""
+"""The URL's last part of the tab on a task instance's page."""
 
 
 class TrainingLink(BaseOperatorLink):
@@ -28,12 +28,6 @@ class TrainingLink(BaseOperatorLink):
     name = "Training"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """The tab's address.
-
-        Args:
-            operator: the task.
-            ti_key: the task instance's.
-        """
         base = str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
         index = map_index_of(ti_key)
         mapped = f"/mapped/{index}" if index >= 0 else ""
@@ -43,12 +37,7 @@ class TrainingLink(BaseOperatorLink):
 
 @dataclass(frozen=True)
 class Place:
-    """Where the run of a task is, as addresses of a site's own pages need it.
-
-    Args:
-        namespace, run, target: of the workload.
-        pod, rank: who failed first; empty where nobody did.
-    """
+    """What the configured URLs may contain of a run; `pod` and `rank` are those that failed first, empty: none."""
 
     namespace: str
     run: str
@@ -57,17 +46,16 @@ class Place:
     rank: str = ""
 
     def failed(self, failure: Failure) -> Place:
-        """The same, and who failed first."""
         return replace(self, pod=failure.pod, rank="" if failure.rank is None else str(failure.rank))
 
 
 class WorkloadLink(BaseOperatorLink):
-    """The run's object on the cluster, in the dashboard that `[stepset] run_url` names."""
+    """The run's workload in the dashboard of `[stepset] run_url`."""
 
     name = "Workload"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """The dashboard's address; empty where there is none."""
+        """Returns the URL; empty: none is configured."""
         return _filled("run_url", getattr(operator, "place", None))
 
 
@@ -77,27 +65,22 @@ class FailedRankLink(BaseOperatorLink):
     name = "Log of the failed rank"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """The log's address; empty where no rank has failed, or nobody keeps logs."""
+        """Returns the URL; empty: no rank has failed, or none is configured."""
         place = getattr(operator, "place", None)
         return _filled("logs_url", place) if place is not None and place.pod else ""
 
 
 LINKS = (TrainingLink(), WorkloadLink(), FailedRankLink())
-"""Of the operator."""
+"""The operator's links."""
 
 
 def links_of(operator: BaseOperator, ti_key: Any) -> dict[str, str]:
-    """The XCom keys of all links, and where they lead to now; those that lead nowhere are left out.
-
-    Args:
-        operator: the task.
-        ti_key: the task instance's.
-    """
+    """Returns the XCom keys of all links and their present URLs, without empty ones."""
     return {link.xcom_key: url for link in LINKS if (url := link.get_link(operator, ti_key=ti_key))}
 
 
 def _filled(option: str, place: Place | None) -> str:
-    """An address of the configuration with `{namespace}`, `{run}`, `{target}`, `{pod}` and `{rank}` filled in."""
+    """A configured URL with `{namespace}`, `{run}`, `{target}`, `{pod}` and `{rank}` filled in."""
     template = str(conf.get("stepset", option, fallback="") or "")
     if not template or place is None:
         return ""

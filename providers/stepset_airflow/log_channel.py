@@ -1,10 +1,9 @@
-"""How far a triggerer has come with what its triggers have logged.
+"""How much of its triggers' logs a triggerer has not read yet.
 
-Used by handover.py. Triggers run in a process of their own, which sends each line through a socket to the triggerer's
-main process; that writes them to files, and reads 4 KiB of them between two looks at its database (airflow 3.3
-triggerer_job_runner.py, supervisor.py). Some 170 lines fill the socket, and then all triggers stand still; those that
-are in it when a triggerer is killed are lost, and those of a trigger that has ended go to nobody's log. So it is looked
-at: the kernel knows how much of it has not been read.
+Triggers run in a process of their own, which sends each line through a socket to the triggerer's main process. That
+process writes them to files, and reads 4 KiB of them between two looks at its database (airflow 3.3
+triggerer_job_runner.py, supervisor.py). Some 170 lines fill the socket, and then all triggers stand still. Lines in the
+socket are lost when the triggerer is killed, and when their trigger has ended. The kernel knows how much is unread.
 """
 
 from __future__ import annotations
@@ -26,35 +25,31 @@ _LOOKS = 0.02
 _ROOM = 64 * 1024
 """Bytes that may be unread when a line is written: some 50 lines as the kernel counts, a third of what it takes."""
 _PATIENCE = 5.0
-"""Seconds to wait for room, which others may take as soon as it is there."""
+"""Seconds to wait for room, which other triggers may take first."""
 
 
 def unread() -> int:
-    """Bytes that were logged and not read yet, as the kernel counts them; 0 as well where logs go another way."""
+    """Bytes that were logged and not read yet, as the kernel counts them; 0 if logs are not sent through a socket."""
     file = getattr(structlog.get_config()["logger_factory"], "io", None)
     try:
         number = file.fileno() if file is not None else -1
         if number < 0 or sys.platform != "linux" or not stat.S_ISSOCK(os.fstat(number).st_mode):
             return 0
         waiting: int = struct.unpack("i", ioctl(number, TIOCOUTQ, bytes(4)))[0]
-    except (OSError, ValueError):  # closed, or no file at all
+    except (OSError, ValueError):  # closed, or not a file
         return 0
     return waiting
 
 
 async def room() -> None:
-    """Comes back as soon as a line can be written that nobody has to wait for; after some seconds in any case."""
+    """Returns when a line can be written without blocking, or after `_PATIENCE`."""
     end = time.monotonic() + _PATIENCE
     while unread() > _ROOM and time.monotonic() < end:
         await asyncio.sleep(_LOOKS)
 
 
 async def all_read(most: float = math.inf) -> None:
-    """Comes back as soon as all that was logged has been read: at once where it has.
-
-    Args:
-        most: seconds to wait; others may write more than is read.
-    """
+    """Returns when all that was logged has been read, or after `most` seconds."""
     end = time.monotonic() + most
     while unread() and time.monotonic() < end:
         await asyncio.sleep(_LOOKS)

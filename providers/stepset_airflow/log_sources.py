@@ -1,7 +1,4 @@
-"""From the ranks whose lines a task log shows to the names of who prints on their behalf. Pure.
-
-Used by cluster_run.py: on a cluster only the pods that hold one of these are read.
-"""
+"""Maps the ranks that a task log shows to the sources that print their lines: only pods of these are read. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +9,9 @@ if TYPE_CHECKING:
 
 
 def log_sources(ranks: frozenset[int] | None, plan: LaunchPlan) -> frozenset[str] | None:
-    """Whose lines are wanted: the ranks', their launchers', and of pods that are no nodes.
+    """Returns the sources of ranks: the ranks themselves, their launchers, and pods that are not nodes.
 
-    Args:
-        ranks: wanted; None: all; empty: none.
-        plan: of the job.
-
-    Returns:
-        Sources such as `rank 0`, `node 0`, `launcher`, `prepare-0`; None: all; empty: none.
+    Sources are names such as `rank 0`, `node 0`, `launcher`, `prepare-0`. None stands for all ranks or sources.
     """
     from stepset.plan.model import LAUNCHER, NODE
     from stepset.plan.ranks import rank_ranges

@@ -1,7 +1,7 @@
-"""What OpenLineage is told of a training: inputs and outputs, and a facet about the run.
+"""A training for OpenLineage: its inputs and outputs, and a facet about the run.
 
-Mixed into the operator. Airflow's OpenLineage provider calls these methods where it is installed and switched on; only
-then is anything imported for it. Arguments, environment and logs are not told: they may hold secrets.
+Airflow's OpenLineage provider calls these methods of the operator where it is installed and enabled; nothing is
+imported before that. Arguments, environment and logs are left out: they may hold secrets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FACET = "stepset_training"
 class TrainingLineage:
     """The operator's side of OpenLineage."""
 
-    # The operator's own.
+    # Attributes of the operator.
     inlets: list[Any]
     outlets: list[Any]
     checkpoint_dir: str | None
@@ -37,26 +37,18 @@ class TrainingLineage:
     """How the run ended, once that is known."""
 
     def get_openlineage_facets_on_start(self) -> Lineage:
-        """What is known before the run: the job, where it starts from."""
+        """What is known before the run: the job, and the checkpoint it starts from."""
         return self._lineage(outputs=self.outlets)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage:
-        """What is known afterwards: how it ended, and the checkpoint that it left.
-
-        Args:
-            task_instance: Airflow's; not needed.
-        """
+        """What is known afterwards: how the run ended, and the checkpoint it wrote."""
         status, left = self._status, self.checkpoint_dir
         if status is not None and isinstance(status.result, Mapping):
             left = status.result.get(CHECKPOINT) or left
         return self._lineage(outputs=[*self.outlets, left])
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Lineage:
-        """What is known of a run that failed, its diagnosis; its checkpoint is nothing that others should use.
-
-        Args:
-            task_instance: Airflow's; not needed.
-        """
+        """The diagnosis of a run that failed; its checkpoint is not an output that others should use."""
         return self._lineage(outputs=self.outlets)
 
     def _lineage(self, outputs: Iterable[Any]) -> Lineage:
@@ -71,7 +63,7 @@ class TrainingLineage:
         )
 
     def _job_or_none(self) -> TrainingJob | None:
-        """The job; None where it is no job, or not one yet: a function that is decorated becomes one when it runs."""
+        """The job; None if it is not valid, or not complete yet: a decorated function is added when the task runs."""
         from stepset.errors import BadInputError
 
         try:

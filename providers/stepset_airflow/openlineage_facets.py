@@ -1,7 +1,4 @@
-"""OpenLineage's datasets and a run facet, made of stepset's words.
-
-Imported by openlineage.py when Airflow's OpenLineage provider asks, so that the package is there.
-"""
+"""OpenLineage's datasets and run facet of a training; imported only where OpenLineage is installed."""
 
 from __future__ import annotations
 
@@ -27,13 +24,11 @@ class TrainingRunFacet(RunFacet):
     """A distributed training run; what is not known is None.
 
     Args:
-        job: the job's name.
-        run: the run's name.
         framework: torch, mpi, ...
         numNodes: pods in the training world.
         worldSize: ranks.
         attempt: restarts of the whole gang.
-        phase: Succeeded or Failed, once it is over.
+        phase: Succeeded or Failed, once the run is over.
         metrics: as the ranks reported them last.
         failureKind: the diagnosis.
         failureRank, exitCode: of the rank that failed first.
@@ -53,12 +48,7 @@ class TrainingRunFacet(RunFacet):
 
 
 def training_facet(job: TrainingJob | None, status: RunStatus | None) -> TrainingRunFacet:
-    """The run facet.
-
-    Args:
-        job: the job, where it is one already.
-        status: of the run, once it is over.
-    """
+    """Returns the run facet of what is known: a job that is not valid yet and a run that is not over are None."""
     facet = TrainingRunFacet()
     if job is not None:
         facet.job, facet.framework, facet.numNodes = job.name, job.framework.kind, job.num_nodes
@@ -74,11 +64,9 @@ def training_facet(job: TrainingJob | None, status: RunStatus | None) -> Trainin
 
 
 def datasets(places: Iterable[Any]) -> list[Dataset]:
-    """Where data and models lie, each once.
+    """Returns the datasets of inlets and outlets (Airflow's, URIs, absolute paths), each once.
 
-    Args:
-        places: assets and what else Airflow takes as inlets and outlets; URIs and absolute paths; None is left out, and
-            so is an asset that is only a name.
+    None is left out, and so is an asset that is only a name.
     """
     found: dict[tuple[str, str], Dataset] = {}
     for place in places:
@@ -91,12 +79,12 @@ def datasets(places: Iterable[Any]) -> list[Dataset]:
 
 
 def _of_uri(uri: str) -> Dataset | None:
-    """A place by OpenLineage's naming: `s3://bucket` and `key`, `file` and the path."""
+    """A location by OpenLineage's naming: `s3://bucket` and `key`, or `file` and the path."""
     parts = urlsplit(uri)
     if parts.scheme == _FILE or (not parts.scheme and uri.startswith("/")):
         return Dataset(namespace=_FILE, name=parts.path)
     if not parts.scheme or not parts.hostname:
         return None
-    # Without what might be a password.
+    # Without user and password.
     host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
     return Dataset(namespace=f"{parts.scheme}://{host}", name=parts.path.lstrip("/"))

@@ -1,9 +1,7 @@
 """DistributedTrainOperator: a distributed training run as one Airflow task.
 
-DAG authors create it; Airflow's task runner calls `execute` in a worker. The way from here: job_fields.py makes the
-job, `stepset.api` the backend, task_log.py shows the run, outcome.py says how the task ends.
-
-Nothing slow is imported before a task runs: a DAG file with many of these must parse quickly.
+job_fields.py builds the job, task_log.py shows the run, cluster_run.py runs it on a cluster, outcome.py decides how the
+task ends. Slow modules are imported in functions: a DAG file with many of these operators must parse quickly.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from stepset_airflow.assets import begin_warm, begun_warm, event_extra, tell
+from stepset_airflow.connection import TEMPLATED
 from stepset_airflow.exceptions import TrainingFailedError
 from stepset_airflow.identity import attempt, free_name, run_name
 from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of, templatable
@@ -76,17 +75,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         ValueError: a parameter has a value that is not known.
     """
 
-    template_fields: Sequence[str] = (
-        "job",
-        *JOB_FIELDS,
-        "queue_name",
-        "backend",
-        "target",
-        "kubernetes_conn_id",
-        "namespace",
-        "cluster_context",
-        "config_file",
-    )
+    template_fields: Sequence[str] = ("job", *JOB_FIELDS, "queue_name", "backend", "target", *TEMPLATED)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         "job": "json",
         "function": "py",
@@ -105,7 +94,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
     ui_color = "#e9e4f8"
     operator_extra_links = LINKS
     _brings_program: ClassVar[bool] = False
-    """Whether a subclass makes `function` when the task runs."""
+    """Whether a subclass sets `function` when the task runs."""
 
     def __init__(
         self,
@@ -225,9 +214,9 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
             The result; None when rank 0 wrote none.
 
         Raises:
-            AirflowFailException: the job cannot be run as asked, or failed in a way that another try cannot mend.
+            AirflowFailException: the job is not valid, or failed in a way that another try cannot fix.
             AirflowSkipException: `exit_code_policy` says so.
-            AirflowException: it failed, or the task was killed.
+            AirflowException: the job failed, or the task was killed.
         """
         from stepset.backends import backend_of
         from stepset.errors import BadInputError
@@ -258,17 +247,12 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         return status.result
 
     def on_kill(self) -> None:
-        """Called on SIGTERM and when execution_timeout is over: ends a local run; `execute` looks after the others."""
+        """Called on SIGTERM and on execution_timeout: ends a local run; `execute` handles runs on a cluster."""
         self._killed = True
         self._stop()
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Goes on where the trigger has stopped; returns and raises as `execute`.
-
-        Args:
-            context: of the task instance.
-            event: of the trigger.
-        """
+        """Continues after the trigger's event; returns and raises as `execute`."""
         if self.warm_start is not None:
             self._environment = begun_warm(context)
         return self._on_cluster(context, lambda run: run.resume(event))
@@ -290,7 +274,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         return self._on_cluster(context, execute)
 
     def _on_cluster(self, context: Context, what: Callable[[ClusterRun], Any]) -> Any:
-        """Does something with the run on a cluster; errors end the task as they are meant to."""
+        """Calls `what` with the run; turns stepset's errors into Airflow's."""
         from stepset.errors import BadInputError, InfrastructureError
         from stepset_airflow.cluster_run import ClusterRun
 
@@ -305,7 +289,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
             run.close()
 
     def _check_parameters(self) -> None:
-        """What can be told wrong at parse time, before anything is rendered."""
+        """Checks what is known at parse time, before templates are rendered."""
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
         check_entries(fields, has_job=self.job is not None or self._brings_program)
         check_policy(self.exit_code_policy)
@@ -334,11 +318,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         return RunRequest(job, read_sources(job, base_dir), name=free_name(run_name(ti), backend), attempt=tried)
 
     def job_and_base(self, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
-        """The job that the rendered fields describe, and the directory its paths are relative to; raises as job_of.
-
-        Args:
-            labels: that its objects get besides.
-        """
+        """Returns the job of the rendered fields and the directory its paths are relative to; raises as `job_of`."""
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
         return job_of(self.job, fields, self.queue_name, Path(self.dag.folder), self._environment, labels)
 
@@ -349,11 +329,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         return ranks_to_log(log_ranks)
 
     def task_log(self, told: Mapping[str, Any] | None = None) -> TaskLog:
-        """A listener that writes a run to this task's log.
-
-        Args:
-            told: what another process has written already.
-        """
+        """Returns a listener that writes a run to this task's log; `told` is what another process has written."""
         return TaskLog(self.log, self.ranks, find_callbacks(self.callbacks), told)
 
     def _wait(self, handle: RunHandle) -> RunStatus:
@@ -361,7 +337,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
             self._stop()
         try:
             return handle.wait()
-        except BaseException:  # execution_timeout, or the worker is going down: nothing may be left behind
+        except BaseException:  # execution_timeout, or the worker shuts down: nothing may be left behind
             self._stop()
             handle.wait()
             raise
@@ -373,28 +349,16 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
             self._handle.cancel()
 
     def failure(self, status: RunStatus, outcome: str) -> AirflowException:
-        """The exception that ends the task.
-
-        Args:
-            status: of the run.
-            outcome: `fail`, `retry` or `skip`.
-        """
+        """Returns the exception that ends the task; the outcome is `fail`, `retry` or `skip`."""
         from stepset.watch.report import failure_text
 
         self._status = status
-        text = failure_text(status)
-        if outcome == "skip":
-            return AirflowSkipException(text)
-        if outcome == "fail":
-            return AirflowFailException(text)
-        failure = status.failure
-        return (
-            TrainingFailedError(text)
-            if failure is None
-            else TrainingFailedError(text, failure.kind.value, failure.exit_code)
-        )
+        if outcome == "retry":
+            return TrainingFailedError.of(status)
+        error = AirflowSkipException if outcome == "skip" else AirflowFailException
+        return error(failure_text(status))
 
     def tell_assets(self, context: Context, status: RunStatus) -> None:
-        """Gives the events of this task's outlets the result, so that whoever is scheduled by them can read it."""
+        """Adds the result to the events of the task's outlets, for the DAGs that they schedule."""
         self._status = status
         tell(context, self.outlets, event_extra(status, self.checkpoint_dir))

@@ -1,7 +1,4 @@
-"""How a run that is over ends its task: fail, retry or skip, and what becomes of its objects. Pure.
-
-Used by the operator once the run is over.
-"""
+"""Decides how a run that is over ends its task (fail, retry or skip), and whether its objects are deleted. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ if TYPE_CHECKING:
 
 VERDICTS = ("fail", "retry", "skip")
 
-# Trying again cannot help what was refused, and would undo what somebody stopped on purpose.
+# A retry would be refused again, or start what a user has stopped on purpose.
 _FINAL_KINDS = {"Rejected": "fail", "Cancelled": "fail"}
 
 
@@ -25,12 +22,12 @@ def check_policy(policy: Mapping[int | str, str] | None) -> None:
 
 
 def verdict(failure: Failure | None, policy: Mapping[int | str, str] | None = None) -> str:
-    """What becomes of the task: `fail` (no further try), `retry` (while tries are left) or `skip`.
+    """Returns what happens to the task: `fail` (no further try), `retry` (while tries are left) or `skip`.
 
     Args:
-        failure: why the run failed; None for a run that was lost.
-        policy: exit code of the first failing rank, or failure kind, -> verdict; an exit code is looked at first.
-            Default: Rejected and Cancelled fail, everything else is retried.
+        failure: why the run failed; None: the run was lost.
+        policy: exit code of the first failing rank, or failure kind, -> verdict; exit codes come first. Default:
+            Rejected and Cancelled fail, everything else is retried.
     """
     if failure is None:
         return "retry"

@@ -1,6 +1,6 @@
-"""The page "Training" in Airflow's UI. Airflow finds this plugin by its entry point, in every process it has.
+"""The page "Training" in Airflow's UI. Airflow loads this plugin by its entry point, in all of its processes.
 
-So nothing is imported here that only an API server needs: the application is made when one asks for it.
+Only an API server needs the application, so its modules are imported when an API server asks for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StepsetPlugin(AirflowPlugin):
 
     @cached_property
     def fastapi_apps(self) -> list[Any]:  # type: ignore[override]  # Airflow only reads it, of an instance
-        """The application, below /stepset of the API server."""
+        """The application, mounted at /stepset of the API server."""
         from stepset_airflow.page.app import make_app
 
         return [{"app": make_app(), "url_prefix": MOUNT, "name": "stepset"}]

@@ -1,7 +1,7 @@
-"""Airflow's `pod_mutation_hook`, by which a site changes every pod that Airflow makes, for a run's pod templates.
+"""Applies a site's `pod_mutation_hook`, Airflow's hook for every pod it creates, to a run's pod templates.
 
-Used by cluster_run.py in a worker. Pods of a run are made by the cluster's controllers, so the hook sees each group's
-template once, as a V1Pod without a name of its own, before anything is sent.
+The cluster's controllers create a run's pods. So the hook gets each group's template once, as a V1Pod without a name,
+before anything is submitted.
 """
 
 from __future__ import annotations
@@ -11,14 +11,10 @@ from typing import Any
 
 
 def mutate_pod(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A pod template as the site wants it; the very same where the hook has not changed anything.
+    """Returns a pod template (metadata and spec) as the hook changes it; the same object if it changes nothing.
 
-    Args:
-        template: metadata and spec. What this Airflow's kubernetes package does not know of it is lost where the hook
-            changes something.
-
-    Raises:
-        Exception: whatever the hook raises: a site refuses pods this way.
+    If the hook changes something, fields that this Airflow's kubernetes package does not know are lost. Raises whatever
+    the hook raises: a site refuses pods this way.
     """
     from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
     from airflow.settings import pod_mutation_hook

@@ -1,19 +1,27 @@
-"""What a task remembers of its run, and what follows from that when it comes again. Pure.
+"""What a task remembers of its run, and what an execution of the task has to do. Pure.
 
-Written to the task state store before and after everything that could leave a run behind; read when the task is
-executed, which may be for the first time, after its worker died, as a retry, or because somebody cleared it.
+The record is stored before and after every step that could leave a run behind. It is read when the task is executed:
+for the first time, after its worker died, as a retry, or because a user cleared it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 KEY = "stepset_run"
-"""Of the task state store."""
+"""Key in the task state store."""
 
 SUCCEEDED, RETRY, ANEW = "succeeded", "retry", "anew"
+
+
+class Store(Protocol):
+    """Airflow's task state store."""
+
+    def get(self, key: str) -> Any: ...
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -21,15 +29,13 @@ class Record:
     """A task's run.
 
     Args:
-        name: the run's name.
-        namespace: where it is.
         generation: how many runs the task has had.
         epoch: try number at which the task was cleared last; 0: never.
         attempt: how often the same work was tried before.
-        uid: of its workload; empty until it is known that there is one.
-        ended: how its end was dealt with: `succeeded`, `retry`, `fail`, `skip`, `anew` (cleared while it ran); empty
-            until it was.
-        status: its final status, as plain data, where the task may have to tell it again.
+        uid: of the workload; empty until it is known to exist.
+        ended: how the end was handled: `succeeded`, `retry`, `fail`, `skip`, `anew` (cleared while it ran); empty: not
+            yet.
+        status: the final status as plain data, if the task may have to report it again.
     """
 
     name: str
@@ -42,42 +48,36 @@ class Record:
     status: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Record:
-        """The record that `to_dict` wrote."""
         return cls(**data)
 
     def over(self, ended: str, status: Mapping[str, Any] | None = None) -> Record:
-        """The same, dealt with."""
+        """Returns a record whose end was handled."""
         return replace(self, ended=ended, status=status)
 
 
 @dataclass(frozen=True)
 class Again:
-    """The run is this one: find it, or make it where it was not made yet."""
+    """The run is this one: find it, or create it if it was not created yet."""
 
     record: Record
 
 
 @dataclass(frozen=True)
 class Told:
-    """The run is over and was dealt with; the task ends as it was about to end when its worker died."""
+    """The run is over and was handled; the task ends as it was about to end when its worker died."""
 
     record: Record
 
 
 @dataclass(frozen=True)
 class Anew:
-    """A new run.
+    """A new run, the task's `generation`th; the same work was tried `attempt` times before.
 
-    Args:
-        generation: its number.
-        attempt: how often the same work was tried before.
-        before: the run before it: one that may still go on is to be ended first, and of one that is over nothing is to
-            stay that its worker died too early to delete.
+    `before` is the run before it. It is ended first if it still goes on, and tidied up if its worker died before that.
     """
 
     generation: int = 1
@@ -86,12 +86,7 @@ class Anew:
 
 
 def next_step(record: Record | None, epoch: int, durable: bool) -> Again | Told | Anew:
-    """What an execution of the task has to do.
-
-    Args:
-        record: what the task remembers.
-        epoch: try number at which it was cleared last; 0: never.
-        durable: whether it goes on with a run of an earlier try.
+    """Returns what an execution of the task has to do; `durable` tasks continue the run of an earlier try.
 
     >>> next_step(None, 0, True)
     Anew(generation=1, attempt=0, before=None)

@@ -1,4 +1,4 @@
-"""`retry_policy=TrainingRetryPolicy()`: what the cluster did to a training is tried again, what its code did is not."""
+"""`retry_policy=TrainingRetryPolicy()`: retries failures that the cluster caused, not those of the training code."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 RETRIED = ("Infrastructure", "Lost", "Rendezvous", "Unschedulable", "ImagePull")
-"""Kinds of failures that may have gone by when the training is tried again."""
+"""Kinds of failures that another try may not have."""
 
 
 class TrainingRetryPolicy(RetryPolicy):
-    """Tries again what another try may mend, and fails at once otherwise; the task's `retries` are the limit.
+    """Retries failures of certain kinds, up to the task's `retries`; others fail the task at once.
 
     Args:
-        kinds: kinds of failures that are tried again.
-        delay: seconds before; default: the task's retry_delay.
+        kinds: kinds of failures that are retried.
+        delay: seconds before the next try; default: the task's retry_delay.
     """
 
     def __init__(self, kinds: Iterable[str] = RETRIED, delay: float | None = None) -> None:
@@ -32,7 +32,7 @@ class TrainingRetryPolicy(RetryPolicy):
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
-        """Decides by the kind of the failure; errors that are no training's are left to Airflow."""
+        """Decides by the kind of the failure; leaves errors of anything but a training to Airflow."""
         if not isinstance(exception, TrainingFailedError):
             return RetryDecision.default()
         if exception.kind not in self.kinds:
@@ -41,10 +41,10 @@ class TrainingRetryPolicy(RetryPolicy):
         return RetryDecision.retry(delay, f"{exception.kind}: the training goes on from its last checkpoint")
 
     def serialize(self) -> dict[str, Any]:
-        """For the serialized DAG."""
+        """The policy's fields, for the serialized DAG."""
         return {"kinds": list(self.kinds), "delay": self.delay}
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> TrainingRetryPolicy:
-        """What `serialize` wrote."""
+        """The policy of fields that `serialize` returned."""
         return cls(data["kinds"], data["delay"])

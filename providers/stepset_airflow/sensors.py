@@ -1,7 +1,4 @@
-"""DistributedTrainSensor: waits for a run that somebody else has started, by the CLI, in KFP, in another DAG.
-
-DAG authors create it. With `start_from_trigger=True` the task never takes a worker's slot before the run is over.
-"""
+"""DistributedTrainSensor: waits for a run that was started elsewhere: by the CLI, in KFP, in another DAG."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
 
-from stepset_airflow.connection import ClusterAccess, connect
+from stepset_airflow.connection import TEMPLATED, ClusterAccess, connect
 from stepset_airflow.exceptions import TrainingFailedError
 
 if TYPE_CHECKING:
@@ -24,25 +21,18 @@ if TYPE_CHECKING:
 class DistributedTrainSensor(BaseSensorOperator):
     """Waits until a run is over; its result is the task's XCom.
 
-    The run may not be there yet when the waiting begins.
+    The run need not exist yet when the sensor starts.
 
     Args:
         run_name: the run's name.
-        target: what it became: jobset, trainjob, statefulset, job or volcano.
+        target: what the run became: jobset, trainjob, statefulset, job or volcano.
         deferrable: wait in the triggerer. Default: [operators] default_deferrable.
-        start_from_trigger: go there without a worker first.
-        poll_interval: seconds between two looks at what no watch tells.
-        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as the operator has them.
+        start_from_trigger: wait in the triggerer from the start; the task takes no worker slot before the run is over.
+        poll_interval: seconds between two looks at what no watch reports.
+        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as for the operator.
     """
 
-    template_fields: Sequence[str] = (
-        "run_name",
-        "target",
-        "kubernetes_conn_id",
-        "namespace",
-        "cluster_context",
-        "config_file",
-    )
+    template_fields: Sequence[str] = ("run_name", "target", *TEMPLATED)
     ui_color = "#e9e4f8"
 
     def __init__(
@@ -87,15 +77,12 @@ class DistributedTrainSensor(BaseSensorOperator):
         return self.defer(trigger=RunEndTrigger(**self._trigger_fields()), method_name="execute_complete")
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Whether the run is over."""
+        """Returns whether the run is over, and its result."""
         from stepset.backends.kubernetes.backend import KubernetesBackend
         from stepset.errors import BadInputError, InfrastructureError
 
-        access = ClusterAccess(
-            self.kubernetes_conn_id, self.namespace, self.in_cluster, self.cluster_context, self.config_file
-        )
         try:
-            with connect(access) as connection:
+            with connect(ClusterAccess.of(self)) as connection:
                 backend = KubernetesBackend(connection, target=self.target)
                 workload = backend.workload(self.run_name)
                 status = None if workload is None else backend.read(workload)
@@ -109,13 +96,11 @@ class DistributedTrainSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=True, xcom_value=self._result(status))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """The run is over.
-
-        Returns:
-            Its result.
+        """Returns the result of the run that the trigger's event reports.
 
         Raises:
-            TrainingFailedError: it failed.
+            TrainingFailedError: the run failed.
+            AirflowException: the trigger could not follow it.
         """
         from stepset.watch.state import RunStatus
 
@@ -124,23 +109,16 @@ class DistributedTrainSensor(BaseSensorOperator):
         return self._result(RunStatus.from_dict(dict(event["status"])))
 
     def _result(self, status: RunStatus) -> Any:
-        from stepset.watch.report import failure_text
         from stepset.watch.state import Phase
 
         if status.phase is Phase.SUCCEEDED:
             return status.result
-        failure = status.failure
-        kind, code = ("Lost", None) if failure is None else (failure.kind.value, failure.exit_code)
-        raise TrainingFailedError(failure_text(status), kind, code)
+        raise TrainingFailedError.of(status)
 
     def _trigger_fields(self) -> dict[str, Any]:
         return {
             "run_name": self.run_name,
             "target": self.target,
             "poll_interval": self.poll_interval,
-            "kubernetes_conn_id": self.kubernetes_conn_id,
-            "namespace": self.namespace,
-            "in_cluster": self.in_cluster,
-            "cluster_context": self.cluster_context,
-            "config_file": self.config_file,
+            **ClusterAccess.of(self).to_dict(),
         }

@@ -16,13 +16,7 @@ from stepset_airflow.connection import ClusterAccess, client_of
 
 @dataclass(eq=False)
 class SharedInformer:
-    """An informer and what its users share with it.
-
-    Args:
-        informer: the informer.
-        connections: limits how many logs are read at the same time.
-        users: how many triggers use it.
-    """
+    """An informer, its number of users, and the limit of logs that they read at the same time."""
 
     informer: Informer
     connections: LogConnections = field(default_factory=LogConnections)
@@ -34,14 +28,7 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClusterAccess, Shared
 
 @asynccontextmanager
 async def shared_informer(access: ClusterAccess) -> AsyncIterator[SharedInformer]:
-    """Returns the informer of a namespace; the last trigger that leaves ends it.
-
-    Args:
-        access: which cluster; its namespace is the one.
-
-    Raises:
-        BadInputError: there is no such connection, or its configuration cannot be used.
-    """
+    """Returns the informer of a namespace; the last trigger that leaves stops it. Raises as `connect`."""
     informers = _shared.setdefault(asyncio.get_running_loop(), {})
     if (shared := informers.get(access)) is None:
         site = NamespacedClient(client_of(access), access.namespace or "")

@@ -1,7 +1,4 @@
-"""Writes a run into the log of its task: the lines of the chosen ranks, and what stepset reports of the run, live.
-
-Made by the operator for each run; the backend calls it from the thread that runs the job.
-"""
+"""Writes a run into its task's log, live: the lines of the chosen ranks, and what stepset reports of the run."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ StatusCallback = Callable[[dict[str, Any]], None]
 
 
 class Log(Protocol):
-    """What is needed of a task's logger."""
+    """The methods used of a task's logger."""
 
     def info(self, event: str, /) -> Any: ...
 
@@ -31,11 +28,7 @@ class Log(Protocol):
 
 
 def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] | None:
-    """The ranks whose lines are wanted, as `stepset.watch.present.sources.ranks_to_log`.
-
-    Raises:
-        ValueError: `log_ranks` names no ranks.
-    """
+    """As `stepset.watch.present.sources.ranks_to_log`, but raises ValueError."""
     from stepset.errors import BadInputError
     from stepset.watch.present import sources
 
@@ -46,11 +39,7 @@ def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] |
 
 
 def find_callbacks(paths: str | Sequence[str] | None) -> tuple[StatusCallback, ...]:
-    """The functions behind dotted paths such as `my_package.hooks.on_change`.
-
-    Raises:
-        BadInputError: there is no such function.
-    """
+    """Returns the functions of dotted paths such as `my_package.hooks.on_change`; raises BadInputError."""
     from stepset.errors import BadInputError
 
     found = []
@@ -66,12 +55,11 @@ class TaskLog:
     """A run's listener that writes to a task log.
 
     Args:
-        log: the task's logger.
-        ranks: ranks whose lines are written; None for all. Lines of no rank (launchers, roles) are written
-            unless `ranks` is empty.
+        ranks: ranks whose lines are written; None: all. Lines of no rank (launchers, roles) are written unless `ranks`
+            is empty.
         callbacks: called with `RunStatus.to_dict()` at every change.
-        told: what another process has written of the run already, as its `told` says.
-        written: what it has written after that, and is written no second time.
+        told: what another process has written of the run already, as its `told`.
+        written: what it has written after that; not written again.
     """
 
     def __init__(
@@ -91,23 +79,21 @@ class TaskLog:
 
     @property
     def told(self) -> dict[str, Any]:
-        """What was written, so that whoever goes on does not write it again; plain data."""
+        """What was written, as plain data, so that another process does not write it again."""
         return self._presenter.told
 
     @property
     def progress(self) -> Progress | None:
-        """What was written last of how far the training is."""
+        """The progress that was written last."""
         return self._presenter.progress
 
     def on_line(self, line: LogLine) -> None:
-        """A line was printed."""
         if self._sources.is_shown(line.source, self._ranks):
             text = f"{self._sources.prefix(line.source)} {line.text}"
             if not self._written.has(text):
                 self._log.info(text)
 
     def on_status(self, status: RunStatus) -> None:
-        """Something about the run changed."""
         self._write(self._presenter.see(status, time.monotonic()))
         for callback in self._callbacks:
             self.call(callback, status)
@@ -117,7 +103,7 @@ class TaskLog:
         self._write(self._presenter.note(note))
 
     def call(self, callback: StatusCallback, status: RunStatus) -> None:
-        """Calls a callback; one that fails is shown and passed over."""
+        """Calls a callback; logs its error and goes on."""
         try:
             callback(status.to_dict())
         except Exception:  # noqa: BLE001 - the caller's code: a training is not stopped for it, but it is shown
@@ -127,28 +113,22 @@ class TaskLog:
         from stepset.watch.present.records import FirstFailure
 
         for record in records:
-            # The exception that ends the task says what is known of the failure.
+            # The exception that ends the task describes the failure.
             if not isinstance(record, FirstFailure) and not self._written.has(record.text):
                 write = self._log.info if record.level == "info" else self._log.warning
                 write(record.text)
 
 
 class Listeners:
-    """Several listeners of a run as one.
-
-    Args:
-        listeners: told of everything, in this order.
-    """
+    """Several listeners of a run as one, called in their order."""
 
     def __init__(self, *listeners: RunListener) -> None:
         self._listeners = listeners
 
     def on_line(self, line: LogLine) -> None:
-        """A line was printed."""
         for listener in self._listeners:
             listener.on_line(line)
 
     def on_status(self, status: RunStatus) -> None:
-        """Something about the run changed."""
         for listener in self._listeners:
             listener.on_status(status)

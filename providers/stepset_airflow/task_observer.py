@@ -24,11 +24,8 @@ class TaskObserver:
     """Writes what happens in a run, unless another triggerer writes it.
 
     Args:
-        shown: the task's log.
-        page: the run's page.
-        handover: says whether this triggerer writes, and what the one before has written.
         sources: whose lines are written, such as `rank 0`; None: all.
-        callbacks: are called with each status, in threads.
+        callbacks: called with each status, in threads.
         positions: returns the positions up to which the pods' logs are written.
     """
 
@@ -48,7 +45,7 @@ class TaskObserver:
 
     @property
     def position(self) -> Position:
-        """What is written, as plain data for another triggerer."""
+        """What is written, for another triggerer."""
         return {"told": self._shown.told, "printed": self._positions(), "at": self._at}
 
     async def on_output(self, output: PodOutput) -> None:
@@ -66,7 +63,6 @@ class TaskObserver:
         self._handover.wrote()
 
     async def on_status(self, status: RunStatus) -> None:
-        """Writes a state."""
         await self._handover.may_write()
         self._page.see(status)
         self._shown.on_status(status)

@@ -1,7 +1,4 @@
-"""What has become of a task whose worker or trigger is told to end: did a user end it, or does a process go away?
-
-Used by triggers.py and ending.py.
-"""
+"""Whether a user ended a task, or only its worker or triggerer is shutting down."""
 
 from __future__ import annotations
 
@@ -14,22 +11,16 @@ if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 DELETED = "deleted"
-"""No state of Airflow's: it answers that it has no such task instance. That was deleted, or its DAG run or DAG was."""
+"""Not one of Airflow's states: the task instance no longer exists. It was deleted, or its DAG run or DAG was."""
 _ENDED = {"failed", "success", "skipped", "removed", "restarting", DELETED}
-"""What a user's act makes of a task that runs or waits (airflow 3.3 TaskInstanceState). In all other states it goes on:
-somebody has it executed, be it the scheduler that took its worker for dead."""
+"""States in which a user has ended a task that ran or waited (airflow 3.3 TaskInstanceState). In all others the task
+goes on: Airflow executes it again, for example because the scheduler considers its worker dead."""
 
 
 def state_of(ti: RuntimeTaskInstanceProtocol) -> str | None:
-    """The state that a task instance is in, or DELETED; None where it was cleared and is not scheduled yet.
+    """Returns the state of a task instance, or DELETED; None if it was cleared and is not scheduled yet.
 
-    Blocks until Airflow answers.
-
-    Args:
-        ti: the task instance, or the key of one.
-
-    Raises:
-        Exception: Airflow does not answer.
+    Blocks until Airflow answers, and raises whatever the request raises. `ti` may also be the key of a task instance.
     """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
@@ -43,9 +34,8 @@ def state_of(ti: RuntimeTaskInstanceProtocol) -> str | None:
 
 
 def is_ended(state: str | None) -> bool:
-    """Whether a task in such a state has been ended while it ran or waited: nobody will look after its run.
+    """Whether a task in this state was ended while it ran or waited, so that nothing follows its run any more.
 
-    Args:
-        state: as `state_of` gives it. A task that was cleared ends its earlier run when it is executed again.
+    A task that was cleared ends its earlier run when it is executed again.
     """
     return state in _ENDED

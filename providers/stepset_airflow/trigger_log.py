@@ -1,10 +1,9 @@
-"""The end of a task's log as triggerers have written it: what was written after a note of how far it is.
+"""Reads what triggerers have written to a task's log after a note.
 
-Used by handover.py. A triggerer writes what its trigger logs to a file of its own beside the task's, named after it
-(`attempt=1.log.trigger.7.log`; airflow 3.3 triggerer_job_runner.py), and what it had written before it was killed stays
-there, and is shown from there where triggerers and API server share a directory. Where Airflow does not show the file
-of a triggerer that is gone (served from another host, or never uploaded; file_task_handler.py), it does not show what
-is noted either.
+A triggerer writes a trigger's lines to a file of its own beside the task's log (`attempt=1.log.trigger.7.log`; airflow
+3.3 triggerer_job_runner.py). The lines of a killed triggerer stay there, and Airflow shows them where triggerers and
+API server share a directory. Where Airflow does not show the file of a triggerer that no longer exists (served from
+another host, or never uploaded; file_task_handler.py), it cannot show what was noted either.
 """
 
 from __future__ import annotations
@@ -22,21 +21,14 @@ log = structlog.get_logger(logger_name=__name__)
 
 _BLOCK = 256 * 1024
 _MOST = 16 * 1024 * 1024
-"""Bytes of a file that are read, from its end: more than is written in a note's time. Where no note could be written
-all day, it is not all held in memory."""
+"""Bytes that are read from a file's end: more than is written between two notes. If no note could be written for a long
+time, this limits the memory used."""
 
 
 def written_after(ti: Any, when: str) -> list[str]:
-    """What triggers of stepset have written to a task's log after a moment, by the clocks of their triggerers.
+    """Returns the texts that stepset's triggers wrote to a task's log after a moment; none if no file can be read here.
 
-    It reads files.
-
-    Args:
-        ti: the task's instance, as a trigger has it.
-        when: the moment, as `datetime.isoformat` says it, with a zone; empty: all.
-
-    Returns:
-        The texts; none where no such file can be read here.
+    The moment is text in ISO format with a time zone, by the triggerers' clocks; empty: all texts.
     """
     moment = datetime.fromisoformat(when) if when else None
     try:
@@ -57,9 +49,9 @@ def _files(ti: Any) -> list[Path]:
 
 
 def _entries(path: Path, ti_id: str, moment: datetime | None) -> list[tuple[datetime, str]]:
-    """Time and text of what a file has of a task's try after a moment.
+    """Time and text of a file's entries of one try after a moment.
 
-    It may have others' too: of a run that was deleted and made again, say, whose files have the same names.
+    A file may have entries of other runs with the same names: of one that was deleted and created again, for example.
     """
     found: list[tuple[datetime, str]] = []
     for line in _backwards(path):
@@ -71,12 +63,12 @@ def _entries(path: Path, ti_id: str, moment: datetime | None) -> list[tuple[date
             if entry["ti_id"] == ti_id and entry["logger"].startswith(f"{__package__}."):
                 found.append((time, str(entry["event"])))
         except (ValueError, TypeError, KeyError, AttributeError):
-            continue  # cut off by the kill, or somebody else's
+            continue  # cut off by the kill, or another program's
     return found[::-1]
 
 
 def _backwards(path: Path) -> Iterator[bytes]:
-    """A file's lines, the last one first."""
+    """Yields a file's lines, the last one first."""
     with path.open("rb") as file:
         place = end = file.seek(0, os.SEEK_END)
         begun = b""

@@ -1,8 +1,8 @@
-"""The trigger a deferred task waits with: follows its run in the triggerer, and shows it in the task's log meanwhile.
+"""The triggers of deferred tasks: they follow a run in the triggerer and show it in the task's log meanwhile.
 
-Airflow makes it from the fields it serializes, may run it in two triggerers at once, and may start it again anywhere:
-it changes nothing on the cluster but deleting pods of lost nodes where the job says so. What has to be done once is
-done by the operator's `execute_complete` in a worker.
+Airflow creates a trigger from its serialized fields, may run it in two triggerers at once, and may start it again
+anywhere. So a trigger changes nothing on the cluster, except that it deletes pods of lost nodes where the job says so.
+`execute_complete` in a worker does what must be done exactly once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import importlib
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -37,85 +39,61 @@ HEAVY = (
     "stepset_airflow.task_observer",
     "stepset_airflow.page.async_writer",
 )
-"""What is imported in a thread first, because it takes seconds."""
+"""Modules that take seconds to import: imported in a thread before they are needed."""
 _USER_ACTED = "__airflow_user_action__"
-"""What Airflow cancels a trigger with when a user has acted on its task (airflow 3.3 triggerer_job_runner.py)."""
+"""Airflow cancels a trigger with this message when a user has acted on its task (3.3 triggerer_job_runner.py)."""
 _ENDS = 25.0
-"""Seconds that a run has to be ended in; Airflow waits for 30."""
+"""Seconds in which `on_kill` must end a run; Airflow waits for 30."""
 _PAUSES = (1.0, 3.0)
-"""Seconds before Airflow is asked again for what it did not say."""
+"""Seconds before Airflow is asked again for a task's state."""
 _LEAVES = 5.0
-"""Seconds that what was said of the end has to be read in, before the trigger's log is closed."""
+"""Seconds to wait until the last lines are read, before the trigger's log is closed."""
 
 
+@dataclass(eq=False, repr=False)
 class DistributedTrainTrigger(BaseTrigger):
     """Waits for the end of a run.
 
     Args:
-        access: which cluster, as ClusterAccess.to_dict says it; its namespace is the run's.
-        workload: the run's object on top: apiVersion, kind, name and uid; its queue and its ranks.
-        sources: whose lines are shown; None: everybody's.
+        access: fields of ClusterAccess; its namespace is the run's.
+        workload: as `reference` returns it.
+        sources: whose lines are shown; None: all.
         ranks: ranks whose lines are shown; None: all.
         callbacks: dotted paths of functions that are called with each status, in threads.
-        admission_timeout, startup_timeout: seconds; None: for ever.
+        admission_timeout, startup_timeout: seconds; None: no limit.
         quiet_after: seconds without a line after which the log says so; None: never.
-        poll_interval: seconds between two looks at what only time changes.
-        deadline: seconds since the epoch at which the task's time is over; None: never.
+        poll_interval: seconds between two looks at what no watch reports.
+        deadline: seconds since the epoch at which the task times out; None: never.
         on_kill_action: `delete`, `suspend` or `keep`.
-        position: what was written to the task's log before, as handover.py has it.
-        page: whose page is kept written, as TaskKey.to_dict says it; None: nobody's.
+        position: what was written to the task's log before, as handover.Position.
+        page: fields of the TaskKey whose page is written; None: no page.
     """
 
-    def __init__(
-        self,
-        access: Mapping[str, Any],
-        workload: Mapping[str, Any],
-        sources: Sequence[str] | None = None,
-        ranks: Sequence[int] | None = None,
-        callbacks: str | Sequence[str] | None = None,
-        admission_timeout: float | None = None,
-        startup_timeout: float | None = None,
-        quiet_after: float | None = None,
-        poll_interval: float = 10,
-        deadline: float | None = None,
-        on_kill_action: str = "delete",
-        position: Mapping[str, Any] | None = None,
-        page: Mapping[str, Any] | None = None,
-    ) -> None:
+    access: Mapping[str, Any]
+    workload: Mapping[str, Any]
+    sources: Sequence[str] | None = None
+    ranks: Sequence[int] | None = None
+    callbacks: str | Sequence[str] | None = None
+    admission_timeout: float | None = None
+    startup_timeout: float | None = None
+    quiet_after: float | None = None
+    poll_interval: float = 10
+    deadline: float | None = None
+    on_kill_action: str = "delete"
+    position: Mapping[str, Any] = field(default_factory=dict)
+    page: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
-        self.access, self.workload = dict(access), dict(workload)
-        self.sources, self.ranks, self.callbacks = sources, ranks, callbacks
-        self.admission_timeout, self.startup_timeout = admission_timeout, startup_timeout
-        self.quiet_after = quiet_after
-        self.poll_interval, self.deadline, self.on_kill_action = poll_interval, deadline, on_kill_action
-        self.position, self.page = dict(position or {}), page
         self._ending: asyncio.Task[None] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What another process makes the same trigger from; no credentials."""
-        fields = {
-            "access": self.access,
-            "workload": self.workload,
-            "sources": self.sources,
-            "ranks": self.ranks,
-            "callbacks": self.callbacks,
-            "admission_timeout": self.admission_timeout,
-            "startup_timeout": self.startup_timeout,
-            "quiet_after": self.quiet_after,
-            "poll_interval": self.poll_interval,
-            "deadline": self.deadline,
-            "on_kill_action": self.on_kill_action,
-            "position": self.position,
-            "page": self.page,
-        }
-        return "stepset_airflow.triggers.DistributedTrainTrigger", fields
+        """The class path and the fields from which another process creates the same trigger; no credentials."""
+        names = signature(type(self)).parameters
+        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Follows the run.
-
-        Yields:
-            One event: its final status, what was written to the log, and whether the task's time was over before.
-        """
+        """Follows the run, then yields one event: as `_followed` returns it, or with `error`."""
         from stepset.errors import StepsetError
 
         began = asyncio.get_running_loop().time()
@@ -129,17 +107,17 @@ class DistributedTrainTrigger(BaseTrigger):
             await settle(self, began)
         except asyncio.CancelledError as error:
             if error.args == (_USER_ACTED,):
-                self._end_begins()  # Airflow may be cut short before it calls on_kill
+                self._end_begins()  # Airflow may end before it calls on_kill
             raise
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's
         await forget(self)
 
     async def on_kill(self) -> None:
-        """Ends the run if a user has acted on the task.
+        """Ends the run if a user has ended the task.
 
         A triggerer that lost its triggers to another one for a while calls this for tasks that still wait
-        (apache/airflow#73454): so the task's state is asked for first, and nothing is done while it goes on, or while
-        nobody knows. A task that was cleared ends its earlier run itself when it is executed again.
+        (apache/airflow#73454). So the task's state is checked first, and the run goes on while the task does, or while
+        its state is unknown. A task that was cleared ends its earlier run itself when it is executed again.
         """
         await wait_uncancelled(self._end_begins(), _ENDS)
 
@@ -149,7 +127,7 @@ class DistributedTrainTrigger(BaseTrigger):
         return self._ending
 
     async def _acted_upon(self) -> None:
-        """Ends the run, if that is what a user did."""
+        """Ends the run if a user has ended the task."""
         state = await self._task_state()
         name = self.workload["metadata"]["name"]
         if not is_ended(state):
@@ -161,7 +139,7 @@ class DistributedTrainTrigger(BaseTrigger):
         await all_read(_LEAVES)
 
     async def _followed(self) -> dict[str, Any]:
-        """The event's payload."""
+        """Follows the run; returns the final status, whether the task timed out, and what was written to the log."""
         from stepset.backends.kubernetes.follow import RunFollower
         from stepset.watch.cluster.keeper import Patience
         from stepset.watch.cluster.reports import Reports
@@ -213,12 +191,12 @@ class DistributedTrainTrigger(BaseTrigger):
             }
 
     def _about(self) -> dict[str, Any]:
-        """What the run's page says beside its status."""
+        """What the run's page shows beside its status."""
         about = {"namespace": self.access["namespace"], "target": self.workload["target"], "followed": True}
         return {**about, "try_number": (self.page or {}).get("try_number")}
 
     async def _task_state(self) -> str | None:
-        """As `state_of` has it, be it when Airflow is asked again; None where it does not say."""
+        """As `state_of`; asks again on errors, and returns None if Airflow does not answer."""
         from asgiref.sync import sync_to_async
 
         if self.task_instance is None:
@@ -247,13 +225,9 @@ class DistributedTrainTrigger(BaseTrigger):
 
 
 class RunEndTrigger(DistributedTrainTrigger):
-    """Waits for the end of a run that somebody else looks after, and shows its phases; it may not be there yet.
+    """Waits for the end of a run that another task or program manages, and shows its phases; it need not exist yet.
 
-    Args:
-        run_name: the run's name.
-        target: what it became.
-        poll_interval: seconds between two looks at what no watch tells.
-        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as ClusterAccess has them.
+    Its fields are those of the sensor that starts it.
     """
 
     def __init__(
@@ -267,62 +241,58 @@ class RunEndTrigger(DistributedTrainTrigger):
         cluster_context: str | None = None,
         config_file: str | None = None,
     ) -> None:
-        # Airflow renders these where a task starts from its trigger.
+        # Airflow renders these attributes if a task starts from its trigger.
         self.run_name, self.target = run_name, target
         self.kubernetes_conn_id, self.namespace, self.in_cluster = kubernetes_conn_id, namespace, in_cluster
         self.cluster_context, self.config_file = cluster_context, config_file
-        super().__init__(self._access().to_dict(), {}, sources=(), ranks=(), poll_interval=poll_interval)
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What another process makes the same trigger from; no credentials."""
-        fields = {
-            "run_name": self.run_name,
-            "target": self.target,
-            "poll_interval": self.poll_interval,
-            **self._access().to_dict(),
-        }
-        return "stepset_airflow.triggers.RunEndTrigger", fields
+        super().__init__(ClusterAccess.of(self).to_dict(), {}, sources=(), ranks=(), poll_interval=poll_interval)
 
     async def _acted_upon(self) -> None:
-        """Nothing: the run is somebody else's."""
+        """Does nothing: the run does not belong to this task."""
 
     async def _followed(self) -> dict[str, Any]:
-        async with client_of(self._access()) as client:
-            namespace = self.namespace or (await client.open()).namespace
-            while not await self._found(client, namespace):
-                await asyncio.sleep(self.poll_interval)
-        self.access = {**self._access().to_dict(), "namespace": namespace}
-        return await super()._followed()
-
-    async def _found(self, client: Client, namespace: str) -> bool:
-        """Whether the run is there."""
-        from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, UnreachableError
         from stepset.backends.kubernetes.api.resources import WORKLOADS
 
-        try:
-            reply = await client.get(f"{WORKLOADS[self.target].path(namespace)}/{self.run_name}")
-        except UnreachableError:
-            return False
-        if reply.status == NOT_FOUND:
-            return False
-        if not reply.accepted:
-            raise RefusedError(reply)
-        self.workload = reference(reply.body, self.target)
-        return True
+        async with client_of(ClusterAccess.of(self)) as client:
+            namespace = self.namespace or (await client.open()).namespace
+            path = f"{WORKLOADS[self.target].path(namespace)}/{self.run_name}"
+            self.workload = reference(await appeared(client, path, self.poll_interval), self.target)
+        self.access = {**ClusterAccess.of(self).to_dict(), "namespace": namespace}
+        return await super()._followed()
 
-    def _access(self) -> ClusterAccess:
-        return ClusterAccess(
-            self.kubernetes_conn_id, self.namespace, self.in_cluster, self.cluster_context, self.config_file
-        )
+
+async def appeared(client: Client, path: str, interval: float) -> Mapping[str, Any]:
+    """Returns an object as soon as it exists; bears refusals that may be temporary, as the watches do.
+
+    Args:
+        interval: seconds between two requests.
+
+    Raises:
+        InfrastructureError: the server refuses the request for good.
+    """
+    from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, UnreachableError
+    from stepset.backends.kubernetes.refusals import Forbearance
+    from stepset.errors import InfrastructureError
+
+    grace = Forbearance()
+    while True:
+        try:
+            reply = await client.get(path)
+            if reply.accepted:
+                return reply.body
+            if reply.status != NOT_FOUND:
+                raise RefusedError(reply)
+            grace.granted()
+        except UnreachableError:
+            grace.unreachable()
+        except InfrastructureError:
+            if not grace.bears(asyncio.get_running_loop().time()):
+                raise
+        await asyncio.sleep(interval)
 
 
 def reference(workload: Mapping[str, Any], target: str) -> dict[str, Any]:
-    """What a trigger must know of a run's object on top: nothing that could be a secret.
-
-    Args:
-        workload: the object.
-        target: what the run became.
-    """
+    """Returns what a trigger must know of a run's workload; nothing that could be a secret."""
     from stepset.targets.gang import QUEUE_LABEL
     from stepset.targets.identity import RANKS
 

@@ -1,7 +1,7 @@
-"""What a triggerer that is no more has written to a task's log since its last note: the log itself says it. Pure.
+"""Recognises lines that a former triggerer has written to a task's log since its last note. Pure.
 
-Used by task_log.py, of what trigger_log.py reads. Whoever goes on where that note stands comes by the same lines again,
-each source's in the same order; those that are written already are left out.
+A triggerer that continues at that note reads the same lines again, each source's in the same order; those that are
+written already are left out.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ from collections.abc import Iterable
 
 _PHASE = re.compile(r"run \S+: ")
 _MASK = "***"
-"""What Airflow writes in the place of a secret; only where it writes, so that we do not know what stands behind it."""
+"""What Airflow writes in place of a secret; only its log has it, so the text behind it is not known here."""
 
 
 class Written:
-    """Texts of a task's log that come again, each for as often as it was written.
-
-    Args:
-        texts: as they were written, in their order; others of the same log may be among them.
+    """Texts of a task's log that may come again, each as often as it was written.
 
     Attributes:
-        phase: the last line on the phase that the run is in; empty: there is none.
-        notes: what else was said.
+        phase: the last line on the run's phase; empty: none.
+        notes: everything else that is not a line or progress.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -40,14 +37,14 @@ class Written:
                 self.notes.add(text)
 
     def has(self, text: str) -> bool:
-        """Whether a text that comes now is written already; it counts as having come, and so does all before it."""
+        """Whether a text is written already; marks it and all texts of its kind before it as read again."""
         if not (kind := _kind(text)):
             return text in self.notes
         left = self._left.get(kind)
         while left:
             if _same(left.popleft(), text):
                 return True
-        return False  # whoever wrote has not come as far as this line
+        return False  # the former triggerer has not written this line
 
 
 def _same(written: str, text: str) -> bool:
@@ -57,7 +54,7 @@ def _same(written: str, text: str) -> bool:
 
 
 def _kind(text: str) -> str:
-    """Lines of a kind are written in an order of their own; empty: what comes once."""
+    """The kind of a text: texts of one kind are written in order; empty: the text comes only once."""
     if text.startswith("["):
         return text.partition("]")[0]
     return "progress" if text.startswith("progress: ") else ""

@@ -1,9 +1,9 @@
-"""The asynchronous Python API: run a job, and ask for a run, from an event loop.
+"""The asynchronous Python API: runs jobs, and reads runs, in an event loop.
 
     from stepset import aio
     status = await aio.run(job, "kubernetes")
 
-On a cluster nothing blocks the event loop. Local runs are processes of this machine, which threads supervise.
+Runs on a cluster do not block the event loop. Local runs are processes of this machine, which threads supervise.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ import anyio
 from stepset.api import JobSource, TrainingFailedError, request_of
 from stepset.backends import backend_of
 from stepset.backends.base import ClusterOptions, RunListener, RunRequest
+from stepset.backends.local import LocalBackend
 from stepset.errors import StepsetError
 from stepset.watch.state import LogLine, Phase, RunStatus
 
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.runs import ClusterRuns
 
+_POLL = 0.1
+"""Seconds between two reads of a local run's state."""
 _ENDS_WITHIN = 30.0
 """Seconds in which the server must take the request that ends a run whose caller was cancelled."""
 
@@ -52,12 +55,15 @@ async def run(
         The final status; `status.result` is what rank 0 wrote to STEPSET_RESULT_FILE.
 
     Raises:
-        BadInputError: the job cannot be run as asked.
+        BadInputError: the job cannot be run as requested.
         TrainingFailedError: it ran and failed.
-        InfrastructureError: the cluster cannot be asked.
+        InfrastructureError: the cluster cannot be reached, or denies access.
     """
     request = await asyncio.to_thread(request_of, job, name, base_dir)
-    status = await (_run_there if backend == "kubernetes" else _run_here)(request, backend, listener, cluster)
+    if backend == "kubernetes":
+        status = await _run_on_cluster(request, listener, cluster)
+    else:
+        status = await _run_in_threads(request, _local(backend), listener)
     if status.phase is not Phase.SUCCEEDED:
         raise TrainingFailedError(status)
     return status
@@ -73,10 +79,10 @@ async def status(name: str, backend: str = "local", *, cluster: ClusterOptions |
 
     Raises:
         RunNotFoundError: there is none.
-        InfrastructureError: the cluster cannot be asked.
+        InfrastructureError: the cluster cannot be reached, or denies access.
     """
     if backend != "kubernetes":
-        return await asyncio.to_thread(backend_of(backend).status, name)
+        return await asyncio.to_thread(_local(backend).status, name)
     async with _cluster_runs(cluster) as runs:
         return await runs.status(name)
 
@@ -87,19 +93,19 @@ async def wait(
     """Returns when a run is over.
 
     Args:
-        name: as for `status`.
-        backend: as for `status`.
+        name: a run's name, or a job's: its newest run.
+        backend: where it runs: `local` or `kubernetes`.
         timeout: seconds; default: no limit.
-        cluster: as for `status`.
+        cluster: which cluster, for `kubernetes`.
 
     Returns:
-        The final status, or the present one when the time is up.
+        The final status, or the current one when the time is up.
 
     Raises:
         RunNotFoundError, InfrastructureError: as `status` raises them.
     """
     if backend != "kubernetes":
-        return await asyncio.to_thread(backend_of(backend).wait, name, timeout)
+        return await _wait_for_local(_local(backend), name, timeout)
     async with _cluster_runs(cluster) as runs:
         return await runs.wait(name, timeout)
 
@@ -112,48 +118,64 @@ async def logs(
     sources: frozenset[str] | None = None,
     cluster: ClusterOptions | None = None,
 ) -> AsyncGenerator[LogLine, None]:
-    """Yields the lines of a run. A caller that leaves before the end closes the generator (contextlib.aclosing).
+    """Yields the lines of a run. A caller that stops early must close the generator (contextlib.aclosing).
 
     Args:
-        name: as for `status`.
-        backend: as for `status`.
-        follow: go on until the run is over; then lines come as they are printed, else in the order of their times.
-        sources: only theirs, such as `rank 0`; default: all.
-        cluster: as for `status`.
+        name: a run's name, or a job's: its newest run.
+        backend: where it runs: `local` or `kubernetes`.
+        follow: continue until the run is over, and yield lines as they are printed; default: in the order of their
+            times.
+        sources: only their lines, such as `rank 0`; default: all.
+        cluster: which cluster, for `kubernetes`.
 
     Raises:
         RunNotFoundError: there is no such run.
-        InfrastructureError: some lines cannot be read; those that can be come first.
+        InfrastructureError: some lines cannot be read; the others are yielded first.
     """
     if backend != "kubernetes":
-        lines = backend_of(backend).logs(name, follow=follow, sources=sources)
-        while (line := await asyncio.to_thread(next, lines, None)) is not None:
-            yield line
+        blocks = _local(backend).blocks(name, follow=follow, sources=sources)
+        while (lines := await asyncio.to_thread(next, blocks, None)) is not None:
+            for line in lines:
+                yield line
         return
-    async with (
-        _cluster_runs(cluster) as runs,
-        aclosing(runs.lines(name, follow=follow, sources=sources)) as found,
-    ):
+    async with _cluster_runs(cluster) as runs, aclosing(runs.lines(name, follow=follow, sources=sources)) as found:
         async for line in found:
             yield line
 
 
-async def _run_here(
-    request: RunRequest, backend: str, listener: RunListener | None, _: ClusterOptions | None
-) -> RunStatus:
-    starting = asyncio.create_task(asyncio.to_thread(backend_of(backend).start, request, listener))
+def _local(backend: str) -> LocalBackend:
+    found = backend_of(backend)
+    assert isinstance(found, LocalBackend)
+    return found
+
+
+async def _wait_for_local(backend: LocalBackend, name: str, timeout: float | None) -> RunStatus:
+    """Reads the state again and again: a thread that waits for the run could not be cancelled."""
+    clock = asyncio.get_running_loop().time
+    until = None if timeout is None else clock() + timeout
+    while True:
+        status = await asyncio.to_thread(backend.status, name)
+        left = _POLL if until is None else until - clock()
+        if status.phase.final or left <= 0:
+            return status
+        name = status.name
+        await asyncio.sleep(min(_POLL, left))
+
+
+async def _run_in_threads(request: RunRequest, backend: LocalBackend, listener: RunListener | None) -> RunStatus:
+    starting = asyncio.create_task(asyncio.to_thread(backend.start, request, listener))
     try:
         return await asyncio.to_thread((await asyncio.shield(starting)).wait)
     except asyncio.CancelledError:
-        with anyio.CancelScope(shield=True), suppress(StepsetError):  # it may not have started at all
+        with anyio.CancelScope(shield=True), suppress(StepsetError):  # the run may not have started
             handle = await starting
             handle.cancel()
             await asyncio.to_thread(handle.wait)
         raise
 
 
-async def _run_there(
-    request: RunRequest, __: str, listener: RunListener | None, cluster: ClusterOptions | None
+async def _run_on_cluster(
+    request: RunRequest, listener: RunListener | None, cluster: ClusterOptions | None
 ) -> RunStatus:
     async with _cluster_runs(cluster) as runs:
         making = asyncio.create_task(runs.make(request))
@@ -162,7 +184,7 @@ async def _run_there(
             async with runs.following(made.workload, listener, notes) as follower:
                 return await follower.follow()
         except asyncio.CancelledError:
-            with anyio.move_on_after(_ENDS_WITHIN, shield=True), suppress(StepsetError):  # it may not be made at all
+            with anyio.move_on_after(_ENDS_WITHIN, shield=True), suppress(StepsetError):  # the run may not exist
                 made, _ = await making
                 await runs.end(made.workload)
             raise

@@ -1,4 +1,4 @@
-"""The Python door: run a job, or have it explained, in one call."""
+"""The Python API: runs, explains or renders a job in one call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TrainingFailedError(StepsetError):
     """The run is over and did not succeed.
 
     Args:
-        status: its last state; `status.failure` says why.
+        status: its final status; `status.failure` states the reason.
     """
 
     def __init__(self, status: RunStatus) -> None:
@@ -51,16 +51,16 @@ def run(
         backend: where it runs: `local`, as processes on this machine, or `kubernetes`.
         name: the run's name; default: derived from the job's.
         base_dir: what the job's paths are relative to; default: the job file's directory, else the current one.
-        listener: is told of every line and every change.
+        listener: is called with every line and every state.
         cluster: which cluster, for `kubernetes`; default: that of the kubeconfig's current context.
 
     Returns:
         The final status; `status.result` is what rank 0 wrote to STEPSET_RESULT_FILE.
 
     Raises:
-        BadInputError: the job cannot be run as asked.
+        BadInputError: the job cannot be run as requested.
         TrainingFailedError: it ran and failed.
-        InfrastructureError: the cluster cannot be asked.
+        InfrastructureError: the cluster cannot be reached, or denies access.
         KeyboardInterrupt: Ctrl-C stopped the run (a second one kills it); it has ended by then.
     """
     handle = backend_of(backend, cluster).start(request_of(job, name, base_dir), listener)
@@ -68,7 +68,7 @@ def run(
         with interrupts_deferred(handle.cancel):
             status = handle.wait()
     except BaseException:
-        # Ctrl-C, or a listener that failed: nothing may keep running behind the caller's back.
+        # Ctrl-C, or a listener that failed: the run must not outlive this call.
         handle.cancel()
         handle.wait()
         raise
@@ -78,11 +78,7 @@ def run(
 
 
 def request_of(job: JobSource, name: str | None, base_dir: Path | None) -> RunRequest:
-    """Returns the request to run a job, its files read; raises as `run` does.
-
-    Args:
-        job, name, base_dir: as for `run`.
-    """
+    """Returns the request to run a job, with its files read; arguments and errors are those of `run`."""
     loaded = load_job(job)
     if base_dir is None and isinstance(job, (str, Path)):
         base_dir = Path(job).resolve().parent
@@ -90,7 +86,7 @@ def request_of(job: JobSource, name: str | None, base_dir: Path | None) -> RunRe
 
 
 def explain(job: JobSource) -> list[ExplainRow]:
-    """Every variable of every pod, and the rule behind it; no cluster and no I/O beside a job file's reading.
+    """Returns every variable of every pod with its rule; needs no cluster and reads nothing but the job file.
 
     Args:
         job: a TrainingJob, a mapping, or the path of a job file.
@@ -111,7 +107,7 @@ def render(
     namespace: str | None = None,
     base_dir: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """The Kubernetes manifests of a job, in the order an apply needs; no cluster is asked.
+    """Returns the Kubernetes manifests of a job, in the order in which they must be applied; needs no cluster.
 
     Args:
         job: a TrainingJob, a mapping, or the path of a job file.
@@ -129,8 +125,5 @@ def render(
     from stepset.rendering import make_request
     from stepset.targets.render import render as render_request
 
-    loaded = load_job(job)
-    if base_dir is None and isinstance(job, (str, Path)):
-        base_dir = Path(job).resolve().parent
-    request = make_request(loaded, read_sources(loaded, base_dir), run=name, namespace=namespace)
-    return render_request(request, target)
+    asked = request_of(job, name, base_dir)
+    return render_request(make_request(asked.job, asked.sources, run=name, namespace=namespace), target)

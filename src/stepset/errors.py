@@ -1,7 +1,7 @@
-"""The errors stepset raises on purpose, and the exit code each one means.
+"""The errors that stepset raises on purpose, and the exit code of each.
 
-Every door (CLI, operator, component) catches `StepsetError` and shows its text as it is: one line that says
-what was wrong, where, and what to do.
+Every interface (CLI, operator, component) catches `StepsetError` and shows its text unchanged: one line that says what
+was wrong, where, and what to do.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class ExitCode(IntEnum):
 
 
 class StepsetError(Exception):
-    """Base of all errors that carry a message for people."""
+    """Base of all errors whose message is for users."""
 
     exit_code: ExitCode = ExitCode.INFRASTRUCTURE
 
 
 class BadInputError(StepsetError):
-    """What was asked for cannot be done as asked; retrying the same request cannot help.
+    """The request is invalid; retrying it cannot help.
 
     Args:
         problems: one line each, `field: what is wrong; what to do`.
@@ -42,7 +42,7 @@ class BadInputError(StepsetError):
         super().__init__("\n".join(f"{where}: {p}" if where else p for p in problems))
 
     def at(self, where: str) -> BadInputError:
-        """The same problems, said to be in `where`."""
+        """Returns the same problems, located in `where`."""
         return BadInputError(*self.problems, where=where)
 
 
@@ -51,6 +51,6 @@ class InfrastructureError(StepsetError):
 
 
 class RunNotFoundError(StepsetError):
-    """No run of that name is known where it was looked for."""
+    """There is no run of that name in the place that was searched."""
 
     exit_code = ExitCode.BAD_INPUT

@@ -1,7 +1,6 @@
-"""A Python function becomes a program of its own, for a job's `function`.
+"""Turns a Python function into a program of its own, for a job's `function` (Airflow's `@task.distributed_train`).
 
-Used by the doors that decorate functions (Airflow's `@task.distributed_train`). Arguments and result travel as JSON
-instead of pickle, so that the pipeline's Python and the image's need not be the same.
+Arguments and result are passed as JSON instead of pickle, so that the pipeline's Python and the image's may differ.
 """
 
 from __future__ import annotations
@@ -48,19 +47,11 @@ if __name__ == "__main__":
 
 
 def program_text(source: str, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> str:
-    """A complete Python program that calls one function in every rank.
+    """Returns a complete Python program that calls one function in every rank; BadInputError for non-JSON args.
 
-    What the function returns in rank 0 becomes the run's result. Annotations are not evaluated, since the names in
-    them stay behind with the module; the function imports what it needs itself.
-
-    Args:
-        source: the function's source text, unindented and without decorators.
-        name: the function's name.
-        args: positional arguments.
-        kwargs: keyword arguments; default: none.
-
-    Raises:
-        BadInputError: an argument is not JSON (text, numbers, true, false, null, lists and mappings of them).
+    What the function returns in rank 0 becomes the run's result. Annotations are not evaluated, because the names in
+    them belong to the original module; the function imports what it needs itself. `source` is unindented, without
+    decorators.
     """
     given = {"args": _json(list(args), "args"), "kwargs": _json(dict(kwargs or {}), "kwargs")}
     return _PROGRAM.format(
@@ -69,7 +60,7 @@ def program_text(source: str, name: str, args: Sequence[Any] = (), kwargs: Mappi
 
 
 def _json(value: Any, place: str) -> Any:
-    """`value` as plain JSON data; sequences become lists and mappings dicts."""
+    """Returns `value` as plain JSON data: sequences become lists, and mappings dicts."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -77,9 +68,8 @@ def _json(value: Any, place: str) -> Any:
             raise BadInputError(f"{place}: {value} is not JSON; give a finite number")
         return value
     if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise BadInputError(f"{place}: the key {key!r} is not text; JSON knows only text keys")
+        if bad := [key for key in value if not isinstance(key, str)]:
+            raise BadInputError(f"{place}: the key {bad[0]!r} is not text; JSON knows only text keys")
         return {key: _json(item, f"{place}.{key}") for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
         return [_json(item, f"{place}[{index}]") for index, item in enumerate(value)]

@@ -1,7 +1,4 @@
-"""From a job to what the targets render: the one place that reads files for them.
-
-Called by the Python door, the CLI and the Kubernetes backend.
-"""
+"""Turns a job into what the targets render; the only place that reads files for them."""
 
 from __future__ import annotations
 
@@ -25,19 +22,12 @@ def make_request(
     attempt: int = 0,
     owned_by: Mapping[str, Any] | None = None,
 ) -> RenderRequest:
-    """Everything a target looks at, for one run of a job.
+    """Returns everything a target needs for one run of a job.
 
     Args:
-        job: what to run.
-        sources: its script or code, read.
         run: the run's name; default: the job's.
-        namespace: written into the objects where given.
-        owner: a hash of who asks.
-        attempt: gang restarts before this run, when it continues an earlier one.
-        owned_by: an ownerReference: the run's objects go when that object goes.
-
-    Raises:
-        BadInputError: the job asks for something its framework cannot do.
+        namespace: written into the objects; default: none.
+        owner, attempt, owned_by: as in RunRequest.
     """
     run = run or job.name
     return RenderRequest(job, make_plan(job), sources, agent_text(), run, namespace, owner, attempt, owned_by)

@@ -1,8 +1,8 @@
-"""Signals that stop a run: they are written to a pipe, and a thread acts on them.
+"""Handles signals that stop a run: the interpreter writes them to a pipe, and a thread acts on them.
 
 Python calls a signal handler in the main thread between two bytecodes, wherever that thread is: inside `Event.set`,
-inside another handler. A handler that takes a lock which the interrupted code holds waits for it for ever. And while
-the main thread waits for a lock, Python may not call the handler at all: of two signals in quick succession the kernel
+inside another handler. A handler that takes a lock which the interrupted code holds waits for it forever. And while the
+main thread waits for a lock, Python may not call the handler at all: of two signals in quick succession the kernel
 gives both to another thread, and the main thread waits on (CPython 3.11 and Linux 6.18, executed: one pair in five).
 
 So the handler here does nothing, and the interpreter itself writes the number of the signal to a pipe, in whichever
@@ -32,17 +32,13 @@ _END_EVERY = 0.1
 def on_signals(numbers: Iterable[int], act: Callable[[int], None]) -> Iterator[None]:
     """Calls `act` with the number of each of these signals that arrives inside the block.
 
-    `act` runs in a thread of its own, once per signal and in the order of their arrival; it may take locks. The thread
-    has ended, and the former handlers are back, when the block is left. A signal that was ignored before stays ignored
-    (nohup). Outside the main thread, where Python sets no handlers, nothing is changed.
-
-    Args:
-        numbers: the signals to handle.
-        act: what to do about one.
+    `act` runs in a thread of its own, once per signal and in the order of their arrival; it may take locks. When the
+    block is left, the thread has ended and the former handlers are restored. A signal that was ignored before stays
+    ignored (nohup). Outside the main thread, where Python sets no handlers, nothing is changed.
 
     Raises:
         InfrastructureError: the system allows no more threads or open files.
-        BaseException: what `act` raised first, at the end of the block.
+        BaseException: the first error of `act`, at the end of the block.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -71,15 +67,9 @@ def on_signals(numbers: Iterable[int], act: Callable[[int], None]) -> Iterator[N
 
 @contextmanager
 def interrupts_deferred(stop: Callable[[], None]) -> Iterator[None]:
-    """Calls `stop` at each Ctrl-C inside the block, and raises KeyboardInterrupt at its end instead of in its middle.
+    """Calls `stop` in another thread at each Ctrl-C inside the block; raises KeyboardInterrupt only at the block's end.
 
     Where the program handles SIGINT itself, or outside the main thread, nothing is changed.
-
-    Args:
-        stop: asks what the block waits for to end; called from another thread.
-
-    Raises:
-        KeyboardInterrupt: SIGINT arrived, and the block ended without an error.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -97,7 +87,7 @@ def interrupts_deferred(stop: Callable[[], None]) -> Iterator[None]:
 
 
 class StopRequests:
-    """Requests to stop a run, from any thread, also before there is a run; none is lost."""
+    """Requests to stop a run, from any thread, even before the run exists; none is lost."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -105,18 +95,14 @@ class StopRequests:
         self._count = 0
 
     def attach(self, cancel: Callable[[], None]) -> None:
-        """Passes the requests on from now on, first those that were made earlier.
-
-        Args:
-            cancel: stops the run; called once for each request.
-        """
+        """Passes requests on from now on, the earlier ones first: calls `cancel` once for each."""
         with self._lock:
             self._cancel, earlier = cancel, self._count
         for _ in range(earlier):
             cancel()
 
     def add(self) -> int:
-        """Makes a request; returns how many there are."""
+        """Adds a request; returns how many there are."""
         with self._lock:
             self._count += 1
             count, cancel = self._count, self._cancel
@@ -129,11 +115,10 @@ class _SignalPipe:
     """The pipe to which the interpreter writes signals, and the thread that reads it.
 
     Args:
-        numbers: the signals to act on; the interpreter writes those of other handlers too.
-        act: called with each.
+        numbers: the signals to act on; the interpreter also writes those of other handlers.
 
     Attributes:
-        error: what `act` raised first.
+        error: the first error of `act`.
     """
 
     def __init__(self, numbers: frozenset[int], act: Callable[[int], None]) -> None:
@@ -144,11 +129,7 @@ class _SignalPipe:
         self.error: BaseException | None = None
 
     def open(self) -> None:
-        """Opens the pipe and starts the thread.
-
-        Raises:
-            InfrastructureError: the system allows no more threads or open files.
-        """
+        """Opens the pipe and starts the thread."""
         try:
             self._read_end, self._write_end = os.pipe()
             os.set_blocking(self._write_end, False)
@@ -161,14 +142,14 @@ class _SignalPipe:
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
 
     def end(self) -> None:
-        """Ends the thread once it has acted on every signal before this call."""
+        """Ends the thread once it has acted on every signal that arrived before this call."""
         while self._thread.is_alive():
             with suppress(BlockingIOError):  # full of signals: the thread is about to read them
                 os.write(self._write_end, bytes((_END,)))
             self._thread.join(_END_EVERY)
 
     def close(self) -> None:
-        """Acts on the signals that the thread has not seen, and closes the pipe."""
+        """Acts on the signals that the thread has not read, and closes the pipe."""
         if self._read_end < 0:
             return
         if self._wakeup_before is not None:
@@ -185,8 +166,8 @@ class _SignalPipe:
             pass
 
     def _act_on(self, numbers: bytes) -> bytes:
-        """Acts on the signals of a chunk, and returns it."""
-        if self._wakeup_before is not None and self._wakeup_before >= 0:  # an event loop's: it gets them too
+        """Acts on the signals of a chunk, and returns the chunk."""
+        if self._wakeup_before is not None and self._wakeup_before >= 0:  # an event loop's: pass them on
             with suppress(OSError):
                 os.write(self._wakeup_before, numbers.replace(bytes((_END,)), b""))
         for number in numbers:
@@ -199,16 +180,16 @@ class _SignalPipe:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """The signal handler: the interpreter writes to the wakeup descriptor only where there is one."""
+    """Does nothing; only for signals with a Python handler does the interpreter write to the wakeup descriptor."""
 
 
 def _restore(before: Mapping[int, _Handler]) -> None:
-    """Puts handlers back; SIGINT last, for from then on it raises KeyboardInterrupt wherever the main thread is."""
+    """Restores handlers; SIGINT last, because from then on it raises KeyboardInterrupt in the main thread."""
     for number in sorted(before, key=lambda n: n == signal.SIGINT):
         signal.signal(number, before[number])
 
 
-# A child that is forked inside the block shares the pipe: what the child gets is not meant for the run.
+# A child that is forked inside the block shares the pipe, but signals to the child are not meant for the run.
 _active: dict[_SignalPipe, Mapping[int, _Handler]] = {}
 
 

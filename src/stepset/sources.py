@@ -1,7 +1,4 @@
-"""The job's own files, read at the edge: script and code directory.
-
-Used before a job is run or rendered, so that everything after it is pure.
-"""
+"""The job's own files: script and code directory, read before the job is run or rendered."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from stepset.plan.code import script_in_code
 from stepset.spec.job import TrainingJob
 
 CODE_LIMIT = 1024 * 1024
-"""Bytes of packed code a job may ship: what fits into one ConfigMap (kubernetes v1.36 validation.MaxSecretSize)."""
+"""Bytes of packed code a job may ship: a ConfigMap can hold no more (kubernetes v1.36 validation.MaxSecretSize)."""
 
 _UNPACKED_LIMIT = 64 * CODE_LIMIT  # so that a forgotten data set is noticed before it is packed
 _LEFT_OUT = {"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"}
@@ -26,12 +23,12 @@ _LEFT_OUT = {"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pyt
 
 @dataclass(frozen=True)
 class Sources:
-    """What travels with a job.
+    """The files that are shipped with a job.
 
     Args:
         base_dir: the directory the job's paths are relative to.
-        code_dir: where its code lies on this machine: `code`, or the script's directory.
-        script: the script's text, when it travels alone.
+        code_dir: the code's directory on this machine: `code`, or the script's directory.
+        script: the script's text, if it is shipped alone.
         archive: the packed `code` directory (tar.gz), the same bytes for the same files.
     """
 
@@ -45,8 +42,7 @@ def read_sources(job: TrainingJob, base_dir: Path | None = None) -> Sources:
     """Reads the script or packs the code directory of a job.
 
     Args:
-        job: the job.
-        base_dir: what its paths are relative to; default: the current directory.
+        base_dir: what the job's paths are relative to; default: the current directory.
 
     Raises:
         BadInputError: a file is missing or unreadable, or the code is over the limit.
@@ -90,7 +86,7 @@ def _missing(field: str, what: str, path: Path) -> BadInputError:
 
 @contextmanager
 def _told_as(field: str, path: Path) -> Iterator[None]:
-    """Turns what the operating system refuses into an error of the job file's field."""
+    """Turns an error of the operating system into an error of the job file's field."""
     try:
         yield
     except OSError as error:
@@ -106,12 +102,9 @@ def _check_size(field: str, what: str, size: int) -> None:
 
 
 def _files(directory: Path) -> dict[str, Path]:
-    """Path within the archive -> file, sorted; what is never code is left out.
+    """Returns path within the archive -> file, sorted, without directories that are never code.
 
-    Links are followed, because the pods have nothing for them to point at; not those that lead nowhere or in circles.
-
-    Raises:
-        OSError: a directory cannot be read.
+    Links are followed, because their targets do not exist in the pods; broken and circular ones are left out.
     """
     found: dict[str, Path] = {}
 
@@ -131,7 +124,7 @@ def _files(directory: Path) -> dict[str, Path]:
 
 
 def _pack(directory: Path, files: dict[str, Path]) -> bytes:
-    """The files as a tar.gz with no times and no owners."""
+    """Packs the files as a tar.gz without times and owners."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, path in files.items():

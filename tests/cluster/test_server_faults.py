@@ -212,10 +212,10 @@ def test_pages_that_etcd_has_forgotten_are_asked_for_from_the_first(runs: Runs, 
     path = f"/api/v1/namespaces/{runs.namespace}/configmaps"
     with connect(runs.cluster.kubeconfig) as connection:
         for name in ("a", "b", "c"):
-            connection.post(path, {"metadata": {"name": name}})
+            connection.call(connection.client.post, path, {"metadata": {"name": name}})
         feed = Feed()
         assert feed.listed(connection.get(path, {**feed.ask().query, "limit": "1"}).body) == []
-        connection.delete(f"{path}/c", {})
+        connection.call(connection.client.delete, f"{path}/c", {})
         outages.compact_etcd()
         # The server's own memory of what etcd has forgotten is thrown away with it.
         outages.stop(outages.API_SERVER, signal.SIGKILL)
@@ -234,7 +234,7 @@ def test_a_run_gets_through_while_etcd_takes_seconds_for_everything(
         def takes_seconds() -> bool:
             began = time.monotonic()
             path = f"/api/v1/namespaces/{runs.namespace}/configmaps"
-            assert connection.post(path, {"metadata": {"generateName": "some-"}}).accepted
+            assert connection.call(connection.client.post, path, {"metadata": {"generateName": "some-"}}).accepted
             return time.monotonic() - began > 1
 
         assert until(takes_seconds)

@@ -41,7 +41,7 @@ class LogServer(Serving):
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, followed: bool) -> None:
         writer.write(HEAD)
         for first in range(0, self._lines, _BLOCK):
-            text = b"".join(map(_line, range(first, min(first + _BLOCK, self._lines))))
+            text = b"".join(map(line, range(first, min(first + _BLOCK, self._lines))))
             writer.write(b"%x\r\n%s\r\n" % (len(text), text))
             await writer.drain()
             self.sent += len(text)
@@ -51,6 +51,7 @@ class LogServer(Serving):
         writer.write(b"0\r\n\r\n")
 
 
-def _line(number: int) -> bytes:
+def line(number: int) -> bytes:
+    """A line with its timestamp, as a kubelet sends it."""
     at = _START + timedelta(milliseconds=number)
     return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond:06}000Z line {number}\n".encode()

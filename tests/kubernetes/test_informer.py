@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ import pytest
 
 from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.portal import run_in_loop
+from stepset.backends.kubernetes.api.portal import EventLoop
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.find import read_run
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.backends.kubernetes.watch.informer import Informer, namespace_informer
 from stepset.errors import InfrastructureError
+from stepset.targets.identity import RUN
 from stepset.watch.state import Phase, RunStatus
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at, kubeconfig
@@ -93,6 +96,33 @@ def test_a_collection_that_was_refused_is_followed_once_it_is_allowed() -> None:
     assert (complete, fate) == (True, "missing")
 
 
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_two_runs_of_one_name_are_not_confused(newest_first: bool) -> None:
+    """A task that was retried may still be followed while its next run, of the same name, is."""
+    metadata = {**WORKLOAD["metadata"], "labels": {RUN: "run"}}  # type: ignore[dict-item]
+    newest = {**WORKLOAD, "metadata": metadata}
+    earlier = {"apiVersion": WORKLOAD["apiVersion"], "kind": "JobSet", "metadata": {**metadata, "uid": "earlier"}}
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        return 200, listing(newest) if path.endswith("/jobsets") else newest if path.endswith("/run") else listing()
+
+    async def fates() -> dict[str, tuple[str, bool]]:
+        async with (
+            ApiServer(answer) as server,
+            namespace_informer(site(server)) as informer,
+            informer.follow(newest if newest_first else earlier) as first,
+        ):
+            with anyio.fail_after(60):
+                while not first.complete:
+                    await first.news.wait()
+                    first.news.clear()
+            async with informer.follow(earlier if newest_first else newest) as second:
+                await asyncio.sleep(0.2)
+                return {run.uid: (run.objects.fate, run.objects.workload is not None) for run in (first, second)}
+
+    assert asyncio.run(fates()) == {"earlier": ("missing", False), "u": ("", True)}
+
+
 def test_a_run_that_is_gone_when_its_objects_are_read_is_lost_and_bears_its_name() -> None:
     async def read() -> RunStatus:
         async with ApiServer(nothing) as server, client_at(server.port) as client:
@@ -154,16 +184,19 @@ def test_a_connection_can_be_used_after_a_call_was_interrupted(tmp_path: Path) -
     try:
         connection = connect(kubeconfig(tmp_path, ports[0]))
         backend = KubernetesBackend(connection, namespace="ns", target="jobset")
-        follows = backend._runs.following(WORKLOAD, looks_only=True)
 
-        async def interrupted() -> None:
-            with anyio.move_on_after(1.0):
-                async with follows as follower:
-                    await follower.follow()
+        async def follow() -> None:
+            async with connection.client, backend._runs.following(WORKLOAD, looks_only=True) as follower:
+                await follower.follow()
 
-        run_in_loop(interrupted)
-        assert connection.client._users == 0
-        assert backend.workload("run") is None or backend.status("run").name == "run"
+        with EventLoop() as portal:
+            for milliseconds in range(60):
+                call = portal.start_task_soon(follow)
+                time.sleep(milliseconds / 1000)
+                call.cancel()
+                wait([call])
+                assert connection.client._users == 0
+            assert connection.get("/version").accepted
     finally:
         stop.set()
         serving.join(30)

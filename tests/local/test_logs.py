@@ -3,11 +3,14 @@
 import io
 import threading
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stepset.backends.local.logs import Recorder, copy_lines, read_lines
+from stepset.backends.local import logs
+from stepset.backends.local.logs import Recorder, copy_lines
 from stepset.backends.local.store import RunDir, Store
 from stepset.spec import TrainingJob
 from stepset.watch.lines import Splitter
@@ -31,6 +34,10 @@ def record(run: RunDir, *chunks: bytes) -> Recorder:
 
 def finish(run: RunDir) -> None:
     run.write(STATUS.with_(phase=Phase.SUCCEEDED))
+
+
+def read_lines(run: RunDir, **how: Any) -> Iterator[LogLine]:
+    return chain.from_iterable(logs.read_lines(run, **how))
 
 
 def copied(run: RunDir, **how: frozenset[str]) -> bytes:

@@ -1,7 +1,7 @@
-"""The page and its data, under the API server: a FastAPI application that asks Airflow who may see what.
+"""The page and its data on the API server: a FastAPI application that asks Airflow what the user may see.
 
-Mounted by plugin.py. It reads Airflow's database and files of this package: neither clusters nor run directories, so
-that the API server needs access to none, and a page that is open costs two small queries now and then.
+It reads Airflow's database and files of this package, neither clusters nor run directories. So the API server needs
+access to none of these, and an open page costs two small queries now and then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stepset_airflow.page.reading import recent_runs, run_page
 PAGE = "training.html"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _HEADERS = {
-    # The page is shown in a frame of Airflow's own, and what runs have printed is never taken for anything but text.
+    # Airflow shows the page in a frame of its own; what runs have printed must never be taken for anything but text.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -30,7 +30,7 @@ _HEADERS = {
     "Cache-Control": "no-cache",
 }
 
-# What a task instance's own page asks for, and its log's: a document holds lines of it.
+# The permissions of a task instance's own page and of its log: a document holds lines of the log.
 MAY_READ = (
     Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE)),
     Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS)),
@@ -38,7 +38,7 @@ MAY_READ = (
 
 
 def make_app() -> FastAPI:
-    """The application. Whoever is not logged in gets 401, whoever may not read a DAG gets 403 for its runs."""
+    """Returns the application. It answers 401 to users who are not logged in, 403 for DAGs they may not read."""
     app = FastAPI(
         title="stepset",
         description="Distributed training runs.",
@@ -57,7 +57,7 @@ def make_app() -> FastAPI:
 
 
 def page(request: Request) -> Response:
-    """The page; what it shows, its script asks for."""
+    """The page; its script requests the data."""
     return static_file(PAGE, request)
 
 
@@ -96,10 +96,10 @@ def _json(data: Any) -> bytes:
 
 
 def _answer(request: Request, body: bytes, kind: str) -> Response:
-    """The body, or that it is what the browser has already."""
+    """The body, or 304 if the browser has it already."""
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {**_HEADERS, "ETag": tag}
-    # A proxy, or Airflow's own compression, may have made a weak one of it.
+    # A proxy, or Airflow's own compression, may have made the tag a weak one.
     if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
         return Response(status_code=304, headers=headers)
     return Response(body, media_type=kind, headers=headers)

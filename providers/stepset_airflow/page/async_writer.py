@@ -1,7 +1,7 @@
 """Keeps a run's page written while a triggerer follows the run.
 
-Used by the trigger. What one triggerer writes for all its runs together is bounded (pace.py): its supervisor hands
-every writing on, one after the other, beside everything else it does.
+pace.py limits what one triggerer writes for all its runs together: its supervisor handles one writing at a time, beside
+everything else it does.
 """
 
 from __future__ import annotations
@@ -24,18 +24,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LAST = 10.0
-"""Seconds the end of a trigger waits for its last writing."""
+"""Maximum seconds the end of a trigger waits for its last writing."""
 
 _all: WeakSet[AsyncPageWriter] = WeakSet()
 
 
 class AsyncPageWriter:
-    """A run's page, of which an event loop takes care.
-
-    Args:
-        key: the task instance's; None: there is nobody to write for.
-        about: what a status does not say.
-    """
+    """Writes a run's page from an event loop; `key` holds the fields of the TaskKey, None: no page is written."""
 
     def __init__(self, key: Mapping[str, Any] | None, about: Mapping[str, Any]) -> None:
         self._key = None if key is None else TaskKey(**key)
@@ -47,7 +42,7 @@ class AsyncPageWriter:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Goes on where the page was left."""
+        """Continues the stored page."""
         if self._key is None:
             return
         try:
@@ -58,13 +53,13 @@ class AsyncPageWriter:
         self._task = asyncio.create_task(self._write_on())
 
     def see(self, status: RunStatus) -> None:
-        """Something about the run changed."""
+        """Takes a new status."""
         if self._task is not None:
             self._urgent |= self._chronicle.see(status, time.time())
             self._news.set()
 
     async def finish(self) -> None:
-        """Writes what has not been written: the run is over, or followed from elsewhere."""
+        """Writes what is not written yet: the run is over, or followed elsewhere."""
         if self._task is None:
             return
         await self.close()
@@ -74,7 +69,7 @@ class AsyncPageWriter:
                     await self._write()
 
     async def close(self) -> None:
-        """Ends, without another word: this may be because the triggerer goes away."""
+        """Stops without another writing: the triggerer may be shutting down."""
         _all.discard(self)
         if self._task is not None:
             self._task.cancel()
@@ -88,7 +83,7 @@ class AsyncPageWriter:
             status = self._chronicle.status
             age = time.time() - status.created if status is not None else 0.0
             pace, waited = Pace(len(_all)), 0.0
-            # What is urgent may come at any time while it waits.
+            # An urgent change may come at any time during the wait.
             while waited < pace.wait(age, self._urgent):
                 await asyncio.sleep(min(1.0, pace.wait(age, self._urgent)))
                 waited += 1.0

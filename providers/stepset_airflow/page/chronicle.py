@@ -1,7 +1,4 @@
-"""One run as its page shows it: its last status, its phases and events, its metrics over steps. No I/O, no clock.
-
-Filled by whoever follows the run, in whatever process; goes on where another has stopped.
-"""
+"""One run as its page shows it: its last status, its phases and events, its metrics over steps. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ class Chronicle:
 
     Args:
         about: what a status does not say, such as the namespace; part of the document.
-        stored: the document that was written of this task before; one of another run is passed over.
+        stored: the document that was written of this task before; ignored if it is of another run.
     """
 
     def __init__(self, about: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:
@@ -44,18 +41,12 @@ class Chronicle:
 
     @property
     def status(self) -> RunStatus | None:
-        """The last that was seen."""
+        """The last one that was seen."""
         return self._status
 
     def see(self, status: RunStatus, now: float) -> bool:
-        """Takes a status.
-
-        Args:
-            status: of the run.
-            now: seconds since the epoch.
-
-        Returns:
-            Whether more has changed than progress and last lines.
+        """Takes a status; returns whether more has changed than progress and last lines. `now`: seconds since the
+        epoch.
         """
         before, self._status = self._status, status
         if before is None:
@@ -66,17 +57,13 @@ class Chronicle:
         reported = self._report(status, now, first=before is None)
         if status.progress is not None and (before is None or before.progress != status.progress):
             self._curve.add(status.progress)
-        # Ranks that tell their progress change with every line: what is urgent is what they are.
+        # Ranks that report their progress change with every line: only a change of their states is urgent.
         shape = (status.trouble is None, *(row.state for row in status.ranks))
         changed, self._shape = shape != self._shape, shape
         return changed or reported
 
     def document(self, now: float) -> dict[str, Any]:
-        """What the page shows; something must have been seen.
-
-        Args:
-            now: seconds since the epoch.
-        """
+        """Returns what the page shows; `see` must have been called before."""
         assert self._status is not None
         about = {**self._about, "updated": round(now, 3)}
         return document_of(self._status, self._timeline, self._events, self._curve.to_dict(), about)
@@ -97,16 +84,13 @@ class Chronicle:
             self._timeline.append(_entry(status.started, Phase.RUNNING, "", status.attempt))
 
     def _report(self, status: RunStatus, now: float, first: bool) -> bool:
-        """Takes what is new of a status; whether something is.
+        """Takes what is new in a status; returns whether something is.
 
-        Args:
-            status: of the run.
-            now: seconds since the epoch.
-            first: it is the first status of this process: another one may have reported it.
+        Another process may have reported what the first status of this process says.
         """
         from stepset.watch.present.records import FirstFailure, ProgressReported, RanksStarted
 
-        # These have places of their own on the page.
+        # The page shows these elsewhere.
         elsewhere = (FirstFailure, ProgressReported, RanksStarted)
         known = {event["text"] for event in self._events} if first else set()
         records = [each for each in self._presenter.see(status, now) if not isinstance(each, elsewhere)]

@@ -1,7 +1,4 @@
-"""The metrics of a training over its steps, in a bounded number of points. No I/O, no clock.
-
-Used by chronicle.py, for whoever follows a run.
-"""
+"""The metrics of a training over its steps, in a bounded number of points. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -13,9 +10,9 @@ if TYPE_CHECKING:
     from stepset.watch.state import Progress
 
 POINTS = 160
-"""Points a curve has at most; from there on every other one is left out, again and again."""
+"""Maximum points of a curve; with more, every other one is dropped."""
 METRICS = 6
-"""Metrics that are shown: those that were told of first."""
+"""Maximum metrics that are shown: those that were reported first."""
 
 _NAME = 40
 Point = list[float | None]
@@ -23,10 +20,9 @@ _STEP, _PERCENT = "step", "percent"
 
 
 class Curve:
-    """Metrics over steps, or over the part that is done where the training tells no steps.
+    """Metrics over steps, or over the progress in percent if the training reports no steps.
 
-    Args:
-        stored: what `to_dict` wrote of the same run before.
+    `stored` is what `to_dict` returned for the same run before.
     """
 
     def __init__(self, stored: Mapping[str, Any] | None = None) -> None:
@@ -40,10 +36,10 @@ class Curve:
         self._told_to = self._kept[-1][0] if self._kept else None
 
     def add(self, progress: Progress) -> bool:
-        """Takes what the training said last; whether that is a new point.
+        """Takes the training's last report; returns whether it is a new point.
 
-        A training that goes on from a checkpoint goes on there: what came after it is taken back. What was stored
-        before and is only told again (a log read from its beginning) is not.
+        After a restart from a checkpoint the points behind the checkpoint are dropped. Reports that repeat what was
+        stored before (a log read from its beginning) are ignored.
         """
         x, at = _position(progress)
         values = {name[:_NAME]: _finite(value) for name, value in progress.metrics.items()}
@@ -70,7 +66,7 @@ class Curve:
         return True
 
     def restarted(self) -> None:
-        """The training begins again, perhaps from a checkpoint: smaller steps than the last are no repetition."""
+        """The training starts again, perhaps from a checkpoint: smaller steps than the last are not a repetition."""
         self._told_to = None
 
     def to_dict(self) -> dict[str, Any]:

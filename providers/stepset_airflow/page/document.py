@@ -1,7 +1,6 @@
 """What the page shows of a run, as one bounded piece of plain data. Pure.
 
-Written as an XCom of the task by whoever follows the run (chronicle.py fills it), read by the API server (reading.py)
-and by the page's script, which know no more of a run than this.
+Stored as an XCom of the task; the API server (reading.py) and the page's script know nothing else of a run.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ if TYPE_CHECKING:
     from stepset.watch.state import RankStatus, RunStatus
 
 KEY = "stepset_training"
-"""Of the XCom."""
+"""Key of the XCom."""
 VERSION = 1
 LIMIT = 64 * 1024
-"""Bytes a document may have as JSON."""
+"""Maximum bytes of a document as JSON."""
 
 RANK_FIELDS = ("source", "rank", "pod", "node", "state", "restarts", "ended", "last_line")
-"""Of a row of `ranks`; `node` is an index of `nodes`."""
+"""Fields of a row of `ranks`; `node` is an index of `nodes`."""
 
 _LINE, _NOTE, _RESULT = 200, 500, 2000
 _ROWS, _LINES = 256, 60
@@ -38,13 +37,12 @@ def document_of(
     curve: Mapping[str, Any],
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The document.
+    """Returns the document.
 
     Args:
-        status: of the run.
-        timeline: its phases so far, each with `at`, in seconds since the epoch.
-        events: what was reported of it so far, as `event_of` makes it.
-        curve: as Curve.to_dict has it.
+        timeline: the phases so far, each with `at`, in seconds since the epoch.
+        events: what was reported so far, as `event_of`.
+        curve: as Curve.to_dict.
         about: what a status does not say: namespace, target, try_number, updated.
     """
     from stepset.watch.present.sentences import phase_words, ranks_words
@@ -89,12 +87,7 @@ def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def event_of(record: Record, at: float) -> dict[str, Any]:
-    """A record as the page shows it.
-
-    Args:
-        record: of a Presenter.
-        at: when it was presented, in seconds since the epoch.
-    """
+    """A Presenter's record as the page shows it; `at` is in seconds since the epoch."""
     return {"at": round(at, 3), "level": record.level, "text": plain(record.text)[:_NOTE]}
 
 
@@ -108,7 +101,7 @@ def plain(text: str) -> str:
 
 
 def _bounded(body: dict[str, Any], ranks: Sequence[RankStatus], nodes: Mapping[str, int]) -> dict[str, Any]:
-    """The document with as much of the ranks as there is room for: states come before lines, trouble before success."""
+    """The document with as much of the ranks as fits: states come before lines, trouble before success."""
     rest = len(json.dumps(body))
     shorten: Sequence[Callable[[RankStatus], str]] = (
         lambda row: plain(row.last_line)[:_LINE],

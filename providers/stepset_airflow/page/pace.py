@@ -1,16 +1,13 @@
-"""When a page's document is worth writing again. Pure.
-
-Used by writer.py and async_writer.py: one document is one row of Airflow's database, and nobody may be looking at it.
-"""
+"""When a page's document is written again: each is one row of Airflow's database, and may have no reader. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 AT_LEAST = 1.0
-"""Seconds between two writings, whatever has changed; the last state of all is written at once."""
+"""Minimum seconds between two writings; the final state is written at once."""
 QUIET_LEAST, QUIET_MOST = 2.0, 15.0
-"""The same where only progress and lines came: more often for a run that has just begun, which somebody may watch."""
+"""The same if only progress and lines changed: shorter for a run that has just begun, which a user may be watching."""
 BUDGET = 4.0
 """Writings in a second by all runs that one process follows."""
 
@@ -19,20 +16,12 @@ _QUIET_SHARE = 1 / 60
 
 @dataclass(frozen=True)
 class Pace:
-    """How often a document is written.
-
-    Args:
-        followed: runs that this process follows.
-    """
+    """How often a document is written by a process that follows so many runs."""
 
     followed: int = 1
 
     def wait(self, age: float, urgent: bool) -> float:
-        """Seconds from one writing to the next.
-
-        Args:
-            age: of the run, in seconds.
-            urgent: its phase, or a rank's state, has changed.
+        """Seconds from one writing to the next; urgent if the run's phase, or a rank's state, has changed.
 
         >>> Pace().wait(10, urgent=False), Pace().wait(600, urgent=False), Pace().wait(600, urgent=True)
         (2.0, 10.0, 1.0)

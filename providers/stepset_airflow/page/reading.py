@@ -1,6 +1,6 @@
-"""What the API server reads for the page: the documents of runs and the state of their tasks, from Airflow's database.
+"""Reads the page's data from Airflow's database: the documents of runs and the state of their tasks.
 
-Used by app.py, after it has asked whether the user may.
+app.py checks the user's permissions before.
 """
 
 from __future__ import annotations
@@ -17,91 +17,65 @@ from stepset_airflow.page.tries import KEY as TRIES_KEY
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+_KEY = ("dag_id", "run_id", "task_id", "map_index")
+"""The columns that identify a task instance."""
 RECENT = 50
-"""Runs in the list."""
+"""Maximum runs in the list."""
 
 
 def run_page(session: Session, dag_id: str, run_id: str, task_id: str, map_index: int) -> dict[str, Any] | None:
-    """The page of a task instance; None where there is no such task instance.
+    """Returns the page of a task instance; None if there is no such task instance.
 
-    Args:
-        session: of Airflow's database.
-        map_index: -1 for one that is not mapped.
-
-    Returns:
-        `task`, about the task instance; `training`, its document, None where it has none; `tries`, how other tries
-        ended.
+    `training` is its document, None if it has none; `tries` is how other tries ended.
     """
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
 
+    key = dict(zip(_KEY, (dag_id, run_id, task_id, map_index), strict=True))
     query = (
         select(TaskInstance.state, TaskInstance.try_number, TaskInstance.max_tries, XComModel.value)
         .outerjoin(XComModel, and_(*_same_task_instance(), XComModel.key == KEY))
-        .where(
-            TaskInstance.dag_id == dag_id,
-            TaskInstance.run_id == run_id,
-            TaskInstance.task_id == task_id,
-            TaskInstance.map_index == map_index,
-        )
+        .where(*_is(TaskInstance, key))
     )
     row = session.execute(query).first()
     if row is None:
         return None
     state, try_number, max_tries, value = row
     task = {
-        **_key(dag_id, run_id, task_id, map_index),
+        **key,
         "state": _text(state),
         "try_number": try_number,
         "tries": max(try_number, max_tries + 1),
     }
     training = _document(value)
     now = (training or {}).get("run")
-    tries = [each for each in _tries(session, dag_id, run_id, task_id, map_index) if each.get("run") != now]
+    tries = [each for each in _tries(session, key) if each.get("run") != now]
     return {"task": task, "training": training, "tries": tries, "rank_fields": RANK_FIELDS}
 
 
-def _tries(session: Session, dag_id: str, run_id: str, task_id: str, map_index: int) -> list[dict[str, Any]]:
+def _tries(session: Session, key: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How earlier tries have ended, the oldest first."""
     from airflow.models.task_state_store import TaskStateStoreModel as Stored
 
-    query = select(Stored.value).where(
-        Stored.dag_id == dag_id,
-        Stored.run_id == run_id,
-        Stored.task_id == task_id,
-        Stored.map_index == map_index,
-        Stored.key == TRIES_KEY,
-    )
+    query = select(Stored.value).where(*_is(Stored, key), Stored.key == TRIES_KEY)
     found = json.loads(session.scalar(query) or "[]")
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def recent_runs(session: Session, dag_ids: Collection[str]) -> list[dict[str, Any]]:
-    """The runs of which something was heard last, the newest first.
-
-    Args:
-        session: of Airflow's database.
-        dag_ids: the DAGs that the user may read.
-    """
+    """Returns the runs of DAGs whose documents were written last, the newest first."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
 
     query = (
-        select(
-            XComModel.dag_id,
-            XComModel.run_id,
-            XComModel.task_id,
-            XComModel.map_index,
-            TaskInstance.state,
-            XComModel.value,
-        )
+        select(*(getattr(XComModel, name) for name in _KEY), TaskInstance.state, XComModel.value)
         .join(TaskInstance, and_(*_same_task_instance()))
         .where(XComModel.key == KEY, XComModel.dag_id.in_(dag_ids))
         .order_by(XComModel.timestamp.desc())
         .limit(RECENT)
     )
     return [
-        {"task": {**_key(*where), "state": _text(state)}, "training": summary_of(document)}
+        {"task": {**dict(zip(_KEY, where, strict=True)), "state": _text(state)}, "training": summary_of(document)}
         for *where, state, value in session.execute(query)
         if (document := _document(value)) is not None
     ]
@@ -111,17 +85,17 @@ def _same_task_instance() -> tuple[Any, ...]:
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
 
-    names = ("dag_id", "run_id", "task_id", "map_index")
-    return tuple(getattr(XComModel, name) == getattr(TaskInstance, name) for name in names)
+    return tuple(getattr(XComModel, name) == getattr(TaskInstance, name) for name in _KEY)
+
+
+def _is(model: Any, key: Mapping[str, Any]) -> list[Any]:
+    """The condition that a row is of the task instance with a key."""
+    return [getattr(model, name) == value for name, value in key.items()]
 
 
 def _document(value: Any) -> Mapping[str, Any] | None:
-    """A document of this version; anything else under its key is nobody's."""
+    """A document of this version; None for anything else under its key."""
     return value if isinstance(value, Mapping) and value.get("version") == VERSION else None
-
-
-def _key(dag_id: str, run_id: str, task_id: str, map_index: int) -> dict[str, Any]:
-    return {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": map_index}
 
 
 def _text(state: Any) -> str | None:

@@ -1,7 +1,7 @@
-"""A page's document in Airflow's database: an XCom of the task, reached through the Task SDK.
+"""A page's document in Airflow's database: an XCom of the task, through the Task SDK.
 
-Used by writer.py in a worker and by async_writer.py in a triggerer, where the task state store cannot be reached
-(Airflow 3.3). Airflow clears a task's XComs before each try: a document tells of one try.
+The task state store cannot be used: a triggerer has no access to it (Airflow 3.3). Airflow clears a task's XComs before
+each try, so a document describes one try.
 """
 
 from __future__ import annotations
@@ -16,11 +16,7 @@ from stepset_airflow.page.document import KEY
 
 @dataclass(frozen=True)
 class TaskKey:
-    """A task instance's try.
-
-    Args:
-        map_index: -1 for one that is not mapped.
-    """
+    """A task instance's try; `map_index` is -1 if the task is not mapped."""
 
     dag_id: str
     run_id: str
@@ -30,31 +26,29 @@ class TaskKey:
 
     @classmethod
     def of(cls, ti: TaskInstance) -> TaskKey:
-        """That of a task instance."""
         return cls(ti.dag_id, ti.run_id, ti.task_id, map_index_of(ti), ti.try_number)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
         return asdict(self)
 
     def load(self) -> Mapping[str, Any] | None:
-        """The document that was written in this try, if there is one."""
+        """Returns the document that was written in this try, or None."""
         from airflow.sdk.bases.xcom import BaseXCom
 
         return _document(BaseXCom.get_one(key=KEY, **self._where()))
 
     async def aload(self) -> Mapping[str, Any] | None:
-        """The same in an event loop."""
+        """As `load`, in an event loop."""
         from airflow.sdk.bases.xcom import BaseXCom
 
         return _document(await BaseXCom.aget_one(key=KEY, **self._where())) if _asynchronous() else self.load()
 
     def save(self, document: Mapping[str, Any]) -> None:
-        """Writes it; what Airflow knows to be secret is masked, as it is in logs."""
+        """Writes the document; masks Airflow's secrets, as in logs."""
         self.set(KEY, _masked(document))
 
     async def asave(self, document: Mapping[str, Any]) -> None:
-        """The same in an event loop."""
+        """As `save`, in an event loop."""
         from airflow.sdk.bases.xcom import BaseXCom
 
         if _asynchronous():
@@ -63,7 +57,7 @@ class TaskKey:
             self.save(document)
 
     def set(self, key: str, value: Any) -> None:
-        """Sets an XCom, in the database itself: a custom XCom backend is for results."""
+        """Sets an XCom in the database itself: a custom XCom backend is for results."""
         from airflow.sdk.bases.xcom import BaseXCom
 
         BaseXCom.set(key, value, **self._where())
@@ -73,7 +67,7 @@ class TaskKey:
 
 
 def _asynchronous() -> bool:
-    """Whether Airflow can be asked without blocking: a triggerer can, `dag.test()` cannot (Airflow 3.3)."""
+    """Whether Airflow can be asked without blocking: in a triggerer, but not in `dag.test()` (Airflow 3.3)."""
     from airflow.sdk.execution_time import task_runner
 
     return hasattr(task_runner.SUPERVISOR_COMMS, "asend")

@@ -1,40 +1,27 @@
-"""What the page tells of a task's earlier tries: how each ended, kept in the task state store.
+"""How a task's earlier tries ended, for the page; kept in the task state store.
 
-Used by the operator's side in a worker when a try has failed. A task's XComs, its page's document among them, go when
-the next try begins; its state does not.
+The next try deletes a task's XComs, the page's document among them, but not its state.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from stepset_airflow.page.document import summary_of
+from stepset_airflow.record import Store
 
 KEY = "stepset_tries"
-"""Of the task state store."""
+"""Key in the task state store."""
 TRIES = 10
-"""The last ones that are kept."""
+"""How many tries are kept."""
 
 _log = logging.getLogger(__name__)
 
 
-class Store(Protocol):
-    """Airflow's task state store."""
-
-    def get(self, key: str) -> Any: ...
-
-    def set(self, key: str, value: Any, *, retention: Any = None) -> None: ...
-
-
 def remember_try(store: Store, document: Mapping[str, Any]) -> None:
-    """Keeps how a try has ended.
-
-    Args:
-        store: of the task instance's state.
-        document: its page's last.
-    """
+    """Stores how a try has ended, from its page's last document."""
     from airflow.providers.common.compat.sdk import redact
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 

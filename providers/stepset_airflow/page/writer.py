@@ -1,7 +1,6 @@
 """Keeps a run's page written while a worker follows the run, in a thread of its own.
 
-Made by the operator for each run and told of it as a listener. Airflow may be slow or away for a while: neither the
-training nor the task waits for its page, and none of them fails for it.
+Airflow may be slow or unreachable for a while: neither the training nor the task waits for its page, or fails for it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from stepset_airflow.links import links_of
 from stepset_airflow.page.chronicle import Chronicle
 from stepset_airflow.page.pace import Pace
 from stepset_airflow.page.store import TaskKey
-from stepset_airflow.page.tries import Store, remember_try
+from stepset_airflow.page.tries import remember_try
+from stepset_airflow.record import Store
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -31,12 +31,7 @@ LAST = 10.0
 
 
 class PageWriter:
-    """A listener that keeps a run's page written.
-
-    Args:
-        chronicle: of the run.
-        save: writes a document; blocks.
-    """
+    """A listener that keeps a run's page written; `save` writes a document and blocks."""
 
     def __init__(self, chronicle: Chronicle, save: Callable[[Mapping[str, Any]], None]) -> None:
         self._chronicle, self._save = chronicle, save
@@ -46,10 +41,9 @@ class PageWriter:
         self._thread: threading.Thread | None = None
 
     def on_line(self, line: LogLine) -> None:
-        """Nothing: last lines are part of a status."""
+        """Does nothing: last lines are part of a status."""
 
     def on_status(self, status: RunStatus) -> None:
-        """Something about the run changed."""
         with self._changed:
             if status == self._chronicle.status:
                 return
@@ -67,10 +61,9 @@ class PageWriter:
         self.close()
 
     def close(self, *, write: bool = True) -> None:
-        """Ends the thread, and writes what has not been written.
+        """Stops the thread and writes what is not written yet.
 
-        Args:
-            write: False: only a later call writes; Airflow may take long to refuse a task that it has deleted.
+        Without `write` only a later call writes: Airflow may take long to refuse a task that it has deleted.
         """
         with self._changed:
             self._closed = True
@@ -83,11 +76,7 @@ class PageWriter:
             self._write()
 
     def remember(self, store: Store) -> None:
-        """Keeps how this try has ended, for the page of the next one; something must have been seen.
-
-        Args:
-            store: of the task instance's state.
-        """
+        """Stores how this try has ended, for the page of the next one; `on_status` must have been called before."""
         self.close()
         remember_try(store, self._chronicle.document(time.time()))
 
@@ -96,7 +85,7 @@ class PageWriter:
             self._write()
 
     def _due(self) -> bool:
-        """Waits until it is time to write; whether there is more to come."""
+        """Waits until it is time to write; returns False when the writer is closed."""
         with self._changed:
             while not self._closed:
                 if not self._dirty:
@@ -125,13 +114,9 @@ class PageWriter:
 
 
 def open_page(task: BaseOperator, ti: TaskInstance, about: Mapping[str, Any], *, resumed: bool = False) -> PageWriter:
-    """The page of a task instance's run.
+    """Returns the page of a task instance's run; `resumed` continues the page that a trigger has written.
 
-    Args:
-        task: the operator; its links are set now: Airflow does so only when a task ends or is deferred.
-        ti: the task instance.
-        about: what a status does not say, such as the namespace.
-        resumed: goes on where a trigger has left it.
+    Sets the task's links, because Airflow sets them only when a task ends or is deferred.
     """
     key = TaskKey.of(ti)
     stored = None

@@ -1,4 +1,4 @@
-"""Where a plan runs: as processes on this machine, or on Kubernetes. Every door asks here for the backend it wants."""
+"""The places where a run can take place: processes on this machine, or Kubernetes. Every interface gets one here."""
 
 from __future__ import annotations
 
@@ -13,15 +13,7 @@ BACKENDS = ("local", "kubernetes")
 
 
 def backend_of(name: str, cluster: ClusterOptions | None = None) -> Backend:
-    """The backend of that name; nothing of it is imported before, and no server is asked anything yet.
-
-    Args:
-        name: `local` or `kubernetes`.
-        cluster: which cluster; for `kubernetes` only.
-
-    Raises:
-        BadInputError: there is none of that name, or no cluster is named.
-    """
+    """Returns the backend of that name, without a request to a server; BadInputError if it is unknown."""
     if name == "local":
         from stepset.backends.local import LocalBackend
 

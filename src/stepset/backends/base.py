@@ -1,4 +1,4 @@
-"""What every backend can do. The CLI, `stepset.run` and the operators know only this."""
+"""What every backend can do. The CLI, `stepset.run` and the operators depend only on this."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from stepset.watch.state import LogLine, RunStatus
 
-if TYPE_CHECKING:  # asking for a run's state should not cost the job's model
+if TYPE_CHECKING:  # reading a run's state should not import the job's model
     from stepset.sources import Sources
     from stepset.spec.job import TrainingJob
 
@@ -18,12 +18,11 @@ class RunRequest:
     """One run of a job.
 
     Args:
-        job: what to run.
-        sources: its script or code, read.
+        sources: the job's script or code, read.
         name: the run's name; default: derived from the job's.
         attempt: gang restarts before this run, when it continues an earlier one.
-        owner: a hash of who asks, by which the same asker finds its run again; default: nobody who asks twice.
-        owned_by: an ownerReference of Kubernetes: the run's objects go when that object goes; default: none.
+        owner: a hash that identifies the caller; a caller that retries finds its run again by it. Default: none.
+        owned_by: an ownerReference of Kubernetes: the run's objects are deleted with that object; default: none.
     """
 
     job: TrainingJob
@@ -36,17 +35,17 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Which cluster, where on it, and how long to be patient.
+    """Which cluster, where on it, and how long a run may wait.
 
     Args:
         kubeconfig: a file; default: what KUBECONFIG names, else ~/.kube/config, else the pod's service account.
         context: of the kubeconfig; default: its current one.
         namespace: where runs are; default: the context's.
-        target: what runs become: jobset, trainjob, statefulset, job or volcano; default: a JobSet, and runs of every
-            kind are found.
-        sources: whose lines are wanted, such as `rank 0`; default: everybody's.
-        admission_timeout: seconds a run may wait in a queue; default: for ever.
-        startup_timeout: seconds from there until all of it runs, and again after each restart; None: for ever.
+        target: the kind of object a run is: jobset, trainjob, statefulset, job or volcano; default: new runs are
+            JobSets, and runs of every kind are found.
+        sources: whose log lines to read, such as `rank 0`; default: all.
+        admission_timeout: seconds a run may wait in a queue; default: no limit.
+        startup_timeout: seconds from admission until all pods run, and again after each restart; None: no limit.
     """
 
     kubeconfig: str | None = None
@@ -59,13 +58,13 @@ class ClusterOptions:
 
 
 class RunListener(Protocol):
-    """Is told what happens in a run, from the thread that runs it; must not block for long."""
+    """Is called with what happens in a run, from the thread that runs it; its methods must not block for long."""
 
     def on_line(self, line: LogLine) -> None:
-        """A line was printed; progress lines are left out."""
+        """Is called with every line that a rank printed, progress lines excepted."""
 
     def on_status(self, status: RunStatus) -> None:
-        """Phase, ranks, progress, result or failure changed."""
+        """Is called when the phase, the ranks, the progress, the result or the failure changed."""
 
 
 class RunHandle(Protocol):
@@ -75,37 +74,39 @@ class RunHandle(Protocol):
     def name(self) -> str: ...
 
     def wait(self) -> RunStatus:
-        """Blocks until the run is over; the final status."""
+        """Blocks until the run is over; returns the final status."""
 
     def cancel(self) -> None:
-        """Asks the run to stop, asked again to end at once; may be called from any thread or signal handler."""
+        """Stops the run with grace, a second call at once; safe in any thread and in signal handlers."""
 
 
 class Backend(Protocol):
-    """A place where runs live, found again by name from any process.
+    """A place where runs take place; any process finds them there by name.
 
-    Where a `name` is asked for, a run's name or a job's name will do; the latter means its newest run.
-    All raise RunNotFoundError for a name nobody knows.
+    `name` is a run's name, or a job's name for its newest run. All methods that take one raise RunNotFoundError if
+    there is no such run.
     """
 
-    def start(self, request: RunRequest, listener: RunListener | None = None) -> RunHandle: ...
+    def start(self, request: RunRequest, listener: RunListener | None = None) -> RunHandle:
+        """Starts a run; BadInputError if the job cannot run as asked, InfrastructureError if something else fails."""
 
     def submit(self, request: RunRequest) -> RunStatus:
-        """Makes a run that nobody here follows; BadInputError where runs end with whoever started them."""
+        """Creates a run that this process does not follow; BadInputError where a run ends with its process."""
 
     def status(self, name: str) -> RunStatus: ...
 
     def list(self) -> list[RunStatus]: ...
 
-    def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]: ...
+    def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
+        """Yields the lines of a run, all or those of some sources (`rank 0`); with `follow` until the run is over."""
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
     ) -> None:
-        """Writes what `logs` gives as `[source] text` lines, bytes untouched."""
+        """Writes what `logs` returns as `[source] text` lines, with the bytes unchanged."""
 
     def wait(self, name: str, timeout: float | None = None) -> RunStatus:
-        """Blocks until the run is over, or `timeout` seconds have passed: then the present status."""
+        """Blocks until the run is over, or for `timeout` seconds; returns the status at that time."""
 
     def cancel(self, name: str) -> RunStatus:
-        """Asks the run to stop and comes back at once; asked again, it is killed."""
+        """Asks the run to stop and returns at once; a second request kills it."""

@@ -1,7 +1,7 @@
 """The command line: `stepset run|explain|validate|schema|status|logs|wait|cancel|list|diagnose`.
 
-Modules here import only typer at the top; pydantic, YAML, rich and the backends are imported by the command that
-needs them, so that `stepset --help` and completion are quick.
+Modules here import only typer at the top; each command imports pydantic, YAML, rich and the backends itself, so that
+`stepset --help` and completion are fast.
 """
 
 from __future__ import annotations
@@ -17,16 +17,9 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command.
-
-    Args:
-        argv: the words after `stepset`; default: those of this process.
-
-    Returns:
-        The exit code.
-    """
+    """Runs one command and returns its exit code; `argv` replaces the words after `stepset` of this process."""
     handler = signal.getsignal(signal.SIGINT)
-    # Ctrl-C while the program is being loaded ends it as it ends any other, not with a traceback out of an import.
+    # Ctrl-C during the imports ends the program without a traceback, as for any other program.
     loading = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
     if loading:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,7 +1,4 @@
-"""The `stepset` program: its commands put together, and what becomes of errors.
-
-Called by `stepset.cli.main`. A group of commands lives in a module of its own and is added in `build`.
-"""
+"""The `stepset` program: puts its commands together, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from stepset.cli.job_args import ProgramCommand
 from stepset.cli.terminal import replace_closed_streams
 from stepset.errors import ExitCode, StepsetError
 
-# click's base of usage errors, found through a public one: typer 0.29 brings a click of its own, older ones do not.
+# click's base of usage errors, found through a public subclass: typer 0.29 contains a copy of click, older ones do not.
 _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
 _EPILOG = """
@@ -27,7 +24,7 @@ Exit codes: 0 success, 1 the training failed, 2 bad input, 3 infrastructure, 4 t
 
 
 def build() -> Any:
-    """The program with all its commands, as click's command."""
+    """Returns the program with all its commands, as click's command."""
     app = typer.Typer(
         name="stepset",
         rich_markup_mode=None,  # with it, --help would import rich
@@ -74,15 +71,7 @@ def _main_options(
 
 
 def call(command: Any, argv: Sequence[str] | None = None) -> int:
-    """Runs one command of the program.
-
-    Args:
-        command: the program, of `build`.
-        argv: the words after `stepset`; default: those of this process.
-
-    Returns:
-        The exit code.
-    """
+    """Runs one command of the program, as `stepset.cli.main` does."""
     replace_closed_streams()
     try:
         code = command.main(args=None if argv is None else list(argv), prog_name="stepset", standalone_mode=False)
@@ -99,15 +88,9 @@ def call(command: Any, argv: Sequence[str] | None = None) -> int:
 
 
 def _usage(error: Any, command: Any, words: Sequence[str]) -> str:
-    """A usage error in one line that says where the help is.
-
-    Args:
-        error: click's.
-        command: the whole program.
-        words: its command line.
-    """
+    """A usage error in one line that names the matching help."""
     said = " ".join(error.format_message().split()).rstrip(".")
-    # Not every usage error knows the command it is about.
+    # Not every usage error has a reference to its command.
     used = command.commands.get(words[0]) if words else None
     unknown_option = hasattr(error, "possibilities")
     hint = "; the program's own options go after --" if unknown_option and isinstance(used, ProgramCommand) else ""

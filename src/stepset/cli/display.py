@@ -1,7 +1,7 @@
-"""What `stepset run` shows while a run goes on: the ranks' lines, and its records as lines or in a live status line.
+"""What `stepset run` shows while a run goes on: the ranks' lines, and records as lines or in a live status line.
 
-A RunListener: the backend's thread hands lines and states over, a thread of the display writes them, at most
-TICKS_PER_SECOND times a second, so that a rank's print costs no system call and a terminal is not flooded.
+The backend's thread passes lines and states; the display's own thread writes them at most TICKS_PER_SECOND times a
+second, so that a rank's print costs no system call and a terminal is not flooded.
 """
 
 from __future__ import annotations
@@ -41,14 +41,13 @@ _AT_THE_END = (RunEnded, FirstFailure)
 
 
 class RunDisplay:
-    """Shows one run.
+    """Shows one run; a RunListener.
 
     Args:
         lines: where the ranks' lines go, as bytes.
-        messages: where stepset's own go.
+        messages: where stepset's own messages go.
         lines_terminal, messages_terminal: whether these are terminals.
-        colour: whether to colour.
-        on_gone: called once when nothing can be written any more (a closed pipe, a full disk); see `error`.
+        on_gone: called once when writing fails (a closed pipe, a full disk); see `error`.
     """
 
     def __init__(
@@ -98,7 +97,6 @@ class RunDisplay:
         self._write()
 
     def on_line(self, line: LogLine) -> None:
-        """A rank printed a line."""
         text = for_terminal(line.text) if self._lines_terminal else line.text
         while self._held > HELD_BACK and self.error is None:
             if not self._patient:
@@ -118,7 +116,6 @@ class RunDisplay:
             self._much.set()
 
     def on_status(self, status: RunStatus) -> None:
-        """The run's state changed."""
         with self._presenting:
             self._status = status
             self._present()
@@ -130,12 +127,12 @@ class RunDisplay:
         self._work.set()
 
     def hurry(self) -> None:
-        """From now on lines are left out rather than waited for, so that a slow reader cannot hold up the end."""
+        """From now on leaves lines out instead of waiting, so that a slow reader cannot delay the end."""
         self._patient = False
         self._room.set()
 
     def _present(self) -> None:
-        """Shows what is new of the present status. Two threads call it: never with a status that is past."""
+        """Shows what is new in the present status. Two threads call it: never with an earlier status."""
         if self._status is not None:
             for record in self._presenter.see(self._status, time.monotonic()):
                 self._show(record)
@@ -148,7 +145,7 @@ class RunDisplay:
 
     def _write_until_closed(self) -> None:
         while not self._closing:
-            # At least once a second: the clock in the status line goes on although nothing happens.
+            # At least once a second, to update the clock in the status line.
             self._work.wait(1.0)
             self._work.clear()
             self._much.clear()
@@ -159,7 +156,7 @@ class RunDisplay:
         """Writes what waits, then the status line."""
         if not self._closing:
             with self._presenting:
-                self._present()  # what was held back because of its rate
+                self._present()  # records that were delayed by the rate limit
         lines, notices = "".join(_taken(self._waiting)), "".join(_taken(self._notices))
         if self.error is None:
             try:
@@ -199,5 +196,5 @@ class RunDisplay:
 
 
 def _taken(queue: deque[str]) -> list[str]:
-    """What is in the queue, removed from it; others may append meanwhile."""
+    """Removes and returns what is in the queue; other threads may append meanwhile."""
     return [queue.popleft() for _ in range(len(queue))]

@@ -7,16 +7,19 @@ from typing import Any
 
 from stepset.cli.words import world_in_words
 from stepset.plan.explain import explain_plan
-from stepset.plan.model import LaunchPlan, PodGroup
+from stepset.plan.model import LaunchPlan
 from stepset.plan.values import resolve
 from stepset.spec.job import TrainingJob
 from stepset.targets.names import PodNames
 from stepset.watch.present.sentences import counted
 
+_SHOWN = ("variable", "value", "rule", "replaced", "origin")
+"""The fields of an ExplainRow that describe a variable."""
+
 
 def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
     """All of it as plain data."""
-    names = _names(job, plan)
+    names = PodNames(plan, job.name, job.network.subdomain or job.name)
     rows = explain_plan(plan, names)
     return {
         "name": plan.name,
@@ -30,29 +33,15 @@ def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
                 "pods": group.count,
                 "in_world": group.in_world,
                 "image": group.image,
-                "command": _command(group, names),
+                "command": [resolve(word, names) for word in (*group.command, *group.args)],
                 "serves_ssh": group.serves_ssh,
                 "start_after": [{"group": s.group, "condition": s.condition} for s in group.start_after],
-                "env": [
-                    {
-                        "variable": row.variable,
-                        "value": row.value,
-                        "rule": row.rule,
-                        "replaced": row.replaced,
-                        "origin": row.origin,
-                    }
-                    for row in rows
-                    if row.group == group.name
-                ],
+                "env": [{name: getattr(row, name) for name in _SHOWN} for row in rows if row.group == group.name],
             }
             for group in plan.groups
         ],
         "files": [
-            {
-                "path": file.path,
-                "groups": list(file.groups),
-                "lines": [resolve(line, names) for line in file.lines],
-            }
+            {"path": file.path, "groups": [*file.groups], "lines": [resolve(line, names) for line in file.lines]}
             for file in plan.files
         ],
         "ports": dict(plan.ports),
@@ -83,14 +72,6 @@ def explanation_text(job: TrainingJob, plan: LaunchPlan) -> str:
     for note in shown["notes"]:
         parts += ["", Line(f"note: {note}", "yellow")]
     return rendered(*parts)
-
-
-def _names(job: TrainingJob, plan: LaunchPlan) -> PodNames:
-    return PodNames(plan, job.name, job.network.subdomain or job.name)
-
-
-def _command(group: PodGroup, names: PodNames) -> list[str]:
-    return [resolve(word, names) for word in (*group.command, *group.args)]
 
 
 def _runs(group: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What goes in and out as text: JSON and YAML for `--output`, lengths of time from flags."""
+"""Formats of the command line: JSON and YAML for `--output`, durations of flags."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ def check_format(given: str, *known: str) -> None:
 
 
 def as_json(data: Any) -> str:
-    """Plain data as indented JSON; a number that is none (a loss of NaN) is null, for JSON has no word for it.
-
-    Source: RFC 8259, section 6.
-    """
+    """Returns plain data as indented JSON; NaN and infinity become null (RFC 8259, section 6, has no word for them)."""
     return json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -33,18 +30,14 @@ def _finite(data: Any) -> Any:
 
 
 def as_yaml(data: Mapping[str, Any]) -> str:
-    """Plain data as YAML, in the order it has; it reads back as it was, whatever characters its texts hold."""
+    """Returns plain data as YAML in its own order; any text in it reads back unchanged."""
     from stepset.targets.dump import to_yaml
 
     return to_yaml([data])
 
 
 def seconds_of(flag: str, text: str) -> float:
-    """A length of time of the command line, such as 90s or 10m, in seconds.
-
-    Raises:
-        BadInputError: it is none; the flag is named.
-    """
+    """Returns the seconds of a duration such as 90s or 10m; BadInputError names the flag."""
     from stepset.spec.quantity import parse_duration
 
     try:

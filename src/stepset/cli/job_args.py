@@ -1,24 +1,24 @@
-"""The flags that say what to run, shared by every command that takes a job (run, explain, validate)."""
+"""The flags that describe a job, shared by all commands that take one (run, explain, validate, render)."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, get_type_hints
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from stepset.cli.flags import Command, with_flags, with_signature
 from stepset.errors import BadInputError
 
 _AFTER_DASHES = "stepset.after_dashes"
 
 
 class ProgramCommand(TyperCommand):
-    """A command where everything after a bare `--` is the program's, whatever it looks like."""
+    """A command where every word after a bare `--` belongs to the program."""
 
-    allow_extra_args = True  # they are refused in `takes_job`, with words of our own
+    allow_extra_args = True  # `takes_job` refuses them with a message of its own
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Sets the program's words aside before the options are parsed."""
@@ -35,9 +35,9 @@ class ProgramCommand(TyperCommand):
 
 @dataclass(frozen=True)
 class JobArgs:
-    """A job as given on the command line; what is None was not given.
+    """A job as given on the command line; None means not given.
 
-    Fields without words of their own carry the job file's name and meaning.
+    Fields without a help text of their own have the job file's name and meaning.
     """
 
     target: Annotated[
@@ -93,30 +93,14 @@ class JobArgs:
     """The words after `--`; None where there was none."""
 
 
-def takes_job(command: Callable[..., int]) -> Callable[..., int]:
-    """Gives a command, whose first argument is a JobArgs, the flags of one.
+def takes_job(command: Command) -> Command:
+    """Gives a command, whose parameter `args` is a JobArgs, the flags of one."""
 
-    typer reads a command's flags off its signature; this puts those of JobArgs before the command's own.
-    """
-    hints = get_type_hints(JobArgs, include_extras=True)
-    flags = {f.name: f.default for f in fields(JobArgs) if f.name != "program"}
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-
-    def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-    def with_flags(ctx: typer.Context, **values: Any) -> int:
+    def with_program(ctx: typer.Context, args: JobArgs, **values: Any) -> int:
         if ctx.args:
             raise BadInputError(f"{ctx.args[0]!r} is one word too many; the program's own arguments go after --")
-        given = {name: values.pop(name) for name in flags}
-        return command(JobArgs(**given, program=ctx.meta.get(_AFTER_DASHES)), **values)
+        return command(args=replace(args, program=ctx.meta.get(_AFTER_DASHES)), **values)
 
-    parameters = [
-        parameter("ctx", typer.Context),
-        *(parameter(name, hints[name], default) for name, default in flags.items()),
-        *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own),
-    ]
-    with_flags.__name__, with_flags.__doc__ = command.__name__, command.__doc__
-    with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect.signature
-    with_flags.__annotations__ = {p.name: p.annotation for p in parameters}
-    return with_flags
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    parameters = [context, *inspect.signature(command, eval_str=True).parameters.values()]
+    return with_flags(with_signature(with_program, parameters, command), "args", JobArgs)

@@ -1,4 +1,4 @@
-"""From the command line's words to a job: the file or script, with flags put over it. Reads the job file."""
+"""From the command line's words to a job: the job file or script, changed by the flags."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ _JOB_FILES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True)
 class JobInput:
-    """A job and where it came from.
+    """A job and its origin.
 
     Args:
-        job: the job.
-        plan: what every pod of it gets.
         base_dir: what its paths are relative to.
-        where: what to call it: the job file's or script's path, or the job's name.
+        where: its name in errors: the job file's or script's path, or the job's name.
     """
 
     job: TrainingJob
@@ -38,11 +36,7 @@ class JobInput:
 
 
 def read_job(args: JobArgs) -> JobInput:
-    """The job that the command line asks for.
-
-    Raises:
-        BadInputError: a file cannot be read, flags contradict each other, or the job is not valid.
-    """
+    """Returns the job of a command line; BadInputError for unreadable files, contradicting flags, or an invalid job."""
     file = _job_file(args)
     base_dir = file.resolve().parent if file else Path.cwd()
     content = read_job_file(file) if file else {}
@@ -59,11 +53,7 @@ def read_job(args: JobArgs) -> JobInput:
 
 
 def _job_file(args: JobArgs) -> Path | None:
-    """The job file among the command line's words; None where they name a program.
-
-    Raises:
-        BadInputError: they name none, two, or something that is neither.
-    """
+    """The job file among the command line's words; None if they name a program, BadInputError if they are unclear."""
     program = args.program or ()
     if args.command and not program:
         raise BadInputError("--command: the command is missing; write it after --, such as --command -- ./train 1 2")
@@ -95,7 +85,7 @@ def _must_exist(script: str) -> None:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise BadInputError("no such file; check the path", where=script) from error
     except OSError:
-        return  # whoever reads it says why it cannot be read
+        return  # reading it reports why it cannot be read
 
 
 def _is_script(target: str | None) -> bool:
@@ -103,20 +93,18 @@ def _is_script(target: str | None) -> bool:
 
 
 def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> dict[str, Any]:
-    """A job file's content with the named flags over it."""
+    """Returns a job file's content with the named flags over it."""
     data = dict(content)
     if args.code is not None:
         data["code"] = os.path.relpath(args.code, base_dir)
     if args.target is not None and _is_script(args.target):
         # Inside `code` a script is found by its path from there.
         data["script"] = os.path.relpath(args.target, base_dir) if args.code is not None else args.target
-    if args.module is not None:
-        data["module"] = args.module
     if args.program is not None:
         data["command" if args.command else "args"] = list(args.program)
     if args.framework is not None and not _same_kind(data.get("framework"), args.framework):
         data["framework"] = args.framework
-    for field in ("name", "image", "deadline"):
+    for field in ("module", "name", "image", "deadline"):
         if (value := getattr(args, field)) is not None:
             data[field] = value
     for field in ("num_nodes", "procs_per_node"):
@@ -132,16 +120,16 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
 
 
 def _number(text: str) -> int | str:
-    """The whole number a flag's text stands for; what is none is left to the model, which says so."""
+    """Returns the whole number in a flag's text; other text is returned as it is, for the model to refuse."""
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def _same_kind(framework: Any, kind: str) -> bool:
-    """Whether the file's framework is a mapping of that kind, whose options then stay."""
+    """Whether the file's framework is a mapping of that kind; then its options stay."""
     return isinstance(framework, Mapping) and framework.get("kind") == kind
 
 
 def _placed(problem: str, file: Path | None, flagged: set[str]) -> str:
-    """A problem with the job file's name before it, unless its field came from the command line."""
+    """A problem with the job file's name before it, unless its field was given on the command line."""
     field = re.match(r"[a-z_]+(?=[.:])", problem)
     return problem if file is None or (field and field.group() in flagged) else f"{file}: {problem}"

@@ -1,4 +1,4 @@
-"""Commands about a job that nothing runs: `stepset explain`, `validate` and `schema`."""
+"""Commands that describe or check a job without running it: `stepset explain`, `validate` and `schema`."""
 
 from __future__ import annotations
 

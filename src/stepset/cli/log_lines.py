@@ -15,18 +15,12 @@ from stepset.errors import BadInputError
 from stepset.watch.state import LogLine, RunStatus
 
 _MOST_RANKS = 100_000
-"""That a range may name, lest a slip of the finger eats all memory."""
+"""The most ranks of one range, so that a typing error does not use up the memory."""
 _HEAD = re.compile(rb"^\[[^\]\n]*\] ", re.MULTILINE)
 
 
 def sources_of(text: str) -> frozenset[str]:
-    """The sources of log lines that a `--ranks` list names.
-
-    Args:
-        text: rank numbers, ranges of them, and names of what is no rank, with commas between.
-
-    Raises:
-        BadInputError: a range that is none, more ranks than a run can have, or an empty word.
+    """Returns the sources of log lines that a `--ranks` list names; BadInputError if it is invalid.
 
     >>> sorted(sources_of("0,2-3,launcher"))
     ['launcher', 'rank 0', 'rank 2', 'rank 3']
@@ -48,7 +42,7 @@ def sources_of(text: str) -> frozenset[str]:
 
 
 def check_sources(sources: frozenset[str], run: RunStatus) -> None:
-    """Raises BadInputError for a rank that the run cannot have, for whose lines one could wait for ever."""
+    """Raises BadInputError for a rank that the run cannot have: its lines would never come."""
     numbers = {int(number) for kind, _, number in (s.partition(" ") for s in sources) if kind == "rank" and number}
     if not run.world_size or any(row.rank in numbers for row in run.ranks):
         return
@@ -62,7 +56,7 @@ def check_sources(sources: frozenset[str], run: RunStatus) -> None:
 def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[str] | None, raw: bool) -> None:
     """Writes the lines of a run to stdout, with their source before them unless `raw`.
 
-    A terminal gets colours and no control sequences that would tear lines; everything else the bytes as they are.
+    A terminal gets colours, and no control sequences that would break lines; other outputs get the bytes unchanged.
     """
     sys.stdout.flush()
     out = binary(sys.stdout)
@@ -91,7 +85,7 @@ def _print_lines(lines: Iterator[LogLine], out: BinaryIO, raw: bool, flush: bool
 
 
 class _WithoutHeads:
-    """Takes whole lines as `copy_log` writes them, and passes them on without the `[source] ` before each."""
+    """Removes the `[source] ` before each of the whole lines that `copy_log` writes."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out

@@ -1,4 +1,4 @@
-"""Fields of a job file changed from the command line, before the model checks the result. Pure."""
+"""Changes to fields of a job file from the command line, before the model checks the result. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ _DOT = re.compile(r"(?<!\\)\.")
 
 
 def parse_setting(text: str) -> tuple[tuple[str, ...], Any]:
-    """(path, value) of a `--set PATH=VALUE`; the value is read as YAML.
-
-    Raises:
-        BadInputError: there is no `=`, no path, or the value is no YAML.
+    """Returns (path, value) of a `--set PATH=VALUE`, with the value read as YAML; BadInputError if invalid.
 
     >>> parse_setting("framework.elastic.min_nodes=1")
     (('framework', 'elastic', 'min_nodes'), 1)
@@ -34,11 +31,7 @@ def parse_setting(text: str) -> tuple[tuple[str, ...], Any]:
 
 
 def parse_env(assignments: Iterable[str]) -> dict[str, str]:
-    """Name to value, from `NAME=VALUE` words.
-
-    Raises:
-        BadInputError: a word without a name or `=`.
-    """
+    """Returns name -> value of `NAME=VALUE` words; BadInputError for a word without a name or `=`."""
     env = {}
     for word in assignments:
         name, equals, value = word.partition("=")
@@ -49,15 +42,10 @@ def parse_env(assignments: Iterable[str]) -> dict[str, str]:
 
 
 def with_field(data: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """A job file's content with one field changed; None takes it out.
+    """Returns a job file's content with one field changed; the value None removes the field.
 
     Args:
-        data: the content.
-        path: keys from the outside in; a number picks an item of a list, the one after the last adds one.
-        value: the new value.
-
-    Raises:
-        BadInputError: the path leads through something that is neither a mapping nor a list.
+        path: keys from the outside in; a number selects an item of a list, the number after the last appends one.
     """
     if len(path) > 1 and path[0] == "framework" and isinstance(data.get("framework", "torch"), str):
         # `framework: torch` is short for a mapping.

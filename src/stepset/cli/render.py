@@ -1,4 +1,4 @@
-"""Commands about a cluster that ask none: `stepset render` and `stepset rbac`."""
+"""Commands about Kubernetes that need no cluster: `stepset render` and `stepset rbac`."""
 
 from __future__ import annotations
 

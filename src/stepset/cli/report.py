@@ -1,4 +1,4 @@
-"""How a run ended, or where it is: the last lines of `run` and the run commands. Pure but for the clock."""
+"""How a run ended, or its present state: the last lines of the commands about runs. Pure but for the clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RED, _GREEN, _BOLD = "1;31", "1;32", "1"
 
 
 def took(status: RunStatus, now: float | None = None) -> float:
-    """Seconds from a run's creation to its end, or to now (seconds since the epoch)."""
+    """Seconds from a run's creation to its end, or to now."""
     return (status.finished or now or time.time()) - status.created
 
 
@@ -25,13 +25,7 @@ def result_text(status: RunStatus) -> str:
 
 
 def outcome(status: RunStatus, colour: bool = False, where: str = "") -> str:
-    """How a run ended, or where it is: one line, and the failure block when it failed.
-
-    Args:
-        status: the run's.
-        colour: whether to colour.
-        where: the flags by which other commands find the run, as `Where.said`.
-    """
+    """How a run ended and why it failed, or its present state; `where` are the flags that find it (`Where.said`)."""
 
     def bold(title: str) -> str:
         return painted(title, _BOLD, colour)

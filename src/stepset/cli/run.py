@@ -1,4 +1,4 @@
-"""`stepset run`: starts a job, shows it, stops it on Ctrl-C, and ends with its exit code."""
+"""`stepset run`: starts a job, shows it, stops it on Ctrl-C, and returns its exit code."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def run(
 
 
 def _submit(args: JobArgs, backend: Backend) -> int:
-    """Makes the run and comes back."""
+    """Creates the run without waiting for it."""
     from stepset.backends.base import RunRequest
     from stepset.cli.job_input import read_job
     from stepset.cli.terminal import say, write_out
@@ -110,7 +110,7 @@ def _submit(args: JobArgs, backend: Backend) -> int:
 
 
 def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> RunStatus:
-    """Runs the job to its end and says how it ended."""
+    """Runs the job to its end and prints how it ended."""
     from stepset.backends.base import RunRequest
     from stepset.cli.display import RunDisplay
     from stepset.cli.job_input import read_job
@@ -138,7 +138,7 @@ def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> 
         try:
             status = handle.wait()
         except BaseException:
-            # Nothing may keep running behind the user's back.
+            # The run must not go on without its caller.
             handle.cancel()
             handle.wait()
             raise
@@ -153,12 +153,12 @@ def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> 
 
 
 def _reader_gone(error: OSError, terminal: bool) -> bool:
-    """Whether there is nobody left to write to: a pipe without a reader, or a terminal that was closed."""
+    """Whether the output has no reader any more: a pipe without one, or a terminal that was closed."""
     return isinstance(error, BrokenPipeError) or (terminal and error.errno == errno.EIO)
 
 
 def _on_signal(requests: StopRequests, display: RunDisplay) -> None:
-    """Ctrl-C, SIGTERM or a closed terminal: the first stops the run with grace, the next kills it."""
+    """Handles Ctrl-C, SIGTERM or a closed terminal: the first stops the run with grace, the next kills it."""
     count = requests.add()
     display.hurry()
     display.say("stopping the run; once more kills it at once" if count == 1 else "killing the run")

@@ -1,4 +1,4 @@
-"""Commands about runs that exist: `stepset status`, `logs`, `wait`, `cancel`, `list` and `diagnose`."""
+"""Commands about existing runs: `stepset status`, `logs`, `wait`, `cancel`, `list` and `diagnose`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stepset validate --server`: the job put before an API server, and its answer in lines. Called by `jobs`."""
+"""`stepset validate --server`: checks a job with an API server."""
 
 from __future__ import annotations
 
@@ -8,32 +8,17 @@ from stepset.cli.job_input import JobInput
 from stepset.errors import BadInputError
 from stepset.rendering import make_request
 from stepset.sources import Sources
+from stepset.watch.present.sentences import counted
 
 
 def ask_server(
-    given: JobInput,
-    sources: Sources,
-    target: str,
-    namespace: str | None,
-    context: str | None,
-    kubeconfig: str | None,
+    given: JobInput, sources: Sources, target: str, namespace: str | None, context: str | None, kubeconfig: str | None
 ) -> list[str]:
-    """Asks a server whether it would take a job.
-
-    Args:
-        given: the job.
-        sources: its script or code.
-        target: what it is to become.
-        namespace: where it would run; default: the context's.
-        context: of the kubeconfig; default: its current one.
-        kubeconfig: a file; default: the usual places.
-
-    Returns:
-        Lines that say what was checked.
+    """Asks an API server whether it would accept a job; returns lines that say what was checked.
 
     Raises:
-        BadInputError: one line for each thing that is wrong.
-        InfrastructureError: the server cannot be asked.
+        BadInputError: one line for each problem.
+        InfrastructureError: the server cannot be reached.
     """
     with connect(kubeconfig, context) as connection:
         request = make_request(given.job, sources, namespace=namespace or connection.namespace)
@@ -45,12 +30,8 @@ def ask_server(
 
 
 def _line(checked: Checked, target: str) -> str:
-    tried = f"{checked.objects} objects" + (f", {_count(checked.pods, 'pod')}" if checked.pods else "")
+    tried = f"{checked.objects} objects" + (f", {counted(checked.pods, 'pod')}" if checked.pods else "")
     return (
         f"server {checked.server}: takes it as a {target} in namespace {checked.namespace} (dry run of {tried};"
         f" {checked.permissions} permissions asked for)"
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

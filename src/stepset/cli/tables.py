@@ -1,7 +1,7 @@
-"""Tables as text: as wide as the terminal, or as wide as their cells where stdout is none.
+"""Tables as text: as wide as the terminal, or as wide as their cells if stdout is not a terminal.
 
-A run may have ten thousand ranks, and a table has a row for each of them: rich's own tables take 150 microseconds a
-row, these take ten.
+A table has one row for each rank, and a run may have ten thousand: rich's own tables take 150 microseconds a row, these
+take ten.
 """
 
 from __future__ import annotations
@@ -23,12 +23,7 @@ _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cy
 
 @dataclass(frozen=True)
 class Line:
-    """A line of its own.
-
-    Args:
-        text: it may hold line breaks.
-        style: words such as `bold cyan`.
-    """
+    """A line, or several with line breaks between; the style is words such as `bold cyan`."""
 
     text: str
     style: str = ""
@@ -36,13 +31,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells.
-
-    Args:
-        rows: one text per column; the first row holds the headings where `header` is set.
-        styles: one per column, as in `Line`.
-        header: whether there are headings.
-    """
+    """Rows with one cell and one style (as in `Line`) per column; with `header`, the first row holds the headings."""
 
     rows: Sequence[Sequence[str]]
     styles: Sequence[str]
@@ -52,15 +41,9 @@ class Table:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequence[str] = (), *, header: bool = True
 ) -> Table:
-    """A plain table. A column that is empty in every row is left out.
+    """Returns a plain table without the columns that are empty in every row.
 
-    The first column, a name to be copied, is whole as long as the terminal is wide enough for it.
-
-    Args:
-        columns: headings.
-        rows: one text per column.
-        styles: one per column, as in `Line`; default: none.
-        header: whether the headings are shown.
+    The first column, a name that users copy, is not folded unless the terminal is too narrow for it alone.
     """
     cells = [[printable(cell).expandtabs() for cell in row] for row in rows]
     used = [index for index, column in enumerate(zip(*cells, strict=True)) if any(column)]
@@ -69,11 +52,7 @@ def table(
 
 
 def rendered(*parts: str | Line | Table) -> str:
-    """Lines and tables as one text for this stdout, without spaces at the ends of lines.
-
-    Args:
-        parts: in their order; a text is a line without a style.
-    """
+    """Returns lines and tables as one text for this stdout, without spaces at the ends of lines."""
     width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
     colour = wants_colour(sys.stdout)
     lines: list[str] = []
@@ -112,12 +91,7 @@ def _row(cells: Sequence[str], widths: Sequence[int], styles: Sequence[str], col
 
 
 def _narrowed(natural: Sequence[int], room: int) -> Sequence[int]:
-    """Widths that fit: the widest columns get narrower first, the first column last.
-
-    Args:
-        natural: the widths of the columns' longest cells.
-        room: cells for all of them.
-    """
+    """Returns widths that sum up to `room` at most: the widest columns get narrower first, the first column last."""
     if sum(natural) <= room:
         return natural
     others = natural[1:]
@@ -128,7 +102,7 @@ def _narrowed(natural: Sequence[int], room: int) -> Sequence[int]:
 
 
 def _wrapped(text: str, width: int | None) -> Iterator[str]:
-    """The lines of a text of which none is wider than `width`; words that are get folded."""
+    """Yields the lines of a text, none wider than `width`; longer words are folded."""
     if width is None or _width(text) <= width:
         yield text
         return

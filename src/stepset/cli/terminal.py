@@ -1,4 +1,4 @@
-"""What is safe and wanted on this output: colours, control characters, broken pipes. Used by everything that prints."""
+"""Safe output to terminals and pipes: colours, control characters, broken pipes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import BinaryIO, TextIO
 from stepset.errors import InfrastructureError
 from stepset.watch.present.sources import prefix
 
-# A distinct colour per rank, as long as there are some; 31 (red) is kept for failures.
+# Colours of the ranks, repeated after the last; 31 (red) is reserved for failures.
 _RANK_COLOURS = ("36", "32", "33", "35", "34", "96", "92", "93", "95", "94")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SEQUENCE = re.compile(  # ECMA-48; group 1 is what may stay
@@ -32,7 +32,7 @@ def is_terminal(stream: object) -> bool:
 
 
 def wants_colour(stream: object) -> bool:
-    """Whether to colour what goes to a stream (https://no-color.org: NO_COLOR, when not empty, says no)."""
+    """Whether to colour the output to a stream (https://no-color.org: not if NO_COLOR is set and not empty)."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
@@ -42,13 +42,13 @@ def painted(text: str, colour: str, on: bool) -> str:
 
 
 def source_colour(source: str) -> str:
-    """The colour of a source's prefix: one per rank, dim for what is no rank."""
+    """The colour of a source's prefix: one per rank, dim for all other sources."""
     kind, _, number = source.partition(" ")
     return _RANK_COLOURS[int(number) % len(_RANK_COLOURS)] if kind == "rank" and number.isdigit() else "2"
 
 
 def source_prefix(source: str, on: bool) -> str:
-    """What stands before each line of a source: coloured, where `on`.
+    """The text before each line of a source.
 
     >>> source_prefix("launcher", False)
     '[launcher] '
@@ -57,7 +57,7 @@ def source_prefix(source: str, on: bool) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with every control character but the tab shown as an escape; for text that must stay one line.
+    """Returns `text` with every control character but the tab escaped, for text that must stay one line.
 
     >>> printable("a\\x1b[2Jb\\n")
     'a\\\\x1b[2Jb\\\\n'
@@ -68,10 +68,10 @@ def printable(text: str) -> str:
 
 
 def for_terminal(text: str) -> str:
-    """A program's line as a terminal would end up showing it, colours kept.
+    """Returns a program's line as a terminal would finally show it, with its colours.
 
-    A progress bar overwrites its line with carriage returns: what it wrote last counts. Sequences that move the cursor
-    are left out, because they would tear the lines of other ranks.
+    A progress bar overwrites its line with carriage returns, so only what it wrote last is kept. Sequences that move
+    the cursor are removed, because they would break the lines of other ranks.
 
     >>> for_terminal("\\r 10%\\r 100%")
     ' 100%'
@@ -84,9 +84,9 @@ def for_terminal(text: str) -> str:
 
 
 def replace_closed_streams() -> None:
-    """Opens /dev/null where a standard stream was closed by the caller (`stepset ... >&-`).
+    """Opens /dev/null for each standard stream that the caller closed (`stepset ... >&-`).
 
-    Else the next file or pipe that is opened would take its number, and what is meant for the user would go there.
+    Otherwise the next file or pipe to be opened would get its number, and receive what is printed for the user.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -100,11 +100,7 @@ def binary(stream: object) -> BinaryIO:
 
 
 def write_out(text: str) -> None:
-    """Writes text to stdout as UTF-8; that the reader has gone (`stepset ... | head`) is no error.
-
-    Raises:
-        InfrastructureError: it cannot be written, because the disk is full, say.
-    """
+    """Writes text to stdout as UTF-8; ignores a reader that has gone, other failures are InfrastructureErrors."""
     try:
         sys.stdout.flush()
         out = binary(sys.stdout)
@@ -118,7 +114,7 @@ def write_out(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Writes lines of stepset's own to stderr; that nobody is there to read them changes nothing about the command."""
+    """Writes lines of stepset's own to stderr; does nothing if stderr has no reader any more."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -126,7 +122,7 @@ def say(text: str) -> None:
 
 
 def close_stdout() -> None:
-    """Points stdout at nothing, so that the interpreter's last flush does not fail again."""
+    """Points stdout at /dev/null, so that the interpreter's last flush does not fail again."""
     _point_at_nothing(sys.stdout)
 
 

@@ -1,16 +1,16 @@
-"""The flags that say where runs are, shared by every command about runs."""
+"""The flags that say where runs are, shared by all commands about runs."""
 
 from __future__ import annotations
 
-import inspect
 import os
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stepset.cli.flags import Command, with_flags
 from stepset.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -51,14 +51,11 @@ class Where:
         return "".join(f" --{flag} {shlex.quote(value)}" for flag, value in given.items() if value is not None)
 
     def opened(self, *, flags: Mapping[str, object] | None = None, **more: Any) -> Backend:
-        """The backend that was asked for.
+        """Returns the backend that the flags name; BadInputError for a flag that has no meaning for it.
 
         Args:
-            flags: further flags of the command that only a cluster understands, with what was given.
+            flags: further flags of the command that only a cluster understands, with the given values.
             more: further fields of ClusterOptions.
-
-        Raises:
-            BadInputError: there is no such backend, or a flag says nothing to it.
         """
         from stepset.backends import backend_of
         from stepset.backends.base import ClusterOptions
@@ -75,26 +72,6 @@ class Where:
         return backend_of("kubernetes", where)
 
 
-def takes_where(command: Callable[..., int]) -> Callable[..., int]:
-    """Gives a command, which has a parameter `where`, the flags of one in its place; as `takes_job` does for jobs."""
-    hints = get_type_hints(Where, include_extras=True)
-    flags = {f.name: f.default for f in fields(Where)}
-    own = inspect.signature(command, eval_str=True)
-
-    def with_flags(*args: Any, **values: Any) -> int:
-        given = {name: values.pop(name) for name in flags}
-        return command(*args, where=Where(**given), **values)
-
-    parameters: list[inspect.Parameter] = []
-    for each in own.parameters.values():
-        if each.name != "where":
-            parameters.append(each)
-            continue
-        parameters += [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
-            for name, default in flags.items()
-        ]
-    with_flags.__name__, with_flags.__doc__ = command.__name__, command.__doc__
-    with_flags.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
-    with_flags.__annotations__ = {p.name: p.annotation for p in parameters}
-    return with_flags
+def takes_where(command: Command) -> Command:
+    """Gives a command, whose parameter `where` is a Where, the flags of one."""
+    return with_flags(command, "where", Where)

@@ -1,4 +1,4 @@
-"""What every framework needs: the job's program, its identity, the node group, the roles beside the world."""
+"""What several frameworks need: the job's program, its identity, the node group, the roles beside the world."""
 
 from __future__ import annotations
 
@@ -25,11 +25,16 @@ from stepset.spec.resources import accelerator, cpu_count
 from stepset.spec.template import node_env_names
 
 MASTER = "master"
+"""The port of `MASTER_HOST`."""
+MASTER_HOST = PodHost(NODE, 0)
+"""The node at which the ranks meet."""
 _PYTHON_PROGRAMS = ("python", "torchrun", "deepspeed", "tune", "accelerate", "mpirun", "mpiexec", "mlx")
 
 
 def program(job: TrainingJob) -> tuple[Text, ...]:
-    """What one rank runs, for a job with script, module or function; without its args."""
+    """The command that one rank runs, without the job's args."""
+    if job.command is not None:
+        return texts(job.command)
     if job.module is not None:
         return texts(["python3", "-m", job.module])
     path = FUNCTION_FILE if job.function is not None else script_in_code(job)
@@ -37,17 +42,14 @@ def program(job: TrainingJob) -> tuple[Text, ...]:
 
 
 MOST_PROCESSES = 4096
-"""Of a node. More than any machine has CPUs; what asks for more has mistaken bytes for CPUs, and each has its port."""
+"""Of a node: more than any machine has CPUs. A job that asks for more has taken bytes for CPUs."""
 
 
 def count_processes(job: TrainingJob, without_accelerator: int | None = None) -> int:
-    """How many processes a node runs, as a number.
+    """Returns the number of processes of a node.
 
     Args:
-        without_accelerator: what `auto` means on a node that asks for no accelerator; default: its CPUs.
-
-    Raises:
-        BadInputError: `gpu` without an accelerator among the resources, or more than `MOST_PROCESSES`.
+        without_accelerator: the meaning of `auto` on a node without an accelerator; default: its CPUs.
     """
     processes = _processes(job, without_accelerator)
     if processes > MOST_PROCESSES:
@@ -72,15 +74,14 @@ def _processes(job: TrainingJob, without_accelerator: int | None) -> int:
 
 
 def needs_python(job: TrainingJob) -> bool:
-    """Whether the image must hold Python for the job's own sake, so that the agent can count on it."""
+    """Whether the job itself needs Python in the image, so that the agent can rely on it."""
     if job.command is None:
         return True
-    name = posixpath.basename(job.command[0])
-    return name.startswith(_PYTHON_PROGRAMS)
+    return posixpath.basename(job.command[0]).startswith(_PYTHON_PROGRAMS)
 
 
 def uses_agent(job: TrainingJob) -> bool:
-    """Whether the agent wraps the command: as the job says, else wherever Python is sure to be there."""
+    """Whether the agent wraps the command: as the job says, else if the image has Python for certain."""
     return needs_python(job) if job.agent == "auto" else bool(job.agent)
 
 
@@ -100,13 +101,8 @@ def identity_env(job: TrainingJob, agent: bool) -> tuple[EnvEntry, ...]:
     return tuple(entries)
 
 
-def master_host() -> PodHost:
-    """Node 0, where ranks meet."""
-    return PodHost(NODE, 0)
-
-
 def role_groups(job: TrainingJob) -> tuple[PodGroup, ...]:
-    """The roles beside the world: none of the training environment, only what they say themselves."""
+    """The roles beside the world: they get no training environment, only their own variables."""
     return tuple(
         PodGroup(
             name=role.name,
@@ -123,7 +119,7 @@ def role_groups(job: TrainingJob) -> tuple[PodGroup, ...]:
 
 
 def before_world(job: TrainingJob) -> tuple[StartAfter, ...]:
-    """What must be complete before the nodes start."""
+    """The roles that must complete before the nodes start."""
     return tuple(StartAfter(role.name, "Complete") for role in job.roles if role.before)
 
 
@@ -139,24 +135,19 @@ def node_group(
     launcher_restarts: bool = False,
     ports: tuple[str, ...] = (MASTER,),
 ) -> PodGroup:
-    """The pods of the world, each running `command` with the framework's `env`.
+    """Returns the pods of the world, each running `command` with the framework's `env`.
 
     Args:
-        env: the framework's variables.
-        command: what a pod runs when the agent leaves it alone.
-        reserved: further names the job may not take without override.
-        processes: copies of the command the agent starts in each pod.
-        wrap: how the agent reaches ranks that a launcher starts.
-
-    Raises:
-        BadInputError: a reserved variable, or several processes with nobody to start them.
+        command: what a pod runs if the agent does not change it.
+        reserved: further names that the job may take only with override.
+        processes: copies of the command that the agent starts in each pod.
     """
     agent = uses_agent(job)
     if not agent:
         _check_does_without_agent(job, env, processes)
     merged = group_env(job, (*identity_env(job, agent), *env), reserved)
     settings = AgentSettings(
-        # Pods that have nowhere to meet wait for nobody: one that is done has no name any more, and may be done soon.
+        # Pods without a port do not wait for each other: a pod that has ended has no name any more.
         wait_for=(NODE,) if job.num_nodes > 1 and ports else (),
         peer_timeout=job.network.peer_timeout,
         processes=processes,
@@ -180,11 +171,7 @@ def node_group(
 
 
 def group_env(job: TrainingJob, ours: tuple[EnvEntry, ...], reserved: tuple[str, ...] = ()) -> tuple[EnvEntry, ...]:
-    """stepset's variables, then the job's.
-
-    Raises:
-        BadInputError: the job, or its pod template behind the job's back, takes a reserved name.
-    """
+    """Returns stepset's variables, then the job's; BadInputError if the job or its template takes a reserved name."""
     names = {*(entry.name for entry in ours), *reserved, *ALWAYS_RESERVED}
     if hidden := sorted(names.intersection(node_env_names(job.pod_template))):
         raise BadInputError(
@@ -198,7 +185,7 @@ def group_env(job: TrainingJob, ours: tuple[EnvEntry, ...], reserved: tuple[str,
 
 
 def _check_does_without_agent(job: TrainingJob, env: tuple[EnvEntry, ...], processes: int) -> None:
-    """Refuses what only the agent can do."""
+    """Raises BadInputError for what only the agent can do."""
     program = job.command[0] if job.command else "the command"
     remedy = (
         "leave agent out"

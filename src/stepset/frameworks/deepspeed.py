@@ -1,19 +1,12 @@
 """DeepSpeed: torchrun by default, its own launcher in every pod, or mpirun.
 
-`deepspeed.init_distributed` reads exactly what torchrun gives its workers, so torchrun is the simplest way; the
+`deepspeed.init_distributed` reads exactly the variables that torchrun sets, so torchrun is the simplest way; the
 `deepspeed` launcher runs once in each pod with --no_ssh (deepspeed/launcher/runner.py, edaa722).
 """
 
 from __future__ import annotations
 
-from stepset.frameworks.common import (
-    MASTER,
-    count_processes,
-    master_host,
-    node_group,
-    program,
-    single_group_plan,
-)
+from stepset.frameworks.common import MASTER, MASTER_HOST, count_processes, node_group, program, single_group_plan
 from stepset.frameworks.mpi import mpi_plan
 from stepset.frameworks.torch import torchrun_plan
 from stepset.plan.model import NODE, LaunchPlan, PlanFile, RankWrap
@@ -42,7 +35,7 @@ def _own_launcher(job: TrainingJob) -> LaunchPlan:
         text("--hostfile"), text(MountedFile(_HOSTFILE)),
         text("--no_ssh"),
         text("--node_rank"), text("$(STEPSET_NODE_RANK)"),
-        text("--master_addr"), text(master_host()),
+        text("--master_addr"), text(MASTER_HOST),
         text("--master_port"), text(PortNumber(MASTER)),
     )  # fmt: skip
     lines = tuple(text(PodHost(NODE, k), " slots=", procs) for k in range(job.num_nodes))
@@ -53,7 +46,7 @@ def _own_launcher(job: TrainingJob) -> LaunchPlan:
         rank = program(job)
         script = texts(["--module", job.module]) if job.module is not None else rank[1:]
         command = (*launcher, *script)
-        # Its --local_rank would stand between python and the agent; LOCAL_RANK says the same.
+        # Its --local_rank would come between python and the agent; LOCAL_RANK has the same value.
         wrap = RankWrap((*launcher, *texts(["--no_python", "--no_local_rank"])), (rank[0], text("-u"), *rank[1:]))
     node = node_group(job, (), command, wrap=wrap, world_size=job.num_nodes * procs)
     return single_group_plan(job, node, procs, files=(hosts,))

@@ -6,9 +6,9 @@ address; the script passes the other two to `jax.distributed.initialize` (docs/f
 
 from __future__ import annotations
 
-from stepset.frameworks.common import MASTER, master_host, node_group, program, single_group_plan
+from stepset.frameworks.common import MASTER, MASTER_HOST, node_group, program, single_group_plan
 from stepset.plan.model import EnvEntry, LaunchPlan
-from stepset.plan.values import NodeRank, PortNumber, text, texts
+from stepset.plan.values import NodeRank, PortNumber, text
 from stepset.spec.job import TrainingJob
 
 
@@ -17,12 +17,11 @@ def plan(job: TrainingJob) -> LaunchPlan:
     env = (
         EnvEntry("JAX_NUM_PROCESSES", text(job.num_nodes), "jax: num_nodes, one process each"),
         EnvEntry("JAX_PROCESS_ID", text(NodeRank()), "jax: index of the pod"),
-        EnvEntry("JAX_COORDINATOR_ADDRESS", text(master_host(), ":", PortNumber(MASTER)), "jax: node 0, network.port"),
+        EnvEntry("JAX_COORDINATOR_ADDRESS", text(MASTER_HOST, ":", PortNumber(MASTER)), "jax: node 0, network.port"),
     )
-    command = texts(job.command) if job.command is not None else program(job)
     notes = (
         (f"procs_per_node: jax runs one process a node that drives all its devices; {job.procs_per_node} is ignored",)
         if isinstance(job.procs_per_node, int) and job.procs_per_node > 1
         else ()
     )
-    return single_group_plan(job, node_group(job, env, command, world_size=job.num_nodes), 1, notes=notes)
+    return single_group_plan(job, node_group(job, env, program(job), world_size=job.num_nodes), 1, notes=notes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from stepset.frameworks.common import count_processes, node_group, program, single_group_plan
 from stepset.plan.model import NODE, EnvEntry, LaunchPlan, PlanFile
-from stepset.plan.values import MountedFile, NodeRank, PodHost, PortNumber, ProcessRank, Text, text, texts
+from stepset.plan.values import MountedFile, NodeRank, PodHost, PortNumber, ProcessRank, Text, text
 from stepset.spec.job import TrainingJob
 
 RING_PORT = 32323  # mlx.launch's base port; a rank of a node takes the next one
@@ -17,11 +17,10 @@ _HOSTFILE = "mlx-hostfile"
 def plan(job: TrainingJob) -> LaunchPlan:
     """The plan of an MLX ring; backend `mpi` is planned by `stepset.frameworks.mpi`."""
     procs = count_processes(job, without_accelerator=1)
-    command = texts(job.command) if job.command is not None else program(job)
     size = job.num_nodes * procs
     if size == 1:
         # A ring of one is not a ring: a one-entry hostfile hangs for 31 s and fails (mlx 0.32.4, executed).
-        return single_group_plan(job, node_group(job, (), command, ports=(), reserved=_RESERVED), 1, ports={})
+        return single_group_plan(job, node_group(job, (), program(job), ports=(), reserved=_RESERVED), 1, ports={})
     ports = {f"ring-{local}": RING_PORT + local for local in range(procs)}
     rank = text(NodeRank()) if procs == 1 else text(ProcessRank())
     env = (
@@ -29,7 +28,7 @@ def plan(job: TrainingJob) -> LaunchPlan:
         EnvEntry("MLX_HOSTFILE", text(MountedFile(_HOSTFILE)), "mlx ring: one address for each rank, in rank order"),
     )
     hosts = PlanFile(_HOSTFILE, "/etc/mlx/hostfile.json", _ring(job.num_nodes, procs), (NODE,))
-    node = node_group(job, env, command, processes=procs, ports=tuple(ports), world_size=size, reserved=_RESERVED)
+    node = node_group(job, env, program(job), processes=procs, ports=tuple(ports), world_size=size, reserved=_RESERVED)
     return single_group_plan(job, node, procs, ports=ports, files=(hosts,))
 
 

@@ -48,14 +48,10 @@ def plan(job: TrainingJob) -> LaunchPlan:
 
 
 def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
-    """mpirun in a launcher pod and ssh servers in the others; also what DeepSpeed and MLX use with mpirun.
-
-    Args:
-        options: which MPI, and whether the launcher is a node itself.
-    """
+    """mpirun in a launcher pod and ssh servers in the others; also for DeepSpeed and MLX with mpirun."""
     slots = count_processes(job, without_accelerator=1)
     workers = job.num_nodes - 1 if options.run_launcher_as_node else job.num_nodes
-    # Nodes first and the launcher last, as the reference has it. Rank 0 is on node 0, but for Open MPI with the
+    # Nodes first and the launcher last, as in Kubeflow Trainer. Rank 0 is on node 0, except for Open MPI with the
     # launcher as a node: it numbers the ranks of its own node first, whatever the hostfile's order (4.1.4, executed).
     hosts = [PodHost(NODE, k) for k in range(workers)]
     if options.run_launcher_as_node:
@@ -66,7 +62,7 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
     agent = uses_agent(job)
     size = job.num_nodes * slots
     ours = _launcher_env(options, slots)
-    # The launcher's own index is no rank's, and Hydra would hand it on to all of them.
+    # The launcher's own index is not a rank's, and Hydra would pass it to all of them.
     identity = tuple(entry for entry in identity_env(job, agent) if entry.name != "STEPSET_NODE_RANK")
     env = group_env(job, (*identity, *ours))
     command, wrap = _commands(job, options, env)
@@ -76,7 +72,7 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
         count=workers,
         in_world=True,
         command=(),
-        # As in the reference the job's variables reach the ssh servers only where the launcher is one of the nodes.
+        # As in Kubeflow Trainer the job's variables reach the ssh servers only if the launcher is one of the nodes.
         env=group_env(job, identity_env(job, agent)) if options.run_launcher_as_node else identity_env(job, agent),
         resources=resources,
         image=job.image,
@@ -128,33 +124,36 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
 def _launcher_env(options: MPI, slots: int) -> tuple[EnvEntry, ...]:
     hostfile = text(MountedFile(HOSTFILE))
     if options.implementation == "mpich":
+        label = "mpich:"
         rows = [
             ("HYDRA_HOST_FILE", hostfile, "the nodes"),
             # mpi-operator sets the first name, which no Hydra reads; MPICH 4 and 5 read the second (4.0.2, executed).
             ("HYDRA_LAUNCH_EXTRA_ARGS", text(_SSH_ARGS), "as mpi-operator sets it"),
             ("HYDRA_LAUNCHER_EXTRA_ARGS", text(_SSH_ARGS), "a node's sshd may come late"),
         ]
-        return tuple(EnvEntry(name, value, f"mpich: {why}") for name, value, why in rows)
-    if options.implementation == "intel":
+    elif options.implementation == "intel":
+        label = "intel mpi:"
         rows = [
             ("I_MPI_HYDRA_HOST_FILE", hostfile, "the nodes"),
             ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", text(_SSH_ARGS), "a node's sshd may come late"),
             ("I_MPI_PERHOST", text(slots), "processes per node"),
         ]
-        return tuple(EnvEntry(name, value, f"intel mpi: {why}") for name, value, why in rows)
-    # Open MPI 4 reads OMPI_MCA_orte_*, Open MPI 5 only PRTE_MCA_prte_*; both are safe on both.
-    # Short host names: keep_fqdn=false on 5, or its daemons take every node for the launcher (kubeflow/trainer#4029).
-    rows = [
-        ("OMPI_MCA_orte_default_hostfile", hostfile, "4: the nodes"),
-        ("OMPI_MCA_orte_keep_fqdn_hostnames", text("true"), "4: pods are known by their full names"),
-        ("OMPI_MCA_orte_set_default_slots", text(slots), "4: processes per node"),
-        ("OMPI_MCA_plm_rsh_args", text(_SSH_ARGS), "4: a node's sshd may come late"),
-        ("PRTE_MCA_prte_default_hostfile", hostfile, "5: the nodes"),
-        ("PRTE_MCA_prte_keep_fqdn_hostnames", text("false"), "5: pods are known by their short names"),
-        ("PRTE_MCA_prte_set_default_slots", text(slots), "5: processes per node"),
-        ("PRTE_MCA_plm_ssh_args", text(_SSH_ARGS), "5: a node's sshd may come late"),
-    ]
-    return tuple(EnvEntry(name, value, f"open mpi {why}") for name, value, why in rows)
+    else:
+        # Open MPI 4 reads OMPI_MCA_orte_*, Open MPI 5 only PRTE_MCA_prte_*; both are safe on both.
+        # On 5 host names must be short (keep_fqdn=false), or its daemons take every node for the launcher
+        # (kubeflow/trainer#4029).
+        label = "open mpi"
+        rows = [
+            ("OMPI_MCA_orte_default_hostfile", hostfile, "4: the nodes"),
+            ("OMPI_MCA_orte_keep_fqdn_hostnames", text("true"), "4: pods are known by their full names"),
+            ("OMPI_MCA_orte_set_default_slots", text(slots), "4: processes per node"),
+            ("OMPI_MCA_plm_rsh_args", text(_SSH_ARGS), "4: a node's sshd may come late"),
+            ("PRTE_MCA_prte_default_hostfile", hostfile, "5: the nodes"),
+            ("PRTE_MCA_prte_keep_fqdn_hostnames", text("false"), "5: pods are known by their short names"),
+            ("PRTE_MCA_prte_set_default_slots", text(slots), "5: processes per node"),
+            ("PRTE_MCA_plm_ssh_args", text(_SSH_ARGS), "5: a node's sshd may come late"),
+        ]
+    return tuple(EnvEntry(name, value, f"{label} {why}") for name, value, why in rows)
 
 
 def _commands(job: TrainingJob, options: MPI, env: tuple[EnvEntry, ...]) -> tuple[tuple[Text, ...], RankWrap | None]:
@@ -163,10 +162,10 @@ def _commands(job: TrainingJob, options: MPI, env: tuple[EnvEntry, ...]) -> tupl
         words = [*job.command]
         at = split_mpirun(words)
         return texts(words), None if at is None else RankWrap(texts(words[:at]), texts(words[at:]))
-    # Debian and others install several MPIs side by side; Hydra's own name cannot be another's.
+    # Debian and others install several MPIs side by side; only MPICH's and Intel's launcher has Hydra's name.
     launcher = ["mpiexec.hydra" if options.implementation == "mpich" else "mpirun"]
     if options.implementation == "openmpi":
-        # Over ssh Open MPI hands on only its own variables; Hydra hands on all.
+        # Over ssh Open MPI passes only its own variables on; Hydra passes all.
         own = ("OMPI_", "PRTE_")
         launcher += [word for e in env if not e.name.startswith(own) for word in ("-x", e.name)]
     rank = program(job)

@@ -1,4 +1,4 @@
-"""Where the program starts in an mpirun command the user wrote, so that the agent can stand before every rank."""
+"""Finds the program in an mpirun command of the user's, so that the agent can wrap every rank."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _NONE = {
 
 
 def split_mpirun(command: Sequence[str]) -> int | None:
-    """Index of the program in an mpirun command, or None where that cannot be told for sure.
+    """Index of the program in an mpirun command, or None if it cannot be determined.
 
-    None for commands that are no mpirun, hold an option this table does not know, or start several programs (`:`).
+    None for other commands, for options missing in these tables, and for several programs (`:`).
 
     >>> split_mpirun(["mpirun", "-np", "4", "--bind-to", "none", "./a.out", "-v"])
     5

@@ -7,21 +7,14 @@ ones those of training-operator v1 (pkg/controller.v1/pytorch/elastic.go, releas
 from __future__ import annotations
 
 from stepset.errors import BadInputError
-from stepset.frameworks.common import (
-    MASTER,
-    count_processes,
-    master_host,
-    node_group,
-    program,
-    single_group_plan,
-)
+from stepset.frameworks.common import MASTER, MASTER_HOST, count_processes, node_group, program, single_group_plan
 from stepset.plan.model import EnvEntry, LaunchPlan, RankWrap
 from stepset.plan.values import FirstNode, LocalRank, NodeRank, PortNumber, ProcessRank, Text, text, texts
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import Elastic, Torch
 from stepset.spec.resources import accelerator, cpu_count
 
-# Reserved in every torch job, as the reference reserves them (pkg/constants/constants.go:300).
+# Reserved in every torch job, as in Kubeflow Trainer (pkg/constants/constants.go:300).
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 
 
@@ -42,11 +35,11 @@ def plan(job: TrainingJob) -> LaunchPlan:
 def torchrun_plan(
     job: TrainingJob, elastic: Elastic | None = None, *, both_layers: bool = False, launcher_layer: bool = True
 ) -> LaunchPlan:
-    """One torchrun in every pod; also what DeepSpeed uses by default.
+    """One torchrun in every pod; also DeepSpeed's default.
 
     Args:
         elastic: set for a world whose size may change.
-        both_layers: also set the variables a worker would read, for scripts of the Training-operator's time.
+        both_layers: also set the variables that a worker reads, for scripts written for the Training-operator.
         launcher_layer: set PET_*.
     """
     if not launcher_layer and job.command is None:
@@ -79,10 +72,10 @@ def torchrun_plan(
 
 
 def nproc_per_node(job: TrainingJob) -> tuple[str, int | None]:
-    """What torchrun is told, and the number where it is known beforehand.
+    """torchrun's argument, and the number if it is known beforehand.
 
-    On GPUs torchrun counts devices itself ("auto"), as the reference has it. It cannot count MIG slices, TPUs and the
-    like, so there the number is given.
+    On GPUs torchrun counts devices itself ("auto"), as in Kubeflow Trainer. It cannot count MIG slices, TPUs and the
+    like, so for those the number is given.
     """
     name, devices = accelerator(job.node_resources())
     procs = job.procs_per_node
@@ -102,7 +95,7 @@ def static_env(job: TrainingJob, nproc: str, *, master: bool = True) -> tuple[En
     ]
     if master:
         entries += [
-            EnvEntry("PET_MASTER_ADDR", text(master_host()), rule + "node 0"),
+            EnvEntry("PET_MASTER_ADDR", text(MASTER_HOST), rule + "node 0"),
             EnvEntry("PET_MASTER_PORT", text(PortNumber(MASTER)), rule + "network.port"),
         ]
     return tuple(entries)
@@ -118,7 +111,7 @@ def _elastic_env(job: TrainingJob, elastic: Elastic, nproc: str) -> tuple[EnvEnt
         EnvEntry("PET_NNODES", text(f"{low}:{high}"), rule + "min_nodes:max_nodes"),
         EnvEntry("PET_NPROC_PER_NODE", text(nproc), rule + _nproc_rule(job)),
         EnvEntry("PET_RDZV_BACKEND", text("c10d"), rule + "the store lives on node 0"),
-        EnvEntry("PET_RDZV_ENDPOINT", text(master_host(), ":", PortNumber(MASTER)), rule + "node 0, network.port"),
+        EnvEntry("PET_RDZV_ENDPOINT", text(MASTER_HOST, ":", PortNumber(MASTER)), rule + "node 0, network.port"),
         EnvEntry("PET_RDZV_ID", text(elastic.rdzv_id or job.name), rule + "rdzv_id, else the job's name"),
         EnvEntry(
             "PET_RDZV_CONF",
@@ -134,16 +127,16 @@ def _elastic_env(job: TrainingJob, elastic: Elastic, nproc: str) -> tuple[EnvEnt
 
 
 def worker_env(job: TrainingJob, procs: int, *, beside_torchrun: bool = False) -> tuple[EnvEntry, ...]:
-    """MASTER_ADDR, RANK and their like, counting processes.
+    """MASTER_ADDR, RANK and similar variables, counting processes.
 
     Args:
         procs: processes per node.
-        beside_torchrun: the pod's own command reads them, not each rank: no LOCAL_*, and RANK only where the pod is
-            one process, because else it would be some other number than the rank torchrun gives.
+        beside_torchrun: the pod's own command reads them, not each rank: no LOCAL_*, and RANK only if the pod is one
+            process, because otherwise it would differ from the rank that torchrun sets.
     """
     rule = "worker layer beside torchrun's: " if beside_torchrun else "worker layer, no launcher sets it: "
     entries = [
-        EnvEntry("MASTER_ADDR", text(master_host()), rule + "node 0"),
+        EnvEntry("MASTER_ADDR", text(MASTER_HOST), rule + "node 0"),
         EnvEntry("MASTER_PORT", text(PortNumber(MASTER)), rule + "network.port"),
         EnvEntry("WORLD_SIZE", text(job.num_nodes * procs), rule + "num_nodes x processes per node"),
     ]
@@ -165,8 +158,7 @@ def _without_launcher(job: TrainingJob, options: Torch) -> LaunchPlan:
     env = worker_env(job, procs)
     if options.env_layer == "both":
         env = (*static_env(job, str(procs)), *env)
-    command = texts(job.command) if job.command is not None else program(job)
-    node = node_group(job, env, command, processes=procs, world_size=job.num_nodes * procs)
+    node = node_group(job, env, program(job), processes=procs, world_size=job.num_nodes * procs)
     return single_group_plan(job, node, procs)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepset.errors import BadInputError
-from stepset.frameworks.common import MASTER, master_host, node_group, single_group_plan
+from stepset.frameworks.common import MASTER, MASTER_HOST, node_group, single_group_plan
 from stepset.frameworks.torch import RESERVED, nproc_per_node, static_env, torchrun_plan
 from stepset.plan.code import script_in_code
 from stepset.plan.model import LaunchPlan
@@ -25,11 +25,7 @@ _QWEN = "qwen2_5/1.5B"
 
 
 def plan(job: TrainingJob) -> LaunchPlan:
-    """The plan of a TorchTune job.
-
-    Raises:
-        BadInputError: a model, or a combination of model and method, that TorchTune has no recipe for.
-    """
+    """The plan of a TorchTune job; BadInputError if TorchTune has no recipe for its model and method."""
     options = job.framework
     assert isinstance(options, TorchTune)
     if job.command is not None and job.command != TUNE_RUN:
@@ -40,7 +36,7 @@ def plan(job: TrainingJob) -> LaunchPlan:
     nproc, known = nproc_per_node(job)
     command: list[Text] = [*texts(TUNE_RUN)]
     if is_distributed(job, nproc):
-        command.append(text("--rdzv_endpoint=", master_host(), ":", PortNumber(MASTER)))
+        command.append(text("--rdzv_endpoint=", MASTER_HOST, ":", PortNumber(MASTER)))
     recipe, config = _recipe_and_config(job, options, nproc)
     command += [recipe, text("--config"), text(config)]
     node = node_group(job, static_env(job, nproc, master=False), tuple(command), reserved=RESERVED)
@@ -65,12 +61,9 @@ def uses_qlora(args: Sequence[str]) -> bool:
 
 
 def builtin_recipe(model: str, num_nodes: int, one_device: bool, args: Sequence[str]) -> tuple[str, str]:
-    """(recipe, config) TorchTune ships for a model.
+    """The (recipe, config) that TorchTune ships for a model such as llama3_2/1B.
 
-    Args:
-        model: such as llama3_2/1B.
-        one_device: one node with one process.
-        args: the overrides, which tell LoRA and QLoRA.
+    `one_device` means one node with one process; `args` are the overrides, which select LoRA and QLoRA.
 
     >>> builtin_recipe("llama3_2/1B", 1, True, [])
     ('full_finetune_single_device', 'llama3_2/1B_full_single_device')
@@ -99,7 +92,7 @@ def _recipe_and_config(job: TrainingJob, options: TorchTune, nproc: str) -> tupl
 
 
 def _check_model(job: TrainingJob, model: str, nproc: str) -> None:
-    """The combinations the reference refuses, in the job file's words."""
+    """Raises BadInputError for the combinations that Kubeflow Trainer refuses."""
     if model not in MODELS:
         raise BadInputError(f"framework.model: {model!r} has no built-in recipe; use one of {', '.join(MODELS)}")
     if job.num_nodes > 1 and model not in MULTI_NODE_MODELS:

@@ -1,4 +1,4 @@
-"""Where the job's program lies inside the code that travels with it."""
+"""The place of the job's program inside the code that is shipped."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ FUNCTION_FILE = "stepset_main.py"
 def script_in_code(job: TrainingJob) -> str:
     """The script's path within the job's code.
 
-    With `code` it is read as a path inside that directory (a leading `code/` is dropped); without, the script travels
-    alone under its file name.
+    With `code` it is a path inside that directory (a leading `code/` is dropped); without, the script is shipped alone
+    under its file name.
     """
     script = posixpath.normpath((job.script or "").replace("\\", "/"))
     if job.code is None:

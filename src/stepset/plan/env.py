@@ -1,4 +1,4 @@
-"""Merging what stepset sets with what the job sets, keeping note of why each variable is there."""
+"""Merges stepset's variables with the job's, and records the reason of each."""
 
 from __future__ import annotations
 
@@ -38,16 +38,10 @@ def job_entries(env: Mapping[str, EnvVar]) -> tuple[EnvEntry, ...]:
 def merge_env(
     ours: Iterable[EnvEntry], env: Mapping[str, EnvVar], reserved: Iterable[str], framework: str
 ) -> tuple[EnvEntry, ...]:
-    """stepset's entries, then the job's; a reserved name the job takes replaces ours in its place.
+    """Returns stepset's entries, then the job's; a reserved name that the job takes replaces ours in its place.
 
-    Args:
-        ours: what the framework sets.
-        env: what the job sets.
-        reserved: names the job may take only with `override: true`, beside those in `ours`.
-        framework: its kind, for the message.
-
-    Raises:
-        BadInputError: a reserved name without override.
+    The names in `ours` and `reserved` may be taken only with `override: true`, else BadInputError names the
+    `framework`.
     """
     entries = {entry.name: entry for entry in ours}
     names = {*entries, *reserved, *ALWAYS_RESERVED}

@@ -1,4 +1,4 @@
-"""`$(NAME)` in variables and commands, expanded exactly as Kubernetes does, for runs without Kubernetes.
+"""Expands `$(NAME)` in variables and commands exactly as Kubernetes does, for runs without Kubernetes.
 
 Source: kubernetes v1.36 third_party/forked/golang/expansion/expand.go.
 """
@@ -12,7 +12,7 @@ _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """`text` with `$(NAME)` replaced where NAME is known, `$$` by `$`, and anything else left alone.
+    """Returns `text` with `$(NAME)` replaced if NAME is known, and `$$` by `$`; the rest is unchanged.
 
     >>> expand("$(A)-$(B)-$$(A)", {"A": "1"})
     '1-$(B)-$(A)'
@@ -20,8 +20,6 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
     def one(match: re.Match[str]) -> str:
         name = match.group(1)
-        if name is None:
-            return "$"
-        return variables.get(name, match.group(0))
+        return "$" if name is None else variables.get(name, match.group(0))
 
     return _REFERENCE.sub(one, text)

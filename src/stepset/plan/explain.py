@@ -1,10 +1,10 @@
-"""What every pod gets and why, as rows: what `stepset explain` prints."""
+"""What every pod gets and why, as rows: the content of `stepset explain`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepset.plan.model import EnvEntry, LaunchPlan
+from stepset.plan.model import LaunchPlan
 from stepset.plan.values import FieldValue, Resolver, SecretValue, Value, resolve
 
 
@@ -41,22 +41,17 @@ def show(value: Value, resolver: Resolver) -> str:
 
 
 def explain_plan(plan: LaunchPlan, resolver: Resolver) -> list[ExplainRow]:
-    """One row for every variable of every group, in the order the pods get them.
-
-    Args:
-        plan: the plan.
-        resolver: how its places read where it would run.
-    """
-
-    def row(name: str, count: int, entry: EnvEntry) -> ExplainRow:
-        return ExplainRow(
-            group=name,
-            count=count,
+    """Returns one row for every variable of every group, in the pods' order; `resolver` fills in its places."""
+    return [
+        ExplainRow(
+            group=group.name,
+            count=group.count,
             variable=entry.name,
             value=show(entry.value, resolver),
             rule=entry.rule,
             replaced=show(entry.replaced, resolver) if entry.replaced is not None else "",
             origin=entry.origin,
         )
-
-    return [row(group.name, group.count, entry) for group in plan.groups for entry in group.env]
+        for group in plan.groups
+        for entry in group.env
+    ]

@@ -1,8 +1,8 @@
-"""LaunchPlan: what every pod gets, and why. Made by a framework, carried out by a target or backend."""
+"""LaunchPlan: what every pod gets, and why. A framework creates it, a target or backend carries it out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from stepset.plan.values import Text, Value
@@ -16,15 +16,14 @@ LAUNCHER = "launcher"
 
 @dataclass(frozen=True, slots=True)
 class EnvEntry:
-    """One variable and its provenance.
+    """One variable and its origin.
 
     Args:
-        name: the variable.
-        value: its value; a Text that is `known_in_pod` is set by the agent.
-        rule: why it is there, in one phrase with its source.
+        value: its value; the agent sets a Text that is `known_in_pod`.
+        rule: its reason, in one phrase with its source.
         origin: who set it: `stepset`, `job` (the user's), or `local` (the local backend).
-        replaced: what stepset would have set, where the job took the name knowingly.
-        pod_value: for a value the agent sets, what the pod's manifest holds instead, if anything.
+        replaced: stepset's value, if the job overrode it.
+        pod_value: of a variable that the agent sets, the value in the pod's manifest, if any.
     """
 
     name: str
@@ -37,14 +36,7 @@ class EnvEntry:
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """A small file that every pod of some groups finds at a fixed place.
-
-    Args:
-        name: how MountedFile refers to it.
-        path: where it is in a pod on Kubernetes.
-        lines: its lines, without line ends.
-        groups: which pod groups get it.
-    """
+    """A small file that every pod of some groups has at `path` on Kubernetes; MountedFile refers to it by name."""
 
     name: str
     path: str
@@ -59,7 +51,7 @@ class PlanFile:
 
 @dataclass(frozen=True, slots=True)
 class SshKeys:
-    """An ssh key pair of the run's own, mounted in these groups at `path`; the backend makes it.
+    """An ssh key pair of the run, mounted in these groups at `path`; the backend creates it.
 
     File modes follow Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go).
     """
@@ -70,13 +62,9 @@ class SshKeys:
 
 @dataclass(frozen=True, slots=True)
 class RankWrap:
-    """How the agent puts itself around every rank that a launcher starts.
+    """How the agent wraps every rank: it runs `launcher + [agent, "rank", ...] + program + args` as the command.
 
-    It runs `launcher + [agent, "rank", ...] + program + args` instead of the group's command.
-
-    Args:
-        launcher: the launcher with its options, told not to put an interpreter before the program.
-        program: what each rank runs.
+    An option of the launcher keeps it from putting an interpreter before the program.
     """
 
     launcher: tuple[Text, ...]
@@ -89,12 +77,12 @@ class AgentSettings:
 
     Args:
         wait_for: groups whose pods' names must resolve before the command starts; of a group that is larger than
-            `WAIT_FOR_ALL` only pod 0 is waited for, or the cost would grow with the square of the nodes.
-        peer_timeout: seconds it waits.
-        processes: how many copies of the command it starts itself, each with its per-process variables.
-        wrap: how it reaches the ranks a launcher starts; None where it cannot.
-        world_size: ranks there must be, checked in every rank the agent wraps; None where it may vary.
-        launcher_restarts: the launcher restarts failed ranks by itself, so a failed rank is not yet a failure.
+            `WAIT_FOR_ALL` only pod 0, because the cost grows with the square of the nodes.
+        peer_timeout: seconds to wait for them.
+        processes: copies of the command that the agent itself starts, each with its per-process variables.
+        wrap: how it wraps the ranks that a launcher starts; None if it cannot.
+        world_size: required number of ranks, checked in every wrapped rank; None if it may vary.
+        launcher_restarts: whether the launcher restarts failed ranks, so that a failed rank is not yet a failure.
     """
 
     wait_for: tuple[str, ...]
@@ -110,7 +98,7 @@ WAIT_FOR_ALL = 64
 
 @dataclass(frozen=True, slots=True)
 class StartAfter:
-    """A group that must be there first."""
+    """A group that must be ready or complete first."""
 
     group: str
     condition: Literal["Ready", "Complete"]
@@ -121,15 +109,13 @@ class PodGroup:
     """Identical pods.
 
     Args:
-        name: the group's name; `node`, `launcher`, or a role's.
-        count: how many pods.
+        name: `node`, `launcher`, or a role's name.
         in_world: whether they belong to the training world.
-        command: what runs; empty: what the image says.
+        command: empty for the image's own.
         env: variables in order; stepset's first, so that the job's may use `$(NAME)` of them.
-        ports: names of the plan's ports the pods listen on.
-        serves_ssh: the pods run an ssh server until the launcher is done, instead of a command.
-        start_after: groups that must be ready or complete before.
-        agent: None where the command is left untouched.
+        ports: names of the plan's ports on which the pods listen.
+        serves_ssh: the pods run an ssh server until the launcher ends, instead of a command.
+        agent: None if the command runs without the agent.
     """
 
     name: str
@@ -152,8 +138,8 @@ class World:
 
     Args:
         num_nodes: pods in it.
-        procs_per_node: processes each pod runs; None where the launcher counts devices itself.
-        elastic: (min, max) nodes where the size may change.
+        procs_per_node: processes of each pod; None if the launcher counts devices itself.
+        elastic: (min, max) nodes if the size may change.
     """
 
     num_nodes: int
@@ -162,7 +148,7 @@ class World:
 
     @property
     def size(self) -> int | None:
-        """Processes in it, where that is known beforehand."""
+        """Processes in it, if known beforehand."""
         return None if self.procs_per_node is None else self.num_nodes * self.procs_per_node
 
 
@@ -176,17 +162,13 @@ class SuccessRule:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """Everything that will run, before it is known where.
+    """Everything that will run, independent of where.
 
     Args:
-        name: the job's name.
-        world: the training world.
-        groups: pod groups in the order they start.
+        groups: pod groups in the order in which they start.
         ports: port name -> number on Kubernetes.
-        files: small files the groups need.
         ssh: ssh keys, for launchers that start ranks over ssh.
-        success: when the run has succeeded.
-        notes: what a user should know although it is no error, one line each.
+        notes: what the user should know although it is not an error, one line each.
     """
 
     name: str
@@ -196,11 +178,8 @@ class LaunchPlan:
     success: SuccessRule
     files: tuple[PlanFile, ...] = ()
     ssh: SshKeys | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def group(self, name: str) -> PodGroup:
         """The group of that name; KeyError if there is none."""
-        for group in self.groups:
-            if group.name == name:
-                return group
-        raise KeyError(name)
+        return {group.name: group for group in self.groups}[name]

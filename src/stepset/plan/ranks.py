@@ -1,7 +1,4 @@
-"""Which pods hold which ranks, and whether a pod's command is itself a rank or something that starts ranks.
-
-Asked by whoever writes the agent's config or shows a row for each rank, because a plan holds both kinds of commands.
-"""
+"""Which pods hold which ranks, and whether a pod's command is itself a rank or starts ranks."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ _LAUNCHERS = ("torchrun", "tune", "deepspeed", "accelerate", "mpirun", "mpiexec"
 
 
 def command_is_rank(plan: LaunchPlan, group: PodGroup) -> bool:
-    """Whether the agent starts the ranks of this group by starting copies of its command.
+    """Whether the agent starts the ranks of this group as copies of its command.
 
-    Not where a launcher starts them, be it one the agent wraps or one in the user's own command.
+    False if a launcher starts them, one that the agent wraps or one in the user's own command.
     """
     settings = group.agent
     if settings is None or settings.wrap is not None or group.serves_ssh or not group.in_world:
@@ -36,7 +33,7 @@ class RankRange:
 
 
 def rank_ranges(plan: LaunchPlan) -> dict[str, RankRange]:
-    """Group -> the ranks its pods hold, for groups of which that is known before they start."""
+    """Group -> the ranks its pods hold, for groups whose ranks are known before they start."""
     procs = plan.world.procs_per_node
     if procs is None:
         return {}

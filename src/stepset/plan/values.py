@@ -1,7 +1,7 @@
-"""Text that holds places only a target or backend can fill in: host names, ports, paths, ranks.
+"""Text with places that only a target or backend can fill in: host names, ports, paths, ranks.
 
-Frameworks write such text; targets (Kubernetes) and the local backend resolve it with a `Resolver` of their own,
-so that one plan runs anywhere.
+Frameworks write such text; targets (Kubernetes) and the local backend resolve it with a `Resolver` of their own, so
+that one plan runs anywhere.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FirstNode:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How often the gang was started before this time."""
+    """How many times the gang was started before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class RunName:
 
 @dataclass(frozen=True, slots=True)
 class CodePath:
-    """A path inside the code that travels with the job; "" is its directory."""
+    """A path inside the code that is shipped with the job; "" is its directory."""
 
     path: str = ""
 
@@ -72,7 +72,7 @@ class MountedFile:
 
 @dataclass(frozen=True, slots=True)
 class ResultFile:
-    """Where rank 0 leaves the result."""
+    """The file into which rank 0 writes the result."""
 
 
 Part = (
@@ -93,13 +93,13 @@ Part = (
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text with places to be filled in."""
+    """A text with places to fill in."""
 
     parts: tuple[Part, ...]
 
     @property
     def known_in_pod(self) -> bool:
-        """Whether only the agent can fill it in, because it differs between pods or processes of one group."""
+        """Whether only the agent can resolve it, because it differs between pods or processes of one group."""
         return any(isinstance(p, (ProcessRank, LocalRank, FirstNode)) for p in self.parts)
 
 
@@ -122,13 +122,13 @@ Value = Text | SecretValue | FieldValue
 
 
 class Resolver(Protocol):
-    """Fills in one place. Returns the text to put there."""
+    """Returns the text of one place."""
 
     def __call__(self, part: Part) -> str: ...
 
 
 def text(*parts: Part | int) -> Text:
-    """A Text of these parts; numbers are written out.
+    """A Text of these parts; numbers are converted.
 
     >>> text("tcp://", PodHost("node", 0), ":", 29500).parts
     ('tcp://', PodHost(group='node', index=0), ':', '29500')

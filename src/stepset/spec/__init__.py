@@ -1,6 +1,6 @@
-"""What is asked for: TrainingJob, the job file's model, and how it is loaded.
+"""TrainingJob, the job file's model, and how it is loaded.
 
-Imported on first use: who only needs a name's rule should not pay for pydantic.
+Imported on first use: code that only needs the rule of a name does not load pydantic.
 """
 
 from __future__ import annotations

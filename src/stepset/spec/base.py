@@ -13,18 +13,14 @@ _LARGEST = 2**31 - 1  # counts, ports and restarts are int32 throughout the Kube
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint such as `did you mean 'num_nodes'?`, or the list of what is known."""
+    """A hint such as `did you mean 'num_nodes'?`, or the list of known names."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(names)}"
 
 
 def refused(*problems: tuple[tuple[str | int, ...], str]) -> ValidationError:
-    """An error to raise from a validator that found several things wrong, each at its own place.
-
-    Args:
-        problems: (place below the validated value, what is wrong and what to do).
-    """
+    """The error of a validator that found several problems, each at its own place below the validated value."""
     details = [
         InitErrorDetails(type=PydanticCustomError("refused", "{text}", {"text": text}), loc=place, input=None)
         for place, text in problems
@@ -54,11 +50,7 @@ def _not_a_truth_value(value: Any) -> Any:
 
 
 def check_size(value: int) -> int:
-    """A whole number, if it is none too large for Kubernetes.
-
-    Raises:
-        ValueError: it is.
-    """
+    """Returns `value` if Kubernetes can hold it, else raises ValueError."""
     if value > _LARGEST:
         raise ValueError(f"{value} is more than Kubernetes can count; give {_LARGEST} or less")
     return value
@@ -81,7 +73,7 @@ def _names_a_program(words: list[str]) -> list[str]:
 
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
 Whole = Annotated[int, BeforeValidator(_not_a_truth_value), AfterValidator(check_size)]
-"""A whole number that Kubernetes can hold; `yes` and `true` are none."""
+"""A whole number that Kubernetes can hold; `yes` and `true` are refused."""
 TextList = Annotated[list[str], BeforeValidator(_words)]
 """Words of a command; bare numbers are taken as text."""
 Command = Annotated[TextList, AfterValidator(_names_a_program)]

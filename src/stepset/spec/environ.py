@@ -42,8 +42,8 @@ class EnvField(JobModel):
 EnvVar = EnvText | EnvSecret | EnvField
 
 
-def _text_of(value: Any) -> Any:
-    """What a bare YAML value stands for in an environment; anything else as it is."""
+def scalar_text(value: Any) -> Any:
+    """The text of a bare YAML value in an environment; other values are returned as they are."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, (int, float)) else value
@@ -51,12 +51,12 @@ def _text_of(value: Any) -> Any:
 
 def _as_mapping(value: Any) -> Any:
     if isinstance(value, (str, bool, int, float)):
-        return EnvText(value=_text_of(value))
+        return EnvText(value=scalar_text(value))
     if isinstance(value, dict):
         for key, model in (("secret", EnvSecret), ("field", EnvField)):
             if key in value:
                 return model.model_validate(value)
-        return EnvText.model_validate({**value, "value": _text_of(value["value"])} if "value" in value else value)
+        return EnvText.model_validate({**value, "value": scalar_text(value["value"])} if "value" in value else value)
     if isinstance(value, (EnvText, EnvSecret, EnvField)):
         return value
     raise ValueError(f"{value!r} is not a value; write text, {{secret: NAME, key: KEY}} or {{field: PATH}}")
@@ -67,7 +67,7 @@ def _check_env(env: dict[str, EnvVar]) -> dict[str, EnvVar]:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a variable name; use letters, digits, '_', '-' and '.'")
         if name.startswith("PET_") and isinstance(var, EnvText) and not var.value:
-            # torchrun reads an empty PET_ value as a value and dies of it (torch 2.13, argparse_util.py).
+            # torchrun takes an empty PET_ variable for a value and fails (torch 2.13, argparse_util.py).
             raise ValueError(f"{name} is empty, which torchrun takes for a value; leave it out")
     return env
 

@@ -1,4 +1,4 @@
-"""From YAML, JSON or a mapping to a TrainingJob, with errors in the job file's own words."""
+"""From YAML, JSON or a mapping to a TrainingJob, with errors in the job file's terms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepset.spec.job import TrainingJob
 from stepset.spec.options import KINDS
 from stepset.spec.yamlfile import read_mapping
 
-# pydantic's error type -> what is wrong and what to do, in our words; {input} is the value.
+# pydantic's error type -> stepset's text of what is wrong and what to do; {input} is the value.
 _NO_NUMBER = "{input} is not a whole number; give one such as 2"
 _NO_SWITCH = "{input} is neither true nor false; write one of them"
 _NO_MAPPING = "{input} is not a mapping; write {{key: value}}"
@@ -42,7 +42,7 @@ _WORDS = {
     "string_pattern_mismatch": "{input} is not an absolute path; start it with '/'",
 }
 _UNION_TAGS = ("EnvText", "EnvSecret", "EnvField")
-"""Names of union members that pydantic puts into an error's place; they are not the user's words."""
+"""Names of union members that pydantic adds to an error's place; the job file does not have them."""
 
 
 def parse_job(data: Mapping[str, Any], where: str = "") -> TrainingJob:
@@ -75,11 +75,7 @@ def load_job(source: str | Path | Mapping[str, Any] | TrainingJob) -> TrainingJo
 
 
 def read_job_file(path: str | Path) -> Mapping[str, Any]:
-    """What a YAML or JSON job file holds, not yet checked against the model.
-
-    Raises:
-        BadInputError: the file cannot be read, is not YAML, or is no mapping with text for keys.
-    """
+    """Returns a job file's content, not yet checked; BadInputError if it is no YAML or JSON mapping."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -91,7 +87,7 @@ def read_job_file(path: str | Path) -> Mapping[str, Any]:
 
 
 def problems(error: ValidationError) -> list[str]:
-    """One line for each thing pydantic found wrong: field, value, remedy."""
+    """One line for each problem that pydantic found: field, value, remedy."""
     lines = [_line(detail) for detail in error.errors(include_url=False)]
     return list(dict.fromkeys(lines))
 

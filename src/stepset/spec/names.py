@@ -24,12 +24,11 @@ def check_dns_1035(name: str) -> None:
 def jobset_name_budget(groups: Iterable[tuple[str, int]]) -> int:
     """The most characters a JobSet's name may have.
 
-    Pods are called `<jobset>-<group>-0-<index>-<5 random>` and the whole must be a DNS label.
+    Pods are called `<jobset>-<group>-0-<index>-<5 random>`, and the whole must be a DNS label (kubernetes-sigs/jobset
+    v0.12.0 pkg/webhooks/jobset_webhook.go:236-258).
 
     Args:
         groups: (replicated job's name, number of its pods), one for each replicated job.
-
-    Source: kubernetes-sigs/jobset v0.12.0 pkg/webhooks/jobset_webhook.go:236-258.
 
     >>> jobset_name_budget([("node", 2)]), jobset_name_budget([("node", 100)]), jobset_name_budget([("launcher", 1)])
     (48, 47, 44)

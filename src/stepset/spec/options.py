@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from stepset.spec.base import AbsolutePath, JobModel, Whole
-
-
-def _rendezvous_text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, (int, float)) else value
+from stepset.spec.environ import scalar_text
 
 
 def _one_setting_each(conf: dict[str, str]) -> dict[str, str]:
@@ -31,7 +26,7 @@ def _one_setting_each(conf: dict[str, str]) -> dict[str, str]:
 
 
 RendezvousValue = Annotated[
-    str, BeforeValidator(_rendezvous_text), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
+    str, BeforeValidator(scalar_text), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
 ]
 
 

@@ -1,7 +1,4 @@
-"""Kubernetes resource quantities and durations, as numbers.
-
-Used by the job's resources (how many processes a node runs) and by its time limits.
-"""
+"""Kubernetes resource quantities and durations, as numbers."""
 
 from __future__ import annotations
 
@@ -12,18 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
-_DECIMAL = {
-    "n": Decimal("1e-9"),
-    "u": Decimal("1e-6"),
-    "m": Decimal("1e-3"),
-    "": Decimal(1),
-    "k": Decimal(10**3),
-    "M": Decimal(10**6),
-    "G": Decimal(10**9),
-    "T": Decimal(10**12),
-    "P": Decimal(10**15),
-    "E": Decimal(10**18),
-}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}  # powers of ten
 _QUANTITY = re.compile(r"^([+-]?[0-9]+\.?[0-9]*|[+-]?\.[0-9]+)([eE][+-]?[0-9]+|Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?$")
 _DURATION = re.compile(r"(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 _SECONDS = re.compile(r"[0-9]+")
@@ -32,13 +18,9 @@ _LARGEST = 2**63 - 1  # a Kubernetes quantity is held in 64 bits (k8s.io/apimach
 
 
 def parse_quantity(text: str) -> Decimal:
-    """The number a Kubernetes quantity stands for.
+    """Returns the number of a Kubernetes quantity such as `500m`, `4`, `16Gi` or `1e3`, else raises ValueError.
 
-    Args:
-        text: such as `500m`, `4`, `16Gi`, `1e3`.
-
-    Raises:
-        ValueError: not a quantity (k8s.io/apimachinery resource.Quantity's grammar), or more than one can hold.
+    Source: the grammar and the limits of k8s.io/apimachinery resource.Quantity.
 
     >>> parse_quantity("500m"), parse_quantity("2Ki")
     (Decimal('0.500'), Decimal('2048'))
@@ -49,8 +31,8 @@ def parse_quantity(text: str) -> Decimal:
     number, suffix = match.group(1), match.group(2) or ""
     too_large = f"{text} is more than a quantity can be; give {_LARGEST} or less"
     try:
-        scale = _DECIMAL.get(suffix, _BINARY.get(suffix))
-        amount = Decimal(number + suffix) if scale is None else Decimal(number) * scale  # no scale: an exponent
+        exponent = f"e{_DECIMAL[suffix]}" if suffix in _DECIMAL else suffix
+        amount = Decimal(number) * _BINARY[suffix] if suffix in _BINARY else Decimal(number + exponent)
     except InvalidOperation as error:  # an exponent beyond what Decimal holds
         raise ValueError(too_large) from error
     if amount > _LARGEST:
@@ -59,7 +41,7 @@ def parse_quantity(text: str) -> Decimal:
 
 
 def ceil_quantity(text: str) -> int:
-    """A quantity rounded up to a whole number, as `Quantity.Value()` does.
+    """Returns a quantity rounded up to a whole number, as `Quantity.Value()` does.
 
     >>> ceil_quantity("1500m")
     2
@@ -68,11 +50,7 @@ def ceil_quantity(text: str) -> int:
 
 
 def read_quantity(value: Any) -> str:
-    """A quantity as a job file gives it: text or a bare number, 0 or more.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Returns the text of a quantity of a job file, given as text or a bare number; ValueError below 0."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError(f"{value!r} is not a quantity; write it like 4, 500m or 16Gi")
     text = str(value).strip()
@@ -82,14 +60,7 @@ def read_quantity(value: Any) -> str:
 
 
 def parse_duration(value: Any) -> int:
-    """Seconds in a duration.
-
-    Args:
-        value: whole seconds, or text such as `90s`, `30m`, `12h`, `1d12h`.
-
-    Raises:
-        ValueError: not a duration, not positive, or more than Kubernetes can hold.
-    """
+    """Returns the seconds of a duration: whole seconds, or text such as `90s`, `1d12h`; else raises ValueError."""
     if isinstance(value, bool):
         raise ValueError(f"{value} is not a duration; write it like 90s, 30m, 12h or 1d")
     if isinstance(value, int):
@@ -112,7 +83,7 @@ def parse_duration(value: Any) -> int:
 
 
 def format_duration(seconds: int) -> str:
-    """The shortest way to write whole seconds as a duration.
+    """The shortest text of a duration in whole seconds.
 
     >>> format_duration(43200), format_duration(5400), format_duration(90)
     ('12h', '1h30m', '1m30s')

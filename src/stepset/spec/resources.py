@@ -1,4 +1,4 @@
-"""What each pod asks for, and how many processes that is good for."""
+"""The resources that each pod requests, and how many processes fit into them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ GPU_RESOURCE = "nvidia.com/gpu"
 _PLAIN_NAMES = ("cpu", "memory", "ephemeral-storage")
 _KNOWN_NAMES = (*_PLAIN_NAMES, "gpus", "shm", "vendor.example/name")
 
-# What else is one accelerator a piece. Names that contain "gpu" are found by that alone, as Kubeflow Trainer does
-# (pkg/runtime/runtime.go:289-315, v2.3.0), which misses all of these.
+# Other resources that count accelerators. Names that contain "gpu" are recognised by that, as in Kubeflow Trainer
+# (pkg/runtime/runtime.go:289-315, v2.3.0), which does not recognise these.
 _OTHER_ACCELERATORS = (
     "nvidia.com/mig-",
     "google.com/tpu",
@@ -61,15 +61,9 @@ class Resources(JobModel):
 
 
 def _amounts(given: Mapping[Any, Any], place: tuple[str, ...], *, any_of_kubernetes: bool = False) -> dict[str, str]:
-    """Resource name -> quantity, with `gpus` written out.
+    """Returns resource name -> quantity, with `gpus` written out; one error names all problems, located at `place`.
 
-    Args:
-        given: what the job file says.
-        place: where it says so.
-        any_of_kubernetes: names Kubernetes knows without a vendor's prefix are fine too (huge pages).
-
-    Raises:
-        ValidationError: a name Kubernetes would refuse, a name given twice, or no quantity; all of them at once.
+    `any_of_kubernetes` also accepts names that Kubernetes knows without a vendor's prefix (huge pages).
     """
     amounts: dict[str, str] = {}
     wrong: list[tuple[tuple[str, ...], str]] = []
@@ -90,21 +84,17 @@ def _amounts(given: Mapping[Any, Any], place: tuple[str, ...], *, any_of_kuberne
 
 
 def merge_resources(base: Resources, over: Mapping[str, Any]) -> Resources:
-    """`base` with a container's `{requests, limits}` merged over it, name by name.
-
-    Raises:
-        ValidationError: `over` is no such mapping.
-    """
+    """Returns `base` with a container's `{requests, limits}` merged over it; ValidationError if they are invalid."""
     given = {kind: over[kind] for kind in ("requests", "limits") if over.get(kind) is not None}
     more = Resources.model_validate({"requests": {}, **given})
     return Resources(requests={**base.requests, **more.requests}, limits={**base.limits, **more.limits}, shm=base.shm)
 
 
 def accelerator(resources: Resources) -> tuple[str, int]:
-    """The accelerator a pod asks for and how many: (resource name, count), or ("", 0).
+    """The accelerator a pod requests and how many: (resource name, count), or ("", 0).
 
     GPUs come before other kinds, requests before limits. Of several the first by name counts, so that the answer does
-    not depend on the order of a mapping (the reference's does).
+    not depend on the order of a mapping (Kubeflow Trainer's does).
     """
     for counts in (_is_gpu, _is_other_accelerator):
         for amounts in (resources.requests, resources.limits):
@@ -123,7 +113,7 @@ def _is_other_accelerator(name: str) -> bool:
 
 
 def cpu_count(resources: Resources) -> int:
-    """Whole CPUs a pod asks for, rounded up; at least 1. Requests count before limits.
+    """Whole CPUs a pod requests, rounded up; at least 1. Requests count before limits.
 
     Source: Kubeflow Trainer v2.3.0 pkg/runtime/framework/plugins/torch/torch.go:110-226.
     """

@@ -1,7 +1,7 @@
 """The JSON Schema of the job file: what `stepset schema` prints, for editors and for checks without stepset.
 
-Made from the models, so that fields and their descriptions have one home; what the models accept beyond their own
-shape (short forms, numbers as text) and the rules that hold between fields are added here.
+It is generated from the models, so that fields and their descriptions have one source. Added here is what the models
+accept beyond their own shape (short forms, numbers as text), and the rules between fields.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ENV: Schema = {
 
 
 def job_schema() -> Schema:
-    """The JSON Schema (draft 2020-12) that the content of a job file keeps to."""
+    """Returns the JSON Schema (draft 2020-12) of a job file's content."""
     schema = _tidy(TrainingJob.model_json_schema())
     defs, fields = schema["$defs"], schema["properties"]
     defs |= {"Quantity": _QUANTITY, "Duration": _DURATION, "Label": _LABEL}
@@ -78,13 +78,13 @@ def job_schema() -> Schema:
     _change(defs["Network"]["properties"], "peer_timeout", duration)
     _change(defs["Network"]["properties"], "subdomain", {"anyOf": [label, {"type": "null"}]})
 
-    for field in fields.values():  # a part without words of its own is described by what its model says
+    for field in fields.values():  # a field without a description gets that of its model
         if "description" not in field and "$ref" in field:
             field["description"] = defs[field["$ref"].removeprefix("#/$defs/")]["description"]
     return {
         "$schema": DIALECT,
         "title": "stepset job file",
-        "description": _first_paragraph(schema["description"]),
+        "description": schema["description"].split("\n\n", 1)[0],
         "type": "object",
         "properties": fields,
         "additionalProperties": False,
@@ -94,7 +94,7 @@ def job_schema() -> Schema:
 
 
 def _tidy(node: Any) -> Any:
-    """The schema without generated titles, OpenAPI's discriminator, and defaults that say nothing."""
+    """The schema without generated titles, OpenAPI's discriminator, and defaults that carry no information."""
     if isinstance(node, list):
         return [_tidy(item) for item in node]
     if not isinstance(node, dict):
@@ -102,7 +102,7 @@ def _tidy(node: Any) -> Any:
     noise = {"title", "discriminator"}
     if node.get("default", 0) is None or isinstance(node.get("default"), dict):
         noise.add("default")
-    # Below these keys stand names of the job file, not keywords of the schema.
+    # The values of these keys map names of the job file, not keywords of the schema.
     return {
         key: {name: _tidy(shape) for name, shape in value.items()} if key in ("properties", "$defs") else _tidy(value)
         for key, value in node.items()
@@ -111,13 +111,13 @@ def _tidy(node: Any) -> Any:
 
 
 def _change(properties: Schema, name: str, shape: Schema, **more: Any) -> None:
-    """Gives a property another shape; its description and default stay."""
+    """Replaces the shape of a property; its description and default stay."""
     kept = {key: properties[name][key] for key in ("description", "default") if key in properties[name]}
     properties[name] = {**kept, **shape, **more}
 
 
 def _resources(long_form: Schema) -> Schema:
-    """Both forms of resources: the short one, and requests and limits apart."""
+    """The two forms of resources: the short one, and requests and limits apart."""
     quantity = {"$ref": "#/$defs/Quantity"}
     plain = {
         "cpu": quantity,
@@ -149,7 +149,7 @@ def _resources(long_form: Schema) -> Schema:
 
 
 def _one_entry() -> Schema:
-    """Exactly one of script, module, command and function; none will do for torchtune, which has recipes."""
+    """Exactly one of script, module, command and function; torchtune may have none, because it has recipes."""
 
     def given(entry: str) -> Schema:
         return {"required": [entry], "properties": {entry: {"not": {"type": "null"}}}}
@@ -161,7 +161,3 @@ def _one_entry() -> Schema:
         "properties": {"framework": torchtune},
     }
     return {"oneOf": [*(given(entry) for entry in ENTRIES), own_recipe]}
-
-
-def _first_paragraph(text: str) -> str:
-    return text.split("\n\n", 1)[0]

@@ -1,4 +1,4 @@
-"""What a job's `pod_template` says about the training container, where that matters before there are manifests."""
+"""What a job's `pod_template` says about the training container, as far as it matters before manifests are rendered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NODE = "node"
 
 
 def node_container(pod_template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The training container of a pod template (or bare pod spec); empty where it says nothing about it."""
+    """The training container of a pod template (or bare pod spec); empty if there is none."""
     spec = pod_template.get("spec", pod_template)
     containers = spec.get("containers") if isinstance(spec, Mapping) else None
     for container in containers if isinstance(containers, list) else []:
@@ -20,11 +20,7 @@ def node_container(pod_template: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def container_resources(pod_template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a pod template says the training container asks for.
-
-    Raises:
-        ValueError: it is no mapping.
-    """
+    """The resources of a pod template's training container; ValueError if they are not a mapping."""
     resources = node_container(pod_template).get("resources") or {}
     if not isinstance(resources, Mapping):
         raise ValueError(f"{resources!r} is not a mapping; write {{limits: {{...}}, requests: {{...}}}}")
@@ -32,6 +28,6 @@ def container_resources(pod_template: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def node_env_names(pod_template: Mapping[str, Any]) -> list[str]:
-    """Names of the variables a pod template sets in the training container."""
+    """Names of the variables that a pod template sets in the training container."""
     env = node_container(pod_template).get("env")
     return [str(e.get("name")) for e in env if isinstance(e, Mapping)] if isinstance(env, list) else []

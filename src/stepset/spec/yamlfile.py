@@ -1,4 +1,4 @@
-"""YAML and JSON read so that nothing in them is lost silently. Used by `stepset.spec.load`."""
+"""Reads YAML and JSON; a key given twice is an error instead of a lost value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(_Safe):  # type: ignore[misc, valid-type]  # its base is chosen at run time
-    """Safe YAML in which a key given twice is an error instead of a silent last-one-wins."""
+    """Safe YAML that refuses a key given twice, where PyYAML silently takes the last value."""
 
     def construct_document(self, node: yaml.Node) -> Any:
         _check(node, (), set())
@@ -23,10 +23,9 @@ class _Loader(_Safe):  # type: ignore[misc, valid-type]  # its base is chosen at
 
 
 def _check(node: yaml.Node, above: tuple[int, ...], done: set[int]) -> None:
-    """Looks through a document before anything is made of it, because merging (`<<`) changes its nodes.
+    """Raises ConstructorError for a key given twice, or an alias inside the node it names.
 
-    Raises:
-        ConstructorError: a key is given twice, or an alias stands inside what it names.
+    This comes before the construction of the document, because merging (`<<`) changes its nodes.
     """
     if id(node) in above:
         raise yaml.constructor.ConstructorError(None, None, "an alias contains itself", node.start_mark)
@@ -50,15 +49,7 @@ def _check(node: yaml.Node, above: tuple[int, ...], done: set[int]) -> None:
 
 
 def read_mapping(text: str, where: str) -> Mapping[str, Any]:
-    """The mapping a YAML or JSON text holds.
-
-    Args:
-        text: the file's content.
-        where: what to call it in errors.
-
-    Raises:
-        BadInputError: it is not YAML, not a mapping, or says something twice; with line and column.
-    """
+    """Returns the mapping that a YAML or JSON text holds; BadInputError names `where`, line and column."""
     try:
         data = _as_json(text) or yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -74,9 +65,9 @@ def read_mapping(text: str, where: str) -> Mapping[str, Any]:
 
 
 def _as_json(text: str) -> Any:
-    """What a JSON text holds; None where YAML has to say what it is, or what is wrong with it.
+    """The content of a JSON text; None if the YAML parser has to read it, or to report what is wrong.
 
-    JSON is not quite YAML: it writes what lies beyond U+FFFF as two escapes, which YAML refuses.
+    JSON is not a subset of YAML: it writes characters beyond U+FFFF as two escapes, which YAML refuses.
     """
     if not text.lstrip().startswith("{"):
         return None

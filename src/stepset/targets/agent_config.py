@@ -1,4 +1,4 @@
-"""What the agent in a pod is told: CONFIG.json of docs/design/agent.md, written for pods."""
+"""The agent's configuration in a pod: CONFIG.json of docs/design/agent.md."""
 
 from __future__ import annotations
 
@@ -17,19 +17,12 @@ _SOURCES = {NODE: "node {node_rank}", LAUNCHER: "launcher"}
 
 
 def config_key(group: PodGroup) -> str:
-    """The agent's config file of a group, within the agent's ConfigMap."""
+    """The key of a group's configuration in the agent's ConfigMap."""
     return f"{group.name}.json"
 
 
 def agent_config(request: RenderRequest, group: PodGroup, names: PodNames, grace: int) -> dict[str, Any]:
-    """CONFIG.json for the pods of one group.
-
-    Args:
-        request: what is rendered.
-        group: a group with an agent.
-        names: how places read.
-        grace: seconds between SIGTERM and SIGKILL for the training code.
-    """
+    """CONFIG.json for the pods of a group with an agent; `grace`: seconds between SIGTERM and SIGKILL."""
     settings = group.agent
     assert settings is not None
     plan = request.plan

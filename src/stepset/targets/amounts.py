@@ -1,4 +1,4 @@
-"""Sums of Kubernetes quantities: what a gang of pods needs at once."""
+"""Sums of Kubernetes quantities: the requests of a gang of pods."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Amounts = dict[str, Decimal]
 
 
 def pod_requests(spec: Mapping[str, Any]) -> Amounts:
-    """What the scheduler sets aside for a pod.
+    """The requests of a pod, as the scheduler counts them.
 
-    The sum of its containers, or its largest init container where that is more. Where only a limit is given it counts,
-    as the API server makes it the request too.
+    The sum of its containers, or its largest init container if that is more. A limit without a request counts, because
+    the API server makes it the request.
 
     Source: kubernetes v1.36 pkg/api/v1/resource/helpers.go (PodRequests).
     """
@@ -46,7 +46,7 @@ def total(parts: Iterable[tuple[Amounts, int]]) -> dict[str, str]:
 
 
 def format_quantity(amount: Decimal) -> str:
-    """The shortest exact way to write an amount.
+    """The shortest exact notation of an amount.
 
     >>> format_quantity(Decimal(64 * 2**30)), format_quantity(Decimal("1.5")), format_quantity(Decimal(32))
     ('64Gi', '1500m', '32')

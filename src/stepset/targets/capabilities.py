@@ -1,4 +1,4 @@
-"""What a target cannot do, told instead of left out in silence."""
+"""What a target cannot do, reported instead of ignored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SINGLE_GROUP = ("job", "statefulset")
 
 
 def missing_capabilities(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
-    """One line for each thing the job asks for that the target cannot do."""
+    """One line for each request of the job that the target cannot fulfil."""
     if target in _JOBSETS:
         return
     if target in _SINGLE_GROUP:

@@ -1,4 +1,4 @@
-"""The objects every target brings along before its workload: ConfigMaps, and for MPI the Secret."""
+"""The objects that every target creates before its workload: ConfigMaps and, for MPI, the Secret."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ from stepset.targets.request import RenderRequest
 def companions(
     request: RenderRequest, names: PodNames, trainer_volumes: frozenset[str] = frozenset()
 ) -> list[dict[str, Any]]:
-    """ConfigMaps and Secret of a run.
-
-    Args:
-        request: what is rendered.
-        names: how places read in the target's pods.
-        trainer_volumes: volumes whose ConfigMap or Secret Kubeflow Trainer makes by itself.
-    """
+    """ConfigMaps and Secret of a run, except those for `trainer_volumes`, which Kubeflow Trainer creates itself."""
     plan = request.plan
     configs = {
         config_key(group): agent_config(request, group, names, grace_of(request.job, group))

@@ -1,4 +1,4 @@
-"""ConfigMaps and the Secret a run brings along: the agent, the code, the plan's small files, the ssh keys."""
+"""ConfigMaps and the Secret of a run: the agent, the code, the plan's small files, the ssh keys."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from stepset.plan.code import FUNCTION_FILE, script_in_code
 from stepset.plan.model import PlanFile
 from stepset.plan.values import resolve
+from stepset.targets.fields import given
 from stepset.targets.identity import metadata
 from stepset.targets.names import InManifest, PodNames
 from stepset.targets.request import RenderRequest
@@ -29,14 +30,9 @@ _KEY = re.compile(r"^[-._a-zA-Z0-9]{1,253}$")
 
 @dataclass(frozen=True)
 class ShippedFile:
-    """A file of the job that travels alone.
+    """A file of the job that is not part of an archive."""
 
-    Args:
-        name: its name in the pods.
-        content: its bytes.
-    """
-
-    name: str
+    name: str  # in the pods
     content: bytes
 
     @property
@@ -46,7 +42,7 @@ class ShippedFile:
 
 
 def shipped_files(request: RenderRequest) -> tuple[ShippedFile, ...]:
-    """The files that travel alone: the script where there is no code directory, or the function."""
+    """The script if there is no code directory, or the function."""
     job = request.job
     if job.function is not None:
         return (ShippedFile(FUNCTION_FILE, job.function.encode()),)
@@ -56,7 +52,7 @@ def shipped_files(request: RenderRequest) -> tuple[ShippedFile, ...]:
 
 
 def agent_name(request: RenderRequest) -> str:
-    """Name of the ConfigMap with the agent and its configs."""
+    """Name of the ConfigMap with the agent and its configurations."""
     return f"{request.run}-agent"
 
 
@@ -66,17 +62,17 @@ def code_name(request: RenderRequest) -> str:
 
 
 def file_name(request: RenderRequest, file: PlanFile) -> str:
-    """Name of the ConfigMap with one of the plan's files; for MPI's hostfile that of Kubeflow Trainer."""
+    """Name of the ConfigMap with one of the plan's files; MPI's hostfile is named as by Kubeflow Trainer."""
     return f"{request.run}-{file.name}"
 
 
 def secret_name(request: RenderRequest) -> str:
-    """Name of the Secret with the run's ssh keys; that of Kubeflow Trainer."""
+    """Name of the Secret with the run's ssh keys; as named by Kubeflow Trainer."""
     return f"{request.run}-mpi-ssh-auth"
 
 
 def placeholder(key: str) -> str:
-    """What stands for a key in a rendered Secret, until the backend makes one.
+    """The value of a key in a rendered Secret, until the backend creates one.
 
     >>> placeholder("ssh-privatekey")
     '<ssh-privatekey: made when the run is submitted>'
@@ -85,19 +81,13 @@ def placeholder(key: str) -> str:
 
 
 def agent_object(request: RenderRequest, configs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The ConfigMap with the agent and one config for each group.
-
-    Args:
-        request: what is rendered.
-        configs: config file -> its content.
-    """
-    files = {**{key: f"{json.dumps(config, indent=2)}\n" for key, config in configs.items()}}
-    files[AGENT_KEY] = request.agent
-    return config_map(request, agent_name(request), data=files)
+    """The ConfigMap with the agent and the configurations (file name -> content)."""
+    files = {key: f"{json.dumps(config, indent=2)}\n" for key, config in configs.items()}
+    return config_map(request, agent_name(request), data={**files, AGENT_KEY: request.agent})
 
 
 def code_object(request: RenderRequest) -> dict[str, Any] | None:
-    """The ConfigMap with the job's code, if any travels with it."""
+    """The ConfigMap with the job's code; None without code."""
     contents = {file.key: file.content for file in shipped_files(request)}
     if request.sources.archive is not None:
         contents[ARCHIVE_KEY] = request.sources.archive
@@ -121,7 +111,7 @@ def file_object(request: RenderRequest, file: PlanFile, names: PodNames) -> dict
 
 
 def ssh_secret(request: RenderRequest) -> dict[str, Any]:
-    """The Secret for the run's ssh keys, with placeholders: keys are made by the backend and never rendered.
+    """The Secret for the run's ssh keys, with placeholders: the backend creates keys, which are never rendered.
 
     Type, names and immutability are those of Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go).
     """
@@ -138,14 +128,13 @@ def ssh_secret(request: RenderRequest) -> dict[str, Any]:
 def config_map(
     request: RenderRequest, name: str, *, data: Mapping[str, str], binary: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """A ConfigMap that never changes: a run's pods must all see the same, and kubelets need not watch it."""
+    """An immutable ConfigMap: all pods of a run must see the same, and kubelets need not watch it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(request, name),
         "immutable": True,
-        **({"data": dict(data)} if data else {}),
-        **({"binaryData": dict(binary)} if binary else {}),
+        **given(data=dict(data), binaryData=dict(binary or {})),
     }
 
 

@@ -1,7 +1,4 @@
-"""Manifests as text: the same bytes for the same objects, every time and with every YAML library's version.
-
-Called by `stepset render`, by all that the command line writes as YAML, and by the golden files' test.
-"""
+"""Manifests as text: the same bytes for the same objects, with every version of the YAML library."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ from typing import Any
 import yaml
 from yaml.emitter import ScalarAnalysis
 
-# What PyYAML's emitter would let stand as a block, told by one search instead of a walk over every character:
-# printable, no tabs, no line ends but \n, no space before a line end. The agent's text is most of a manifest.
+# Text that PyYAML's emitter writes as a block, found by one search instead of a loop over every character: printable,
+# no tabs, no line ends but \n, no space before a line end. The agent's text is most of a manifest.
 _BLOCK = re.compile(r"(?:[\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff])*")
 _OTHER_LINE_END = re.compile("[\\x85\\u2028\\u2029]")
 _SPACE_AT_END = re.compile(r" (?:\n|\Z)")
@@ -25,7 +22,7 @@ def _is_plain_block(text: str) -> bool:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Plain YAML: no aliases, lists indented under their key, text of several lines as a block."""
+    """Plain YAML: no aliases, lists indented under their key, multi-line text as a block."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -61,7 +58,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # Quoted where it would not read back as it was: YAML takes more characters than \n for line ends.
+    # Quoted if it would be read differently: YAML has more line ends than \n.
     style = '"' if _OTHER_LINE_END.search(text) else None
     if "\n" in text:
         style = "|" if _is_plain_block(text) else '"'
@@ -72,7 +69,7 @@ _Dumper.add_representer(str, _text)
 
 
 def to_yaml(objects: Iterable[Mapping[str, Any]]) -> str:
-    """The objects as one YAML stream, a document each."""
+    """The objects as one YAML stream, one document each."""
     texts = (
         yaml.dump(dict(each), Dumper=_Dumper, sort_keys=False, width=2**20, allow_unicode=True) for each in objects
     )

@@ -1,4 +1,4 @@
-"""A plan's variables as a container's `env`, and as what the agent sets for each process."""
+"""A plan's variables as a container's `env`, and as the agent's variables for each process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ def container_env(
     """`env` of a container, in the plan's order.
 
     Args:
-        entries: the group's variables.
-        names: how places read.
-        rank_field: the pod's field that holds its index in the group; None where it has none.
-        attempt_field: the pod's field that counts restarts; None where nobody counts them.
+        rank_field: the pod's field with its index in the group; None if there is none.
+        attempt_field: the pod's field with the number of restarts; None if they are not counted.
     """
     rows = []
     for entry in entries:
@@ -48,7 +46,7 @@ def _field(path: str) -> dict[str, Any]:
 
 
 def process_env(entries: Iterable[EnvEntry], names: Resolver) -> dict[str, str]:
-    """Variables that differ between the processes of a pod, for the agent's config; their places as `{rank}` etc."""
+    """Variables that differ between the processes of a pod, for the agent's configuration; places as `{rank}` etc."""
     return {
         entry.name: resolve(entry.value, InAgent(names))
         for entry in entries

@@ -1,6 +1,6 @@
 """All pods or none: queues and pod groups, by which a scheduler starts a gang as a whole.
 
-Pods that start later are never counted with those that start first: a scheduler that waits for pods which wait for it
+Pods that start later are not in the same group as the first ones: a scheduler that waits for pods which wait for it
 waits forever (kubeflow/trainer#2525, kubeflow/mpi-operator#608).
 """
 
@@ -12,6 +12,7 @@ from typing import Any, Literal
 from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.spec.job import TrainingJob
 from stepset.targets.amounts import pod_requests, total
+from stepset.targets.fields import given
 from stepset.targets.identity import QUEUE_LABEL as QUEUE_LABEL
 from stepset.targets.identity import metadata
 from stepset.targets.request import RenderRequest
@@ -26,9 +27,8 @@ _SCHEDULERS = {"coscheduling": "scheduler-plugins-scheduler", "volcano": "volcan
 
 
 def gang_of(job: TrainingJob) -> Gang:
-    """Who keeps the gang together: as the job says, else Kueue where there is a queue."""
-    given = job.scheduling.gang
-    return given or ("kueue" if job.scheduling.queue_name else "none")
+    """What keeps the gang together: as the job says, else Kueue if there is a queue."""
+    return job.scheduling.gang or ("kueue" if job.scheduling.queue_name else "none")
 
 
 def queue_labels(job: TrainingJob) -> dict[str, str]:
@@ -39,12 +39,12 @@ def queue_labels(job: TrainingJob) -> dict[str, str]:
 
 
 def suspended(job: TrainingJob) -> dict[str, Any]:
-    """`suspend` for a workload that Kueue lets start: without it pods could appear before the queue has a say."""
+    """`suspend` for a workload that Kueue starts: without it pods could be created before the queue admits them."""
     return {"suspend": True} if gang_of(job) == "kueue" else {}
 
 
 def stages(plan: LaunchPlan) -> tuple[tuple[PodGroup, ...], ...]:
-    """The plan's groups by when they start: those that wait for nothing, those that wait for them, and so on."""
+    """The plan's groups by their start: those that wait for nothing, those that wait for them, and so on."""
     depth: dict[str, int] = {}
     for group in plan.groups:  # a group comes after those it waits for
         depth[group.name] = 1 + max((depth[after.group] for after in group.start_after), default=-1)
@@ -74,7 +74,7 @@ def min_members(job: TrainingJob, plan: LaunchPlan, stage: tuple[PodGroup, ...])
 
 
 def group_name(request: RenderRequest, stage: tuple[PodGroup, ...]) -> str | None:
-    """Name of a stage's PodGroup: the run's for the world's, another for those before it; None for a single pod."""
+    """Name of a stage's PodGroup: for the world's the run's, for earlier ones another; None for a single pod."""
     if any(group.name == NODE for group in stage):
         return request.run
     if sum(group.count for group in stage) < 2:
@@ -83,7 +83,7 @@ def group_name(request: RenderRequest, stage: tuple[PodGroup, ...]) -> str | Non
 
 
 def marks(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
-    """What a pod template needs so that the scheduler knows its pods as a gang's."""
+    """The part of a pod template by which the scheduler recognizes a gang's pods."""
     kind = gang_of(request.job)
     if kind not in _SCHEDULERS:
         return {}
@@ -98,12 +98,7 @@ def marks(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
 
 
 def pod_groups(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The PodGroups of a run: one for each stage that is more than a single pod.
-
-    Args:
-        request: what is rendered.
-        templates: group -> its pod template, from which the resources are counted.
-    """
+    """The PodGroups of a run: one for each stage of more than one pod. `templates` (by group) state the resources."""
     kind = gang_of(request.job)
     if kind not in _SCHEDULERS:
         return []
@@ -114,10 +109,7 @@ def pod_groups(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]
             continue
         counts = min_members(request.job, request.plan, stage)
         resources = total((pod_requests(templates[group]["spec"]), count) for group, count in counts.items())
-        minimum = {
-            "minMember": sum(counts.values()),
-            **({"minResources": resources} if resources else {}),
-        }
+        minimum = {"minMember": sum(counts.values()), **given(minResources=resources)}
         objects.append(_pod_group(request, kind, name, minimum))
     return objects
 
@@ -129,10 +121,7 @@ def _pod_group(request: RenderRequest, kind: Gang, name: str, minimum: dict[str,
         more: dict[str, Any] = {"scheduleTimeoutSeconds": 60}
     else:
         version = "scheduling.volcano.sh/v1beta1"
-        more = {
-            **({"queue": scheduling.queue_name} if scheduling.queue_name else {}),
-            **({"priorityClassName": scheduling.priority_class} if scheduling.priority_class else {}),
-        }
+        more = given(queue=scheduling.queue_name, priorityClassName=scheduling.priority_class)
     return {
         "apiVersion": version,
         "kind": "PodGroup",

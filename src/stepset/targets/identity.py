@@ -1,4 +1,4 @@
-"""Labels and annotations: by them a run's objects are found again, and told from those of others."""
+"""Labels and annotations that identify the objects of a run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from stepset.plan.ranks import rank_ranges
+from stepset.targets.fields import given
 
-if TYPE_CHECKING:  # whoever reads runs needs the names below, and not pydantic
+if TYPE_CHECKING:  # code that only reads runs must not import pydantic
     from stepset.targets.request import RenderRequest
 
 PREFIX = "stepset.dev/"
@@ -16,26 +17,24 @@ JOB = f"{PREFIX}job"
 GROUP = f"{PREFIX}group"
 OWNER_HASH = f"{PREFIX}owner-hash"
 SUBMISSION = f"{PREFIX}submission"
-"""A label, so that what was left half done can be asked for."""
+"""A label, so that incomplete submissions can be listed."""
 SPEC_HASH = f"{PREFIX}spec-hash"
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-"""Kueue's: the queue of a workload."""
 
-# On the workload alone: what any process must know of a run that has only its objects (docs/design/kubernetes.md).
+# On the workload only: what a process must know that has only the run's objects (docs/design/kubernetes.md).
 WORLD_SIZE = f"{PREFIX}world-size"
 RANKS = f"{PREFIX}ranks"
 LOST_NODE_AFTER = f"{PREFIX}lost-node-after"
 VERDICT = f"{PREFIX}verdict"
 
 TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
-"""On a Job's template: which part of a TrainJob it is. Trainer's controller and its tooling look for it."""
+"""On a Job's template: its part in a TrainJob, which Trainer's controller and tooling read."""
 
 
 def labels(request: RenderRequest) -> dict[str, str]:
     """Labels of every object of a run; the job's own come first and cannot replace stepset's."""
-    owner = {OWNER_HASH: request.owner} if request.owner else {}
-    return {**request.job.labels, RUN: request.run, JOB: request.job.name, **owner}
+    return {**request.job.labels, RUN: request.run, JOB: request.job.name, **given(**{OWNER_HASH: request.owner})}
 
 
 def metadata(
@@ -45,16 +44,10 @@ def metadata(
     more_labels: dict[str, str] | None = None,
     more_annotations: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """`metadata` of one object.
-
-    Args:
-        request: what is rendered.
-        name: the object's name.
-        more_labels, more_annotations: this object's own.
-    """
+    """`metadata` of one object."""
     return {
         "name": name,
-        **({"namespace": request.namespace} if request.namespace else {}),
+        **given(namespace=request.namespace),
         "labels": {**labels(request), **(more_labels or {})},
         "annotations": {**request.job.annotations, **(more_annotations or {}), SPEC_HASH: request.spec_hash},
     }
@@ -66,12 +59,7 @@ def workload_metadata(
     more_labels: dict[str, str] | None = None,
     more_annotations: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """`metadata` of the object on top, which is called as the run is.
-
-    Args:
-        request: what is rendered.
-        more_labels, more_annotations: this target's own.
-    """
+    """`metadata` of the top-level object, which has the run's name."""
     plan, restart = request.plan, request.job.restart
     ranks = {group: [held.first, held.per_pod] for group, held in rank_ranges(plan).items()}
     known = {
@@ -79,16 +67,15 @@ def workload_metadata(
         **({RANKS: json.dumps(ranks)} if ranks else {}),
         **({LOST_NODE_AFTER: str(restart.lost_node_after)} if restart.lost_node == "release" else {}),
     }
-    made = metadata(
-        request, request.run, more_labels=more_labels, more_annotations={**(more_annotations or {}), **known}
-    )
-    return {**made, **({"ownerReferences": [dict(request.owned_by)]} if request.owned_by else {})}
+    annotations = {**(more_annotations or {}), **known}
+    made = metadata(request, request.run, more_labels=more_labels, more_annotations=annotations)
+    return {**made, **given(ownerReferences=[dict(request.owned_by)] if request.owned_by else None)}
 
 
 def pod_metadata(request: RenderRequest, group: str) -> dict[str, Any]:
     """`metadata` of a group's pod template.
 
-    Istio's sidecar would hold up the start and never end; both forms are read, depending on Istio's version.
+    Istio's sidecar would delay the start and never end; both forms are needed, for different versions of Istio.
     """
     off = {"sidecar.istio.io/inject": "false"}
     return {

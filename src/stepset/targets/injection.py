@@ -1,7 +1,7 @@
-"""What Kubeflow Trainer's controller would add to a run by itself, so that the trainjob target need not write it.
+"""What Kubeflow Trainer's controller adds to a run by itself, so that the trainjob target need not write it.
 
-Where the controller would add anything else than the plan says - another port or Service name, an elastic world, a
-variable the job overrides - it is told to add nothing, and the plan's own values are written.
+If the controller would add anything that differs from the plan - another port or Service name, an elastic world, a
+variable that the job overrides - it is configured to add nothing, and the plan's own values are written.
 
 Source: kubeflow/trainer v2.3.0 pkg/runtime/framework/plugins/{torch,jax,xgboost,mpi}.
 """
@@ -25,7 +25,7 @@ from stepset.targets.shell import refers_to
 from stepset.targets.ssh import SECRET_VOLUME
 
 Env = dict[str, dict[str, Any]]
-"""Variable -> what a container's `env` says beside its name."""
+"""Variable -> its fields in a container's `env`, without the name."""
 
 _PORT = "29500"
 _NODES = frozenset({NODE})
@@ -34,29 +34,19 @@ _RANK = {"valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}}
 
 @dataclass(frozen=True)
 class Injection:
-    """What the controller adds.
+    """What the controller adds."""
 
-    Args:
-        policy: `mlPolicy` of the TrainingRuntime that makes it do so.
-        env: names of the variables it sets in the training container.
-        volumes: names of the volumes it mounts, with the objects behind them.
-        port: it opens the rendezvous port.
-        num_proc_per_node: what the TrainJob must say for that.
-        counts: groups whose number of pods it sets.
-        spreads_env: it gives the TrainJob's variables to other containers than the one they are meant for.
-    """
-
-    policy: Mapping[str, Any]
-    env: frozenset[str] = field(default_factory=frozenset)
-    volumes: frozenset[str] = field(default_factory=frozenset)
-    port: bool = False
-    num_proc_per_node: int | None = None
-    counts: frozenset[str] = field(default_factory=frozenset)
-    spreads_env: bool = False
+    policy: Mapping[str, Any]  # `mlPolicy` of the TrainingRuntime
+    env: frozenset[str] = field(default_factory=frozenset)  # variables of the training container
+    volumes: frozenset[str] = field(default_factory=frozenset)  # volumes that it mounts, with the objects behind them
+    port: bool = False  # whether it opens the rendezvous port
+    num_proc_per_node: int | None = None  # the TrainJob's value that this needs
+    counts: frozenset[str] = field(default_factory=frozenset)  # groups whose number of pods it sets
+    spreads_env: bool = False  # whether it gives the TrainJob's variables to other containers, too
 
 
 def injection(request: RenderRequest) -> Injection:
-    """What the controller adds to this run; nothing but the number of pods where it would add something else."""
+    """What the controller adds to this run; only the number of pods if it would add something that differs."""
     trainer = trainer_group(request)
     nothing = Injection({}, counts=frozenset({trainer.name}))
     wanted = _wanted(request)
@@ -73,12 +63,12 @@ def injection(request: RenderRequest) -> Injection:
 
 
 def trainer_group(request: RenderRequest) -> PodGroup:
-    """The group whose container the TrainJob's `trainer` describes: the one whose success is the run's."""
+    """The group that the TrainJob's `trainer` describes: the one whose success is the run's."""
     return request.plan.group(request.plan.success.group)
 
 
 def _wanted(request: RenderRequest) -> tuple[Injection, Env] | None:
-    """(what the controller would add, with these values), or None where no policy fits."""
+    """(what the controller would add, its variables), or None if no policy fits."""
     framework = request.job.framework
     if isinstance(framework, Torch):
         return None if framework.launcher == "none" or framework.elastic else _torch(request)
@@ -104,7 +94,7 @@ def _wanted(request: RenderRequest) -> tuple[Injection, Env] | None:
 
 
 def _torch(request: RenderRequest) -> tuple[Injection, Env]:
-    """For the same number of processes the TrainJob says it, unless torchrun is to count GPUs."""
+    """Sets the number of processes in the TrainJob, unless torchrun is to count GPUs."""
     world = request.plan.world
     number = None if request.job.procs_per_node == "auto" and _gpus(request) else world.procs_per_node
     env: Env = {
@@ -118,7 +108,7 @@ def _torch(request: RenderRequest) -> tuple[Injection, Env]:
 
 
 def _master(request: RenderRequest) -> str:
-    """Node 0 as the controller calls it, whatever the Service's name."""
+    """Node 0 as the controller names it, regardless of the Service's name."""
     return f"{request.run}-{NODE}-0-0.{request.run}"
 
 
@@ -131,10 +121,9 @@ def _gpus(request: RenderRequest) -> int:
 def _mpi(request: RenderRequest) -> tuple[Injection, Env] | None:
     plan = request.plan
     options = _open_mpi(request.job)
-    if options is None:
+    # Beside a launcher alone the controller would list a node that does not exist.
+    if options is None or all(group.name != NODE for group in plan.groups):
         return None
-    if not any(group.name == NODE for group in plan.groups):
-        return None  # a launcher alone: the controller would list a node that is not there
     slots = plan.world.procs_per_node
     policy = {
         "numProcPerNode": slots,
@@ -148,11 +137,10 @@ def _mpi(request: RenderRequest) -> tuple[Injection, Env] | None:
         "OMPI_MCA_orte_set_default_slots": {"value": str(slots)},
         "OMPI_MCA_plm_rsh_args": {"value": "-o ConnectionAttempts=10"},
     }
-    volumes = frozenset({HOSTFILE, SECRET_VOLUME})
     found = Injection(
         {"mpi": policy},
         frozenset(env),
-        volumes,
+        volumes=frozenset({HOSTFILE, SECRET_VOLUME}),
         num_proc_per_node=slots,
         counts=_NODES,
         spreads_env=options.run_launcher_as_node,
@@ -161,7 +149,7 @@ def _mpi(request: RenderRequest) -> tuple[Injection, Env] | None:
 
 
 def _open_mpi(job: TrainingJob) -> MPI | None:
-    """The job's options of Open MPI, if that is what starts its ranks."""
+    """The job's options of Open MPI, if it starts the ranks."""
     framework = job.framework
     if isinstance(framework, MPI):
         return framework if framework.implementation == "openmpi" else None

@@ -1,4 +1,4 @@
-"""The job target: a headless Service and an Indexed Job, for clusters with no controller but Kubernetes' own."""
+"""The job target: a headless Service and an Indexed Job, for clusters without additional controllers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from stepset.plan.model import NODE
 from stepset.targets import gang
 from stepset.targets.companions import companions
+from stepset.targets.fields import given
 from stepset.targets.identity import workload_metadata
 from stepset.targets.jobset import job_spec, pod_templates
 from stepset.targets.names import COMPLETION_INDEX, SINGLE_GROUP_HOSTS, PodNames
@@ -20,7 +21,7 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
     job = request.job
     names = PodNames(request.plan, request.run, request.subdomain, SINGLE_GROUP_HOSTS)
     templates = pod_templates(request, PodStyle(names, COMPLETION_INDEX))
-    # An Indexed Job names its pods' hosts <job>-<index>; the Service is ours to say.
+    # An Indexed Job sets its pods' host names to <job>-<index>, but no Service.
     node = templates[NODE]
     template = {**node, "spec": {**node["spec"], "subdomain": request.subdomain}}
     workload = {
@@ -29,13 +30,8 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
         "metadata": workload_metadata(request, more_labels=gang.queue_labels(job)),
         "spec": {
             **gang.suspended(job),
-            **({"ttlSecondsAfterFinished": job.ttl} if job.ttl is not None else {}),
+            **given(ttlSecondsAfterFinished=job.ttl),
             **job_spec(request, request.plan.group(NODE), template),
         },
     }
-    return [
-        *companions(request, names),
-        headless_service(request),
-        *gang.pod_groups(request, templates),
-        workload,
-    ]
+    return [*companions(request, names), headless_service(request), *gang.pod_groups(request, templates), workload]

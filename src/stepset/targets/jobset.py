@@ -1,7 +1,7 @@
-"""The jobset target: a JobSet and the ConfigMaps it needs. The default; asks for no controller but JobSet's.
+"""The jobset target: a JobSet and its ConfigMaps. The default; needs no controller but JobSet's.
 
 Fields follow kubernetes-sigs/jobset v0.12.0 (api/jobset/v1alpha2/jobset_types.go); names, labels and the container's
-name are those of Kubeflow Trainer v2.3.0, so that its tooling finds its way.
+name are those of Kubeflow Trainer v2.3.0, for its tooling.
 """
 
 from __future__ import annotations
@@ -13,31 +13,27 @@ from stepset.plan.model import NODE, PodGroup
 from stepset.targets import gang
 from stepset.targets.companions import companions
 from stepset.targets.failure import job_policies, jobset_failure_policy
+from stepset.targets.fields import given
 from stepset.targets.identity import TRAINER_STEP, workload_metadata
 from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, PodNames
 from stepset.targets.pod import PodStyle, pod_template
 from stepset.targets.request import RenderRequest
 
+# Makes each replicated job take a topology domain of its own.
 _EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-
-
-def jobset_style(request: RenderRequest) -> PodStyle:
-    """What pods of a JobSet look like."""
-    names = PodNames(request.plan, request.run, request.subdomain)
-    return PodStyle(names, COMPLETION_INDEX, RESTART_ATTEMPT)
 
 
 def render(request: RenderRequest) -> list[dict[str, Any]]:
     """The manifests, in the order an apply needs."""
-    style = jobset_style(request)
-    templates = pod_templates(request, style)
+    names = PodNames(request.plan, request.run, request.subdomain)
+    templates = pod_templates(request, PodStyle(names, COMPLETION_INDEX, RESTART_ATTEMPT))
     jobset = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": jobset_metadata(request),
         "spec": jobset_spec(request, templates),
     }
-    return [*companions(request, style.names), *gang.pod_groups(request, templates), jobset]
+    return [*companions(request, names), *gang.pod_groups(request, templates), jobset]
 
 
 def pod_templates(request: RenderRequest, style: PodStyle) -> dict[str, dict[str, Any]]:
@@ -49,17 +45,8 @@ def pod_templates(request: RenderRequest, style: PodStyle) -> dict[str, dict[str
 
 def jobset_metadata(request: RenderRequest) -> dict[str, Any]:
     """`metadata` of the JobSet."""
-    return workload_metadata(
-        request,
-        more_labels=gang.queue_labels(request.job),
-        more_annotations=topology_annotations(request),
-    )
-
-
-def topology_annotations(request: RenderRequest) -> dict[str, str]:
-    """What makes each replicated job take a topology domain for itself."""
-    label = request.job.scheduling.topology.exclusive
-    return {_EXCLUSIVE_TOPOLOGY: label} if label else {}
+    exclusive = given(**{_EXCLUSIVE_TOPOLOGY: request.job.scheduling.topology.exclusive})
+    return workload_metadata(request, more_labels=gang.queue_labels(request.job), more_annotations=exclusive)
 
 
 def jobset_spec(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -70,12 +57,12 @@ def jobset_spec(request: RenderRequest, templates: Mapping[str, Mapping[str, Any
         "network": {
             "enableDNSHostnames": True,
             "subdomain": request.subdomain,
-            # Ranks look for each other before they are ready.
+            # Ranks resolve each other's names before they are ready.
             "publishNotReadyAddresses": True,
         },
         "successPolicy": {"operator": "All", "targetReplicatedJobs": [plan.success.group]},
         "failurePolicy": jobset_failure_policy(job, plan),
-        **({"ttlSecondsAfterFinished": job.ttl} if job.ttl is not None else {}),
+        **given(ttlSecondsAfterFinished=job.ttl),
         "replicatedJobs": [_replicated_job(request, group, templates[group.name]) for group in plan.groups],
     }
 
@@ -86,7 +73,7 @@ def _replicated_job(request: RenderRequest, group: PodGroup, template: Mapping[s
     return {
         "name": group.name,
         "replicas": 1,
-        **({"dependsOn": depends} if depends else {}),
+        **given(dependsOn=depends),
         "template": {**step, "spec": job_spec(request, group, template)},
     }
 
@@ -99,6 +86,6 @@ def job_spec(request: RenderRequest, group: PodGroup, template: Mapping[str, Any
         "completions": group.count,
         "parallelism": group.count,
         **job_policies(job, request.plan, group),
-        **({"activeDeadlineSeconds": job.deadline} if job.deadline is not None else {}),
+        **given(activeDeadlineSeconds=job.deadline),
         "template": dict(template),
     }

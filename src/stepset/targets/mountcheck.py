@@ -15,7 +15,7 @@ _SSH_CONFIG = "/etc/ssh/ssh_config"
 
 
 def mount_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
-    """One line for each thing."""
+    """One line for each problem."""
     ours = {_SHARED_MEMORY: "stepset's own"}
     ours |= {posixpath.dirname(file.path): f"where {file.path} is put" for file in plan.files}
     if plan.ssh is not None:

@@ -1,7 +1,7 @@
-"""How a plan's places read inside pods, and wherever a plan is shown without a cluster.
+"""The text of a plan's places in pods, and where a plan is shown without a cluster.
 
-`stepset explain` fills a plan in with `PodNames`; the targets with `InManifest` and `InAgent`, which differ only in the
-places that no two pods share.
+`stepset explain` uses `PodNames`; the targets use `InManifest` and `InAgent`, which differ in the places that differ
+between pods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stepset.plan.values import (
 )
 
 CONTAINER = "node"
-"""The container with the command, in every pod: Kubeflow Trainer and its tooling expect this name."""
+"""The container with the command in every pod: Kubeflow Trainer and its tooling expect this name."""
 
 CODE_DIR = "/stepset/code"
 SOURCE_DIR = "/stepset/source"
@@ -47,13 +47,12 @@ VOLCANO_HOSTS = "{run}-{group}-{index}.{subdomain}"
 
 @dataclass(frozen=True)
 class PodNames:
-    """Fills in a plan's places as pods see them.
+    """The text of a plan's places in pods.
 
     Args:
-        plan: the plan.
-        run: the run's name, which is that of the JobSet or whatever else holds the pods.
+        run: the run's name, which the JobSet or other workload has, too.
         subdomain: the headless Service's name.
-        hosts: how pod `index` of `group` is called; default: as in a JobSet.
+        hosts: the name of pod `index` of `group`; default: as in a JobSet.
     """
 
     plan: LaunchPlan
@@ -66,7 +65,7 @@ class PodNames:
         return self.hosts.format(run=self.run, group=group, index=index, subdomain=self.subdomain)
 
     def __call__(self, part: Part) -> str:
-        """The text of one place; ranks and the like as `<...>`, because no two pods share them."""
+        """The text of one place; ranks and the like as `<...>`, because they differ between pods."""
         match part:
             case PodHost(group, index):
                 return self.host(group, index)
@@ -97,20 +96,16 @@ class PodNames:
 
 @dataclass(frozen=True)
 class InManifest:
-    """Fills in places in a pod's variables and command, which all pods of a group share.
+    """The text of places in a pod's variables and command, which all pods of a group share.
 
-    What differs between pods is a reference that Kubernetes expands in each of them; the plan's first variables, which
-    say it, come before every other.
+    What differs between pods is a reference that Kubernetes expands in each of them, to one of the plan's first
+    variables.
     """
 
     names: PodNames
 
     def __call__(self, part: Part) -> str:
-        """The text of one place.
-
-        Raises:
-            AssertionError: a place that only the agent knows.
-        """
+        """The text of one place; raises AssertionError for one that only the agent knows."""
         match part:
             case NodeRank():
                 return "$(STEPSET_NODE_RANK)"
@@ -123,12 +118,11 @@ class InManifest:
 
 @dataclass(frozen=True)
 class InAgent:
-    """Fills in places in variables that the agent sets for each process (docs/design/agent.md, process_env)."""
+    """The text of places in variables that the agent sets for each process (docs/design/agent.md, process_env)."""
 
     names: Resolver
 
     def __call__(self, part: Part) -> str:
-        """The text of one place."""
         match part:
             case ProcessRank():
                 return "{rank}"

@@ -1,8 +1,7 @@
-"""Merging `pod_template` over a pod as Kubernetes merges: a strategic merge patch, without an API server.
+"""Merges `pod_template` over a pod by Kubernetes' rules: a strategic merge patch, without an API server.
 
-Lists merge by the key that Kubernetes' types name (`patchMergeKey` in k8s.io/api v0.36 core/v1/types.go), all others
-are replaced; `null` takes a field away, and so does `$patch: delete` an entry of a list; `$patch: replace` takes ours
-away first.
+Lists are merged by the key in Kubernetes' types (`patchMergeKey` in k8s.io/api v0.36 core/v1/types.go), others are
+replaced; `null` removes a field, `$patch: delete` an entry of a list; `$patch: replace` removes the existing content.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# Field of a pod -> the key its entries are merged by. Names are unique enough to go without their paths.
+# Field of a pod -> the key by which its entries are merged. The names are unique without their paths.
 MERGE_KEYS: Mapping[str, str] = {
     "containers": "name",
     "initContainers": "name",
@@ -27,17 +26,13 @@ MERGE_KEYS: Mapping[str, str] = {
     "volumeDevices": "devicePath",
     "ownerReferences": "uid",
 }
-# An entry keeps only the fields the patch names (patchStrategy retainKeys): a volume has one source, not two.
+# An entry keeps only the patch's fields (patchStrategy retainKeys): a volume has one source, not two.
 RETAIN_KEYS = ("volumes", "resourceClaims")
 _DIRECTIVE = "$patch"
 
 
 def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `patch` merged over it; neither is changed.
-
-    Args:
-        base: a part of a pod template.
-        patch: the same part of `pod_template`.
 
     >>> merge({"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "B", "value": "2"}]})["env"]
     [{'name': 'A', 'value': '1'}, {'name': 'B', 'value': '2'}]
@@ -60,7 +55,7 @@ def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge_list(field: str, base: list[Any], patch: list[Any]) -> list[Any]:
-    """Entries of `base` in their order, changed where the patch has one of the same key; then what is new."""
+    """Entries of `base` in their order, changed by those of the patch with the same key; then new ones."""
     if {_DIRECTIVE: "replace"} in patch:
         return [merge({}, entry) for entry in patch if entry != {_DIRECTIVE: "replace"}]
     key = MERGE_KEYS[field]

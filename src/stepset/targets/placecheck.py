@@ -1,10 +1,9 @@
-"""What an API server would refuse about where pods may stand: priority, tolerations, affinity.
+"""What an API server would refuse about where pods may run: priority, tolerations, affinity.
 
-Affinity is Kubernetes' own language: its first two levels are looked at here, the rest by the server
-(`stepset validate --server`).
+The first two levels of affinity are checked here, the rest by the server (`stepset validate --server`).
 
-Source: kubernetes v1.36 pkg/apis/core/validation/validation.go (ValidateTolerations), k8s.io/api v0.36
-core/v1/types.go (Affinity, Toleration).
+Source: kubernetes v1.36 pkg/apis/core/validation/validation.go (ValidateTolerations), k8s.io/api v0.36 core/v1/types.go
+(Affinity, Toleration).
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ _TERMS = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSche
 
 
 def place_problems(scheduling: Scheduling) -> Iterator[str]:
-    """One line for each thing."""
-    if scheduling.priority_class is not None:
-        wrong = name_problem("scheduling.priority_class", scheduling.priority_class)
-        yield from [wrong] if wrong else []
+    """One line for each problem."""
+    priority = scheduling.priority_class
+    if priority is not None and (wrong := name_problem("scheduling.priority_class", priority)):
+        yield wrong
     for number, toleration in enumerate(scheduling.tolerations):
         for wrong in _toleration(toleration):
             yield f"scheduling.tolerations.{number}: {wrong}"

@@ -18,7 +18,7 @@ from stepset.targets.podfields import CONTAINER_FIELDS, POD_FIELDS
 from stepset.targets.resourcecheck import resource_problems
 from stepset.targets.syntax import is_config_key, is_label_key, name_problem
 
-# What the downward API has as variables (kubernetes v1.36 pkg/apis/core/validation/validation.go).
+# Fields that the downward API allows in variables (kubernetes v1.36 pkg/apis/core/validation/validation.go).
 _FIELD = re.compile(
     r"metadata\.(name|namespace|uid)|metadata\.(labels|annotations)\['(?P<key>[^']+)'\]"
     r"|spec\.(nodeName|serviceAccountName)|status\.(hostIPs?|podIPs?)"
@@ -26,7 +26,7 @@ _FIELD = re.compile(
 
 
 def pod_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
-    """One line for each thing."""
+    """One line for each problem."""
     yield from mount_problems(job, plan)
     yield from place_problems(job.scheduling)
     if job.service_account is not None and (wrong := name_problem("service_account", job.service_account)):
@@ -34,13 +34,12 @@ def pod_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
     for group in plan.groups:
         field = "resources_per_node" if group.in_world else f"roles.{group.name}.resources"
         yield from resource_problems(group.resources, field)
-        yield from _env(
-            group, "env" if group.in_world or group.name == plan.success.group else f"roles.{group.name}.env"
-        )
+        trains = group.in_world or group.name == plan.success.group
+        yield from _env(group, "env" if trains else f"roles.{group.name}.env")
     runs = plan.group(plan.success.group)
     if job.code is not None and runs.agent is None:
         yield "code: without stepset's agent nobody unpacks it; leave agent out, or put the code into the image"
-    yield from _template(job, plan.group(plan.success.group))
+    yield from _template(job, runs)
 
 
 def _env(group: PodGroup, field: str) -> Iterator[str]:

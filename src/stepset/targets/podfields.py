@@ -1,4 +1,4 @@
-"""Fields of pods and containers: an unknown one would be dropped by the API server without a word.
+"""Fields of pods and containers: the API server would drop an unknown one silently.
 
 Source: k8s.io/api v0.36 core/v1/types.go (PodSpec, Container).
 """

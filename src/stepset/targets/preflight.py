@@ -1,6 +1,6 @@
-"""Preflight: what a cluster would refuse, told before anything is sent, in the job file's own words.
+"""Preflight: what a cluster would refuse, reported before anything is sent, in terms of the job file.
 
-Called before every render and by `stepset validate`. Each rule yields lines `field: what is wrong; what to do`.
+Each rule yields lines `field: what is wrong; what to do`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stepset.targets.syntax import label_problems, name_problem
 
 # kubernetes-sigs/jobset v0.12.0 api/jobset/v1alpha2/jobset_types.go (ReplicatedJob.DependsOn, MaxItems)
 _DEPENDENCIES = 5
-# A StatefulSet's pods carry the label controller-revision-hash=<name>-<up to 10 characters>.
+# A StatefulSet's pods have the label controller-revision-hash=<name>-<up to 10 characters>.
 _REVISION_SUFFIX = 11
 # Pods of an Indexed Job (kubernetes v1.36 pkg/apis/batch/validation/validation.go).
 _INDEXED_PODS = 100_000
@@ -31,27 +31,17 @@ _ANNOTATIONS_LIMIT = 256 * 1024
 
 
 def check(job: TrainingJob, plan: LaunchPlan, target: str = "jobset", run: str | None = None) -> None:
-    """Refuses a job that a cluster would refuse.
+    """Raises BadInputError, with one line for each problem, for a job that a cluster would refuse.
 
     Args:
-        job: what is asked for.
-        plan: what every pod gets.
-        target: what it is to become.
         run: the run's name; default: the job's.
-
-    Raises:
-        BadInputError: one line for each thing that is wrong.
     """
     check_target(target)
     _refuse(problems(job, plan, target, run or job.name))
 
 
 def check_request(request: RenderRequest, target: str) -> None:
-    """`check`, and what only matters to manifests that are going to be applied.
-
-    Raises:
-        BadInputError: one line for each thing that is wrong.
-    """
+    """`check`, and what matters only for manifests that are going to be applied."""
     check_target(target)
     found = [*problems(request.job, request.plan, target, request.run)]
     if needs_namespace(request.job) and request.namespace is None:
@@ -65,11 +55,7 @@ def check_request(request: RenderRequest, target: str) -> None:
 
 
 def check_sizes(objects: Iterable[Mapping[str, Any]]) -> None:
-    """Refuses ConfigMaps that an API server would.
-
-    Raises:
-        BadInputError: one is too large.
-    """
+    """Raises BadInputError for ConfigMaps that are too large for an API server."""
     found = []
     for each in objects:
         if each["kind"] == "ConfigMap" and (size := content_size(each)) > CONFIG_MAP_LIMIT:
@@ -81,7 +67,7 @@ def check_sizes(objects: Iterable[Mapping[str, Any]]) -> None:
 
 
 def problems(job: TrainingJob, plan: LaunchPlan, target: str, run: str) -> Iterator[str]:
-    """One line for each thing a cluster would refuse."""
+    """One line for each problem."""
     yield from _name(job, plan, target, run)
     yield from _counts(plan, target)
     yield from _images(plan)
@@ -99,9 +85,9 @@ def _refuse(found: Iterable[str]) -> None:
 
 
 def name_budget(plan: LaunchPlan, target: str) -> int:
-    """The most characters a run's name may have in a target.
+    """The most characters that a run's name may have in a target.
 
-    JobSet: its webhook's rule. Others: pods' host names are labels; a StatefulSet's name stands in one.
+    JobSet: its webhook's rule. Others: host names of pods are labels; a StatefulSet's name is part of one.
     """
     if target in ("jobset", "trainjob"):
         return jobset_name_budget((group.name, group.count) for group in plan.groups)

@@ -1,4 +1,4 @@
-"""The targets by name, and what every render does: preflight first."""
+"""The targets by name, and the preflight before each render."""
 
 from __future__ import annotations
 
@@ -19,14 +19,10 @@ TARGETS: Mapping[str, Callable[[RenderRequest], list[dict[str, Any]]]] = {
 
 
 def render(request: RenderRequest, target: str = "jobset") -> list[dict[str, Any]]:
-    """The manifests of a run: plain dicts, the same for the same request, in the order an apply needs.
-
-    Args:
-        request: what is rendered.
-        target: what a cluster understands: jobset, trainjob, statefulset, job or volcano.
+    """The manifests of a run: plain dicts, the same for the same request, in the order of an apply.
 
     Raises:
-        BadInputError: an unknown target, or a job the cluster would refuse.
+        BadInputError: an unknown target, or a job that the cluster would refuse.
     """
     check_request(request, target)
     objects = TARGETS[target](request)

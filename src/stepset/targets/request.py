@@ -1,4 +1,4 @@
-"""What a target is asked to render: everything it may look at, in one frozen value."""
+"""The input of a target, in one frozen value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepset.errors import BadInputError
 
-if TYPE_CHECKING:  # whoever reads runs needs the targets' names, and not pydantic
+if TYPE_CHECKING:  # code that only reads runs must not import pydantic
     from stepset.plan.model import LaunchPlan
     from stepset.sources import Sources
     from stepset.spec.job import TrainingJob
@@ -27,29 +27,17 @@ def check_target(name: str) -> None:
 
 @dataclass(frozen=True)
 class RenderRequest:
-    """One run of a job, to be written as manifests.
-
-    Args:
-        job: what is asked for.
-        plan: what every pod gets.
-        sources: the job's script or code, read.
-        agent: the agent's own text, which every pod gets by ConfigMap.
-        run: the run's name: that of the JobSet, StatefulSet, ... and the start of every other name.
-        namespace: written into the objects where given; else whoever applies them chooses it.
-        owner: a hash of who asks (DAG, run, task; pipeline run, node), by which the same asker finds its run again.
-        attempt: gang restarts before this run, when it continues an earlier one.
-        owned_by: an ownerReference: the run's objects go when that object goes.
-    """
+    """One run of a job, to be written as manifests."""
 
     job: TrainingJob
     plan: LaunchPlan
-    sources: Sources
-    agent: str
-    run: str
-    namespace: str | None = None
-    owner: str | None = None
-    attempt: int = 0
-    owned_by: Mapping[str, Any] | None = None
+    sources: Sources  # the job's script or code, read
+    agent: str  # the agent's source
+    run: str  # the run's name: the workload's, and the prefix of every other
+    namespace: str | None = None  # if None, chosen when the objects are applied
+    owner: str | None = None  # a hash of the caller (DAG, run, task; pipeline run, node), to find its run again
+    attempt: int = 0  # gang restarts before this run, if it continues an earlier one
+    owned_by: Mapping[str, Any] | None = None  # an ownerReference: the run is deleted with that object
 
     @property
     def subdomain(self) -> str:

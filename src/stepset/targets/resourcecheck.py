@@ -1,4 +1,4 @@
-"""What an API server would refuse about the resources a pod asks for.
+"""What an API server would refuse about the resources of a pod.
 
 Source: kubernetes v1.36 pkg/apis/core/validation/validation.go (ValidateContainerResourceName,
 ValidateResourceRequirements, validateResourceQuantityValue).
@@ -18,12 +18,7 @@ _QUOTA_PREFIX = "requests."
 
 
 def resource_problems(resources: Resources, field: str) -> Iterator[str]:
-    """One line for each thing.
-
-    Args:
-        resources: what a pod asks for.
-        field: where the job file says so.
-    """
+    """One line for each problem; `field` is the resources' place in the job file."""
     requests, limits = resources.requests, resources.limits
     for name in dict.fromkeys((*requests, *limits)):
         yield from _name(name, field)
@@ -65,7 +60,7 @@ def _is_huge_page(name: str) -> bool:
 
 
 def _page_size(name: str) -> Decimal:
-    """Bytes of a page, by the resource's name; 0 where it does not say."""
+    """Bytes of a page, from the resource's name; 0 if the name has none."""
     try:
         return parse_quantity(name.removeprefix(_HUGE_PAGES))
     except ValueError:

@@ -1,15 +1,16 @@
-"""The headless Service by which pods find each other, for targets whose controller makes none."""
+"""The headless Service by which pods find each other, for targets whose controller creates none."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from stepset.targets.fields import given
 from stepset.targets.identity import RUN, metadata
 from stepset.targets.request import RenderRequest
 
 
 def headless_service(request: RenderRequest) -> dict[str, Any]:
-    """The Service named by the pods' subdomain; it lists pods before they are ready, for ranks wait for each other."""
+    """The Service of the pods' subdomain; it lists pods before they are ready, because ranks wait for each other."""
     ports = [{"name": name, "port": port} for name, port in request.plan.ports.items()]
     return {
         "apiVersion": "v1",
@@ -19,6 +20,6 @@ def headless_service(request: RenderRequest) -> dict[str, Any]:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": {RUN: request.run},
-            **({"ports": ports} if ports else {}),
+            **given(ports=ports),
         },
     }

@@ -1,4 +1,4 @@
-"""Variables and commands as POSIX shell, for pods that must derive them themselves."""
+"""Variables and commands as POSIX shell, for pods that derive them themselves."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 _SHELL_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
-# A part of a text -> shell that yields it, or None where the part is the same in every pod.
-DERIVED = (NodeRank, PodHost, PortNumber)
-
 
 def is_derived(value: Text) -> bool:
-    """Whether a pod derives this text from what its platform tells it."""
-    return any(isinstance(part, DERIVED) for part in value.parts)
+    """Whether a pod derives this text from its platform's variables."""
+    return any(isinstance(part, (NodeRank, PodHost, PortNumber)) for part in value.parts)
 
 
 def refers_to(value: Text, variables: Container[str]) -> bool:
@@ -29,13 +26,12 @@ def refers_to(value: Text, variables: Container[str]) -> bool:
 
 
 def quote(text: str, variables: Container[str]) -> str:
-    """One shell word that stands for `text`, in which `$(NAME)` reads a known variable as Kubernetes would.
+    """One shell word for `text`, in which `$(NAME)` expands a known variable as in Kubernetes.
 
     >>> quote("it's $(A) of $(B)", {"A"})
     '\\'it\\'"\\'"\\'s \\'"${A}"\\' of $(B)\\''
     """
-    words = []
-    last = 0
+    words, last = [], 0
     for match in _REFERENCE.finditer(text):
         name = match.group(1)
         if name is not None and name not in variables:
@@ -52,14 +48,7 @@ def _literal(text: str) -> str:
 
 
 def derive(value: Text, names: PodNames, cluster_domain: str, variables: Container[str]) -> str:
-    """A shell word for a text of the plan, derived from POD_NAME, SVC_NAME, POD_PORT and POD_NAMESPACE.
-
-    Args:
-        value: the text.
-        names: how the places that do not differ read.
-        cluster_domain: the cluster's DNS domain.
-        variables: variables the pod has when the word is read.
-    """
+    """A shell word for a text of the plan, derived from POD_NAME, SVC_NAME, POD_PORT, POD_NAMESPACE and `variables`."""
     in_manifest = InManifest(names)
 
     def one(part: Part) -> str:
@@ -76,16 +65,12 @@ def derive(value: Text, names: PodNames, cluster_domain: str, variables: Contain
 
 
 def is_shell_name(name: str) -> bool:
-    """Whether a shell can have a variable of that name; Kubernetes also allows '-' and '.'."""
+    """Whether a shell variable can have this name; Kubernetes also allows '-' and '.'."""
     return bool(_SHELL_NAME.match(name))
 
 
 def exports(rows: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """(lines that set and export variables, words before a command that set those a shell cannot have).
-
-    Args:
-        rows: name and shell word.
-    """
+    """(lines that export the variables, prefix of a command for names that a shell does not allow)."""
     pairs = list(rows)
     lines = [f"export {name}={word}" for name, word in pairs if is_shell_name(name)]
     words = [f"{name}={word}" for name, word in pairs if not is_shell_name(name)]

@@ -1,7 +1,7 @@
 """How pods reach each other by ssh, for MPI: server and client configuration, keys, the command of a node.
 
-Worked out on real clusters with Debian's OpenSSH 9.2, as root and as an ordinary user: any image that holds an ssh
-server will do, whatever its own configuration says.
+Tested on real clusters with Debian's OpenSSH 9.2, as root and as an ordinary user: any image with an ssh server works,
+whatever its own configuration.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from stepset.targets.names import RUN_DIR, SSH_DIR
 from stepset.targets.request import RenderRequest
 
 SSH_KEYS_DIR = f"{RUN_DIR}/ssh"
-"""Where the agent copies the private key: ssh refuses one of its own user's that others may read, and which user that
-is the image decides; a Secret's file modes cannot fit both."""
+"""Where the agent copies the private key: ssh refuses a key of its own user that others can read. The image determines
+the user, so that no file mode of the Secret is right for all."""
 
 PRIVATE_KEY = "id_rsa"
 SSHD_CONFIG = "sshd_config"
@@ -26,7 +26,7 @@ SECRET_VOLUME = "mpi-ssh-auth"
 CONFIG_VOLUME = "stepset-ssh"
 _SSH_PORT = "ssh"
 
-# As root sshd wants /run/sshd, which images lack; made by a volume it would have the wrong mode.
+# As root, sshd needs /run/sshd, which images lack; a volume would have the wrong mode.
 _PREPARE = "mkdir -p /run/sshd 2>/dev/null"
 
 
@@ -36,12 +36,12 @@ def config_name(request: RenderRequest) -> str:
 
 
 def key_path(ssh: SshKeys, agent: bool) -> str:
-    """The private key: with the agent its copy that has the right mode, else where the Secret is mounted."""
+    """The private key: with the agent its copy, which has the right mode, else the mounted Secret."""
     return f"{SSH_KEYS_DIR}/{PRIVATE_KEY}" if agent else f"{ssh.path}/{PRIVATE_KEY}"
 
 
 def ssh_config_map(request: RenderRequest, ssh: SshKeys) -> dict[str, Any]:
-    """The ConfigMap with the configuration of the ssh servers and of the ssh client."""
+    """The ConfigMap with the configurations of the ssh servers and of the ssh client."""
     port = request.plan.ports[_SSH_PORT]
     key = key_path(ssh, any(group.agent for group in request.plan.groups if group.name in ssh.groups))
     server = (
@@ -67,48 +67,39 @@ def ssh_config_map(request: RenderRequest, ssh: SshKeys) -> dict[str, Any]:
 
 
 def volumes(request: RenderRequest, group: PodGroup, *, secret: bool = True) -> tuple[list[Any], list[Any]]:
-    """(volumes, mounts) of a pod that takes part in ssh; empty for others.
-
-    Args:
-        request: what is rendered.
-        group: the pod's group.
-        secret: also mount the keys; file modes as Kubeflow Trainer v2.3.0 has them.
-    """
+    """(volumes, mounts) of a pod that takes part in ssh; empty for others. `secret`: also mount the keys."""
     ssh = request.plan.ssh
     if ssh is None or group.name not in ssh.groups:
         return [], []
-    found: list[Any] = []
-    mounts: list[Any] = []
-    if secret:
-        items = (
-            (SSH_PRIVATE_KEY, PRIVATE_KEY, 0o640),
-            (SSH_PUBLIC_KEY, f"{PRIVATE_KEY}.pub", 0o644),
-            (SSH_PUBLIC_KEY, "authorized_keys", 0o644),
-        )
-        source = {
-            "secretName": secret_name(request),
-            "items": [{"key": key, "path": path, "mode": mode} for key, path, mode in items],
-            "defaultMode": 0o400,
-        }
-        found.append({"name": SECRET_VOLUME, "secret": source})
-        mounts.append({"name": SECRET_VOLUME, "mountPath": ssh.path})
-    found.append({"name": CONFIG_VOLUME, "configMap": {"name": config_name(request)}})
-    mounts.append({"name": CONFIG_VOLUME, "mountPath": SSH_DIR})
-    # The client reads no other place that an ordinary user's pod could fill and an image might not.
-    mounts.append({"name": CONFIG_VOLUME, "mountPath": "/etc/ssh/ssh_config", "subPath": SSH_CONFIG})
-    return found, mounts
+    config = {"name": CONFIG_VOLUME, "configMap": {"name": config_name(request)}}
+    mounts = [
+        {"name": CONFIG_VOLUME, "mountPath": SSH_DIR},
+        # The only place that the client reads without options, whatever the user and the image.
+        {"name": CONFIG_VOLUME, "mountPath": "/etc/ssh/ssh_config", "subPath": SSH_CONFIG},
+    ]
+    if not secret:
+        return [config], mounts
+    # File modes as in Kubeflow Trainer v2.3.0.
+    items = [
+        {"key": SSH_PRIVATE_KEY, "path": PRIVATE_KEY, "mode": 0o640},
+        {"key": SSH_PUBLIC_KEY, "path": f"{PRIVATE_KEY}.pub", "mode": 0o644},
+        {"key": SSH_PUBLIC_KEY, "path": "authorized_keys", "mode": 0o644},
+    ]
+    source = {"secretName": secret_name(request), "items": items, "defaultMode": 0o400}
+    keys = {"name": SECRET_VOLUME, "secret": source}
+    return [keys, config], [{"name": SECRET_VOLUME, "mountPath": ssh.path}, *mounts]
 
 
 def server_command() -> list[str]:
-    """What a node runs instead of a command: an ssh server in the foreground."""
+    """A node's command: an ssh server in the foreground."""
     return ["/bin/sh", "-c", f"{_PREPARE}; exec /usr/sbin/sshd -De -f {SSH_DIR}/{SSHD_CONFIG}"]
 
 
 def server_prefix(request: RenderRequest, group: PodGroup) -> list[str]:
-    """Words before a command that needs an ssh server beside it; mostly none.
+    """Prefix of a command that needs an ssh server beside it; usually empty.
 
-    A launcher that is a node itself under Hydra, which reaches even its own node by ssh. In the same container, because
-    ranks must run there. Open MPI starts its own node's ranks itself.
+    A launcher that is also a node needs one under Hydra, which reaches even its own node by ssh: in the same container,
+    because ranks must run there. Open MPI starts its own node's ranks itself.
     """
     if not uses_hydra(request.job) or group.serves_ssh or not group.ports:
         return []
@@ -117,14 +108,14 @@ def server_prefix(request: RenderRequest, group: PodGroup) -> list[str]:
 
 
 def uses_hydra(job: TrainingJob) -> bool:
-    """Whether Hydra starts the ranks, as it does for MPICH and Intel MPI."""
+    """Whether Hydra starts the ranks, as for MPICH and Intel MPI."""
     return isinstance(job.framework, MPI) and job.framework.implementation != "openmpi"
 
 
 def server_probe(request: RenderRequest) -> dict[str, Any]:
     """`startupProbe` of a node: it is ready once its server answers.
 
-    Not a readiness probe: each connection that says nothing leaves a line in the server's log.
+    Not a readiness probe: each connection without data leaves a line in the server's log.
     """
     port = request.plan.ports[_SSH_PORT]
     return {"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": request.job.network.peer_timeout}

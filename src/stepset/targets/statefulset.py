@@ -1,8 +1,8 @@
 """The statefulset target: a headless Service and a StatefulSet, for platforms that run nothing else.
 
-Such a platform tells each pod POD_NAME, SVC_NAME, POD_NUMS, POD_PORT and POD_NAMESPACE, and the pod derives its rank
-and the master's address from them. A StatefulSet starts its pods again and again; here a pod that has finished trains
-no more: it holds, and shows by being Ready that its last termination is its verdict (docs/targets.md).
+Such a platform sets POD_NAME, SVC_NAME, POD_NUMS, POD_PORT and POD_NAMESPACE, from which each pod derives its rank and
+the master's address. A StatefulSet always restarts its pods; a pod that has finished does not train again but holds: it
+is Ready, which shows that its last termination is its verdict (docs/targets.md).
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from stepset.plan.values import Attempt, Text
 from stepset.targets import gang, shell
 from stepset.targets.companions import companions
 from stepset.targets.env import container_env
+from stepset.targets.fields import given
 from stepset.targets.identity import RUN, workload_metadata
 from stepset.targets.jobset import pod_templates
 from stepset.targets.names import RUN_DIR, SINGLE_GROUP_HOSTS, PodNames
-from stepset.targets.pod import AGENT_COMMAND, CONTAINER, PodStyle
+from stepset.targets.pod import AGENT_COMMAND, PodStyle, with_container
 from stepset.targets.request import RenderRequest
 from stepset.targets.service import headless_service
-
-_HOLDING = f"{RUN_DIR}/holding"
 
 _SCRIPT = """\
 # Holds when this pod has its verdict: the termination before this start.
@@ -52,7 +51,7 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
     """The manifests, in the order an apply needs."""
     names = PodNames(request.plan, request.run, request.subdomain, SINGLE_GROUP_HOSTS)
     templates = pod_templates(request, PodStyle(names, None, restart_policy="Always", scratch=True))
-    template = _with_entrypoint(request, templates[NODE], names)
+    template = with_container(templates[NODE], lambda container: _entrypoint(request, container, names))
     workload = {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -60,32 +59,13 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
         "spec": {
             "serviceName": request.subdomain,
             "replicas": request.plan.group(NODE).count,
-            # All at once: one after the other, the first would wait for the rest forever.
+            # All at once: otherwise the first would wait for the rest forever.
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": {RUN: request.run}},
             "template": template,
         },
     }
-    return [
-        *companions(request, names),
-        headless_service(request),
-        *gang.pod_groups(request, templates),
-        workload,
-    ]
-
-
-def _with_entrypoint(request: RenderRequest, template: dict[str, Any], names: PodNames) -> dict[str, Any]:
-    """The template with the platform's variables, and the shell that derives the others around the command."""
-    group = request.plan.group(NODE)
-    derived = _derived(group)
-    rest = [entry for entry in group.env if entry.name not in derived]
-    platform = _platform_env(request)
-    stays = {row["name"] for row in [*platform, *container_env(rest, names, None, None)]}
-    containers = [
-        _entrypoint(request, container, names, derived, stays) if container["name"] == CONTAINER else container
-        for container in template["spec"]["containers"]
-    ]
-    return {**template, "spec": {**template["spec"], "containers": containers}}
+    return [*companions(request, names), headless_service(request), *gang.pod_groups(request, templates), workload]
 
 
 def _platform_env(request: RenderRequest) -> list[dict[str, Any]]:
@@ -101,7 +81,7 @@ def _platform_env(request: RenderRequest) -> list[dict[str, Any]]:
 
 
 def _derived(group: PodGroup) -> dict[str, EnvEntry]:
-    """Variables the pod derives, in their order, and those that refer to one of them."""
+    """Variables that the pod derives, in their order, and those that refer to one of them."""
     found: dict[str, EnvEntry] = {}
     for entry in group.env:
         value = entry.value
@@ -112,16 +92,13 @@ def _derived(group: PodGroup) -> dict[str, EnvEntry]:
     return found
 
 
-def _entrypoint(
-    request: RenderRequest,
-    container: dict[str, Any],
-    names: PodNames,
-    derived: dict[str, EnvEntry],
-    stays: set[str],
-) -> dict[str, Any]:
+def _entrypoint(request: RenderRequest, container: dict[str, Any], names: PodNames) -> dict[str, Any]:
+    """The container with the platform's variables, and a shell around its command that derives the others."""
     group = request.plan.group(NODE)
     domain = request.job.network.cluster_domain
-    known = {name for name in stays if shell.is_shell_name(name)}
+    derived, platform = _derived(group), _platform_env(request)
+    rest = container_env((entry for entry in group.env if entry.name not in derived), names, None, None)
+    known = {row["name"] for row in [*platform, *rest] if shell.is_shell_name(row["name"])}
     rows = []
     for name, entry in derived.items():
         assert isinstance(entry.value, Text)
@@ -132,7 +109,7 @@ def _entrypoint(
     command = [shell.derive(word, names, domain, known) for word in group.command]
     args = [shell.derive(word, names, domain, known) for word in group.args]
     lines, before = shell.exports(rows)
-    agent = list(AGENT_COMMAND) if group.agent is not None else []
+    agent = AGENT_COMMAND if group.agent is not None else ()
     script = _SCRIPT.format(
         dir=RUN_DIR,
         exports="\n".join(lines),
@@ -140,13 +117,13 @@ def _entrypoint(
         max_restarts=request.job.restart.max_restarts,
     )
     env = [row for row in container.get("env", []) if row["name"] not in derived]
-    probe = {"exec": {"command": ["/bin/sh", "-c", f"test -e {_HOLDING}"]}, "periodSeconds": 5}
+    probe = {"exec": {"command": ["/bin/sh", "-c", f"test -e {RUN_DIR}/holding"]}, "periodSeconds": 5}
     kept = {key: value for key, value in container.items() if key not in ("command", "args", "env")}
     return {
         "name": kept.pop("name"),
-        **({"image": kept.pop("image")} if "image" in kept else {}),
+        **given(image=kept.pop("image", None)),
         "command": ["/bin/sh", "-c", script],
-        "env": [*_platform_env(request), *env],
+        "env": [*platform, *env],
         **kept,
         "readinessProbe": probe,
     }

@@ -1,4 +1,4 @@
-"""What names, labels and keys Kubernetes accepts.
+"""Syntax of names, labels and keys in Kubernetes.
 
 Source: kubernetes v1.36 staging/src/k8s.io/apimachinery/pkg/util/validation/validation.go.
 """
@@ -15,7 +15,7 @@ _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _LABEL_LIMIT = 63
 _SUBDOMAIN_LIMIT = 253
-# Prefixes under which controllers write; a job's own label of that name would be overwritten or confuse them.
+# Prefixes of controllers' labels; a job's own would be overwritten, or misread by them.
 _RESERVED_PREFIXES = (PREFIX, "jobset.sigs.k8s.io/", "batch.kubernetes.io/", "trainer.kubeflow.org/")
 
 
@@ -27,13 +27,7 @@ def name_problem(field: str, name: str) -> str | None:
 
 
 def label_problems(field: str, labels: Mapping[str, str], *, values: bool = True) -> Iterator[str]:
-    """What is wrong with labels or annotations.
-
-    Args:
-        field: where they are in the job file.
-        labels: key -> value.
-        values: values must be label values too; those of annotations may be any text.
-    """
+    """What is wrong with labels or, without `values`, annotations, whose values may be any text."""
     for key, value in labels.items():
         if not is_label_key(key):
             yield (
@@ -52,12 +46,12 @@ def label_problems(field: str, labels: Mapping[str, str], *, values: bool = True
 
 
 def is_config_key(key: str) -> bool:
-    """Whether an entry of a ConfigMap or Secret may be called so."""
+    """Whether an entry of a ConfigMap or Secret may have this key."""
     return len(key) <= _SUBDOMAIN_LIMIT and bool(_CONFIG_KEY.fullmatch(key)) and key != "." and not key.startswith("..")
 
 
 def is_label_key(key: str) -> bool:
-    """Whether labels and annotations may be called so: a name after an optional prefix."""
+    """Whether a label or annotation may have this key: a name after an optional prefix."""
     prefix, slash, name = key.rpartition("/")
     if slash and (not _SUBDOMAIN.fullmatch(prefix) or len(prefix) > _SUBDOMAIN_LIMIT):
         return False

@@ -1,23 +1,24 @@
-"""The trainjob target: a TrainJob and a TrainingRuntime of its own, for clusters that Kubeflow Trainer runs.
+"""The trainjob target: a TrainJob with a TrainingRuntime of its own, for clusters with Kubeflow Trainer.
 
-The runtime holds what a TrainJob cannot say (volumes, restarts, order, gang); the TrainJob what its users look for.
-What the controller adds by itself is left to it.
+The runtime has what a TrainJob cannot express (volumes, restarts, order, gang); the TrainJob has what its users look
+for. What the controller adds by itself is not written.
 
 Source: kubeflow/trainer v2.3.0 pkg/apis/trainer/v1alpha1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from stepset.targets import gang
 from stepset.targets.companions import companions
+from stepset.targets.fields import given
 from stepset.targets.identity import TRAINER_STEP, labels, metadata, workload_metadata
 from stepset.targets.injection import Injection, injection, trainer_group
 from stepset.targets.jobset import jobset_metadata, jobset_spec, pod_templates
 from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, PodNames
-from stepset.targets.pod import CONTAINER, PodStyle
+from stepset.targets.pod import CONTAINER, PodStyle, with_container
 from stepset.targets.request import RenderRequest
 
 _VERSION = "trainer.kubeflow.org/v1alpha1"
@@ -42,7 +43,9 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
     container = next(c for c in templates[trainer]["spec"]["containers"] if c["name"] == CONTAINER)
     # The TrainJob's variables would reach every node, not only the launcher.
     said = _OF_THE_TRAINJOB if added.spreads_env else (*_OF_THE_TRAINJOB, "env")
-    templates[trainer] = _without(said, templates[trainer])
+    templates[trainer] = with_container(
+        templates[trainer], lambda row: {key: value for key, value in row.items() if key not in said}
+    )
     trainjob = _trainjob(request, {key: container[key] for key in said if key in container}, added)
     return [*objects, _runtime(request, templates, added), trainjob]
 
@@ -50,9 +53,9 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
 def _with_port_names(template: Mapping[str, Any]) -> dict[str, Any]:
     """The template with a name for every port.
 
-    The controller takes ports without a name for one and the same, and writes one over the others; where a container
-    has two of them the API server then refuses the JobSet, which nobody tells but the controller's log (v2.3.0
-    pkg/apply/apply.go, UpsertPort; executed).
+    The controller mistakes ports without a name for the same one, and overwrites one with the others; if a container
+    has two of them, the API server refuses the JobSet, which only the controller's log shows (v2.3.0
+    pkg/apply/apply.go, UpsertPort; tested).
     """
     kinds = [kind for kind in ("initContainers", "containers") if kind in template["spec"]]
     named = {kind: [_with_names(container) for container in template["spec"][kind]] for kind in kinds}
@@ -69,17 +72,8 @@ def _with_names(container: Mapping[str, Any]) -> dict[str, Any]:
     return {**container, "ports": ports}
 
 
-def _without(said: Sequence[str], template: Mapping[str, Any]) -> dict[str, Any]:
-    """The template less what the TrainJob says."""
-    containers = [
-        {k: v for k, v in container.items() if k not in said} if container["name"] == CONTAINER else container
-        for container in template["spec"]["containers"]
-    ]
-    return {**template, "spec": {**template["spec"], "containers": containers}}
-
-
 def _runtime(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]], added: Injection) -> dict[str, Any]:
-    # The TrainJob is what a queue suspends; its controller hands that on.
+    # A queue suspends the TrainJob; its controller suspends the JobSet.
     spec = {key: value for key, value in jobset_spec(request, templates).items() if key != "suspend"}
     spec["replicatedJobs"] = [_replicated_job(request, row, added) for row in spec["replicatedJobs"]]
     return {
@@ -87,7 +81,7 @@ def _runtime(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]],
         "kind": "TrainingRuntime",
         "metadata": metadata(request, request.run),
         "spec": {
-            **({"mlPolicy": dict(added.policy)} if added.policy else {}),
+            **given(mlPolicy=dict(added.policy)),
             "template": {
                 "metadata": {"labels": labels(request), "annotations": jobset_metadata(request)["annotations"]},
                 "spec": spec,
@@ -106,9 +100,8 @@ def _replicated_job(request: RenderRequest, row: Mapping[str, Any], added: Injec
 
 
 def _trainjob(request: RenderRequest, said: Mapping[str, Any], added: Injection) -> dict[str, Any]:
-    # Without a policy numNodes is the number of the training container's pods, and nothing else.
+    # Without a policy numNodes is only the number of the training container's pods.
     nodes = request.job.num_nodes if added.policy else trainer_group(request).count
-    number = added.num_proc_per_node
     return {
         "apiVersion": _VERSION,
         "kind": "TrainJob",
@@ -116,10 +109,6 @@ def _trainjob(request: RenderRequest, said: Mapping[str, Any], added: Injection)
         "spec": {
             **gang.suspended(request.job),
             "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": request.run},
-            "trainer": {
-                "numNodes": nodes,
-                **({"numProcPerNode": number} if number is not None else {}),
-                **said,
-            },
+            "trainer": {"numNodes": nodes, **given(numProcPerNode=added.num_proc_per_node), **said},
         },
     }

@@ -1,11 +1,11 @@
 """The volcano target: a Volcano Job whose tasks are the plan's groups.
 
 Volcano's own framework plugins are not used: up to v1.11 they counted every task into WORLD_SIZE, and they count nodes
-where torch counts processes (volcano-sh/volcano#4238, PR 4281). The variables are the plan's, in the world's pods only.
-Its `svc` plugin gives the pods their names.
+where torch counts processes (volcano-sh/volcano#4238, PR 4281). The variables are the plan's, only in the world's pods.
+Volcano's `svc` plugin sets the pods' host names.
 
-Source: volcano-sh/volcano pkg/controllers/job (job_controller_util.go, state/{running,restarting}.go),
-volcano.sh/apis v1.13 batch/v1alpha1.
+Source: volcano-sh/volcano pkg/controllers/job (job_controller_util.go, state/{running,restarting}.go), volcano.sh/apis
+v1.13 batch/v1alpha1.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from stepset.plan.model import PodGroup
 from stepset.targets import gang
 from stepset.targets.companions import companions
+from stepset.targets.fields import given
 from stepset.targets.identity import workload_metadata
 from stepset.targets.names import VOLCANO_HOSTS, PodNames
 from stepset.targets.pod import PodStyle, pod_template
@@ -50,11 +51,9 @@ def _spec(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]]) ->
     on_failure = {"events": _FAILURES, "action": "RestartJob" if restarts else "TerminateJob"}
     return {
         "schedulerName": _SCHEDULER,
-        **({"queue": job.scheduling.queue_name} if job.scheduling.queue_name else {}),
-        **({"priorityClassName": job.scheduling.priority_class} if job.scheduling.priority_class else {}),
+        **given(queue=job.scheduling.queue_name, priorityClassName=job.scheduling.priority_class),
         "minAvailable": sum(first.values()),
-        **({"maxRetry": restarts + 1} if restarts else {}),
-        **({"ttlSecondsAfterFinished": job.ttl} if job.ttl is not None else {}),
+        **given(maxRetry=restarts + 1 if restarts else None, ttlSecondsAfterFinished=job.ttl),
         "plugins": {"svc": ["--publish-not-ready-addresses", "--disable-network-policy"]},
         "policies": [on_failure],
         "tasks": [_task(request, group, templates[group.name]) for group in plan.groups],
@@ -65,14 +64,11 @@ def _task(request: RenderRequest, group: PodGroup, template: Mapping[str, Any]) 
     plan, deadline = request.plan, request.job.deadline
     spec = template["spec"] if deadline is None else {**template["spec"], "activeDeadlineSeconds": deadline}
     waits = [after.group for after in group.start_after]
-    # The job is done when the world is: what runs beside it is stopped.
-    done = (
-        {"policies": [{"event": "TaskCompleted", "action": "CompleteJob"}]} if group.name == plan.success.group else {}
-    )
+    # The job is complete when the world is: other pods are stopped.
+    done = [{"event": "TaskCompleted", "action": "CompleteJob"}] if group.name == plan.success.group else []
     return {
         "name": group.name,
         "replicas": group.count,
-        **({"dependsOn": {"name": waits, "iteration": "all"}} if waits else {}),
-        **done,
+        **given(dependsOn={"name": waits, "iteration": "all"} if waits else None, policies=done),
         "template": {**template, "spec": spec},
     }

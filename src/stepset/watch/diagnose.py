@@ -1,6 +1,6 @@
-"""From what was observed at the end of a run to one Failure: who failed first, why, and what to do.
+"""From the observed ends of a run to one Failure: who failed first, why, and what to do.
 
-Pure. Fed by the local backend from processes and by the cluster watcher from pods, so that both give the same answer.
+The local backend observes processes, the Kubernetes backend pods; both get the same answer.
 """
 
 from __future__ import annotations
@@ -9,43 +9,31 @@ import re
 import signal as signals
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from stepset.watch.state import Failure, FailureKind
 
 TAIL = 20
-"""Last lines a Failure shows."""
+"""Last lines that a Failure shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One end that was no success, as somebody saw it.
+    """One unsuccessful end, as a backend observed it."""
 
-    Args:
-        source: who ended, as in LogLine: `rank 3`, `node 0`, `launcher`, `prepare-0`; "" for the run as a whole.
-        at: when, in seconds since the epoch.
-        rank, pod, node: where known.
-        exit_code, signal: how it ended.
-        error: the first real error it reported, if somebody found it.
-        kind: what the observer knows the kind to be: from the agent's own checks, from a pod's condition.
-        tail: its last lines.
-        stopped: it was ended on purpose because something else had failed, or because the run was over.
-        out_of_memory: whether the kernel's or kubelet's out-of-memory killer ended it; None where nobody can tell.
-        how: what befell it, in words such as `was evicted`; default: by exit code and signal.
-    """
-
-    source: str
-    at: float
+    source: str  # as in LogLine: rank 3, node 0, launcher, prepare-0; empty for the run as a whole
+    at: float  # seconds since the epoch
     rank: int | None = None
     pod: str = ""
     node: str = ""
     exit_code: int | None = None
     signal: int | None = None
-    error: str = ""
-    kind: FailureKind | None = None
-    tail: tuple[str, ...] = ()
-    stopped: bool = False
-    out_of_memory: bool | None = None
-    how: str = ""
+    error: str = ""  # the first real error, if one was found
+    kind: FailureKind | None = None  # if the observer knows: by the agent's checks or a pod's condition
+    tail: tuple[str, ...] = ()  # the last lines
+    stopped: bool = False  # on purpose, because something else had failed or the run was over
+    out_of_memory: bool | None = None  # whether an out-of-memory killer ended it; None if unknown
+    how: str = ""  # what happened, such as `was evicted`; default: by exit code and signal
 
 
 ADVICE = {
@@ -70,7 +58,13 @@ ADVICE = {
 
 START_ADVICE = "Check the command, and that the image has its program on PATH, executable."
 
-# Text of an error -> kind. The first that matches counts; everything else is the user's.
+
+def make_failure(kind: FailureKind, message: str, **known: Any) -> Failure:
+    """A failure with the advice for its kind."""
+    return Failure(kind, message, ADVICE[kind], **known)
+
+
+# Text of an error -> kind. The first match counts; everything else is a user error.
 _PATTERNS = (
     (
         FailureKind.OUT_OF_MEMORY,
@@ -90,7 +84,7 @@ _PATTERNS = (
     ),
 )  # fmt: skip
 
-# What a rank says when another one is gone: it is hit, not to blame.
+# Errors of a rank that has lost a peer: not the cause.
 _PEER_GONE = (
     r"connection (closed|reset|refused|was aborted)( by peer)?|broken pipe|peer (closed|disconnected|is gone)"
     r"|connection was likely closed|remote process exited|ncclRemoteError|NCCL communicator was aborted"
@@ -100,13 +94,13 @@ _ERROR_LINE = r"[A-Za-z_][\w.]*?([Ee]rror|Exception|Interrupt|Exit|Fault)\b(?::|
 
 
 def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: Sequence[str] = ()) -> Failure | None:
-    """The failure that stands behind what was observed; None where nothing failed.
+    """The failure behind the observations; None if nothing failed.
 
-    The earliest end counts, but whoever was stopped on purpose is never blamed, and whoever only noticed that
-    another was gone is blamed only if nobody else can be.
+    The earliest end counts. What was stopped on purpose is never the cause, and a rank that only lost its peer only if
+    nothing else can be.
 
     Args:
-        observations: every end that was no success, in any order.
+        observations: every unsuccessful end, in any order.
         restarts: gang restarts before.
         events: cluster events that matter.
     """
@@ -116,10 +110,12 @@ def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: 
         return None
     first = min(candidates, key=lambda o: (not _of_the_run(o), looks_like_aftermath(o), o.at, o.rank is None))
     kind = kind_of(first)
+    # Codes of shells and of the agent for a missing program are not the training code's own.
+    no_program = kind is FailureKind.USER_ERROR and first.exit_code in (126, 127)
     return Failure(
         kind=kind,
         message=_message(first, kind),
-        advice=_advice(first, kind),
+        advice=START_ADVICE if no_program else ADVICE[kind],
         rank=first.rank,
         pod=first.pod,
         node=first.node,
@@ -133,22 +129,17 @@ def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: 
     )
 
 
-def _advice(first: Observation, kind: FailureKind) -> str:
-    """What to do: a shell's and the agent's codes for a program that is not there are not the training's own."""
-    return START_ADVICE if kind is FailureKind.USER_ERROR and first.exit_code in (126, 127) else ADVICE[kind]
-
-
 def _hit_by(first: Observation, o: Observation) -> bool:
-    """Whether an end is of another one's making: not where somebody knows that both had the same cause."""
+    """Whether another end caused this one; not if both are known to have had the same cause."""
     alike = o.kind is not None and o.kind == first.kind and not o.stopped
     return o.source != first.source and not alike
 
 
 def merge(observations: Iterable[Observation]) -> list[Observation]:
-    """One observation for each that ended, from the several that were made of it.
+    """One observation for each rank or pod that ended, from several of the same end.
 
-    A rank's end is reported when it happens and again, with the error, when its pod has found out. What a pod reports
-    of itself says nothing new where one of its ranks is known to have failed.
+    A rank's end is reported when it happens, and again with the error when its pod has found it. A pod's own end adds
+    nothing where one of its ranks is known to have failed.
     """
     by_who: dict[tuple[str, str], Observation] = {}
     for new in sorted(observations, key=lambda o: o.at):
@@ -165,7 +156,7 @@ def merge(observations: Iterable[Observation]) -> list[Observation]:
 
 def _both(old: Observation, new: Observation) -> Observation:
     if old.stopped != new.stopped:
-        return new if old.stopped else old  # that it was stopped as well, later or elsewhere, says nothing
+        return new if old.stopped else old  # being stopped as well, later or elsewhere, adds nothing
     known = old.exit_code is not None or old.signal is not None
     return replace(
         old,
@@ -185,10 +176,7 @@ def _of_the_run(o: Observation) -> bool:
 
 
 def looks_like_aftermath(o: Observation) -> bool:
-    """Whether this end can be what another's end did to it.
-
-    True for a rank told to stop by its launcher, and for one whose error is that a peer is gone.
-    """
+    """Whether another end may have caused this one: its launcher stopped it, or its error is a lost peer."""
     if o.kind is not None or not o.source:
         return False
     if _signal_of(o) in (signals.SIGTERM, signals.SIGINT):
@@ -197,14 +185,14 @@ def looks_like_aftermath(o: Observation) -> bool:
 
 
 def kind_of(o: Observation) -> FailureKind:
-    """The kind of a failure, by what the observer knows, how it ended, and what it said."""
+    """The kind of a failure: by what the observer knows, how it ended, and what it printed."""
     if o.kind is not None:
         return o.kind
     if o.out_of_memory:
         return FailureKind.OUT_OF_MEMORY
     if _signal_of(o) == signals.SIGKILL:
-        # What it printed before does not explain this. The out-of-memory killer is by far the likeliest to do it,
-        # unless the observer knows that it did not.
+        # Earlier output does not explain this. The out-of-memory killer is by far the likeliest sender, unless the
+        # observer knows better.
         return FailureKind.OUT_OF_MEMORY if o.out_of_memory is None else FailureKind.INFRASTRUCTURE
     if _signal_of(o) in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP):
         return FailureKind.INFRASTRUCTURE
@@ -212,19 +200,19 @@ def kind_of(o: Observation) -> FailureKind:
 
 
 def _signal_of(o: Observation) -> int | None:
-    """The signal that ended it, also where a shell or a container runtime tells it as 128 + n."""
+    """The signal that ended it, also where a shell or a container runtime reports it as 128 + n."""
     if o.signal is not None or o.exit_code is None or not 128 < o.exit_code < 128 + signals.NSIG:
         return o.signal
     return o.exit_code - 128
 
 
 def _kind_in(text: str) -> FailureKind | None:
-    """The kind that some text speaks of. Compiled when first needed: most runs succeed."""
+    """The kind that a text indicates. Patterns are compiled when first needed: most runs succeed."""
     return next((kind for kind, pattern in _PATTERNS if re.search(pattern, text, re.IGNORECASE)), None)
 
 
 def error_of(o: Observation) -> str:
-    """The error it reported, else the one its last lines show."""
+    """The reported error, else the one in the last lines."""
     return o.error or find_error(o.tail)
 
 
@@ -242,7 +230,7 @@ def _message(o: Observation, kind: FailureKind) -> str:
     """What happened, in one sentence."""
     if not o.source:
         return o.error
-    # A loopback address, as nodes on one machine have, tells nobody anything.
+    # A loopback address, as of nodes on one machine, is no information.
     node = f" on {o.node}" if o.node and not o.node.startswith("127.") else ""
     who = o.source + (f" (pod {o.pod}{node})" if o.pod and o.pod != o.source else node)
     error = error_of(o).strip()

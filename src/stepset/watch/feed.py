@@ -1,8 +1,8 @@
-"""List and watch of one collection of objects as a state machine: what to ask next, and what the answers change.
+"""List and watch of one collection as a state machine: the next request, and what the responses change. Pure.
 
-Pure; carried by a thread for the synchronous client and by a task for the asynchronous one. The rules are those of
-https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes: list, then watch from the
-list's version; bookmarks move the version on; 410 (gone) means to list again, and what is missing then was deleted.
+The rules are those of https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes:
+list, then watch from the list's version; bookmarks advance the version; 410 (gone) means to list again, and what is
+missing then was deleted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.fields import part, rows, text
 
 PAGE = 1000
-"""Objects a list asks for at once."""
+"""Objects of one page of a list."""
 WATCH_SECONDS = 280
-"""A watch ends after so many seconds, by the server's hand, and is asked for again."""
+"""Seconds after which the server ends a watch; it is then requested again."""
 FIRST_DELAY, LONGEST_DELAY = 0.25, 20.0
-"""Seconds before a request that failed is sent again: doubled each time, up to the longest."""
+"""Seconds before a failed request is repeated: doubled each time, up to the longest."""
 
 _GONE = 410
 _LINE_LIMIT = 16 * 1024 * 1024
@@ -29,23 +29,18 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The next request.
+    """The next request."""
 
-    Args:
-        query: its parameters, beside the collection's own selectors.
-        watch: its answer comes line by line, and goes to `Feed.data`; else it is one body, for `Feed.listed`.
-    """
-
-    query: Mapping[str, str]
-    watch: bool
+    query: Mapping[str, str]  # parameters, beside the collection's own selectors
+    watch: bool  # the response is a stream for `Feed.data`, else one body for `Feed.listed`
 
 
 class Feed:
-    """The objects of one collection, followed.
+    """The objects of one collection.
 
     Args:
-        wanted: whether an object concerns the follower; what does not is not kept.
-        decode: decodes a line of a watch: `type` and `object`; raises ValueError.
+        wanted: whether to keep an object.
+        decode: decodes a line of a watch into `type` and `object`; raises ValueError.
     """
 
     def __init__(
@@ -62,20 +57,25 @@ class Feed:
 
     @property
     def answered(self) -> bool:
-        """Whether the request of the last `ask` has brought anything to go on from."""
+        """Whether the response to the last `ask` has brought a page of a list or an event other than an error."""
         return self._answered
 
     @property
     def listed_once(self) -> bool:
-        """Whether it is known what is there."""
+        """Whether the collection has been listed."""
         return bool(self._version)
 
+    @property
+    def objects(self) -> list[Object]:
+        """The objects as last seen."""
+        return list(self._known.values())
+
     def version(self, uid: str) -> str:
-        """The resource version of an object, as last told; empty where it is not there."""
+        """The last reported resource version of an object; empty if it does not exist."""
         return _version(self._known.get(uid, {}))
 
     def ask(self) -> Ask:
-        """What to ask the server next."""
+        """The next request to the server."""
         self._rest = b""
         self._answered = False
         if not self._version:
@@ -84,11 +84,7 @@ class Feed:
         return Ask({**query, "timeoutSeconds": str(WATCH_SECONDS)}, watch=True)
 
     def listed(self, body: Object) -> list[Change]:
-        """A list has been answered.
-
-        Returns:
-            What is new, different or gone since the last; nothing until its last page.
-        """
+        """Takes a page of a list; returns what is new, changed or gone, after the last page."""
         self._failures, self._answered = 0, True
         kind, version = str(body.get("kind", "")).removesuffix("List"), str(body.get("apiVersion", ""))
         for item in rows(body, "items"):
@@ -105,56 +101,48 @@ class Feed:
         self._pages, self._known = {}, dict(found)
         changes = [Change("DELETED", gone, witnessed=False) for uid, gone in before.items() if uid not in found]
         changes += [Change("ADDED", each) for uid, each in found.items() if uid not in before]
-        changes += [
-            Change("MODIFIED", each)
-            for uid, each in found.items()
-            if uid in before and _version(each) != _version(before[uid])
-        ]
-        return changes
+        kept = [(each, before[uid]) for uid, each in found.items() if uid in before]
+        return changes + [Change("MODIFIED", each) for each, old in kept if _version(each) != _version(old)]
 
     def data(self, chunk: bytes) -> list[Change]:
-        """Some bytes of a watch, which may end anywhere.
-
-        Returns:
-            What they changed. After the server's 410 the next `ask` is a list.
-        """
+        """Takes bytes of a watch, which may end anywhere; returns the changes. After a 410 the next `ask` is a list."""
         end = chunk.rfind(b"\n") + 1
         if not end:
             self._rest += chunk
-            if len(self._rest) > _LINE_LIMIT:  # no server of Kubernetes does this
+            if len(self._rest) > _LINE_LIMIT:  # no API server does this
                 self.expired()
             return []
         whole, self._rest = self._rest + chunk[:end], chunk[end:]
         changes: list[Change] = []
         for line in whole.splitlines():
-            if not self._version:  # what comes after an error does not follow on what is known
+            if not self._version:  # after an error
                 break
             if line and (change := self._line(line)) is not None:
                 changes.append(change)
         return changes
 
     def expired(self) -> None:
-        """The server has forgotten the version to go on from (410): list anew."""
+        """The server has forgotten the version to go on from (410): list again."""
         self._version = self._continue = ""
         self._pages = {}
 
     def failed(self) -> float:
-        """A request failed, or a watch ended before it said anything but an error.
+        """Records that a request failed, or a watch ended with nothing but an error.
 
         Returns:
-            Seconds to wait before the next; multiply by something random where many wait for the same server.
+            Seconds to wait before the next one; the caller adds jitter where many wait for the same server.
         """
         self._failures += 1
         return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self._failures - 1, 16)))
 
     def hopeful(self) -> None:
-        """The server is known to be there again: what fails next counts as the first failure."""
+        """Records that the server is back: the next failure counts as the first."""
         self._failures = 0
 
     def _line(self, line: bytes) -> Change | None:
         try:
             event = self._decode(line)
-        except (ValueError, RecursionError):  # not the server's, or not all of it
+        except (ValueError, RecursionError):  # not the server's, or incomplete
             event = None
         each = event.get("object") if isinstance(event, Mapping) else None
         if event is None or not isinstance(each, Mapping):

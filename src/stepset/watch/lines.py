@@ -1,13 +1,12 @@
 """The agent's line protocol: bytes in, lines by source, events and progress out.
 
-Everything an agent prints is whole lines that say whose they are (docs/design/agent.md):
+An agent prints whole lines that name their source (docs/design/agent.md):
 
     [rank 3] text          a line of rank 3
-    [rank 3+] part         a part of a line that goes on with what follows of rank 3
+    [rank 3+] part         a part of a line of rank 3 that continues
     [stepset] {json}       an event
 
-Used by whoever reads agents: the local backend from pipes, the cluster watcher from pods' logs. Works on chunks,
-because a line at a time is too slow for sixteen ranks that print at once.
+Works on chunks, because a line at a time is too slow for sixteen ranks that print at once.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from stepset.watch.state import LogLine, Progress
 PART_LIMIT = 2 * 1024 * 1024
 """Bytes without a line end after which a reader stops waiting for one; agents break lines at 1 MiB."""
 LINE_LIMIT = 8 * 1024 * 1024
-"""Bytes of parts joined to one line; what goes on longer is shown as several."""
+"""Bytes of parts joined to one line; a longer line is shown as several."""
 
 _HEAD = re.compile(rb"\[((?:rank|node) \d+|[a-z][-a-z0-9]*)(\+?)\Z")
 _EVENT_HEAD = b"[stepset"
@@ -32,65 +31,51 @@ _PROGRESS_MARK = b'"stepset"'
 
 
 class Head(NamedTuple):
-    """What stands before a line.
+    """What stands before a line."""
 
-    Args:
-        source: whose line it is, as in LogLine.
-        goes_on: it is a part; the line's end is still to come.
-    """
-
-    source: str
-    goes_on: bool
+    source: str  # as in LogLine
+    goes_on: bool  # a part: the line's end is still to come
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one chunk of an agent's output held, each in the order it was printed.
+    """The content of one chunk of an agent's output, in the order in which it was printed."""
 
-    Args:
-        lines: log lines; progress lines are left out.
-        shown: the same lines as bytes, with their heads and line ends.
-        raw: source -> the bytes it printed, progress included, heads left out; join them.
-        progress: what the training code said of itself.
-        events: what the agent said.
-        parts: whether some of the lines are only parts.
-    """
-
-    lines: list[tuple[Head, bytes]] = field(default_factory=list)
-    shown: bytes = b""
-    raw: dict[str, list[bytes]] = field(default_factory=dict)
-    progress: list[Progress] = field(default_factory=list)
-    events: list[dict[str, Any]] = field(default_factory=list)
-    parts: bool = False
+    lines: list[tuple[Head, bytes]] = field(default_factory=list)  # log lines, without progress lines
+    shown: bytes = b""  # the same lines as bytes, with heads and line ends
+    raw: dict[str, list[bytes]] = field(default_factory=dict)  # source -> what it printed, progress too; no heads
+    progress: list[Progress] = field(default_factory=list)  # reports of the training code
+    events: list[dict[str, Any]] = field(default_factory=list)  # reports of the agent
+    parts: bool = False  # whether some lines are only parts
 
 
 class Splitter:
     """Splits the output of one agent, in chunks that may end anywhere.
 
     Args:
-        source: whose a line without head is: what the agent itself or its interpreter printed in an emergency.
+        source: the source of lines without a head: output of the agent itself or its interpreter in an emergency.
     """
 
     def __init__(self, source: str) -> None:
         self._own = Head(source, False)
         self._rest = b""
         self._open: dict[str, None] = {}
-        # A head is looked at once; after that its bytes are enough. None: not a head, only text that looks like one.
+        # Parsed heads. None: text that only looks like a head.
         self._heads: dict[bytes, Head | None] = {}
 
     def feed(self, data: bytes) -> Batch:
-        """What `data` completes."""
+        """Returns what `data` completes."""
         data = self._rest + data if self._rest else data
         end = data.rfind(b"\n") + 1
         if not end and len(data) > PART_LIMIT:
-            # Nobody who keeps to the protocol does this; memory stays bounded all the same.
+            # A violation of the protocol; memory stays bounded.
             self._rest = b""
             return self._split(data + b"\n")
         self._rest = data[end:]
         return self._split(data[:end]) if end else Batch()
 
     def finish(self) -> Batch:
-        """What is left at the end of the output: a last line without line end, and lines whose end never came."""
+        """Returns the rest at the end of the output: a last line without line end, and lines whose end never came."""
         whole = self._rest + b"\n" if self._rest else b""
         self._rest = b""
         batch = self._split(whole)
@@ -155,7 +140,7 @@ class Splitter:
         if isinstance(event, dict) and isinstance(event.get("event"), str):
             batch.events.append(event)
             return
-        # Cut off by a kill, say: better seen than lost.
+        # For example cut off by a kill: shown rather than lost.
         batch.lines.append((self._own, row))
         batch.raw.setdefault(self._own.source, []).extend((row, b"\n"))
         kept.append(b"[%s] %s" % (self._own.source.encode(), row))
@@ -167,10 +152,7 @@ def _head(mark: bytes) -> Head | None:
 
 
 def parse_progress(text: bytes) -> Progress | None:
-    """What a `{"stepset": {...}}` line says, or None where it is an ordinary line.
-
-    Args:
-        text: a line, without its end.
+    """The progress in a line `{"stepset": {...}}` without its line end; None for an ordinary line.
 
     >>> parse_progress(b'{"stepset": {"step": 3, "progress": 0.5, "metrics": {"loss": 0.25}}}')
     Progress(step=3, progress=0.5, metrics={'loss': 0.25})
@@ -182,9 +164,9 @@ def parse_progress(text: bytes) -> Progress | None:
     if not isinstance(data, dict) or list(data) != ["stepset"] or not isinstance(data["stepset"], dict):
         return None
     said = data["stepset"]
-    step, part, metrics = said.get("step"), _number(said.get("progress")), said.get("metrics")
+    step, part, metrics = said.get("step"), finite(said.get("progress")), said.get("metrics")
     numbers = (
-        {str(k): n for k, v in metrics.items() if (n := _number(v)) is not None} if isinstance(metrics, dict) else {}
+        {str(k): n for k, v in metrics.items() if (n := finite(v)) is not None} if isinstance(metrics, dict) else {}
     )
     return Progress(
         step=step if isinstance(step, int) and not isinstance(step, bool) else None,
@@ -193,15 +175,14 @@ def parse_progress(text: bytes) -> Progress | None:
     )
 
 
-def _number(value: Any) -> float | None:
-    """A finite number, as JSON can hold it; else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return value
+def finite(value: Any) -> float | None:
+    """A finite number in JSON data; None for anything else."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if number and math.isfinite(value) else None
 
 
 def merge_progress(old: Progress | None, new: Progress) -> Progress:
-    """What is known after a line: what it does not mention stays as it was said before."""
+    """The progress after a line: what the line does not mention stays as it was."""
     if old is None:
         return new
     return Progress(
@@ -212,7 +193,7 @@ def merge_progress(old: Progress | None, new: Progress) -> Progress:
 
 
 class Joiner:
-    """Puts lines together that came in parts."""
+    """Joins lines that came in parts."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[bytes]] = {}
@@ -220,11 +201,11 @@ class Joiner:
 
     @property
     def waiting(self) -> bool:
-        """Whether some line's end is still to come."""
+        """Whether the end of some line is still to come."""
         return bool(self._parts)
 
     def join(self, lines: Iterable[tuple[Head, bytes]]) -> Iterator[tuple[str, bytes]]:
-        """(source, text) of the lines that are complete."""
+        """(source, text) of the complete lines."""
         parts = self._parts
         for (source, goes_on), text in lines:
             if goes_on:
@@ -243,5 +224,5 @@ class Joiner:
 
 
 def log_lines(complete: Iterable[tuple[str, bytes]]) -> Iterator[LogLine]:
-    """Complete lines as text; bytes that are no UTF-8 show as U+FFFD."""
+    """Complete lines as text; bytes that are not UTF-8 become U+FFFD."""
     return (LogLine(source, text.decode("utf-8", "replace")) for source, text in complete)

@@ -1,7 +1,4 @@
-"""The lines of a pod without an agent: all of them are its own, whatever they look like.
-
-Does for such pods what `stepset.watch.lines.Splitter` does for agents.
-"""
+"""Lines of a pod without an agent, all of one source: the counterpart of `stepset.watch.lines.Splitter`."""
 
 from __future__ import annotations
 
@@ -9,11 +6,7 @@ from stepset.watch.lines import PART_LIMIT, Batch, Head, parse_progress
 
 
 class PlainSplitter:
-    """Splits what a pod prints, in chunks that may end anywhere.
-
-    Args:
-        source: whose the lines are.
-    """
+    """Splits the output of a pod, in chunks that may end anywhere."""
 
     def __init__(self, source: str) -> None:
         self._whole, self._part = Head(source, False), Head(source, True)
@@ -23,7 +16,7 @@ class PlainSplitter:
         self._amid = False
 
     def feed(self, data: bytes) -> Batch:
-        """What `data` completes."""
+        """Returns what `data` completes."""
         data = self._rest + data if self._rest else data
         end = data.rfind(b"\n") + 1
         batch = self._split(data[:end]) if end else Batch()
@@ -37,7 +30,7 @@ class PlainSplitter:
         return batch
 
     def finish(self) -> Batch:
-        """What is left at the end of the log: a last line without line end."""
+        """Returns the rest at the end of the log: a last line without line end."""
         return self.feed(b"\n") if self._rest or self._amid else Batch()
 
     def _split(self, whole: bytes) -> Batch:

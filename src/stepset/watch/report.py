@@ -1,7 +1,4 @@
-"""Why a run failed, in words: one block for every interface. Pure.
-
-Used by the command line, by Airflow's operator and by KFP's component, each with its own heading.
-"""
+"""Why a run failed, in words: one block for every interface, each with its own heading. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +11,7 @@ _WIDTH = 14
 
 
 def failure_text(status: RunStatus) -> str:
-    """How a run ended that did not succeed, and what is known of its first failure.
-
-    Args:
-        status: of a run that is over.
+    """How an unsuccessful run ended, and what is known of its first failure.
 
     >>> print(failure_text(RunStatus("digits-1", "digits", "local")))
     run digits-1 failed; no reason is known
@@ -30,9 +24,8 @@ def failure_lines(failure: Failure, name: Style = str, text: Style = str) -> lis
     """All that is known of a failure, as rows of a name and lines.
 
     Args:
-        failure: of a run.
-        name: how the rows' names are shown, for example coloured.
-        text: how text from elsewhere is shown, for example without control characters.
+        name: formats the rows' names, for example with a colour.
+        text: formats text of other origin, for example without control characters.
     """
     return [line for title, values in failure_rows(failure) for line in row_lines(title, values, name, text)]
 
@@ -44,7 +37,7 @@ def row_lines(title: str, values: list[str], name: Style = str, text: Style = st
 
 
 def failure_rows(failure: Failure) -> Iterator[tuple[str, list[str]]]:
-    """The rows of `failure_lines`; those of which nothing is known are left out."""
+    """The rows of `failure_lines`, without empty ones."""
     restarts = failure.restarts
     rows = (
         ("first failure", [first_failure(failure)]),
@@ -61,7 +54,7 @@ def failure_rows(failure: Failure) -> Iterator[tuple[str, list[str]]]:
 
 
 def first_failure(failure: Failure) -> str:
-    """Who failed first and how, such as `rank 3, pod node-1, exit code 1`; empty where nothing is known."""
+    """Who failed first and how, such as `rank 3, pod node-1, exit code 1`; empty if unknown."""
     parts = (
         "" if failure.rank is None else f"rank {failure.rank}",
         f"pod {failure.pod}" if failure.pod else "",

@@ -1,20 +1,20 @@
-"""A pod's log that is cut at any byte and asked for again: each line once, told apart by its timestamp.
+"""A pod's log that is cut at any byte and requested again: each line once, identified by its timestamp. Pure.
 
-What `GET pods/NAME/log?timestamps=true` answers goes in, in chunks that end anywhere; what the container printed comes
-out. After a cut `since` says from when to ask again, and what was handed on already is dropped. No I/O: whoever reads
-pods' logs goes by this, with threads or with asyncio. Works on chunks, as stepset.watch.lines does.
+The input is the response to `GET pods/NAME/log?timestamps=true`, in chunks that end anywhere; the output is what the
+container printed. After a cut `since` states from when to request the log again, and lines that were delivered before
+are dropped.
 
-What answers look like (k8s.io/cri-client v0.36.3 pkg/logs/logs.go; k8s.io/kubernetes v1.36.3 and v1.35.4
+Properties of responses (k8s.io/cri-client v0.36.3 pkg/logs/logs.go; k8s.io/kubernetes v1.36.3 and v1.35.4
 pkg/kubelet/server/server.go and pkg/registry/core/pod/strategy.go; k8s.io/apiserver v0.36.3 StreamObject):
 
 - Each line begins with a timestamp of nine decimals, in UTC or with the node's offset. A long line is stored in parts
   (16 KiB in containerd), and only the first one's timestamp is sent.
-- sinceTime is cut to seconds and compared part by part, so an answer may begin amid a line that began earlier.
-- What goes wrong after the first byte the kubelet writes into the log: as the last thing, without a timestamp and
-  without a line end. And an answer that the kubelet broke off ends like a complete one, because the API server does
-  not pass that on: an end is the log's end only if it was asked for after the container's.
-- Rotated files are not read: what is gone before it is read is lost, and nobody says so. Where a file begins amid a
-  line (of 10 MiB and more, then), that part looks like a later line, and comes again if it was handed on before.
+- sinceTime is cut to seconds and compared part by part, so a response may begin within a line that began earlier.
+- The kubelet writes errors after the first byte into the log: at the end, without a timestamp and without a line end.
+  A response that the kubelet broke off ends like a complete one, because the API server does not report it: its end is
+  the log's end only if it was requested after the container's.
+- Rotated files are not read: what is gone before it is read is lost without notice. Where a file begins within a line
+  (of 10 MiB or more), that part looks like a later line, and is repeated if it was delivered before.
 - containerd drops a carriage return before a line end; all other bytes are as they were printed.
 """
 
@@ -27,12 +27,12 @@ from enum import Enum
 from typing import Any
 
 LONG = 128 * 1024
-"""Bytes without a line end after which a line is handed on piece by piece."""
+"""Bytes without a line end after which a line is delivered in pieces."""
 
 _HELD = 4096
-"""Bytes of such a line that are kept back: the last ones may turn out to be the kubelet's error."""
+"""Bytes of such a line that are kept back: the last ones may be the kubelet's error."""
 _MARGIN = timedelta(seconds=1)
-"""From how long before the last line to ask again: lines of stdout and stderr are not quite in order."""
+"""Overlap of two requests: lines of stdout and stderr are slightly out of order."""
 
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d) ")
 _SECOND = len(b"2006-01-02T15:04:05")
@@ -41,37 +41,36 @@ _ZONE = len(b"2006-01-02T15:04:05.000000000")
 
 
 class Resume:
-    """Joins the answers about one container's log to one log.
+    """Joins the responses for one container's log to one log.
 
-    Timestamps may be equal, and a little out of order. What a clock that is set back by more than a second lets a
-    container print between two answers is not seen.
+    Timestamps may be equal, and slightly out of order. If a clock is set back by more than a second, lines printed
+    between two responses are missed.
 
     Args:
-        stamped: leave each line's timestamp before it.
+        stamped: keep each line's timestamp.
     """
 
     def __init__(self, *, stamped: bool = False) -> None:
         self._stamped = stamped
-        # What was handed on: the last line's timestamp, how many lines have it, and the latest timestamp of all.
+        # Delivered so far: the last line's timestamp, how many lines have it, and the latest timestamp of all.
         self._last = b""
         self._equal = 0
         self._latest = b""
-        # How many bytes were handed on of the last line, if its end was not.
+        # Delivered bytes of the last line, if its end was not.
         self._open: int | None = None
-        # Of the present answer: bytes not looked at yet; whether they are amid a very long line, whether that is
+        # Of the present response: the bytes not read yet; whether they are within a very long line, whether that is
         # wanted, and how many of its bytes are still to be dropped.
         self._rest = b""
         self._amid = False
         self._wanted = False
         self._drop = 0
-        # Whether the place where the last answer was cut is still to come, and how many lines with the last line's
-        # timestamp did come.
+        # Whether the place of the last cut is still to come, and how many lines with the last line's timestamp came.
         self._seeking = False
         self._seen = 0
         self._jumped = False
 
     def to_dict(self) -> dict[str, Any]:
-        """What was handed on, as plain data, for another process to go on from; between two answers."""
+        """The position between two responses as plain data, for another process."""
         return {
             "last": self._last.decode("ascii"),
             "equal": self._equal,
@@ -81,12 +80,7 @@ class Resume:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, stamped: bool = False) -> Resume:
-        """One that goes on where the one that `to_dict` was asked of has stopped.
-
-        Args:
-            data: what it said.
-            stamped: leave each line's timestamp before it.
-        """
+        """Continues from the position that `to_dict` returned."""
         resume = cls(stamped=stamped)
         resume._last, resume._latest = data["last"].encode("ascii"), data["latest"].encode("ascii")
         resume._equal, resume._open = data["equal"], data["open"]
@@ -95,25 +89,22 @@ class Resume:
 
     @property
     def since(self) -> str | None:
-        """`sinceTime` for the next request; None: ask for all."""
+        """`sinceTime` for the next request; None: request everything."""
         return (second_of(self._last) - _MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ") if self._last else None
 
     @property
     def complaint(self) -> str:
-        """What the kubelet wrote in place of the rest of the answer, once that is over; "" if it did not."""
+        """The kubelet's error in place of the rest of a response that is over; "" without one."""
         foreign = not self._amid and not _STAMP.match(self._rest)
         return self._rest.decode("utf-8", "replace").strip() if foreign else ""
 
     @property
     def jumped(self) -> bool:
-        """Whether the present answer begins after the last line that was handed on, which it ought to begin before.
-
-        Its file was rotated away, or this is the log of the container's next start.
-        """
+        """Whether the present response begins after the last delivered line (rotation, or a restarted container)."""
         return self._jumped
 
     def feed(self, data: bytes) -> bytes:
-        """What `data`, the next bytes of an answer, adds to the log: whole lines, but for very long ones."""
+        """Takes the next bytes of a response; returns what they add to the log: whole lines, except very long ones."""
         if self._rest:
             data = self._rest + data
         ahead = b""
@@ -136,14 +127,14 @@ class Resume:
         return ahead
 
     def cut(self) -> None:
-        """The answer is over, complete or not; what is fed next begins another."""
+        """Ends the response, complete or not; the next bytes are another one's."""
         self._rest, self._amid = b"", False
         self._seeking, self._seen, self._jumped = bool(self._last), 0, False
 
     def finish(self) -> bytes:
-        """The container's log is at its end, and so is the answer: what is left of it, ended by a line end.
+        """Ends the log and its response; returns the rest, with a line end.
 
-        The log of the container's next start may be fed after it.
+        The log of the container's next start may follow.
         """
         left = b""
         if self._amid:
@@ -180,7 +171,7 @@ class Resume:
         return ahead + b"\n".join(texts)
 
     def _line(self, row: bytes) -> bytes:
-        """What one whole line adds, where timestamps differ in width or are missing."""
+        """What one line adds, if timestamps differ in width or are missing."""
         match = _STAMP.match(row)
         if not match:
             return b""  # the kubelet's error has more than one line
@@ -217,7 +208,7 @@ class Resume:
         return data
 
     def _seek(self, rows: list[bytes]) -> tuple[bytes, list[bytes]]:
-        """The rest of a line that was handed on in part, and the lines that are new."""
+        """The rest of a partly delivered line, and the lines that are new."""
         for number, row in enumerate(rows):
             found = self._look(row)
             if found is _Place.NEW:
@@ -231,10 +222,10 @@ class Resume:
         return b"", []
 
     def _look(self, row: bytes) -> _Place:
-        """Where a line of a new answer is; the last of the old lines ends the search."""
+        """The place of a line of a new response; the last old line ends the search."""
         match = _STAMP.match(row)
         if match is None:
-            return _Place.OLD  # the end of a line that began before what was asked for
+            return _Place.OLD  # the end of a line that began before `since`
         stamp = match.group()[:-1]
         if stamp == self._last:
             self._seen += 1
@@ -248,21 +239,21 @@ class Resume:
         return _Place.OLD
 
     def _handed(self, stamp: bytes, equal: int, latest: bytes) -> None:
-        """Lines are handed on, `equal` of them, the last among them, with the timestamp `stamp`."""
+        """Records delivered lines, of which the last `equal` have the timestamp `stamp`."""
         self._equal = self._equal + equal if stamp == self._last else equal
         self._last = stamp
         if not self._latest or _later(latest, self._latest):
             self._latest = latest
 
     def _close(self) -> bytes:
-        """The end of a line whose own end will not come."""
+        """Ends a line whose own end will not come."""
         ended = b"" if self._open is None else b"\n"
         self._open = None
         return ended
 
 
 class _Place(Enum):
-    """A line of an answer, as seen from what was handed on."""
+    """A line of a response, relative to what was delivered."""
 
     OLD = 1
     OPEN = 2
@@ -270,7 +261,7 @@ class _Place(Enum):
 
 
 def second_of(stamp: bytes) -> datetime:
-    """The second a timestamp of the kubelet's is in, in UTC."""
+    """The second of a kubelet's timestamp, in UTC."""
     return datetime.fromisoformat((stamp[:_SECOND] + stamp[_ZONE:]).decode()).astimezone(UTC)
 
 

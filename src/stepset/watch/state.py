@@ -1,7 +1,6 @@
-"""The state of a run, as every door shows it: phases, one row per rank, progress, failure, result.
+"""The state of a run for every interface: phases, one row per rank, progress, failure, result.
 
-Filled by the local backend and by the cluster watcher; read by the CLI, the operators and the components. Plain data
-that survives a trip through JSON.
+Plain data that can be stored as JSON.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class FailureKind(StrEnum):
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the command line exits with."""
+        """The exit code of the command line."""
         return _EXIT_CODES.get(self, ExitCode.INFRASTRUCTURE)
 
 
@@ -61,18 +60,17 @@ _EXIT_CODES = {
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
-    """One rank, or one pod that is no rank (a launcher, a role).
+    """One rank, or one pod without a rank (a launcher, a role).
 
     Args:
-        source: how its log lines are prefixed: `rank 3`, `node 0`, `launcher`, or a role's pod such as `prepare-0`.
-        rank: its rank in the world; None for a pod that is none.
-        pod: the pod's name.
-        node: the machine, where known.
+        source: the prefix of its log lines: `rank 3`, `node 0`, `launcher`, or a role's pod such as `prepare-0`.
+        rank: its rank in the world; None for a pod without one.
+        node: the machine, if known.
         state: Pending, Running, Succeeded, Failed, Stopped (ended by stepset because another failed); of a local rank
-            also Ended (its process is gone, and how it ended is not recorded yet) and Lost (its supervisor is gone).
-        restarts: how often it was started again.
-        exit_code: None while it runs, and when a signal ended it.
-        signal: the signal's number that ended it.
+            also Ended (its process is gone, and its end is not recorded yet) and Lost (its supervisor is gone).
+        restarts: how often it was restarted.
+        exit_code: None while it runs, and if a signal ended it.
+        signal: the number of the signal that ended it.
         last_line: the last line it printed.
     """
 
@@ -89,10 +87,10 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the training code last said of itself on a `{"stepset": {...}}` line.
+    """The last report of the training code, on a `{"stepset": {...}}` line.
 
     Args:
-        step: the step it is at.
+        step: the current step.
         progress: the part that is done, 0 to 1.
         metrics: name -> value.
     """
@@ -107,16 +105,15 @@ class Failure:
     """Why a run failed, and who failed first.
 
     Args:
-        kind: the class of the failure.
         message: what happened, one sentence.
         advice: what to do, one sentence.
-        rank, pod, node: the first that failed, where known.
+        rank, pod, node: the first that failed, if known.
         exit_code, signal: how it ended.
         error: the first real error it printed (exception line or launcher's report).
         tail: its last lines.
         events: cluster events that matter.
         restarts: gang restarts before this failure.
-        aftermath: who was ended because of it, not to be blamed.
+        aftermath: sources that ended because of it.
     """
 
     kind: FailureKind
@@ -136,14 +133,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The place in a queue of a run that the queue has not admitted yet.
+    """The place of a run in a queue that has not admitted it yet.
 
     Args:
         queue: the queue's name; Kueue: of the LocalQueue.
-        reason: why, as one word of the queue's controller; Kueue: the reason of the Workload's condition QuotaReserved.
-        message: the same in the controller's words; empty where it has said nothing yet.
-        position: the run's place, 1 is the next to be admitted; None where it is not known. Kueue says it only through
-            its visibility API, for which the caller needs a right of its own.
+        reason: one word of the queue's controller; Kueue: the reason of the Workload's condition QuotaReserved.
+        message: the controller's message; empty as long as there is none.
+        position: 1 is the first of the LocalQueue; None if unknown. Kueue reports it only through its visibility
+            API, which needs a permission of its own.
     """
 
     queue: str
@@ -153,7 +150,7 @@ class Waiting:
 
     @property
     def inadmissible(self) -> bool:
-        """Whether the queue cannot admit the run whatever becomes free (kueue v0.16: WorkloadInadmissible)."""
+        """Whether the queue cannot admit the run, whatever becomes free (kueue v0.16: WorkloadInadmissible)."""
         return self.reason == "Inadmissible"
 
 
@@ -165,12 +162,11 @@ class RunStatus:
         name: the run's name.
         job: the job's name.
         backend: local or kubernetes.
-        phase: where it is.
-        reason: why it does not run: Queued, Unschedulable, PullingImage, Starting; NodeLost where a node is gone.
+        reason: why it does not run: Queued, Unschedulable, PullingImage, Starting; NodeLost if a node is gone.
         attempt: gang restarts so far.
-        world_size: ranks there are to be, where known.
-        trouble: what keeps it from going on, as the failure it would be if it were given up now; None once it is over.
-        waiting: its place in the queue that it waits in; None where it waits in none.
+        world_size: planned ranks, if known.
+        trouble: what keeps it from going on, as the failure if it were given up now; None once it is over.
+        waiting: its place in a queue; None if it waits in none.
     """
 
     name: str
@@ -192,7 +188,6 @@ class RunStatus:
     waiting: Waiting | None = None
 
     def with_(self, **changes: Any) -> RunStatus:
-        """This status with some fields changed."""
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -206,7 +201,7 @@ class RunStatus:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RunStatus:
-        """The status that `to_dict` wrote, or an earlier version's, which knew fewer fields."""
+        """The status from `to_dict`, also of an earlier version with fewer fields."""
         progress, waiting = data.get("progress"), data.get("waiting")
         return cls(
             **{
@@ -223,7 +218,7 @@ class RunStatus:
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the command line exits with once the run is over."""
+        """The exit code of the command line once the run is over."""
         if self.phase is Phase.SUCCEEDED:
             return ExitCode.SUCCESS
         return self.failure.kind.exit_code if self.failure else ExitCode.INFRASTRUCTURE
@@ -238,11 +233,11 @@ def _failure(data: dict[str, Any] | None) -> Failure | None:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line some pod printed.
+    """A line of a log.
 
     Args:
-        source: who: `rank 3`, `node 0`, `launcher`, `prepare-0`.
-        text: the line without its end; bytes that are no UTF-8 show as U+FFFD.
+        source: `rank 3`, `node 0`, `launcher`, `prepare-0`.
+        text: the line without its end; bytes that are not UTF-8 become U+FFFD.
     """
 
     source: str

@@ -1,6 +1,6 @@
 """Kubernetes: runs on a cluster, and what its server says about a job beforehand.
 
-The only place that imports the `kubernetes` package, and only inside functions: everything else works without it.
+Only this package imports the `kubernetes` package, and only inside functions: everything else works without it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def kubernetes_backend(options: ClusterOptions | None = None) -> KubernetesBackend:
-    """The backend for a cluster; nothing is sent yet.
+    """Returns the backend for a cluster; sends nothing yet.
 
     Args:
         options: which cluster; default: that of the kubeconfig's current context.
 
     Raises:
-        BadInputError: the `kubernetes` package is missing, or there is no kubeconfig that can be used.
+        BadInputError: the `kubernetes` package is missing, or there is no usable kubeconfig.
     """
     from stepset.backends.base import ClusterOptions
     from stepset.backends.kubernetes.api.connection import connect

@@ -1,6 +1,6 @@
-"""What whoever asks may do: each verb of the least Role, asked of the server (SelfSubjectAccessReview).
+"""The permissions of the account: asks the server for each verb of the least Role (SelfSubjectAccessReview).
 
-Called by the server check. Authorizers may be anything (RBAC, a webhook); only the server's own answer counts.
+Authorizers may be anything (RBAC, a webhook); only the server's own answer counts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepset.backends.kubernetes.api.client import Client, gather
+from stepset.backends.kubernetes.api.replies import one_line
 from stepset.errors import InfrastructureError
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -25,8 +26,7 @@ class Permission:
 
     Args:
         group: API group; empty for the core's.
-        resource: plural, with subresource where there is one (`pods/log`).
-        verb: what is done.
+        resource: plural, with the subresource if there is one (`pods/log`).
     """
 
     group: str
@@ -41,7 +41,7 @@ class Permission:
 
 
 def permissions(rules: Sequence[Mapping[str, Any]]) -> Iterator[Permission]:
-    """Every permission a Role's rules give."""
+    """Yields every permission that a Role's rules grant."""
     for rule in rules:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
@@ -50,10 +50,10 @@ def permissions(rules: Sequence[Mapping[str, Any]]) -> Iterator[Permission]:
 
 
 async def allowed(client: Client, asked: Permission, namespace: str) -> bool:
-    """Whether the server lets whoever asks do it in a namespace.
+    """Whether the account has a permission in a namespace.
 
     Raises:
-        InfrastructureError: the server gives no answer to that.
+        InfrastructureError: the server does not answer the question.
     """
     name, _, sub = asked.resource.partition("/")
     attributes = {
@@ -71,7 +71,7 @@ async def allowed(client: Client, asked: Permission, namespace: str) -> bool:
     reply = await client.post(_REVIEWS, review)
     status = reply.body.get("status")
     if not reply.accepted or not isinstance(status, Mapping):
-        said = " ".join(str(reply.body.get("message", "it gave no reason")).split())[:200]
+        said = one_line(reply.body.get("message", "it gave no reason"))[:200]
         raise InfrastructureError(
             f"server {client.server}: does not say what you may do (HTTP {reply.status}: {said}); check the user of"
             " the kubeconfig's context"
@@ -80,13 +80,7 @@ async def allowed(client: Client, asked: Permission, namespace: str) -> bool:
 
 
 async def missing_of(client: Client, asked: Sequence[Permission], namespace: str) -> list[Permission]:
-    """Returns the permissions that the account does not have; raises as `allowed` does.
-
-    Args:
-        client: of the API server.
-        asked: the permissions.
-        namespace: where.
-    """
+    """Returns the permissions that the account does not have; raises as `allowed` does."""
     missing = []
     for first in range(0, len(asked), _AT_ONCE):
         some = asked[first : first + _AT_ONCE]
@@ -101,9 +95,6 @@ async def problems(
     """Returns one line for each resource on which verbs are missing, with the command that grants them.
 
     Args:
-        client: of the API server.
-        missing: what the server does not allow.
-        namespace: where.
         target, gang: what the Role is for.
         door: whose Role: cli, airflow or kfp.
     """
@@ -126,7 +117,7 @@ async def problems(
 
 
 async def _who(client: Client) -> str:
-    """Name of whoever asks; empty where the server does not say (before Kubernetes 1.28)."""
+    """Returns the account's name; empty if the server does not tell (before Kubernetes 1.28)."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     reply = await client.post(_WHO_AM_I, review)
     return str(reply.body.get("status", {}).get("userInfo", {}).get("username", "")) if reply.accepted else ""

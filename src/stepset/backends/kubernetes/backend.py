@@ -1,23 +1,24 @@
-"""Runs jobs on a cluster, for synchronous callers: `ClusterRuns` on the process's one event loop."""
+"""`ClusterRuns` for synchronous callers: its methods run on the process's one event loop."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as NotDoneError
-from typing import Any, BinaryIO
+from functools import partial, wraps
+from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.kubernetes.api.connection import Connection
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.portal import EventLoop, iterate, wait_in_turns
+from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.follow import Stop
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.backends.kubernetes.pod_changes import ChangePod
 from stepset.backends.kubernetes.runs import ClusterRuns
 from stepset.backends.kubernetes.stop import delete
-from stepset.backends.kubernetes.submit import Submitted
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.watch.cluster.keeper import Patience
 from stepset.watch.cluster.verdict import verdict_of
@@ -25,21 +26,30 @@ from stepset.watch.lines import Joiner
 from stepset.watch.state import LogLine, RunStatus
 
 _LEAVES_WITHIN = 5.0
-"""Seconds in which a follower may finish what it does, when it is to leave."""
+"""Seconds for which `close` waits for the follower before it cancels it."""
 
-Manifest = Mapping[str, Any]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[ClusterRuns, P], Awaitable[T]],
+) -> Callable[Concatenate[KubernetesBackend, P], T]:
+    """Makes a method of `ClusterRuns` one of `KubernetesBackend`, which blocks until it returns."""
+
+    @wraps(method)
+    def blocking(self: KubernetesBackend, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._call(partial(method, self._runs, *args, **kwargs))
+
+    return blocking
 
 
 class KubernetesBackend:
     """Runs jobs on a cluster.
 
     Args:
-        connection: its server and the credentials.
-        namespace: where runs are; default: the connection's.
-        target: what runs become; None: a JobSet, and runs of every kind are found.
-        sources: whose lines a listener is given, such as `rank 0`; default: all.
-        patience: when a run that does not start is given up.
-        change_pod: a pod template -> the same as the site wants it; default: as rendered.
+        namespace: default: the connection's.
+        target, sources, patience, change_pod: as for `ClusterRuns`.
 
     Raises:
         BadInputError: an unknown target.
@@ -65,94 +75,36 @@ class KubernetesBackend:
         )
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> KubernetesHandle:
-        """Creates a run, or finds the one that the same owner has created before, and follows it.
-
-        Args:
-            request: what to run.
-            listener: is given lines and states, in a thread of its own.
-
-        Raises:
-            BadInputError: the job is not valid, or the server refuses it; nothing is left behind then.
-            InfrastructureError: the server cannot be asked, or does not allow it.
-        """
+        """Creates a run as `make` does, and follows it; the listener is called in a thread of its own."""
         made, notes = self.make(request)
         return self.follow(made.workload, listener, notes)
 
-    def make(self, request: RunRequest) -> tuple[Submitted, tuple[str, ...]]:
-        """Creates a run, or finds the one that the same owner has created before; as `ClusterRuns.make`."""
-        return self._call(self._runs.make, request)
-
-    def submit(self, request: RunRequest) -> RunStatus:
-        """Creates a run that the caller does not follow; raises as `start` does."""
-        return self._call(self._runs.submit, request)
+    make = _blocking(ClusterRuns.make)
+    submit = _blocking(ClusterRuns.submit)
+    workload = _blocking(ClusterRuns.workload)
+    read = _blocking(ClusterRuns.read)
+    conclude = _blocking(ClusterRuns.conclude)
+    end = _blocking(ClusterRuns.end)
+    status = _blocking(ClusterRuns.status)
+    list = _blocking(ClusterRuns.list)
+    wait = _blocking(ClusterRuns.wait)
+    cancel = _blocking(ClusterRuns.cancel)
 
     def follow(
         self, workload: Manifest, listener: RunListener | None = None, notes: tuple[str, ...] = ()
     ) -> KubernetesHandle:
-        """Follows a run to its end: its verdict is written, lost nodes' pods are released.
-
-        Args:
-            workload: its workload as it was created or read.
-            listener: is given lines and states, in a thread of its own.
-            notes: shown with the run from the start.
-        """
+        """Follows a run to its end, and is responsible for it: writes its verdict, releases lost nodes' pods."""
         return KubernetesHandle(self._connection, self._runs, workload, listener, notes)
 
-    def workload(self, name: str, uid: str = "") -> Manifest | None:
-        """Returns the workload of a run; as `ClusterRuns.workload`."""
-        return self._call(self._runs.workload, name, uid)
-
-    def read(self, workload: Manifest) -> RunStatus:
-        """Returns the state of a run; as `ClusterRuns.read`."""
-        return self._call(self._runs.read, workload)
-
-    def conclude(self, workload: Manifest, status: RunStatus, *, stop: bool) -> None:
-        """Writes the verdict of a run that no process follows; as `ClusterRuns.conclude`."""
-        self._call(self._runs.conclude, workload, status, stop)
-
-    def end(self, workload: Manifest, how: Stop = delete) -> None:
-        """Ends a run; as `ClusterRuns.end`."""
-        self._call(self._runs.end, workload, how)
-
-    def status(self, name: str) -> RunStatus:
-        """Returns the state of a run; as `ClusterRuns.status`."""
-        return self._call(self._runs.status, name)
-
-    def list(self) -> list[RunStatus]:
-        """Returns the state of every run in the namespace, the newest first."""
-        return self._call(self._runs.list)
-
-    def wait(self, name: str, timeout: float | None = None) -> RunStatus:
-        """Blocks until a run is over; as `ClusterRuns.wait`."""
-        return self._call(self._runs.wait, name, timeout)
-
-    def cancel(self, name: str) -> RunStatus:
-        """Deletes a run; as `ClusterRuns.cancel`."""
-        return self._call(self._runs.cancel, name)
-
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
-        """Yields the lines of a run that its pods still hold, in the order of their time.
-
-        Args:
-            name: as for `status`.
-            follow: go on until the run is over; then lines come as they are printed.
-            sources: only theirs, such as `rank 0`; default: all.
-
-        Raises:
-            InfrastructureError: some of them cannot be read; those that can be come first.
-        """
+        """Yields the lines of a run; arguments and errors are those of `ClusterRuns.lines`."""
         with self._connection:
             yield from iterate(lambda: self._runs.lines(name, follow=follow, sources=sources))
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
     ) -> None:
-        """Writes the lines that `logs` yields as `[source] text`, bytes untouched; raises as `logs` does.
-
-        Args:
-            name, follow, sources: as for `logs`.
-            out: the file.
-        """
+        """Writes the lines that `logs` yields as `[source] text`, bytes untouched; raises as `logs` does."""
         with self._connection:
             workload = self._call(self._runs.find, name)
             if follow and verdict_of(workload) is None:
@@ -167,15 +119,7 @@ class KubernetesBackend:
 
 
 class KubernetesHandle:
-    """A run that this process follows, on the event loop of synchronous callers, until the run is over or `close`.
-
-    Args:
-        connection: the server.
-        runs: the runs of the namespace.
-        workload: the run's workload.
-        listener: is given lines and states.
-        notes: shown with the run from the start.
-    """
+    """A run that this process follows, in the event loop of synchronous callers, until the run is over or `close`."""
 
     def __init__(
         self,
@@ -207,14 +151,14 @@ class KubernetesHandle:
         """Blocks until the run is over, or `leave` was called; returns its status.
 
         Raises:
-            InfrastructureError: the server does not let the account see the run.
+            InfrastructureError: the account may not read the run.
         """
         wait_in_turns(self._future)
         self._left.wait()
         return self._future.result()
 
     def ended(self, within: float) -> bool:
-        """Returns whether `wait` returns at once; waits so many seconds at most."""
+        """Waits at most `within` seconds; returns whether `wait` would now return at once."""
         try:
             self._future.exception(within)
         except NotDoneError:
@@ -225,10 +169,10 @@ class KubernetesHandle:
         """Deletes the run; the second call kills its pods. May be called from any thread.
 
         Args:
-            stop: `stop.suspend` suspends it instead; `wait` returns when its pods have ended.
+            stop: `stop.suspend` suspends the run instead; `wait` returns when its pods have ended.
 
         Raises:
-            InfrastructureError: the run is not followed any more, and the server cannot be asked.
+            InfrastructureError: the run is not followed any more, and the server cannot be reached.
         """
         self._follower.cancel(stop)
         if self._future.done() and not self._follower.status.phase.final:

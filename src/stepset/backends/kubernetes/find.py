@@ -1,15 +1,15 @@
-"""Runs found by name, whatever their workloads are, and read as they are at one moment."""
+"""Finds runs by name, whatever the kind of their workloads, and reads their present state."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from stepset.backends.kubernetes.api.client import gather
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.replies import Reply
-from stepset.backends.kubernetes.api.resources import WORKLOADS, Resource
+from stepset.backends.kubernetes.api.resources import WORKLOADS, Manifest, Resource
 from stepset.backends.kubernetes.refusals import may_not, missing_right
+from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.selectors import Collection, of_kind, of_run
 from stepset.errors import RunNotFoundError
 from stepset.targets.identity import JOB, RUN
@@ -22,20 +22,17 @@ from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.feed import Feed
 from stepset.watch.state import RunStatus
 
-Manifest = Mapping[str, Any]
-
 
 async def find(site: NamespacedClient, name: str, targets: Sequence[str] = tuple(WORKLOADS)) -> Manifest:
     """Returns the workload of a run.
 
     Args:
-        site: the namespace.
         name: a run's name, or a job's: its newest run.
-        targets: which kinds of workloads are looked at.
+        targets: which kinds of workloads are searched.
 
     Raises:
         RunNotFoundError: there is none.
-        InfrastructureError: the server cannot be asked, or shows nothing to the account.
+        InfrastructureError: the server cannot be reached, or denies access to all kinds.
     """
     kinds = [WORKLOADS[target] for target in targets]
     answers = await gather(*(site.client.get(site.one(kind, name)) for kind in kinds))
@@ -59,25 +56,16 @@ async def find(site: NamespacedClient, name: str, targets: Sequence[str] = tuple
 
 
 async def read_run(site: NamespacedClient, workload: Manifest, now: float) -> RunStatus:
-    """Returns the state of a run.
-
-    Args:
-        site: the namespace.
-        workload: as `find` returned it.
-        now: seconds since the epoch.
-    """
+    """Returns the state of a run; `now` is in seconds since the epoch."""
     if (verdict := verdict_of(workload)) is not None:
         return verdict
-    return status_of(await read_objects(site, workload), Reports(), now)
+    objects = await read_objects(site, workload)
+    await QueuePositions(site).read([objects])
+    return status_of(objects, Reports(), now)
 
 
 async def read_objects(site: NamespacedClient, workload: Manifest) -> RunObjects:
-    """Returns the objects of a run; where it is gone by now, its workload as it was read, deleted.
-
-    Args:
-        site: the namespace.
-        workload: as `find` returned it.
-    """
+    """Returns the objects of a run; if it no longer exists, its workload as it was read, marked as deleted."""
     about = workload["metadata"]
     objects = RunObjects(str(about["name"]), str(about["uid"]))
     for changes in await gather(*(_listed(site, each) for each in of_run(site.namespace, workload))):
@@ -89,16 +77,7 @@ async def read_objects(site: NamespacedClient, workload: Manifest) -> RunObjects
 
 
 async def read_all(site: NamespacedClient, now: float, targets: Sequence[str] = tuple(WORKLOADS)) -> list[RunStatus]:
-    """Returns the state of every run in a namespace, from a few requests.
-
-    Args:
-        site: the namespace.
-        now: seconds since the epoch.
-        targets: which kinds of workloads are looked at.
-
-    Raises:
-        InfrastructureError: the server cannot be asked, or shows nothing to the account.
-    """
+    """Returns the state of every run in a namespace, in few requests; arguments and errors are those of `find`."""
     kinds = [WORKLOADS[target] for target in targets]
     replies = await gather(*(site.client.get(site.all(kind), {"labelSelector": RUN, "limit": "1"}) for kind in kinds))
     found: dict[str, RunStatus] = {}
@@ -139,14 +118,14 @@ async def _listed(site: NamespacedClient, collection: Collection) -> list[Change
 
 
 def _is_run(workload: Manifest) -> bool:
-    """Whether it is a run's own workload: not the JobSet of a TrainJob, the Job of a JobSet or a foreign object."""
+    """Whether an object is a run's own workload: not the JobSet of a TrainJob, the Job of a JobSet or a foreign one."""
     metadata = workload["metadata"]
     controlled = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
     return RUN in (metadata.get("labels") or {}) and not controlled
 
 
 def _with_kind(workload: Manifest, kind: Resource) -> Manifest:
-    """An item of a list, with the kind that items do not state."""
+    """Returns an item of a list with its kind, which lists omit from their items."""
     names = {"jobs": "Job", "jobsets": "JobSet", "trainjobs": "TrainJob", "statefulsets": "StatefulSet"}
     version = f"{kind.group}/{kind.version}" if kind.group else kind.version
     return {"apiVersion": version, "kind": names[kind.plural], **workload}
@@ -157,12 +136,12 @@ def _items(reply: Reply) -> Sequence[Manifest]:
 
 
 def _check_sight(site: NamespacedClient, replies: Sequence[Reply]) -> None:
-    """Raises if the server shows nothing at all; kinds that it does not have, or hides, are ordinary."""
+    """Raises if the account may read no kind at all; kinds that are missing or denied are ordinary."""
     hidden = [reply for reply in replies if may_not(reply)]
     if hidden and not any(reply.accepted or _no_such_object(reply) for reply in replies):
         raise missing_right(hidden[-1], site.namespace)
 
 
 def _no_such_object(reply: Reply) -> bool:
-    """Whether the server shows the kind, but has no object of the name: for a kind it lacks it names no object."""
+    """Whether the server has the kind, but no object of the name: for a missing kind its reply names no object."""
     return reply.status == 404 and bool((reply.body.get("details") or {}).get("name"))

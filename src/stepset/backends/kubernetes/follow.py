@@ -1,7 +1,7 @@
-"""One run followed to its end: an observer is informed, and what follows from the run's state is done.
+"""Follows one run to its end: informs an observer, and acts on the run's state.
 
-watch/cluster/keeper.py decides: the pods of lost nodes are released, a run that does not start is given up, a verdict
-is written onto the workload.
+watch/cluster/keeper.py decides: when the pods of lost nodes are released, when a run that does not start is given up,
+and when a verdict is written onto the workload.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -17,8 +17,8 @@ import anyio
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.replies import UnreachableError
+from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.logs.connections import LogConnections
-from stepset.backends.kubernetes.logs.pods import Ranks
 from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
 from stepset.backends.kubernetes.refusals import REFUSES_AT_START
 from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, suspend
@@ -35,21 +35,20 @@ from stepset.watch.cluster.workload import read_ranks
 from stepset.watch.state import Phase, RunStatus
 
 LOG_PATIENCE = 15.0
-"""Seconds that the last lines may take after a run is over."""
+"""Seconds for which the last lines are awaited after a run is over."""
 POLL = 1.0
-"""Seconds after which the state is computed again although nothing was reported: some of it depends on time alone."""
+"""Seconds after which the state is computed again even if nothing was reported: some of it depends on time alone."""
 WRITE_PATIENCE, WRITE_AGAIN = 60.0, 1.0
-"""Seconds for which a run that is over waits for a server that is away, and between two tries."""
+"""Seconds for which the verdict of a run is retried while the server is down, and between two tries."""
 
 _REST = 5
-"""How many times as long as a state takes to compute nothing is computed afterwards."""
+"""Pause after a state was computed, as a multiple of the time that took."""
 
-Manifest = Mapping[str, Any]
 Stop = Callable[[NamespacedClient, Manifest], Awaitable[None]]
 
 
 class Observer(Protocol):
-    """Is informed of a run, in the event loop; one method runs at a time, and the run's logs wait for it."""
+    """Receives a run's output and states, in the event loop; one method runs at a time, and the logs wait for it."""
 
     async def on_output(self, output: PodOutput) -> None:
         """A pod printed lines."""
@@ -62,22 +61,20 @@ class RunFollower:
     """Follows one run.
 
     Args:
-        site: the run's namespace.
-        workload: its workload as it was created or read, or apiVersion, kind and metadata of it.
-        observer: is informed.
+        workload: as it was created or read, or its apiVersion, kind and metadata.
         informer: one that other runs share; default: one for this run.
         sources: only pods that may hold lines of these are read, such as `rank 0`; None: all; empty: none.
-        patience: when a run that does not start is given up.
+        patience: when a run that does not start is given up; default: never.
         keeper: whether the caller is responsible for the run: pods of lost nodes are released.
-        concludes: whether the verdict is written, too; default: as `keeper`.
+        concludes: whether the follower also writes the verdict; default: as `keeper`.
         notes: shown with the run from the start.
         reports: what the pods' lines have reported so far.
         positions: pod uid -> the position up to which another process has consumed its log.
         connections: limits how many logs are read at the same time.
-        poll: seconds after which the state is computed again although nothing was reported.
+        poll: seconds after which the state is computed again even if nothing was reported.
 
     Attributes:
-        status: the state that the observer was last informed of.
+        status: the state that the observer last received.
     """
 
     def __init__(
@@ -98,7 +95,6 @@ class RunFollower:
         poll: float = POLL,
     ) -> None:
         self._site, self._workload, self._observer = site, workload, observer
-        self._run_name = str(workload["metadata"]["name"])
         self._informer, self._sources, self._poll = informer, sources, poll
         self._keeper, self._concludes = keeper, keeper if concludes is None else concludes
         self._notes, self._reports = notes, reports or Reports()
@@ -113,11 +109,12 @@ class RunFollower:
         self._left = False
         self._wake: Callable[[], None] = lambda: None
         self._informing = asyncio.Lock()
-        self.status = RunStatus(self._run_name, self._run_name, "kubernetes", notes=notes)
+        name = str(workload["metadata"]["name"])
+        self.status = RunStatus(name, name, "kubernetes", notes=notes)
 
     @property
     def gave_up(self) -> bool:
-        """Whether the run has not ended, but its end is not awaited any longer."""
+        """Whether the run has not ended, and the follower no longer waits for its end."""
         return self._judge.gave_up
 
     @property
@@ -131,11 +128,7 @@ class RunFollower:
         return {} if self._logs is None else self._logs.positions
 
     def cancel(self, stop: Stop = delete) -> None:
-        """Requests the end of the run; the second request kills its pods. May be called from any thread.
-
-        Args:
-            stop: `stop.delete` or `stop.suspend`; a suspended run is not over, but `follow` returns.
-        """
+        """Requests `stop.delete` or `stop.suspend`; the second request kills the pods. Callable from any thread."""
         self._stop = stop
         self._asked += 1
         self._wake()
@@ -146,16 +139,10 @@ class RunFollower:
         self._wake()
 
     async def follow(self, timeout: float | None = None) -> RunStatus:
-        """Returns when the run is over or was suspended by `cancel`, after `leave`, or when the time is up.
-
-        Args:
-            timeout: seconds; None: no limit.
-
-        Returns:
-            The final status, or the present one.
+        """Returns the status once the run is over or suspended by `cancel`, after `leave`, or after `timeout` seconds.
 
         Raises:
-            InfrastructureError: the server does not let the account see the run.
+            InfrastructureError: the account may not read the run.
         """
         if (known := verdict_of(self._workload)) is not None:
             await self._tell(known)
@@ -170,7 +157,7 @@ class RunFollower:
         return self.status
 
     async def obey(self) -> None:
-        """Does what `cancel` has requested; what a silent server cannot be asked for is tried again later."""
+        """Does what `cancel` has requested; returns early, to be called again, if the server does not answer."""
         while self._answered < self._asked:
             try:
                 if self._answered == 0 or self._run is None:
@@ -188,14 +175,16 @@ class RunFollower:
     @asynccontextmanager
     async def _following(self) -> AsyncIterator[FollowedRun]:
         loop = asyncio.get_running_loop()
-        async with self._shared_informer() as informer, informer.follow(self._workload) as run:
+        shared: AbstractAsyncContextManager[Informer]
+        shared = Informer(self._site) if self._informer is None else nullcontext(self._informer)
+        async with shared as informer, informer.follow(self._workload) as run:
             self._run = run
             self._wake = lambda: _call_soon(loop, run.news.set)
             logs = self._logs = RunLogs(
                 self._site,
                 self._consume,
                 sources=self._sources,
-                ranks=_ranks_of(self._workload),
+                ranks=read_ranks(text(part(self._workload, "metadata", "annotations"), RANKS)),
                 positions=self._positions,
                 connections=self._connections,
             )
@@ -207,17 +196,9 @@ class RunFollower:
                     await logs.close()
                 self._run = None
 
-    @asynccontextmanager
-    async def _shared_informer(self) -> AsyncIterator[Informer]:
-        if self._informer is not None:
-            yield self._informer
-        else:
-            async with Informer(self._site) as informer:
-                yield informer
-
     @property
     def _rests(self) -> bool:
-        """Whether the run was to be suspended, is, and its pods have ended."""
+        """Whether the run was suspended on request and its pods have ended."""
         if not self._answered or self._stop is not suspend or self._run is None:
             return False
         return self.status.phase is Phase.SUSPENDED and all_ended(self._run.objects)
@@ -232,11 +213,11 @@ class RunFollower:
                 raise run.error
             began = _now()
             await self._look(run)
-            # Of a large run much is reported at a time, and its state takes long to compute.
+            # A large run changes often, and its state takes long to compute.
             await asyncio.sleep(min(self._poll, _REST * (_now() - began)))
 
     async def _news(self, run: FollowedRun, until: float | None) -> None:
-        """Waits until something was reported, but not longer than until time alone may have changed something."""
+        """Waits until something was reported, or until time alone may have changed the state."""
         with anyio.move_on_after(self._poll if until is None else max(0.0, min(self._poll, until - _now()))):
             await run.news.wait()
         run.news.clear()
@@ -250,7 +231,7 @@ class RunFollower:
     async def _consume(self, output: PodOutput) -> None:
         if output.position is not None:
             self._judge.heard(_now())
-        # Of what another process has consumed already, it has shown the progress, or more than that.
+        # The other process has already shown the progress in the lines that it has consumed.
         known = output.position is None
         self._reports.see(output.pod, replace(output.batch, progress=[]) if known else output.batch)
         async with self._informing:
@@ -259,11 +240,11 @@ class RunFollower:
             self._run.news.set()
 
     def _present(self, run: FollowedRun) -> RunStatus:
-        """The state by what was reported until now."""
+        """Returns the current state."""
         return status_of(run.objects, self._reports, time.time())
 
     async def _look(self, run: FollowedRun) -> None:
-        """Computes the state, informs the observer where it is new, and does what follows from it."""
+        """Computes the state, informs the observer if it has changed, and acts on it."""
         silent = run.silent_for()
         silence_notes = silence(self._site.client.server, silent)
         if not run.complete:
@@ -274,7 +255,7 @@ class RunFollower:
             await self._release(run, silent)
         status = status.with_(notes=(*self._notes, *run.unseen, *status.notes, *silence_notes))
         if status.phase.final:
-            self.status = status  # the observer is informed when it has the last lines
+            self.status = status  # _finish informs the observer, after the last lines
         else:
             await self._tell(status)
 
@@ -288,14 +269,14 @@ class RunFollower:
             await self._observer.on_status(self.status)
 
     def _may_pass(self, error: StepsetError) -> bool:
-        """Whether an error may be over soon: the server is away, or was and does not know all roles yet."""
+        """Whether an error may be temporary: the server is down, or was and does not know all roles yet."""
         now = _now()
         if isinstance(error, UnreachableError) or (self._run is not None and self._run.silent_for()):
             self._away = now
         return now - self._away < REFUSES_AT_START
 
     async def _release(self, run: FollowedRun, silent: float) -> None:
-        """Deletes the pods of lost nodes where the job says so, once each."""
+        """Deletes the pods of lost nodes, once each, if the job requests it."""
         for pod in self._judge.to_release(run.objects, time.time(), silent):
             try:
                 await release_pod(self._site, pod.name, pod.uid)
@@ -306,7 +287,7 @@ class RunFollower:
             self._judge.released(pod)
 
     async def _finish(self, run: FollowedRun) -> None:
-        """The run is over: its last lines, its verdict, and whatever still holds resources."""
+        """Reads the last lines, informs the observer and writes the verdict of a run that is over."""
         await self._all_read()
         with anyio.move_on_after(PROOF_PATIENCE):
             while not proven(run.objects):
@@ -326,14 +307,14 @@ class RunFollower:
         await self._logs.finish(LOG_PATIENCE)
 
     async def _conclude(self, final: RunStatus) -> None:
-        """Writes the verdict, and removes what still holds resources; waits a while for a server that is away."""
+        """Writes the verdict, and frees the resources of a run that was given up; retries while the server is down."""
         until, asked = _now() + WRITE_PATIENCE, self._asked
         while True:
             try:
                 try:
                     await write_verdict(self._site, self._workload, final)
                 finally:
-                    if self.gave_up:  # also where the verdict is refused: it must not hold resources any longer
+                    if self.gave_up:  # even if the server refused the verdict: the run must free its resources
                         await suspend(self._site, self._workload)
                 await self._tell(final)
                 return
@@ -344,10 +325,6 @@ class RunFollower:
                 if not again:
                     return
             await asyncio.sleep(WRITE_AGAIN)
-
-
-def _ranks_of(workload: Manifest) -> Ranks:
-    return read_ranks(text(part(workload, "metadata", "annotations"), RANKS))
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:

@@ -1,15 +1,13 @@
-"""From a field of a manifest to the field of the job file it came from. Pure.
-
-Called for what an API server says about a manifest, which its author never saw.
-"""
+"""Maps a field of a manifest, as an API server names it, to the field of the job file that it comes from. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.trial_pods import templates
 from stepset.targets.identity import GROUP
 from stepset.targets.names import CONTAINER
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 _POD_PART = r"(?=metadata\b|spec\b)"
 _IN_JOBSET = rf"replicatedJobs(?:\[(?P<row>\d+)\])?\.template\.spec\.template\.{_POD_PART}"
-# Kind -> where its pod templates lie. Decoders leave indices out.
+# Kind -> the paths of its pod templates. Decoders omit indices.
 _TEMPLATES = {
     "JobSet": re.compile(rf"spec\.{_IN_JOBSET}"),
     "TrainingRuntime": re.compile(rf"spec\.template\.spec\.{_IN_JOBSET}"),
@@ -47,64 +45,54 @@ _POD = {
     "tolerations": "scheduling.tolerations",
     "affinity": "scheduling.affinity",
 }
-_CONTAINER_FIELDS = {"image": "image", "resources": "resources", "command": "command", "args": "args"}
 _TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 
 
 @dataclass(frozen=True)
 class JobWords:
-    """Says fields of manifests in the words of the job file.
-
-    Args:
-        job: what was asked for.
-        plan: what every pod gets.
-    """
+    """Names fields of manifests in the terms of the job file."""
 
     job: TrainingJob
     plan: LaunchPlan
 
-    def field(self, manifest: Mapping[str, Any], path: str) -> str | None:
-        """The job file's field behind a manifest's.
+    def field(self, manifest: Manifest, path: str) -> str | None:
+        """Returns the job file's field behind a manifest's, such as `image`; None if there is none.
 
         Args:
-            manifest: a rendered object.
             path: such as `spec.template.spec.containers[0].image`, with or without indices.
-
-        Returns:
-            Such as `image`; None where there is none.
         """
         pattern = _TEMPLATES.get(manifest["kind"])
         if pattern is not None and (found := pattern.match(path)):
             try:
                 return self._in_template(self._template(manifest, found), path[found.end() :])
-            except LookupError:  # the path is the server's: of something that we did not write
+            except LookupError:  # the path is the server's, of something that stepset did not render
                 return None
         for text, field in _WORKLOAD:
             if found := re.match(text, path):
                 return found.expand(field)
         return None
 
-    def resources(self, manifest: Mapping[str, Any]) -> str:
-        """The field with a pod's resources; of a workload, whose number alone can be limited, its own name."""
+    def resources(self, manifest: Manifest) -> str:
+        """Returns the field of a pod's resources; for a workload, whose number alone can be limited, its own name."""
         if GROUP not in (manifest["metadata"].get("labels") or {}):
             return f"{manifest['kind']} {manifest['metadata']['name']}"
         role = self._role(manifest)
         return f"roles.{role}.resources" if role else "resources_per_node"
 
     def template(self, *rest: str) -> str:
-        """A field below `pod_template`, as this job writes it: a whole template or its spec alone."""
+        """Returns a field below `pod_template`, as this job writes it: a whole template or its spec alone."""
         whole = "spec" in self.job.pod_template or "metadata" in self.job.pod_template
         return ".".join(("pod_template", *(("spec",) if whole else ()), *rest))
 
     def scheduling(self, pod_field: str) -> str:
-        """The field behind a pod's `priorityClassName`, `serviceAccountName` or the like."""
+        """Returns the field behind a pod's `priorityClassName`, `serviceAccountName` or the like."""
         given = self.job.pod_template
         spec = given.get("spec") if "spec" in given or "metadata" in given else given
         by_hand = isinstance(spec, Mapping) and pod_field in spec
         return self.template(pod_field) if by_hand else _POD[pod_field]
 
-    def _template(self, manifest: Mapping[str, Any], found: re.Match[str]) -> Mapping[str, Any]:
-        """The pod template a path leads to; without an index the nodes' or launcher's is meant."""
+    def _template(self, manifest: Manifest, found: re.Match[str]) -> Manifest:
+        """Returns the pod template that a path leads to; without an index, that of the nodes or the launcher."""
         pods = templates(manifest)
         if "row" not in found.groupdict() or len(pods) == 1:
             return pods[0]
@@ -112,13 +100,13 @@ class JobWords:
             return pods[int(found["row"])]
         return next(pod for pod in pods if self._role(pod) is None)
 
-    def _role(self, pod: Mapping[str, Any]) -> str | None:
-        """The role a pod belongs to; None for nodes and what runs the job."""
+    def _role(self, pod: Manifest) -> str | None:
+        """Returns the role that a pod belongs to; None for nodes and for what runs the job."""
         name = pod["metadata"]["labels"][GROUP]
         group = self.plan.group(name)
         return None if group.in_world or name == self.plan.success.group else name
 
-    def _in_template(self, pod: Mapping[str, Any], path: str) -> str | None:
+    def _in_template(self, pod: Manifest, path: str) -> str | None:
         head, *rest = _tokens(path)
         if head == "metadata":
             return rest[0] if rest and rest[0] in ("labels", "annotations") else None
@@ -136,26 +124,21 @@ class JobWords:
             return self._in_container(pod, rest[1:])
         return self.template(*rest)
 
-    def _in_container(self, pod: Mapping[str, Any], rest: list[str]) -> str:
+    def _in_container(self, pod: Manifest, rest: list[str]) -> str:
         containers = pod["spec"]["containers"]
         numbered = bool(rest) and rest[0].isdigit()
         container = containers[int(rest[0])] if numbered else containers[0]
         inner = rest[1:] if numbered else rest
+        in_template = self.template("containers", *((container["name"],) if numbered else ()), *inner)
         if (container["name"] != CONTAINER and numbered) or not inner:
-            return self.template("containers", *((container["name"],) if numbered else ()), *inner)
+            return in_template
         prefix = f"roles.{role}." if (role := self._role(pod)) else ""
         if inner[0] == "env" and len(inner) > 1 and inner[1].isdigit():
             return f"{prefix}env.{container['env'][int(inner[1])]['name']}"
         if inner[0] == "resources":
             return self.resources(pod)
-        if inner[0] in _CONTAINER_FIELDS:
-            return f"{prefix}{_CONTAINER_FIELDS[inner[0]]}"
-        return self.template("containers", *((container["name"],) if numbered else ()), *inner)
+        return f"{prefix}{inner[0]}" if inner[0] in ("image", "command", "args") else in_template
 
 
 def _tokens(path: str) -> list[str]:
-    def parts() -> Iterator[str]:
-        for found in _TOKEN.finditer(path):
-            yield found[1] or found[2]
-
-    return list(parts()) or [""]
+    return [found[1] or found[2] for found in _TOKEN.finditer(path)] or [""]

@@ -1,4 +1,4 @@
-"""The ssh keys of an MPI run: made when they are needed, kept nowhere here.
+"""Generates the ssh keys of an MPI run; this process keeps no copy.
 
 Kind and encoding are those of Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go): ECDSA P-521, the
 private key as SEC 1 in PEM.
@@ -6,21 +6,16 @@ private key as SEC 1 in PEM.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.targets.configs import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 
 
-def with_keys(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """A rendered object; where it is the ssh Secret, with new keys in the place of the placeholders."""
+def with_keys(manifest: Manifest) -> dict[str, Any]:
+    """Returns a rendered object; if it is the ssh Secret, with new keys in place of the placeholders."""
     if manifest["kind"] != "Secret" or manifest.get("type") != "kubernetes.io/ssh-auth":
         return dict(manifest)
-    return {**manifest, "stringData": ssh_keys()}
-
-
-def ssh_keys() -> dict[str, str]:
-    """A new pair: key of the Secret -> text."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -31,4 +26,5 @@ def ssh_keys() -> dict[str, str]:
         serialization.NoEncryption(),
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return {SSH_PRIVATE_KEY: private.decode("ascii"), SSH_PUBLIC_KEY: f"{public.decode('ascii')}\n"}
+    keys = {SSH_PRIVATE_KEY: private.decode("ascii"), SSH_PUBLIC_KEY: f"{public.decode('ascii')}\n"}
+    return {**manifest, "stringData": keys}

@@ -1,4 +1,4 @@
-"""Observers of a followed run: one that calls a RunListener in a thread, one that makes its output a stream."""
+"""Observers of a followed run: one calls a RunListener in a thread, one sends the output to a stream."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ Args = TypeVarTuple("Args")
 
 
 class ListenerObserver:
-    """Calls a listener in a thread of its own, so that one that blocks does not block the event loop.
+    """Calls a listener in a thread of its own, so that a slow one does not block the event loop.
 
     Args:
-        listener: the listener; None: no listener is called.
-        sources: whose lines it is given, such as `rank 0`; None: all.
+        sources: whose lines the listener receives, such as `rank 0`; None: all.
     """
 
     def __init__(self, listener: RunListener | None, sources: frozenset[str] | None = None) -> None:
@@ -38,7 +37,7 @@ class ListenerObserver:
             await asyncio.to_thread(self._thread.shutdown)
 
     async def on_output(self, output: PodOutput) -> None:
-        """Gives the listener the complete lines of an output."""
+        """Calls the listener with the complete lines of an output."""
         if (listener := self._listener) is None:
             return
         joiner = self._joiners.setdefault(output.pod, Joiner())
@@ -47,7 +46,7 @@ class ListenerObserver:
             await self._call(_give, listener, lines)
 
     async def on_status(self, status: RunStatus) -> None:
-        """Gives the listener a state."""
+        """Calls the listener with a state."""
         if (listener := self._listener) is not None:
             await self._call(listener.on_status, status)
 
@@ -56,17 +55,13 @@ class ListenerObserver:
 
 
 class OutputStream:
-    """Sends what a run's pods print to a stream, and ignores its states.
-
-    Args:
-        send: hands on one output, and waits until it is received.
-    """
+    """Passes what a run's pods print to `send`, which returns once it is received, and ignores the run's states."""
 
     def __init__(self, send: Callable[[PodOutput], Awaitable[None]]) -> None:
         self._send = send
 
     async def on_output(self, output: PodOutput) -> None:
-        """Sends an output; waits until it has been received."""
+        """Sends an output; returns once it is received."""
         await self._send(output)
 
     async def on_status(self, status: RunStatus) -> None:

@@ -1,15 +1,15 @@
-"""What an API server has against an object, as problems in the job file's words. Pure.
+"""Translates an API server's objections to an object into the job file's terms. Pure.
 
-Called by the server check with each reply to a dry run. Texts are those of Kubernetes 1.36 and of the webhooks of
-JobSet 0.12 and Trainer 2.3, as they were answered; what is not recognized is passed on as the server said it.
+The patterns match texts of Kubernetes 1.36 and of the webhooks of JobSet 0.12 and Trainer 2.3, as they were received; a
+text that matches none is passed on unchanged.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
+from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.job_words import JobWords
 
 _LIMIT = 300
@@ -23,51 +23,41 @@ _UNKNOWN_FIELD = re.compile(r'(unknown|duplicate) field "([^"]+)"')
 _UNDECODABLE = re.compile(r"cannot unmarshal (\w+) into Go struct field [A-Za-z]+\.([\w.]+) of type \S*?(\w+)$")
 _PLACED = re.compile(r"^((?:spec|metadata)\b[^\s:]*): (.*)$", re.DOTALL)
 
-_Place = Callable[[JobWords, Mapping[str, Any]], str]
+_Place = Callable[[JobWords, Manifest], str]
 
-# What admission says about a pod as a whole: words, the job's field, what to do.
-_ADMISSION: tuple[tuple[re.Pattern[str], _Place, str], ...] = (
+# Admission's objections to a pod as a whole: pattern, the job's field, the remedy.
+_ADMISSION: tuple[tuple[str, _Place, str], ...] = (
+    (r"exceeded quota|failed quota", JobWords.resources, "fit it into the namespace's quota, or have that raised"),
     (
-        re.compile(r"exceeded quota|failed quota"),
-        JobWords.resources,
-        "fit it into the namespace's quota, or have that raised",
-    ),
-    (
-        re.compile(r"\b(minimum|maximum|max limit to request ratio|min limit)\b.* per (Container|Pod)"),
+        r"\b(minimum|maximum|max limit to request ratio|min limit)\b.* per (Container|Pod)",
         JobWords.resources,
         "keep to the namespace's LimitRange",
     ),
     (
-        re.compile(r"error looking up service account"),
+        r"error looking up service account",
         lambda words, _: words.scheduling("serviceAccountName"),
         "create it, or give another",
     ),
     (
-        re.compile(r"no PriorityClass with name"),
+        r"no PriorityClass with name",
         lambda words, _: words.scheduling("priorityClassName"),
         "give one of `kubectl get priorityclasses`",
     ),
     (
-        re.compile(r"RuntimeClass .* not found"),
+        r"RuntimeClass .* not found",
         lambda words, _: words.template("runtimeClassName"),
         "give one of `kubectl get runtimeclasses`",
     ),
     (
-        re.compile(r"violates PodSecurity"),
+        r"violates PodSecurity",
         lambda words, _: words.template("securityContext"),
         "set what it asks for, or use a namespace with another policy",
     ),
 )
 
 
-def rejections(status: Mapping[str, Any], manifest: Mapping[str, Any], words: JobWords) -> Iterator[str]:
-    """One line for each thing the server has against an object.
-
-    Args:
-        status: the Status it answered.
-        manifest: the object.
-        words: the job's.
-    """
+def rejections(status: Manifest, manifest: Manifest, words: JobWords) -> Iterator[str]:
+    """Yields one line for each objection of a Status that the server returned for a manifest."""
     causes = status.get("details", {}).get("causes") or ()
     placed = [each for each in causes if _PLACED.match(f"{each.get('field', '')}: ")]
     if placed and status.get("reason") == "Invalid":
@@ -83,15 +73,15 @@ def rejections(status: Mapping[str, Any], manifest: Mapping[str, Any], words: Jo
     yield from _unplaced(text, hook, manifest, words)
 
 
-def unknown_fields(warning: str, manifest: Mapping[str, Any], words: JobWords) -> str:
-    """A server's warning, with the job's field where it names one of the manifest's."""
+def unknown_fields(warning: str, manifest: Manifest, words: JobWords) -> str:
+    """Returns a server's warning, with the job's field if the warning names one of the manifest's."""
     if found := _UNKNOWN_FIELD.search(warning):
         field = words.field(manifest, found[2]) or f"{manifest['kind']} {found[2]}"
         return f"{field}: the server knows no such field and drops it; its version may be older than stepset expects"
     return shortened(warning)
 
 
-def _unplaced(text: str, hook: str, manifest: Mapping[str, Any], words: JobWords) -> Iterator[str]:
+def _unplaced(text: str, hook: str, manifest: Manifest, words: JobWords) -> Iterator[str]:
     fields = _UNKNOWN_FIELD.findall(text)
     if fields:
         for what, path in fields:
@@ -100,7 +90,7 @@ def _unplaced(text: str, hook: str, manifest: Mapping[str, Any], words: JobWords
         yield _line(manifest, words, found[2], f"is a {found[1]}, and must be a {found[3]}")
     elif found := _PLACED.match(text):
         yield _line(manifest, words, found[1], found[2])
-    elif known := next((each for each in _ADMISSION if each[0].search(text)), None):
+    elif known := next((each for each in _ADMISSION if re.search(each[0], text)), None):
         _, place, remedy = known
         yield f"{place(words, manifest)}: the server refuses it: {shortened(text)}; {remedy}"
     else:
@@ -108,16 +98,16 @@ def _unplaced(text: str, hook: str, manifest: Mapping[str, Any], words: JobWords
         yield f"{_name(manifest)}: {who} refuses it: {shortened(text)}"
 
 
-def _line(manifest: Mapping[str, Any], words: JobWords, path: str, said: str) -> str:
+def _line(manifest: Manifest, words: JobWords, path: str, said: str) -> str:
     field = words.field(manifest, path) or f"{_name(manifest)}: {path}"
     return f"{field}: the server refuses it: {shortened(said)}"
 
 
-def _name(manifest: Mapping[str, Any]) -> str:
+def _name(manifest: Manifest) -> str:
     return f"{manifest['kind']} {manifest['metadata']['name']}"
 
 
 def shortened(text: str) -> str:
-    """A server's text in one line of bearable length."""
+    """Returns a server's text in one line of at most 300 characters."""
     line = " ".join(_EXAMPLES.sub("", text).split())
     return line if len(line) <= _LIMIT else f"{line[: _LIMIT - 1]}…"

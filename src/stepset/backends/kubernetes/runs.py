@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from typing import Any
 
 import anyio
 from anyio.from_thread import BlockingPortal
@@ -16,7 +15,7 @@ from anyio.from_thread import BlockingPortal
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.portal import items_of, iterate_in
-from stepset.backends.kubernetes.api.resources import WORKLOADS
+from stepset.backends.kubernetes.api.resources import WORKLOADS, Manifest
 from stepset.backends.kubernetes.find import find, read_all, read_objects, read_run
 from stepset.backends.kubernetes.follow import Observer, RunFollower, Stop
 from stepset.backends.kubernetes.listening import ListenerObserver, OutputStream
@@ -35,19 +34,19 @@ from stepset.watch.diagnose import ADVICE
 from stepset.watch.lines import Joiner, log_lines
 from stepset.watch.state import Failure, FailureKind, LogLine, Phase, RunStatus
 
-Manifest = Mapping[str, Any]
 Rows = list[bytes]
 
 
 class ClusterRuns:
     """The runs in a namespace.
 
+    Every method raises InfrastructureError if the server cannot be reached or denies access.
+
     Args:
-        site: the namespace.
         target: what new runs become; None: a JobSet, and runs of every kind are found.
-        sources: whose lines listeners are given, such as `rank 0`; default: all.
+        sources: whose lines listeners receive, such as `rank 0`; default: all.
         patience: when a run that does not start is given up.
-        change_pod: a pod template -> the same as the site wants it; default: as rendered.
+        change_pod: applied to every pod template, metadata and spec; default: as rendered.
 
     Raises:
         BadInputError: an unknown target.
@@ -74,15 +73,11 @@ class ClusterRuns:
     async def make(self, request: RunRequest) -> tuple[Submitted, tuple[str, ...]]:
         """Creates a run, or finds the one that the same owner has created before.
 
-        Args:
-            request: what to run.
-
         Returns:
             The run, and the notes that are shown with it from the start.
 
         Raises:
-            BadInputError: the job is not valid, or the server refuses it; nothing is left behind then.
-            InfrastructureError: the server cannot be asked, or does not allow it.
+            BadInputError: the job is not valid, or the server refuses it; no object remains then.
         """
         rendered = await self._rendered(request)
         made = await submit(self.site, rendered, self._target, self._change_pod)
@@ -106,16 +101,16 @@ class ClusterRuns:
         """Makes a follower of a run for the block.
 
         Args:
-            workload: its workload as it was created or read.
-            listener: is given lines and states, in a thread of its own.
+            workload: as it was created or read.
+            listener: receives lines and states, in a thread of its own.
             notes: shown with the run from the start.
-            looks_only: the caller is not responsible for the run: no verdict is written, nothing is released.
+            looks_only: the caller is not responsible for the run: no verdict is written, no pod is released.
         """
         async with self.observer(listener) as observer:
             yield self.follower(workload, observer, notes, looks_only=looks_only)
 
     def observer(self, listener: RunListener | None) -> ListenerObserver:
-        """Returns an observer that gives a listener states, and the lines of the wanted sources."""
+        """Returns an observer that calls a listener with states, and with lines of the wanted sources."""
         return ListenerObserver(listener, self._sources)
 
     def follower(
@@ -133,15 +128,7 @@ class ClusterRuns:
         )
 
     async def workload(self, name: str, uid: str = "") -> Manifest | None:
-        """Returns the workload of a run; None if there is none, or only another by that name.
-
-        Args:
-            name: the run's.
-            uid: the workload's, where it is known.
-
-        Raises:
-            InfrastructureError: the server cannot be asked, or does not allow it.
-        """
+        """Returns the workload of a run, and of this uid unless it is empty; None if there is none."""
         try:
             found = await find(self.site, name, self._targets)
         except RunNotFoundError:
@@ -150,19 +137,11 @@ class ClusterRuns:
         return found if about["name"] == name and uid in ("", about["uid"]) else None
 
     async def find(self, name: str) -> Manifest:
-        """Returns the workload of a run; raises as `status` does.
-
-        Args:
-            name: a run's name, or a job's: its newest run.
-        """
+        """Returns the workload of a run; raises as `status` does."""
         return await find(self.site, name, self._targets)
 
     async def read(self, workload: Manifest) -> RunStatus:
-        """Returns the state of a run.
-
-        Args:
-            workload: as it was read.
-        """
+        """Returns the state of a run."""
         return await read_run(self.site, workload, time.time())
 
     async def status(self, name: str) -> RunStatus:
@@ -173,7 +152,6 @@ class ClusterRuns:
 
         Raises:
             RunNotFoundError: there is none.
-            InfrastructureError: the server cannot be asked, or does not allow it.
         """
         return await self.read(await self.find(name))
 
@@ -182,28 +160,16 @@ class ClusterRuns:
         found = await read_all(self.site, time.time(), self._targets)
         return sorted(found, key=lambda run: run.created, reverse=True)
 
-    async def output(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[PodOutput, None]:
-        """Yields what the pods of a run print, as it comes, until the run is over.
-
-        Args:
-            workload: as it was read.
-            sources: only pods that may hold lines of these are read; None: all.
-
-        Raises:
-            InfrastructureError: the server does not show the run, or some of its logs could not be read.
-        """
-        follower: RunFollower | None = None
+    def output(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[PodOutput, None]:
+        """Yields what the pods of a run print until it is over; skips pods that hold no lines of `sources`."""
 
         async def follow(send: Callable[[PodOutput], Awaitable[None]]) -> None:
-            nonlocal follower
             follower = RunFollower(self.site, workload, OutputStream(send), sources=sources, keeper=False)
             await follower.follow()
+            if follower.problems:
+                raise InfrastructureError(follower.problems[0])
 
-        async with aclosing(items_of(follow)) as outputs:
-            async for output in outputs:
-                yield output
-        if follower is not None and follower.problems:
-            raise InfrastructureError(follower.problems[0])
+        return items_of(follow)
 
     async def lines(
         self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None
@@ -212,11 +178,11 @@ class ClusterRuns:
 
         Args:
             name: as for `status`.
-            follow: go on until the run is over; then lines come as they are printed.
-            sources: only theirs, such as `rank 0`; default: all.
+            follow: continue until the run is over, and yield lines as they are printed.
+            sources: only their lines, such as `rank 0`; default: all.
 
         Raises:
-            InfrastructureError: some of them cannot be read; those that can be come first.
+            InfrastructureError: some lines cannot be read; the others are yielded first.
         """
         workload = await self.find(name)
         if follow and verdict_of(workload) is None:
@@ -232,19 +198,11 @@ class ClusterRuns:
                 for row in rows:
                     yield line_of(row)
 
-    async def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:
-        """Yields blocks of the rows `[source] text` that the pods of a run still hold, in the order of their times.
-
-        Args:
-            workload: as it was read.
-            sources: only their rows, such as `rank 0`; None: all.
-
-        Raises:
-            InfrastructureError: some logs cannot be read; the rows that can be come first.
-        """
-        pods = await pods_with_logs(self.site, workload, sources)
+    def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:
+        """Yields what `lines` does without `follow`, in blocks of rows `[source] text`."""
 
         async def merge(send: Callable[[Rows], Awaitable[None]]) -> None:
+            pods = await pods_with_logs(self.site, workload, sources)
             async with BlockingPortal() as portal:
                 merged = merged_rows(self.site, pods, sources, partial(iterate_in, portal))
                 step: asyncio.Future[Rows | None] | None = None
@@ -255,25 +213,15 @@ class ClusterRuns:
                             return
                         await send(rows)
                 finally:
-                    with anyio.CancelScope(shield=True):  # the generators need the portal, to end what they have begun
+                    with anyio.CancelScope(shield=True):  # the generators need the portal to close their streams
                         if step is not None:
                             await asyncio.wait({step})
                         await asyncio.to_thread(merged.close)
 
-        async with aclosing(items_of(merge)) as blocks:
-            async for block in blocks:
-                yield block
+        return items_of(merge)
 
     async def wait(self, name: str, timeout: float | None = None) -> RunStatus:
-        """Returns when a run is over.
-
-        Args:
-            name: as for `status`.
-            timeout: seconds; default: no limit.
-
-        Returns:
-            The final status, or the present one when the time is up.
-        """
+        """Returns the final status of a run, or its current one after `timeout` seconds; raises as `status` does."""
         try:
             workload = await self.find(name)
         except RunNotFoundError:
@@ -284,15 +232,12 @@ class ClusterRuns:
             return await follower.follow(timeout)
 
     async def cancel(self, name: str) -> RunStatus:
-        """Deletes a run and returns its state before; the second request kills its pods.
-
-        Args:
-            name: as for `status`.
-        """
+        """Deletes a run and returns its state before; the second call kills its pods. Raises as `status` does."""
         workload = await self.find(name)
         run, uid = str(workload["metadata"]["name"]), str(workload["metadata"]["uid"])
         status = await self.read(workload)
-        if verdict_of(workload) is not None or (status.phase.final and not _is_being_deleted(workload)):
+        deleting = workload["metadata"].get("deletionTimestamp")
+        if verdict_of(workload) is not None or (status.phase.final and not deleting):
             return status
         if run in self._cancelled and self._cancelled[run][0] == uid:
             await kill_pods(self.site, await read_objects(self.site, workload))
@@ -301,14 +246,8 @@ class ClusterRuns:
         self._cancelled[run] = uid, status
         return status
 
-    async def conclude(self, workload: Manifest, status: RunStatus, stop: bool) -> None:
-        """Writes the verdict of a run that no process follows.
-
-        Args:
-            workload: as it was read.
-            status: final.
-            stop: the run does not end by itself: it is suspended.
-        """
+    async def conclude(self, workload: Manifest, status: RunStatus, *, stop: bool) -> None:
+        """Writes the verdict, a final status, of a run that no process follows; `stop` also suspends the run."""
         try:
             await write_verdict(self.site, workload, status)
         finally:
@@ -316,12 +255,7 @@ class ClusterRuns:
                 await suspend(self.site, workload)
 
     async def end(self, workload: Manifest, how: Stop = delete) -> None:
-        """Ends a run; that it is gone already is no error.
-
-        Args:
-            workload: as it was read.
-            how: `stop.delete` or `stop.suspend`.
-        """
+        """Ends a run by `stop.delete` or `stop.suspend`; raises no error if it no longer exists."""
         await how(self.site, workload)
 
     async def _rendered(self, request: RunRequest) -> RenderRequest:
@@ -350,12 +284,8 @@ def line_of(row: bytes) -> LogLine:
     return LogLine(head[1:].decode(), text.decode("utf-8", "replace"))
 
 
-def _is_being_deleted(workload: Manifest) -> bool:
-    return bool(workload["metadata"].get("deletionTimestamp"))
-
-
 def _cancelled(before: RunStatus) -> RunStatus:
-    """The state of a run that was cancelled, and is gone."""
+    """Returns the state of a run that was cancelled, and no longer exists, from its state before."""
     kind = FailureKind.CANCELLED
     failure = Failure(kind=kind, message=f"run {before.name} was cancelled.", advice=ADVICE[kind])
     return before.with_(phase=Phase.FAILED, reason="", failure=failure, finished=time.time())

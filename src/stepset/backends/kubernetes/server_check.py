@@ -1,21 +1,19 @@
-"""Would this server take this job, and from whoever asks? Nothing is made.
+"""Checks whether a server would accept a job from this account, and creates nothing.
 
-Called by `stepset validate --server`. Asks for each verb of the least Role, then sends every object, and a pod of each
-group, as a dry run: the server defaults, validates and admits them as if they were to stay
+Asks for each verb of the least Role, then sends every object, and a pod of each group, as a dry run: the server
+defaults, validates and admits them as if they were to stay
 (https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from stepset.backends.kubernetes.access import Permission, allowed, missing_of, permissions
 from stepset.backends.kubernetes.access import problems as access_problems
 from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.replies import Reply
-from stepset.backends.kubernetes.api.resources import resource_of
+from stepset.backends.kubernetes.api.resources import Manifest, resource_of
 from stepset.backends.kubernetes.job_words import JobWords
 from stepset.backends.kubernetes.keys import with_keys
 from stepset.backends.kubernetes.refusals import misses_runtime, namespace_missing, no_namespace, refusals
@@ -32,15 +30,12 @@ _PODS = Permission("", "pods", "create")
 
 @dataclass(frozen=True)
 class Checked:
-    """What the server had nothing against.
+    """The result of a check without objections.
 
     Args:
         server: its address.
-        namespace: where the job would run.
-        objects: how many objects it took.
-        pods: how many pods it took.
-        permissions: how many of them it was asked for.
-        notes: what it remarked, and what could not be tried.
+        objects, pods, permissions: how many were checked.
+        notes: the server's warnings, and what could not be tried.
     """
 
     server: str
@@ -52,16 +47,11 @@ class Checked:
 
 
 async def check_on_server(request: RenderRequest, target: str, client: Client) -> Checked:
-    """Asks the server about a run.
-
-    Args:
-        request: the run; its namespace is where it is tried.
-        target: what it is to become.
-        client: of the API server.
+    """Checks a run in its request's namespace, or else the client's.
 
     Raises:
-        BadInputError: one line for each thing the server or stepset would refuse.
-        InfrastructureError: the server cannot be asked.
+        BadInputError: one line for each thing that the server or stepset would refuse.
+        InfrastructureError: the server cannot be reached, or does not answer.
     """
     objects = render(request, target)
     namespace = request.namespace or (await client.open()).namespace
@@ -72,7 +62,7 @@ async def check_on_server(request: RenderRequest, target: str, client: Client) -
     notes: list[str] = []
     words = JobWords(request.job, request.plan)
 
-    # What may not be created is told above.
+    # `found` already names the objects that the account may not create.
     may = [each for each in objects if _create(each) not in missing]
     pods = trial_pods(request, target, objects)
     if not await allowed(client, _PODS, namespace):
@@ -96,15 +86,15 @@ async def check_on_server(request: RenderRequest, target: str, client: Client) -
     return Checked(client.server, namespace, len(objects), len(pods), len(asked), tuple(dict.fromkeys(notes)))
 
 
-def _create(manifest: Mapping[str, Any]) -> Permission:
+def _create(manifest: Manifest) -> Permission:
     resource = resource_of(manifest)
     return Permission(resource.group, resource.plural, "create")
 
 
-async def _try(client: Client, manifest: Mapping[str, Any], namespace: str) -> Reply:
+async def _try(client: Client, manifest: Manifest, namespace: str) -> Reply:
     resource = resource_of(manifest)
-    # A field that a controller of another version lacks is a remark; one that Kubernetes itself lacks is a mistake in
-    # pod_template, and would be dropped in silence.
+    # A field that another version of a controller lacks is worth a note; one that Kubernetes itself lacks is a mistake
+    # in pod_template, which the server would drop silently.
     validation = "Strict" if resource.builtin else "Warn"
     query = {"dryRun": "All", "fieldManager": "stepset", "fieldValidation": validation}
     return await client.post(resource.path(namespace), with_keys(manifest), query)

@@ -1,21 +1,21 @@
-"""A run's objects made on a server, or an earlier run's found and taken over.
+"""Creates a run's objects on a server, or finds those of an earlier submission and continues it.
 
-Called by the backend. The order is that of docs/design/kubernetes.md: whatever moment this process dies at, there is
-one object that the next asker, or `remove_half_submitted`, finds.
+The order is that of docs/design/kubernetes.md: at whatever moment this process dies, there is one object that the next
+submission, or `remove_half_submitted`, finds.
 """
 
 from __future__ import annotations
 
 import asyncio
-import datetime
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from datetime import datetime
+from typing import Any
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.replies import Reply
-from stepset.backends.kubernetes.api.resources import RUNTIMES, WORKLOADS, Resource, resource_of
+from stepset.backends.kubernetes.api.resources import RUNTIMES, WORKLOADS, Manifest, resource_of
 from stepset.backends.kubernetes.job_words import JobWords
 from stepset.backends.kubernetes.keys import with_keys
 from stepset.backends.kubernetes.pod_changes import ChangePod, with_changed_pods
@@ -34,14 +34,13 @@ from stepset.targets.identity import OWNER_HASH, RUN, SPEC_HASH, SUBMISSION
 from stepset.targets.request import RenderRequest
 
 HALF_SUBMITTED_AFTER = 600
-"""Seconds after which a submission that was not completed is taken for abandoned."""
+"""Seconds after which an incomplete submission counts as abandoned."""
 
 RUNTIME_PATIENCE = 10.0
-"""Seconds for which a webhook may not have heard of a TrainingRuntime that was made just before its TrainJob."""
+"""Seconds for which a webhook may not know a TrainingRuntime that was created just before its TrainJob."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _STARTED = "started"
-Manifest = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,8 @@ class Submitted:
     """A run that is on the server.
 
     Args:
-        workload: its object on top.
-        adopted: it was there already.
-        warnings: what the server remarked.
+        adopted: the workload existed before.
+        warnings: those of the server.
     """
 
     workload: Manifest
@@ -62,18 +60,12 @@ class Submitted:
 async def submit(
     site: NamespacedClient, request: RenderRequest, target: str, change_pod: ChangePod | None = None
 ) -> Submitted:
-    """Makes a run, or finds it where the same asker has made the same before.
-
-    Args:
-        site: where.
-        request: the run; `owner` says who asks.
-        target: what it becomes.
-        change_pod: a pod template -> the same as the site wants it; default: as rendered.
+    """Creates a run, or finds the one that the same owner has created before.
 
     Raises:
-        BadInputError: the job, or the server for the job's sake, says no; or a run of that name is another's. Nothing
-            is left behind then.
-        InfrastructureError: the server cannot be asked, or does not let whoever asks.
+        BadInputError: the job is not valid, the server refuses it, or a run of that name has another owner. No object
+            remains then.
+        InfrastructureError: the server cannot be reached, or denies access.
     """
     # In a thread: a large job takes long to render, and `change_pod` is the site's code.
     *rest, workload = await asyncio.to_thread(_rendered, request, target, change_pod)
@@ -104,7 +96,7 @@ def _rendered(request: RenderRequest, target: str, change_pod: ChangePod | None)
 
 
 class _Submission:
-    """One run on its way to the server."""
+    """One run that is being submitted."""
 
     def __init__(self, site: NamespacedClient, request: RenderRequest) -> None:
         self._site, self._request = site, request
@@ -133,32 +125,33 @@ class _Submission:
         if not already_exists(reply):
             self._check(reply, manifest)
             return
-        # Left by this run's interrupted submission, or by an earlier run of the name that is being collected. Taken
-        # over blindly where it may not be read (a Secret): its keys are as good as new ones.
+        # Left by this run's interrupted submission, or by an earlier run of the name that is being deleted. A Secret,
+        # which the account may not read, is taken over as it is: its keys are as good as new ones.
         path = self._site.path_of(manifest)
-        if manifest["kind"] != "Secret":
-            there = await self._site.client.get(path)
-            if there.accepted and _run_of(there.body) != self._request.run:
+        if manifest["kind"] == "Secret":
+            self._check(await self._site.client.patch(path, _owned({}, workload)), manifest)
+            return
+        there = await self._site.client.get(path)
+        if there.accepted:
+            about = there.body["metadata"]
+            if (about.get("labels") or {}).get(RUN) != self._request.run:
                 raise BadInputError(
                     f"name: {manifest['kind']} {manifest['metadata']['name']} exists and belongs to no run of that"
                     " name; choose another name for the run"
                 )
-            if there.accepted and _owner_uid(there.body) == workload["metadata"]["uid"]:
+            owners = about.get("ownerReferences") or ()
+            if owners and owners[0]["uid"] == workload["metadata"]["uid"]:
                 return
-            if there.accepted:
-                uid = there.body["metadata"]["uid"]
-                await self._site.client.delete(path, {"preconditions": {"uid": uid}})
-            self._check(await self._site.create(wanted), manifest)
-            return
-        self._check(await self._site.client.patch(path, _owned({}, workload)), manifest)
+            await self._site.client.delete(path, {"preconditions": {"uid": about["uid"]}})
+        self._check(await self._site.create(wanted), manifest)
 
     async def complete(self, workload: Manifest) -> None:
-        """Says that everything is there."""
+        """Marks the submission as complete."""
         if SUBMISSION in (workload["metadata"].get("labels") or {}):
             await self._site.client.patch(self._site.path_of(workload), {"metadata": {"labels": {SUBMISSION: None}}})
 
     async def _adopted(self, workload: Manifest) -> Manifest:
-        """The workload that is there under the name, where it is the asker's own."""
+        """Returns the existing workload of the name if it has the same owner."""
         run, owner = self._request.run, self._request.owner
         reply = await self._site.client.get(self._site.path_of(workload))
         if reply.status == 404:
@@ -179,10 +172,8 @@ class _Submission:
         return reply.body
 
     def _check(self, reply: Reply, manifest: Manifest) -> None:
-        if not reply.accepted:
-            self._refuse(reply, manifest)
-
-    def _refuse(self, reply: Reply, manifest: Manifest) -> NoReturn:
+        if reply.accepted:
+            return
         if no_namespace(reply):
             raise BadInputError(namespace_missing(self._site.namespace))
         if may_not(reply):
@@ -192,18 +183,10 @@ class _Submission:
 
 
 async def create_after_runtime(site: NamespacedClient, trainjob: Manifest, patience: float = RUNTIME_PATIENCE) -> Reply:
-    """Makes a TrainJob whose runtime was made just before; the server's last word.
+    """Creates a TrainJob right after its TrainingRuntime; returns the server's last reply.
 
-    Trainer's and Kueue's webhooks look a runtime up among what they have been told of, and refuse a TrainJob that is
-    quicker than the word of its runtime.
-
-    Args:
-        site: where.
-        trainjob: the TrainJob.
-        patience: seconds for which they may say so.
-
-    Raises:
-        InfrastructureError: the server cannot be asked.
+    Trainer's and Kueue's webhooks look the runtime up in a cache, and refuse a TrainJob that arrives before its runtime
+    is in there. Such refusals are retried for `patience` seconds.
     """
     until, pause = time.monotonic() + patience, _FIRST_PAUSE
     reply = await site.create(trainjob)
@@ -215,23 +198,13 @@ async def create_after_runtime(site: NamespacedClient, trainjob: Manifest, patie
 
 
 async def remove_half_submitted(site: NamespacedClient, target: str, now: float) -> list[str]:
-    """Removes what interrupted submissions left behind long ago.
-
-    Args:
-        site: where.
-        target: whose workloads are looked at.
-        now: seconds since the epoch.
-
-    Returns:
-        The names of the runs.
-    """
-    looked_at: list[Resource] = [WORKLOADS[target], *([RUNTIMES] if target == "trainjob" else [])]
+    """Deletes the objects of abandoned submissions and returns the runs' names; `now`: seconds since the epoch."""
     removed = []
-    for resource in looked_at:
+    for resource in (WORKLOADS[target], RUNTIMES) if target == "trainjob" else (WORKLOADS[target],):
         reply = await site.client.get(site.all(resource), {"labelSelector": f"{SUBMISSION}={_STARTED}"})
         for each in (reply.body.get("items") or ()) if reply.accepted else ():
             metadata = each["metadata"]
-            if now - _seconds(metadata["creationTimestamp"]) < HALF_SUBMITTED_AFTER:
+            if now - datetime.fromisoformat(metadata["creationTimestamp"]).timestamp() < HALF_SUBMITTED_AFTER:
                 continue
             options = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"}
             await site.client.delete(site.one(resource, metadata["name"]), options)
@@ -247,35 +220,22 @@ async def _delete_unowned(site: NamespacedClient, manifest: Manifest) -> None:
 
 
 def _marked(manifest: Manifest) -> dict[str, Any]:
-    """A manifest that says that it is not complete yet."""
+    """Returns a manifest that is marked as not complete yet."""
     metadata = manifest["metadata"]
     labels = {**(metadata.get("labels") or {}), SUBMISSION: _STARTED}
     return {**manifest, "metadata": {**metadata, "labels": labels}}
 
 
 def _owned(metadata: Manifest, workload: Manifest, *, done: bool = False) -> dict[str, Any]:
-    """`metadata` of an object that goes when the workload goes."""
+    """Returns `metadata` with the workload as owner, to be deleted with it; `done` also removes the `_marked` label."""
     about = workload["metadata"]
     owner = {
         "apiVersion": workload["apiVersion"],
         "kind": workload["kind"],
         "name": about["name"],
         "uid": about["uid"],
-        # To block an owner's deletion needs a permission of its own on many clusters (OpenShift).
+        # Many clusters (OpenShift) require an extra permission to block an owner's deletion.
         "blockOwnerDeletion": False,
     }
     labels = {"labels": {SUBMISSION: None}} if done else {}
     return {"metadata": {**metadata, **labels, "ownerReferences": [owner]}}
-
-
-def _run_of(manifest: Manifest) -> str:
-    return str((manifest["metadata"].get("labels") or {}).get(RUN, ""))
-
-
-def _owner_uid(manifest: Manifest) -> str:
-    owners = manifest["metadata"].get("ownerReferences") or ()
-    return str(owners[0]["uid"]) if owners else ""
-
-
-def _seconds(timestamp: str) -> float:
-    return datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()

@@ -1,14 +1,11 @@
-"""Runs jobs as processes on this machine: the same plan and the same agent as on a cluster.
-
-Called by the Python door, the CLI and the operators through `stepset.backends.base.Backend`. docs/design/local.md tells
-how it works.
-"""
+"""Runs jobs as processes on this machine, with a cluster's plan and agent (docs/design/local.md)."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -27,7 +24,7 @@ GRACE = 10.0
 
 
 class LocalBackend:
-    """Runs jobs as processes on this machine.
+    """Runs jobs as processes on this machine; `stepset.backends.base.Backend` documents the methods.
 
     Args:
         home: where run directories are; default: $STEPSET_HOME, else the user's state directory.
@@ -39,74 +36,39 @@ class LocalBackend:
         self._grace = grace
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> LocalHandle:
-        """Starts a run in this process and comes back at once.
-
-        Args:
-            request: what to run.
-            listener: is told of lines and changes, from the run's own thread.
-
-        Raises:
-            BadInputError: it cannot be run as asked; nothing has been created then.
-            InfrastructureError: there is no port, no address or no place on the disk.
-        """
         from stepset.backends.local.launch import start_run
 
         return start_run(self._store, self._grace, request, listener)
 
     def submit(self, request: RunRequest) -> RunStatus:
-        """Raises BadInputError: a local run ends with the process that started it."""
         raise BadInputError(
             f"backend: local runs end with the process that started them; start {request.job.name} and wait for it, or"
             " use kubernetes"
         )
 
     def status(self, name: str) -> RunStatus:
-        """The state of a run.
-
-        Args:
-            name: a run's name, or a job's: its newest run.
-
-        Raises:
-            RunNotFoundError: there is none.
-        """
         return self._store.find(name).read()
 
+    def blocks(
+        self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None
+    ) -> Iterator[list[LogLine]]:
+        """Yields the lines of `logs` in blocks; empty ones while nothing is printed."""
+        return read_lines(self._store.find(name), follow=follow, sources=sources)
+
     def list(self) -> list[RunStatus]:
-        """All runs, the newest first; those past their time to live are removed."""
+        """Returns all runs, the newest first; deletes those whose time to live is over."""
         self._store.prune(time.time())
         return self._store.list()
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
-        """The lines of a run in the order they came.
-
-        Args:
-            name: as for `status`.
-            follow: go on until the run is over.
-            sources: only theirs, such as `rank 0`; default: all.
-        """
-        return read_lines(self._store.find(name), follow=follow, sources=sources)
+        return chain.from_iterable(self.blocks(name, follow=follow, sources=sources))
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
     ) -> None:
-        """Writes what `logs` gives as `[source] text`, bytes untouched, as fast as the disk.
-
-        Args:
-            name, follow, sources: as for `logs`.
-            out: where to.
-        """
         copy_lines(self._store.find(name), out, follow=follow, sources=sources)
 
     def wait(self, name: str, timeout: float | None = None) -> RunStatus:
-        """Blocks until a run is over.
-
-        Args:
-            name: as for `status`.
-            timeout: seconds; default: for ever.
-
-        Returns:
-            The final status, or the present one when the time is over.
-        """
         run = self._store.find(name)
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -116,13 +78,7 @@ class LocalBackend:
             time.sleep(_POLL if until is None else min(_POLL, max(0.0, until - time.monotonic())))
 
     def cancel(self, name: str) -> RunStatus:
-        """Asks a run to stop, whoever runs it; asked again, it is killed at once.
-
-        Returns at once; `wait` tells when it is over. What may be left of a run that is Lost is ended.
-
-        Args:
-            name: as for `status`.
-        """
+        """Asks a run to stop; of a run that is Lost, kills the processes that are left."""
         run = self._store.find(name)
         status = run.read()
         if status.phase is Phase.LOST:

@@ -1,7 +1,4 @@
-"""The environment of a local pod: the caller's, the plan's, and what one machine playing several needs.
-
-Used by the layout. What is read from outside (variables, secrets, cores) is gathered once, before a run, in `Host`.
-"""
+"""The environment of a local pod: the caller's, the plan's, and what is needed because one machine plays several."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,9 +20,7 @@ from stepset.plan.model import LAUNCHER, NODE, EnvEntry, LaunchPlan, PodGroup
 from stepset.plan.values import SecretValue, text
 from stepset.spec.resources import accelerator
 
-"""Set in every process of a local pod to the pod's directory: how what outlived its pod is found."""
-
-# What another launcher told this process is not for our ranks: nobody's world may leak into theirs.
+# Variables of another launcher that started this process: ranks must not take its world for theirs.
 _FOREIGN = re.compile(
     r"(PET|TORCHELASTIC|OMPI_COMM|PMI|PMIX(?!_MCA)|HYDI|MPI_LOCAL|DMLC|STEPSET(?!_HOME$))_"
     r"|OMPI_(UNIVERSE_SIZE|APP_CTX|MCA_orte_|MCA_ess_|FILE_)"
@@ -42,16 +38,12 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class Host:
-    """What a local run takes from the machine and from the process that starts it.
+    """What a local run takes from the machine and from the process that starts it, gathered once before the run.
 
     Args:
-        environ: the caller's environment, without what other launchers left there.
-        python: the interpreter agents run with.
-        agent: the agent's file.
+        environ: the caller's environment, without the variables that other launchers set.
         cores: CPUs this process may use.
-        interface: the loopback interface.
-        root: whether we run as root, which MPIs refuse unless told twice.
-        name: the machine's name.
+        root: whether the user is root, which MPIs refuse unless two variables allow it.
         gpus: GPUs this process sees.
         secrets: (secret, key) -> value, for the job's variables.
     """
@@ -68,16 +60,7 @@ class Host:
 
 
 def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> Host:
-    """This machine, with the secrets and programs a plan needs.
-
-    Args:
-        plan: what is to run.
-        environ: the caller's environment.
-        work_dir: where its commands start.
-
-    Raises:
-        BadInputError: a secret or a program cannot be found.
-    """
+    """Returns this machine with what a plan needs; BadInputError if a secret or a program is missing."""
     kept = {name: value for name, value in environ.items() if not _FOREIGN.match(name)}
     kept["PATH"] = _search_path(environ, sys.executable, sys.prefix)
     problems = [*_missing_programs(plan, kept["PATH"], work_dir)]
@@ -109,24 +92,14 @@ def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> H
 def local_entries(
     plan: LaunchPlan, group: PodGroup, index: int, host: Host, *, address: str, rsh: Path, scratch: Path
 ) -> tuple[EnvEntry, ...]:
-    """What a pod gets beside the plan because it runs on one machine; what the job sets itself goes before it.
+    """Returns the variables a pod needs because it runs on one machine; the job's own take precedence.
 
-    Args:
-        plan: the plan.
-        group, index: the pod's.
-        host: the machine.
-        address: the pod's address.
-        rsh: the stand-in for ssh.
-        scratch: a directory of the pod's own with a short path.
+    `rsh` is the program that replaces ssh, `scratch` the pod's own directory with a short path.
     """
     if not (group.in_world or group.name == LAUNCHER):
         return ()
     interface = host.interface
-    rows = [
-        ("GLOO_SOCKET_IFNAME", interface, "all nodes are this machine"),
-        ("NCCL_SOCKET_IFNAME", interface, "all nodes are this machine"),
-        ("TP_SOCKET_IFNAME", interface, "all nodes are this machine"),
-    ]
+    rows = [(f"{library}_SOCKET_IFNAME", interface, "all nodes are this machine") for library in ("GLOO", "NCCL", "TP")]
     if "OMP_NUM_THREADS" not in host.environ:
         threads = max(1, host.cores // max(1, world_processes(plan)))
         rows.append(("OMP_NUM_THREADS", str(threads), "cores / processes, so that the ranks do not fight"))
@@ -134,7 +107,7 @@ def local_entries(
     if own := gpus_of_node(host.gpus, node, plan.world.num_nodes, gpus_per_node(plan, group)):
         rows.append((VISIBLE, ",".join(own), "the node's share of this machine's GPUs"))
     if plan.world.elastic:
-        # Else c10d gives the workers the machine's name, which is the same for all nodes and need not resolve.
+        # Otherwise c10d gives the workers the machine's name, which all nodes share and which need not resolve.
         rows.append(("PET_LOCAL_ADDR", address, "the node's own address"))
     if plan.ssh is not None:
         rows += _mpi_rows(host, group, interface, rsh, scratch)
@@ -177,12 +150,12 @@ def _mpi_rows(host: Host, group: PodGroup, interface: str, rsh: Path, scratch: P
 
 
 def world_processes(plan: LaunchPlan) -> int:
-    """Processes the ranks of a plan need, as far as that is known beforehand."""
+    """The number of processes of the ranks, as far as the plan knows it."""
     return plan.world.size or plan.world.num_nodes
 
 
 def most_processes() -> int | None:
-    """How many processes this machine can have at once; None where it does not say."""
+    """How many processes this machine can have at once; None where the system does not say."""
     try:
         return int(Path("/proc/sys/kernel/pid_max").read_text())
     except (OSError, ValueError):  # not Linux
@@ -190,7 +163,7 @@ def most_processes() -> int | None:
 
 
 def gpus_per_node(plan: LaunchPlan, group: PodGroup) -> int:
-    """GPUs a node wants: what it asks for, else one for each process."""
+    """GPUs a node uses: what it asks for, else one for each process."""
     return accelerator(group.resources)[1] or plan.world.procs_per_node or 0
 
 
@@ -210,15 +183,13 @@ def _search_path(environ: Mapping[str, str], python: str, prefix: str) -> str:
             return path
     own = str(Path(python).absolute().parent)
     found = shutil.which("python3", path=path)
-    if found and Path(found).parent == Path(own):
-        return path
-    return f"{own}{os.pathsep}{path}"
+    return path if found and str(Path(found).parent) == own else f"{own}{os.pathsep}{path}"
 
 
 def _missing_programs(plan: LaunchPlan, search_path: str, work_dir: Path) -> Iterable[str]:
     for group in plan.groups:
         word = "".join(str(part) for part in group.command[0].parts) if group.command else ""
-        # A name is looked up on PATH, a path from where the command starts.
+        # A name is looked up on PATH, a path in the directory where the command starts.
         place = str(work_dir / word) if "/" in word else word
         if word and "$(" not in word and shutil.which(place, path=search_path) is None:
             where = f"roles.{group.name}.command" if not group.in_world and group.name != LAUNCHER else "command"
@@ -246,8 +217,6 @@ def _secret(value: SecretValue, environ: Mapping[str, str]) -> str | None:
     found = environ.get(_secret_variable(value))
     directory = environ.get("STEPSET_SECRETS_DIR")
     if found is None and directory:
-        try:
+        with suppress(OSError, ValueError):
             return Path(directory, value.secret, value.key).read_text(encoding="utf-8")
-        except (OSError, ValueError):
-            return None
     return found

@@ -1,7 +1,4 @@
-"""One attempt of a run: starts the pods in order, reads them, and stops them all when one fails.
-
-Used by the supervisor, which decides whether there is another attempt.
-"""
+"""One attempt of a run: starts the pods in order, reads their output, and stops them all when one fails."""
 
 from __future__ import annotations
 
@@ -25,11 +22,11 @@ from stepset.watch.lines import Batch
 from stepset.watch.state import FailureKind
 
 TICK = 0.1
-"""Seconds between two looks at what no descriptor announces: cancellation, deadlines."""
+"""Seconds between two checks of what no descriptor signals: cancellation, deadlines."""
 SETTLE = 1.0
-"""Seconds a rank that only lost its peer is given to be explained by the peer, before the gang is stopped."""
+"""Seconds to wait after a rank lost its peer, because the peer's own end explains it, before the gang is stopped."""
 REPORT = 2.0
-"""Seconds a pod in which something failed is given to end by itself and say what; its agent takes as long."""
+"""Seconds for a pod in which something failed to report it and end by itself; its agent takes as long."""
 MARGIN = 2.0
 """Seconds beyond the grace after which an agent that should have ended is killed."""
 
@@ -37,7 +34,7 @@ _LIMITS = {
     errno.EMFILE: "; raise the limit of open files (ulimit -n)",
     errno.EAGAIN: "; raise the limit of processes (ulimit -u)",
 }
-"""What to do where the system allows no more."""
+"""What to do about a limit of the system, by error number."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +42,9 @@ class GangEnd:
     """How an attempt ended.
 
     Args:
-        succeeded: by the plan's rule.
-        observations: every end that was no success.
-        node_lost: what stopped it was the loss of an elastic world's node, which costs no restart.
+        succeeded: whether it did by the plan's success rule.
+        observations: every end that was not a success.
+        node_lost: an elastic world lost a node, which does not count as a restart.
     """
 
     succeeded: bool
@@ -59,12 +56,9 @@ class Gang:
     """The pods of one attempt.
 
     Args:
-        plan: the plan.
-        specs: its pods.
-        journal: what happens goes there.
-        lifeline: read end of the pipe that tells agents of our death.
+        lifeline: read end of a pipe; it closes when this process ends, and then the agents stop.
         grace: seconds between SIGTERM and SIGKILL.
-        asked_to_stop: how often somebody asked to cancel; twice means at once.
+        asked_to_stop: returns the number of requests to cancel; two or more kill the pods at once.
         deadline: monotonic time at which the run must be over, or None.
         deadline_text: the deadline as the job gives it.
     """
@@ -97,7 +91,7 @@ class Gang:
         self._succeeded = False
         self._node_lost = False
         self._stop_at: float | None = None  # monotonic: when to stop a gang in which something failed
-        self._stopped_at: float | None = None  # epoch: what ends later was stopped
+        self._stopped_at: float | None = None  # epoch: ranks that end later were stopped
         self._kill_at: float | None = None
         self._stragglers_until: float | None = None
         self._level = 0
@@ -122,7 +116,7 @@ class Gang:
     # --- starting
 
     def _start_groups(self) -> None:
-        """Starts every group whose turn has come."""
+        """Starts every group whose conditions are met."""
         for group in self._plan.groups:
             if group.name not in self._started and self._stopped_at is None and self._may_start(group):
                 self._started.add(group.name)
@@ -131,12 +125,11 @@ class Gang:
                         return
 
     def _may_start(self, group: PodGroup) -> bool:
-        for after in group.start_after:
-            pods = self._of(after.group)
-            done = (pod.ready if after.condition == "Ready" else pod.exit_code == 0 for pod in pods)
-            if not all(done):
-                return False
-        return True
+        return all(
+            pod.ready if after.condition == "Ready" else pod.exit_code == 0
+            for after in group.start_after
+            for pod in self._of(after.group)
+        )
 
     def _start(self, pod: Pod) -> bool:
         spec = pod.spec
@@ -194,18 +187,18 @@ class Gang:
                 self._rank_ended(pod, event)
 
     def _rank_ended(self, pod: Pod, event: dict[str, Any]) -> None:
-        """A rank has ended, or the agent has found out why its pod fails."""
+        """Handles a rank's end, or the agent's report of why its pod fails."""
         seen = self._observation(pod, event)
         if event["event"] == "exited" and event.get("exit_code") == 0 and not seen.stopped:
             return
-        if self._launcher_restarts(pod) and not seen.stopped:
+        if pod.spec.config.get("launcher_restarts") and not seen.stopped:
             if event["event"] == "failed":
                 self._pending.setdefault(pod.spec.name, []).append(seen)
             return
         self._fail(seen)
 
     def _ended(self, pod: Pod) -> None:
-        """A pod's agent has ended."""
+        """Handles the end of a pod's agent."""
         code = pod.exit_code
         assert code is not None
         spec = pod.spec
@@ -237,7 +230,7 @@ class Gang:
         self._fail(own)
 
     def _observation(self, pod: Pod, event: dict[str, Any]) -> Observation:
-        """An agent's report of an end, in the words of the diagnosis."""
+        """Converts an agent's report of an end for the diagnosis."""
         spec = pod.spec
         rank = event.get("rank")
         source = f"rank {rank}" if isinstance(rank, int) else spec.source
@@ -275,7 +268,7 @@ class Gang:
         elif pod.spec.group == rule.group and self._stopped_at is None:
             pods = self._of(rule.group)
             if sum(p.exit_code == 0 for p in pods) >= rule.count:
-                # Of an elastic world's nodes some may still be at their last words.
+                # Some nodes of an elastic world may still be writing their last lines.
                 self._stragglers_until = self._stragglers_until or time.monotonic() + self._grace
                 if not any(p.running for p in pods):
                     self._success()
@@ -285,18 +278,15 @@ class Gang:
         self._succeeded = True
         self._stop()
 
-    def _launcher_restarts(self, pod: Pod) -> bool:
-        return bool(pod.spec.config.get("launcher_restarts"))
-
     def _lost(self, pod: Pod) -> bool:
-        """Whether the pod was taken away by a signal, as when a node goes, and did not fail by itself."""
+        """Whether a signal ended the pod, as when a node is lost, and it did not fail by itself."""
         code = pod.exit_code or 0
         return not pod.stopped and (code < 0 or 128 < code < 128 + signal.NSIG)
 
     def _replaces(self, pod: Pod) -> bool:
-        """Starts a lost node of an elastic world again by itself, while the others can go on without it.
+        """Starts a lost node of an elastic world again, while the other nodes can continue without it.
 
-        Node 0 is no such node: the rendezvous lives there, and goes with it.
+        Node 0 is not replaced: the rendezvous runs there and is lost with it.
         """
         spec, elastic = pod.spec, self._plan.world.elastic
         if elastic is None or spec.group != self._plan.success.group or spec.index == 0 or self._stopped_at is not None:
@@ -306,13 +296,13 @@ class Gang:
             return False
         pod.close()
         end_processes_of(spec.directory)
-        again = Pod(spec, pod.restarts + 1)
+        again = Pod(spec)
         self._pods[self._pods.index(pod)] = again
         self._start(again)
         return True
 
     def _fail(self, seen: Observation) -> None:
-        """Something ended that should not have; the gang is stopped, unless it is already."""
+        """Records an end that is a failure, and stops the gang unless it is being stopped."""
         if self._succeeded:
             return
         self._observations.append(seen)
@@ -328,7 +318,7 @@ class Gang:
             self._stop()
 
     def _check(self) -> None:
-        """What time and others bring."""
+        """Handles requests to cancel, deadlines, errors of the log files, and pods without a pidfd."""
         now = time.monotonic()
         asked = self._asked_to_stop() or (1 if self._journal.listener_error else 0)
         if asked:
@@ -346,19 +336,17 @@ class Gang:
             self._stop()
         if self._stragglers_until is not None and now >= self._stragglers_until and self._stopped_at is None:
             self._success()
-        if self._kill_at is not None and now >= self._kill_at:
-            for pod in self._pods:
-                if pod.running:
-                    pod.kill()
-        if any(pod.running and pod.end < 0 for pod in self._pods):
-            for pod in self._pods:
-                if pod.running:
-                    self._reap(pod)
+        for pod in self._pods:
+            if pod.running and self._kill_at is not None and now >= self._kill_at:
+                pod.kill()
+        for pod in self._pods:
+            if pod.running and pod.end < 0:
+                self._reap(pod)
 
     def _stop(self, at_once: bool = False) -> None:
-        """Tells every pod to end; one in which something failed is left to end by itself for as long as it may take.
+        """Tells every pod to end, except pods in which something failed, which end by themselves.
 
-        Its agent is at it already: it lets the launcher report, for two seconds, and then stops the rest.
+        The agent of such a pod already gives its launcher two seconds to report, and then stops the rest.
         """
         failing = set() if at_once else {o.pod for o in self._observations if o.source and not o.stopped}
         if self._stopped_at is None:
@@ -376,12 +364,9 @@ class Gang:
 
 
 def oom_kills() -> int | None:
-    """How often the kernel's out-of-memory killer has struck on this machine; None where it does not say."""
+    """How many processes the kernel's out-of-memory killer has killed on this machine; None if not known."""
     try:
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count)
+        words = Path("/proc/vmstat").read_text().split()
+        return int(words[words.index("oom_kill") + 1])
     except (OSError, ValueError):
-        pass
-    return None
+        return None

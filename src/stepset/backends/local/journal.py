@@ -1,14 +1,11 @@
-"""Where everything that happens in a run is put down: logs, status, and the listener's ear.
-
-Used by the gang while it runs and by the supervisor between attempts.
-"""
+"""Records what happens in a run: logs and status on disk, and calls of the listener."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from stepset.backends.base import RunListener
 from stepset.backends.local.layout import PodSpec
@@ -17,25 +14,18 @@ from stepset.backends.local.processes import ProcessId
 from stepset.backends.local.store import RunDir
 from stepset.backends.local.tracker import Tracker
 from stepset.watch.lines import Batch, Joiner, log_lines
-from stepset.watch.state import Failure, Phase, RunStatus
+from stepset.watch.state import Failure, RunStatus
+
+T = TypeVar("T")
 
 _STATE_EVERY = 0.2
 """Seconds between two writings of the state while only lines and progress come."""
 _SHARE = 0.05
-"""Part of the time that writing the state may take, when there are very many ranks."""
+"""The share of the time that writing the state may take, if there are very many ranks."""
 
 
 class Journal:
-    """Puts down what happens in a run.
-
-    Args:
-        run: its directory.
-        tracker: its status.
-        listener: who else is told.
-
-    Attributes:
-        listener_error: what the listener raised; it is not called again, and the run is to be stopped.
-    """
+    """Records what happens in a run; after `listener_error` the listener is not called and the run is to stop."""
 
     def __init__(self, run: RunDir, tracker: Tracker, listener: RunListener | None) -> None:
         self._run = run
@@ -57,41 +47,33 @@ class Journal:
 
     @property
     def result(self) -> Any:
-        """What the last attempt's rank 0 reported as its result."""
+        """The result that rank 0 of the last attempt reported."""
         return self._result
 
     def tail(self, source: str) -> tuple[str, ...]:
-        """The last lines of a source."""
         return self._recorder.tail(source)
 
     def begin(self, specs: Sequence[PodSpec], attempt: int) -> None:
-        """An attempt begins."""
         self._recorder.forget()
         self._result = None
         self._tracker.begin(specs, attempt)
         self.publish()
 
     def pod_started(self, spec: PodSpec, pid: int) -> None:
-        """A pod's agent was started.
-
-        Args:
-            spec: the pod.
-            pid: of the agent.
-        """
         self._note_process(spec.name, pid)
         self._tracker.pod_started(spec, time.time())
 
     def pod_ended(self, spec: PodSpec, exit_code: int, stopped: bool) -> None:
-        """A pod's agent has ended."""
         self._tracker.pod_ended(spec, exit_code, stopped)
 
     def batch(self, spec: PodSpec, batch: Batch, stopped: bool) -> None:
-        """A pod printed something."""
+        """Records what a pod printed."""
         if batch.raw:
             self._recorder.write(batch)
             self._unwritten = True
         if batch.lines and self._listener is not None:
-            self._tell_lines(batch)
+            for line in log_lines(self._joiner.join(batch.lines)):
+                self._notify(self._listener.on_line, line)
         for said in batch.progress:
             self._tracker.progress(said)
         for event in batch.events:
@@ -102,7 +84,7 @@ class Journal:
             self._tracker.event(spec, event, stopped)
 
     def _note_process(self, name: str, pid: object) -> None:
-        """Keeps which process a pod's agent or a rank is; one that is not seen here is told by its agent's alone."""
+        """Records the process of a pod's agent or of a rank; drops a pid that is not visible here."""
         process = ProcessId.of(pid)
         if process is None:
             self._processes.pop(name, None)
@@ -110,25 +92,24 @@ class Journal:
             self._processes[name] = process
         self._processes_unwritten = True
 
-    def _tell_lines(self, batch: Batch) -> None:
-        try:
-            for line in log_lines(self._joiner.join(batch.lines)):
-                if self._listener is not None:
-                    self._listener.on_line(line)
-        except BaseException as error:  # noqa: BLE001  # the listener's own; raised again where the run is waited for
-            self._give_up_listener(error)
+    def _notify(self, method: Callable[[T], None], news: T) -> None:
+        """Calls a method of the listener, unless one has raised."""
+        if self.listener_error is None:
+            try:
+                method(news)
+            except BaseException as error:  # noqa: BLE001  # the listener's own; `LocalHandle.wait` raises it again
+                self.listener_error = error
 
     def set(self, **changes: Any) -> None:
-        """Changes fields of the status, and makes it known at once."""
+        """Changes fields of the status, and publishes it."""
         self._tracker.set(**changes)
         self.publish()
 
     def attempt_over(self, failure: Failure | None) -> None:
-        """An attempt has ended."""
         self._tracker.end(failure)
 
     def tick(self) -> None:
-        """Makes known what changed, but not so often that it costs."""
+        """Publishes what changed, at a limited rate."""
         if self._tracker.changed:
             self._tell_status()
             self._unwritten = True
@@ -138,7 +119,7 @@ class Journal:
             self._next_write = time.monotonic() + max(_STATE_EVERY, (time.monotonic() - now) / _SHARE)
 
     def publish(self) -> RunStatus:
-        """Makes the status known now, to the listener and on disk."""
+        """Passes the status to the listener and writes it to disk."""
         self._tell_status()
         status = self.status()
         self._write(status)
@@ -158,30 +139,14 @@ class Journal:
 
     def _tell_status(self) -> None:
         self._tracker.changed = False
-        if self._listener is None:
-            return
-        try:
-            self._listener.on_status(self.status())
-        except BaseException as error:  # noqa: BLE001  # see above
-            self._give_up_listener(error)
-
-    def _give_up_listener(self, error: BaseException) -> None:
-        self._listener = None
-        self.listener_error = error
+        if self._listener is not None:
+            self._notify(self._listener.on_status, self.status())
 
     def status(self) -> RunStatus:
-        """The status now."""
         return self._tracker.status(self._last_line)
 
     def _last_line(self, source: str) -> str:
-        tail = self._recorder.tail(source)
-        return tail[-1] if tail else ""
-
-    @property
-    def phase(self) -> Phase:
-        """Where the run is."""
-        return self._tracker.phase
+        return next(reversed(self._recorder.tail(source)), "")
 
     def close(self) -> None:
-        """Closes the logs."""
         self._recorder.close()

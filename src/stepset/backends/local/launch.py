@@ -1,7 +1,6 @@
-"""Starting a run: everything that is checked and claimed before its supervisor begins.
+"""Starts a run: everything that is checked and claimed before its supervisor begins.
 
-Called by LocalBackend.start, and kept apart from it so that asking for the state of a run does not cost the job's model
-and the planners.
+Apart from LocalBackend, so that reading the state of a run does not import the job's model and the planners.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import secrets
 import shutil
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from stepset.backends.base import RunListener, RunRequest
@@ -30,21 +29,15 @@ from stepset.watch.state import RunStatus
 
 
 def start_run(store: Store, grace: float, request: RunRequest, listener: RunListener | None) -> LocalHandle:
-    """Starts a run in this process and comes back at once.
-
-    Args:
-        store: where its directory will be.
-        grace: seconds between SIGTERM and SIGKILL when a rank is stopped.
-        request: what to run.
-        listener: is told of lines and changes, from the run's own thread.
+    """Starts a run in this process and returns its handle at once; `listener` is called from the run's own thread.
 
     Raises:
-        BadInputError: it cannot be run as asked; nothing has been created then.
-        InfrastructureError: there is no port, no address or no place on the disk.
+        BadInputError: the job cannot run as asked; nothing was created.
+        InfrastructureError: no free port, no free address, or no space on the disk.
     """
     job = request.job
     if job.agent == "auto":
-        # On a cluster this depends on whether the image is sure to hold Python; here it is there.
+        # On a cluster this depends on whether the image has Python for certain; this machine has it.
         job = job.model_copy(update={"agent": True})
     plan = make_plan(job)
     _check_size(plan)
@@ -53,8 +46,8 @@ def start_run(store: Store, grace: float, request: RunRequest, listener: RunList
     code_dir = directory / "code" if job.function is not None else request.sources.code_dir
     work_dir = code_dir if job.code is not None else request.sources.base_dir
     host = this_host(plan, os.environ, request.sources.code_dir if job.code is not None else work_dir)
-    claims = Claims()
-    try:
+    with ExitStack() as undo:
+        claims = undo.enter_context(Claims())
         addresses = pod_addresses(plan, claims.addresses(sum(group.count for group in plan.groups)))
         _check_addresses(plan, addresses)
         ports = claims.ports(list(plan.ports))
@@ -83,26 +76,16 @@ def start_run(store: Store, grace: float, request: RunRequest, listener: RunList
         )
         _make_checkpoint_dir(job)
         run, lock = store.create(status, job)
-    except BaseException:
-        claims.release()
-        raise
-    handle = LocalHandle(run)
-    assignment = Assignment(request, plan, host, site, claims, specs, ports)
-    try:
+        undo.callback(shutil.rmtree, run.path, ignore_errors=True)
+        handle = LocalHandle(run)
+        assignment = Assignment(request, plan, host, site, claims, specs, ports)
         handle.supervise(Supervisor(assignment, run, status, listener, handle.asked_to_stop), lock)
-    except BaseException:
-        claims.release()
-        shutil.rmtree(run.path, ignore_errors=True)
-        raise
+        undo.pop_all()  # the supervisor releases the claims
     return handle
 
 
 class LocalHandle:
-    """A run this process has started.
-
-    Args:
-        run: its directory.
-    """
+    """A run that this process has started."""
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
@@ -114,16 +97,11 @@ class LocalHandle:
 
     @property
     def name(self) -> str:
-        """The run's name."""
         return self._run.name
 
     def wait(self) -> RunStatus:
-        """Blocks until the run is over and its thread has ended; its final status.
-
-        Raises:
-            BaseException: what the listener raised; the run was stopped for it.
-        """
-        # Not `join` alone: an exception out of a signal handler makes it forget the thread (CPython 3.11, executed).
+        """Blocks until the run's thread has ended; returns the final status, or raises what the listener raised."""
+        # Not `join` alone: after an exception in a signal handler it returns before the end (CPython 3.11, executed).
         self._over.wait()
         if self._thread is not None:
             self._thread.join()
@@ -133,19 +111,15 @@ class LocalHandle:
         return self._status
 
     def cancel(self) -> None:
-        """Asks the run to stop; the second time at once. Safe in signal handlers and from any thread."""
+        """Asks the run to stop; a second call kills it. Safe in signal handlers and in any thread."""
         self._requests.append(None)
 
     def asked_to_stop(self) -> int:
-        """How often somebody asked, here or from another process."""
+        """The number of requests to cancel, from here and from other processes."""
         return len(self._requests) + self._run.cancel_requests()
 
     def supervise(self, supervisor: Supervisor, lock: int) -> None:
-        """Starts the thread that runs it; the lock is given up when it is over.
-
-        Raises:
-            InfrastructureError: the system allows no more threads.
-        """
+        """Starts the thread that runs the job and closes `lock` at its end; InfrastructureError if it cannot."""
         keep_from_children(lock)
 
         def work() -> None:
@@ -159,8 +133,7 @@ class LocalHandle:
                 atexit.unregister(self._at_exit)
                 self._over.set()
 
-        # A daemon, so that a caller that ends without waiting is not held back for as long as the training takes;
-        # the run is stopped for it.
+        # A daemon, so that a process that ends without waiting for the run stops it instead of staying until its end.
         atexit.register(self._at_exit)
         self._thread = threading.Thread(target=work, name=f"stepset {self.name}", daemon=True)
         try:
@@ -180,7 +153,7 @@ class LocalHandle:
 
 
 def _run_name(request: RunRequest) -> str:
-    """The name asked for, or the job's with something no other run has."""
+    """The requested name, or the job's name with a random suffix."""
     if request.name is None:
         return f"{request.job.name}-{secrets.token_hex(3)}"
     try:
@@ -201,7 +174,7 @@ def _check_addresses(plan: LaunchPlan, addresses: dict[str, str]) -> None:
 
 
 def _check_rsh(plan: LaunchPlan, site: Site) -> None:
-    """Raises BadInputError where MPI could not call what stands for ssh."""
+    """Raises BadInputError if the path of the program that replaces ssh has spaces."""
     if plan.ssh is not None and has_spaces(site.rsh):
         raise BadInputError(
             f"STEPSET_HOME: MPI cannot start anything from a path with spaces ({site.rsh}); set STEPSET_HOME or TMPDIR"
@@ -231,7 +204,7 @@ def _make_checkpoint_dir(job: TrainingJob) -> None:
 
 
 def _notes(plan: LaunchPlan, job: TrainingJob, cores: int) -> tuple[str, ...]:
-    """What the user should know beforehand."""
+    """What the user should know before the run."""
     notes = list(plan.notes)
     processes = world_processes(plan)
     if processes > cores:

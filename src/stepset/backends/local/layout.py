@@ -1,11 +1,7 @@
-"""From a plan to processes: addresses, paths, environment, command and agent config of every local pod. Pure.
-
-Called by the supervisor once for each attempt, because ports are fresh each time.
-"""
+"""From a plan to the pods of one attempt: addresses, paths, environment, command and agent config. Pure."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,7 +40,7 @@ _PER_PROCESS = {ProcessRank: "{rank}", LocalRank: "{local_rank}", FirstNode: "{f
 
 
 def has_spaces(path: Path) -> bool:
-    """Whether a path would be split where it is taken for a command line."""
+    """Whether a path would be split as part of a command line."""
     return str(path).split() != [str(path)]
 
 
@@ -53,12 +49,10 @@ class Site:
     """Where a run takes place.
 
     Args:
-        run: the run's name.
         directory: the run directory.
-        scratch: a directory with a short path: sockets have at most 107 bytes.
-        code_dir: the job's code.
-        work_dir: where commands start.
-        addresses: pod -> its address.
+        scratch: a directory with a short path: a socket's path has at most 107 bytes.
+        code_dir, work_dir: the job's code, and where commands start.
+        addresses: pod -> IP address.
         grace: seconds between SIGTERM and SIGKILL.
         labels, annotations: of the job, for variables that are fields of the pod.
     """
@@ -75,7 +69,7 @@ class Site:
 
     @property
     def rsh(self) -> Path:
-        """The stand-in for ssh: in a directory without spaces if there is one, for Open MPI splits its path at them."""
+        """The program that replaces ssh. Open MPI splits its path at spaces, so a directory without is preferred."""
         places = (self.directory, self.scratch)
         return next((place for place in places if not has_spaces(place)), self.directory) / "rsh"
 
@@ -86,14 +80,10 @@ class PodSpec:
 
     Args:
         name: `<group>-<index>`.
-        group, index: its place in the plan.
-        source: whose its own lines are, as in LogLine.
-        address: its loopback address.
+        source: the source of the agent's own lines, as in LogLine.
         directory: its scratch directory.
-        env: its whole environment.
-        command: the agent's command line.
-        config: the agent's config.
-        serves: it is ready when its agent says so.
+        env, command: the agent's complete environment and command line.
+        serves: whether the pod is ready only when its agent says so.
     """
 
     name: str
@@ -114,7 +104,7 @@ def pod_name(group: str, index: int) -> str:
 
 
 def pod_addresses(plan: LaunchPlan, free: list[str]) -> dict[str, str]:
-    """Pod -> address, for as many free addresses as the plan has pods."""
+    """Pod -> address; `free` has as many addresses as the plan has pods."""
     pods = [(group, pod_name(group.name, k)) for group in plan.groups for k in range(group.count)]
     return {
         pod: LAUNCHER_ADDRESS if group.name == LAUNCHER and group.in_world else address
@@ -123,7 +113,7 @@ def pod_addresses(plan: LaunchPlan, free: list[str]) -> dict[str, str]:
 
 
 def plan_files(plan: LaunchPlan, site: Site, ports: Mapping[str, int]) -> dict[Path, str]:
-    """The small files a plan needs, by path."""
+    """The small files a plan needs: path -> content."""
     places = _Places(plan, site, ports, attempt=0, pod=0, group="")
     return {
         _file_path(site, file.name, file.key): "".join(resolve(line, places) + "\n" for line in file.lines)
@@ -132,17 +122,10 @@ def plan_files(plan: LaunchPlan, site: Site, ports: Mapping[str, int]) -> dict[P
 
 
 def pod_specs(plan: LaunchPlan, host: Host, site: Site, ports: Mapping[str, int], attempt: int) -> list[PodSpec]:
-    """Every pod of a plan, in the order of its groups.
-
-    Args:
-        plan: the plan.
-        host: the machine.
-        site: where the run takes place.
-        ports: name -> number, this attempt's.
-        attempt: gang restarts so far.
+    """Returns every pod of a plan, in the order of its groups, with the ports of this attempt.
 
     Raises:
-        BadInputError: a variable is a field no local pod has, or a text no process can be given.
+        BadInputError: a variable is a field that no local pod has, or a text that no process can take.
     """
     return [
         _spec(plan, group, index, host, site, _Places(plan, site, ports, attempt, index, group.name))
@@ -198,10 +181,7 @@ def _plan_env(group: PodGroup, places: _Places, host: Host, site: Site, pod: str
 def _config(
     plan: LaunchPlan, group: PodGroup, index: int, site: Site, places: _Places, directory: Path
 ) -> dict[str, Any]:
-    """The agent's config; its keys are explained in docs/design/agent.md.
-
-    Names of peers are addresses here and resolve by themselves, so there is nobody to wait for.
-    """
+    """The agent's config, explained in docs/design/agent.md. Peers are IP addresses here: there is no name to await."""
     settings = group.agent
     sources = {NODE: f"node {index}", LAUNCHER: "launcher"}
     config: dict[str, Any] = {
@@ -242,7 +222,7 @@ def _config(
 
 @dataclass(frozen=True)
 class _Places:
-    """Fills in a plan's places as one local pod sees them."""
+    """Resolves a plan's places for one local pod."""
 
     plan: LaunchPlan
     site: Site
@@ -280,7 +260,7 @@ def _file_path(site: Site, name: str, key: str) -> Path:
 
 
 def _field(path: str, variable: str, site: Site, pod: str, address: str, machine: str) -> str:
-    """A field of the pod (Kubernetes' downward API), as far as a process has such a thing."""
+    """A field of the pod (Kubernetes' downward API), as far as a process has one."""
     known = {
         "metadata.name": pod,
         "metadata.namespace": "default",
@@ -300,8 +280,3 @@ def _field(path: str, variable: str, site: Site, pod: str, address: str, machine
         f"env.{variable}: the field {path!r} is not known locally; known are {', '.join(known)},"
         " metadata.labels['NAME'] and metadata.annotations['NAME']"
     )
-
-
-def config_text(spec: PodSpec) -> str:
-    """The agent's config as its file holds it."""
-    return json.dumps(spec.config)

@@ -1,7 +1,6 @@
-"""Processes that outlived their pod: found by the mark in their environment, and ended.
+"""Finds processes that outlived their pod by a mark in their environment, and kills them.
 
-The agents see to it that nothing survives them. This is for what they cannot see to: an agent that was itself killed.
-Linux only; elsewhere an agent's process group is all that is ended.
+Only an agent that was itself killed leaves some. Elsewhere than on Linux only an agent's process group is killed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _ROUNDS = 20
 
 
 def processes_of(directory: Path) -> list[int]:
-    """Living processes of the pods below `directory` (a pod's, or a run's); this one is never among them."""
+    """Living processes of the pods below `directory` (a pod's, or a run's), without the calling process."""
     wanted = os.fsencode(f"{POD_MARK}={directory}")
     found = []
     try:
@@ -28,7 +27,7 @@ def processes_of(directory: Path) -> list[int]:
     except FileNotFoundError:
         return []
     for pid in pids:
-        # Gone by now, somebody else's, or a zombie, whose environment is empty: none of ours that lives.
+        # Unreadable or empty: a process that has ended, another user's, or a zombie.
         with suppress(OSError):
             environ = (_PROC / str(pid) / "environ").read_bytes()
             if wanted in environ and pid != os.getpid() and _holds(environ, wanted):
@@ -40,19 +39,13 @@ def _holds(environ: bytes, wanted: bytes) -> bool:
     return any(entry == wanted or entry.startswith(wanted + b"/") for entry in environ.split(b"\0"))
 
 
-def end_processes_of(directory: Path) -> int:
-    """Kills what `processes_of` finds until nothing is left; how many that were.
-
-    Some rounds are needed, because what is killed may just have started another.
-    """
-    ended: set[int] = set()
+def end_processes_of(directory: Path) -> None:
+    """Kills what `processes_of` finds, in rounds, because a process may start others before it is killed."""
     for attempt in range(_ROUNDS):
         pids = processes_of(directory)
         if not pids:
-            break
+            return
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        ended.update(pids)
         time.sleep(0.005 * (attempt + 1))
-    return len(ended)

@@ -1,7 +1,7 @@
-"""Which processes of a run exist: its supervisor's, and each rank's. Read by the store, written by it and the journal.
+"""Which processes of a run exist: its supervisor's, and each rank's.
 
-The state in a run's directory is as its supervisor last wrote it. A supervisor that was killed, stopped or is stuck
-writes nothing any more, so a reader looks for the processes themselves.
+A run's state is as its supervisor last wrote it. A supervisor that was killed or is stuck writes nothing more, so a
+reader looks at the processes themselves.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class Supervisor:
     """The process that runs a job, as it recorded itself.
 
     Args:
-        process: its process; None where the record does not hold it.
-        pids_are_ours: whether this process can look for pids that the supervisor knows.
+        process: its process; None if the record has none.
+        pids_are_ours: whether the supervisor's pids have the same meaning in this process.
     """
 
     process: ProcessId | None = None
     pids_are_ours: bool = False
 
     def known_to_be_gone(self) -> bool:
-        """Whether it does not exist any more; False where that cannot be told."""
+        """Whether the process does not exist any more; False if this cannot be determined."""
         return self.pids_are_ours and self.process is not None and not self.process.exists()
 
 
 def own_record() -> str:
-    """What the supervisor writes down about its own process, as JSON."""
+    """The supervisor's record of its own process, as JSON."""
     own = ProcessId.of(os.getpid())
     start_ticks = own.started if own else None
     record = {"pid": os.getpid(), "started": time.time(), "start_ticks": start_ticks, "pid_space": pid_space()}
@@ -48,11 +48,7 @@ def own_record() -> str:
 
 
 def read_supervisor(directory: Path) -> Supervisor:
-    """Reads what `own_record` wrote; an earlier version wrote the pid alone.
-
-    Args:
-        directory: the run's.
-    """
+    """Reads `own_record` from a run's directory; an earlier version wrote the pid alone."""
     record = _read(directory / SUPERVISOR_FILE)
     try:
         process = ProcessId.from_list([record.get("pid"), record.get("start_ticks")])
@@ -62,20 +58,12 @@ def read_supervisor(directory: Path) -> Supervisor:
 
 
 def processes_record(processes: Mapping[str, ProcessId]) -> str:
-    """What the supervisor writes down about the processes of its pods and ranks, as JSON.
-
-    Args:
-        processes: pod -> its agent's process, and source (`rank 3`) -> that rank's own.
-    """
+    """The supervisor's record, as JSON, of its pods' agents (by pod) and its ranks (by source, `rank 3`)."""
     return json.dumps({name: process.to_list() for name, process in processes.items()})
 
 
 def read_processes(directory: Path) -> dict[str, ProcessId]:
-    """Reads what `processes_record` wrote; empty for a run of an earlier version, which wrote nothing.
-
-    Args:
-        directory: the run's.
-    """
+    """Reads `processes_record` from a run's directory; empty for a run of an earlier version, which had none."""
     try:
         return {name: ProcessId.from_list(data) for name, data in _read(directory / PROCESSES_FILE).items()}
     except (ValueError, TypeError):
@@ -83,12 +71,7 @@ def read_processes(directory: Path) -> dict[str, ProcessId]:
 
 
 def with_ended_ranks(status: RunStatus, gone: Callable[[str], bool]) -> RunStatus:
-    """A status in which no rank runs whose process, or whose pod's agent, does not exist.
-
-    Args:
-        status: as the supervisor wrote it.
-        gone: whether the process of a pod or of a source is known not to exist.
-    """
+    """Returns the status with running ranks marked as ended if `gone` is true for their source or their pod."""
     rows = tuple(
         replace(row, state=ENDED) if row.state == RUNNING and (gone(row.source) or gone(row.pod)) else row
         for row in status.ranks
@@ -97,7 +80,7 @@ def with_ended_ranks(status: RunStatus, gone: Callable[[str], bool]) -> RunStatu
 
 
 def with_lost_ranks(status: RunStatus) -> RunStatus:
-    """A status in which no rank runs or waits, because there is no supervisor."""
+    """Returns the status with every waiting or running rank marked as lost, because the supervisor has ended."""
     rows = tuple(replace(row, state=LOST) if row.state in (PENDING, RUNNING) else row for row in status.ranks)
     return status.with_(ranks=rows)
 

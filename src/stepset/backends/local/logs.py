@@ -1,7 +1,7 @@
-"""The logs of a run: written once as they come, read and followed from anywhere.
+"""The logs of a run: writing, reading and following them.
 
-`log` holds the lines of all, with their heads, as the agents print them (stepset.watch.lines); `ranks/<source>.log`
-what each source printed, byte for byte. Written by the supervisor, read by `stepset logs` and whoever else wants them.
+`log` has the lines of all sources as the agents print them (stepset.watch.lines); `ranks/<source>.log` what each source
+printed, byte for byte.
 """
 
 from __future__ import annotations
@@ -23,14 +23,11 @@ _CHUNK = 256 * 1024
 _OPEN_FILES = 128
 _TAIL_BYTES = 1000
 _POLL = 0.1
-"""Seconds between two looks at a log that is being followed."""
+"""Seconds between two reads of a log that is being followed."""
 
 
 class Recorder:
-    """Writes the logs of a run, and remembers the last lines of each source.
-
-    Args:
-        run: where.
+    """Writes the logs of a run, and keeps the last lines of each source.
 
     Attributes:
         broken: why writing had to stop (a full disk), or None.
@@ -45,7 +42,7 @@ class Recorder:
         self.broken: OSError | None = None
 
     def write(self, batch: Batch) -> None:
-        """Appends what a batch holds; after a failure nothing more is written."""
+        """Appends a batch; after a failure nothing more is written."""
         for source, texts in _last_texts(batch).items():
             self._remember(source, texts)
         if self.broken is not None:
@@ -60,7 +57,7 @@ class Recorder:
                 _write_all(self._file(source), b"".join(pieces))
         except OSError as error:
             self.broken = error
-            # Whatever is still printed must not eat the place the verdict needs.
+            # Output printed from now on must not take the space that the verdict needs.
             self._run.give_up_reserve()
 
     def _file(self, source: str) -> int:
@@ -73,21 +70,18 @@ class Recorder:
         return fd
 
     def _remember(self, source: str, texts: list[bytes]) -> None:
-        tail = self._tails.get(source)
-        if tail is None:
-            tail = self._tails[source] = deque(maxlen=2 * TAIL)
+        tail = self._tails.setdefault(source, deque(maxlen=2 * TAIL))
         tail.extend(text[:_TAIL_BYTES].decode("utf-8", "replace") for text in texts)
 
     def tail(self, source: str) -> tuple[str, ...]:
-        """The last lines of a source; long ones are cut."""
+        """The last lines of a source, long ones truncated."""
         return tuple(self._tails.get(source, ()))
 
     def forget(self) -> None:
-        """Drops the last lines: a new attempt begins."""
+        """Drops the last lines, because a new attempt begins."""
         self._tails.clear()
 
     def close(self) -> None:
-        """Closes the files."""
         for fd in (self._log, *self._files.values()):
             with suppress(OSError):
                 os.close(fd)
@@ -95,13 +89,13 @@ class Recorder:
 
 
 def _last_texts(batch: Batch) -> dict[str, list[bytes]]:
-    """Source -> the last lines a batch has of it, progress left out."""
+    """Source -> its last lines in the batch, without progress lines."""
     last: dict[str, list[bytes]] = {}
     if batch.progress:
         for head, text in batch.lines:
             last.setdefault(head.source, []).append(text)
         return last
-    # Texts and line ends in turn, but for parts of long lines, of which the last is enough.
+    # Texts and line ends alternate, except for parts of long lines, of which the last is enough.
     for source, pieces in batch.raw.items():
         last[source] = [piece for piece in pieces[-4 * TAIL :] if piece != b"\n"]
     return last
@@ -119,36 +113,29 @@ def _write_all(fd: int, data: bytes) -> None:
 
 def read_lines(
     run: RunDir, *, follow: bool = False, sources: frozenset[str] | None = None, poll: float = _POLL
-) -> Iterator[LogLine]:
-    """The lines of a run, in the order they came.
+) -> Iterator[list[LogLine]]:
+    """Yields the lines of a run in blocks, in the order in which they were printed.
 
     Args:
-        run: whose.
-        follow: go on until the run is over, instead of up to now.
-        sources: only theirs; default: all.
-        poll: seconds between two looks.
+        follow: go on until the run is over; while nothing is printed, yield empty blocks, so that the caller can stop.
+        sources: only these sources; default: all.
+        poll: seconds between two reads.
     """
     splitter, joiner = Splitter("log"), Joiner()
     for chunk in _chunks(run, follow, poll):
         batch = splitter.feed(chunk if sources is None else _only(chunk, sources))
-        yield from log_lines(joiner.join(batch.lines))
-    yield from log_lines(joiner.join(splitter.finish().lines))
+        yield list(log_lines(joiner.join(batch.lines)))
+    yield list(log_lines(joiner.join(splitter.finish().lines)))
 
 
 def copy_lines(
     run: RunDir, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None, poll: float = _POLL
 ) -> None:
-    """Writes the lines of a run as `[source] text`, bytes as they were printed: as fast as the disk, for `cat`'s sake.
-
-    Args:
-        run: whose.
-        out: where to.
-        follow, sources, poll: as for `read_lines`.
-    """
+    """Writes the lines of `read_lines` as `[source] text`, bytes unchanged; faster, as it parses few of them."""
     splitter, joiner, parted = Splitter("log"), Joiner(), False
     for chunk in _chunks(run, follow, poll):
         kept = chunk if sources is None else _only(chunk, sources)
-        # Only lines that came in parts need a second look, and only where there are any.
+        # Only lines in parts have to be parsed, and only if there are any.
         parted = parted or run.parts.exists()
         if not joiner.waiting and not (parted and b"+] " in kept):
             out.write(kept)
@@ -168,7 +155,10 @@ def _only(chunk: bytes, sources: frozenset[str]) -> bytes:
 
 
 def _chunks(run: RunDir, follow: bool, poll: float) -> Iterator[bytes]:
-    """The log in chunks of whole lines; at the end of a run whatever is left."""
+    """Yields the log in chunks of whole lines; after the end of a run, also an incomplete last line.
+
+    While nothing is printed, it yields empty chunks.
+    """
     with run.log.open("rb", buffering=0) as file:
         rest = b""
         over = not follow
@@ -184,9 +174,10 @@ def _chunks(run: RunDir, follow: bool, poll: float) -> Iterator[bytes]:
             elif over:
                 break
             else:
-                # Look at the state first and read once more after it: nothing is printed after the verdict.
+                # Read the state first and the log once more after it: nothing is printed after the verdict.
                 over = run.read().phase.final
                 if not over:
+                    yield b""
                     time.sleep(poll)
         if rest and run.read().phase.final:
             yield rest + b"\n"

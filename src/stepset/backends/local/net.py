@@ -1,7 +1,6 @@
-"""Loopback addresses and free ports for one run, claimed so that two runs at once never share one.
+"""Loopback addresses and free ports for one run, claimed so that no two runs share one.
 
-Called by the local backend before a run starts and before each restart. A claim is a lock on a small file; the kernel
-gives it up when the process that holds it is gone, however it went.
+A claim is a lock on a small file; the kernel releases it when the process that holds it ends.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from stepset.errors import InfrastructureError
 
@@ -25,16 +23,16 @@ FIRST_HOST = 100
 c10d ranks nodes by their addresses' text (torch 2.15, dynamic_rendezvous.py, _NodeDesc)."""
 HOSTS_PER_BLOCK = 150
 _PORTS = range(10_000, 32_768)
-"""Below Linux' ephemeral ports, so that no connection of anybody's gets one by chance."""
+"""Below Linux' ephemeral ports, so that no outgoing connection uses one by chance."""
 _TRIES = 2_000
 
 
 class Claims:
-    """Addresses and ports this process holds for a run; give them back with `release` or by leaving the context.
+    """Addresses and ports this process holds for a run; `release` or leaving the context gives them back.
 
     Args:
         directory: where the lock files are; all processes of a user must use the same.
-        ports: those that may be given out; default: the ones below the ephemeral ports.
+        ports: the ports to choose from; default: those below the ephemeral ports.
     """
 
     def __init__(self, directory: Path | None = None, ports: range | None = None) -> None:
@@ -43,11 +41,7 @@ class Claims:
         self._held: dict[str, int] = {}
 
     def addresses(self, count: int) -> list[str]:
-        """One loopback address for each of `count` pods; 127.0.0.1 for all where the system has only that.
-
-        Raises:
-            InfrastructureError: every block is taken.
-        """
+        """Claims a loopback address for each of `count` pods; 127.0.0.1 for all if the system has no other."""
         if not _usable("127.9.9.9"):
             return [LOCALHOST] * count
         found: list[str] = []
@@ -62,11 +56,7 @@ class Claims:
         )
 
     def ports(self, names: Sequence[str]) -> dict[str, int]:
-        """A free port for each name: nobody listens on it on any address, and no other run has claimed it.
-
-        Raises:
-            InfrastructureError: there are not enough.
-        """
+        """Claims a port for each name, on which no process listens; InfrastructureError if too few are free."""
         found: dict[str, int] = {}
         candidates = self._free_ports()
         for name in names:
@@ -86,21 +76,18 @@ class Claims:
                     self._give_back(f"port-{port}")
 
     def release_ports(self) -> None:
-        """Gives the ports back and keeps the addresses."""
+        """Releases the ports and keeps the addresses."""
         for name in [n for n in self._held if n.startswith("port-")]:
             self._give_back(name)
 
     def release(self) -> None:
-        """Gives everything back."""
         for name in list(self._held):
             self._give_back(name)
 
     def __enter__(self) -> Claims:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.release()
 
     def _claim(self, name: str) -> bool:
@@ -108,7 +95,7 @@ class Claims:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The holder before us removes the file as it leaves: a lock on a removed file keeps nobody out.
+            # The previous holder removes the file when it releases it: a lock on a removed file excludes no process.
             if os.fstat(fd).st_ino == os.stat(path).st_ino:  # noqa: PTH116  # beside its sister fstat
                 self._held[name] = fd
                 return True
@@ -127,11 +114,7 @@ class Claims:
 
 
 def scratch_directory() -> Path:
-    """This user's directory for lock files and sockets, made if need be: `$TMPDIR/stepset-<uid>`.
-
-    Raises:
-        InfrastructureError: it cannot be made, or somebody else made it.
-    """
+    """Returns this user's directory for lock files and sockets, `$TMPDIR/stepset-<uid>`; creates it."""
     path = Path(tempfile.gettempdir()) / f"stepset-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)
@@ -155,7 +138,7 @@ def loopback_interface() -> str:
 
 
 def _allowed_ports() -> range:
-    """The ports below the ephemeral ones, where the system says which those are."""
+    """The ports below the ephemeral ones, if the system says which those are."""
     try:
         low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -173,7 +156,7 @@ def _usable(address: str) -> bool:
 
 
 def _listenable(port: int) -> bool:
-    """Whether nobody listens on the port, whatever the address: torchrun's store listens on all."""
+    """Whether no process listens on the port at any address: torchrun's store listens on all."""
     families = [(socket.AF_INET, "0.0.0.0")]
     if socket.has_ipv6:
         families.append((socket.AF_INET6, "::"))

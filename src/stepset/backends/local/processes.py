@@ -1,4 +1,4 @@
-"""Whether a process that was seen before still exists. Its pid alone does not tell: the kernel uses pids again."""
+"""Whether a process seen earlier still exists. A pid alone does not identify it, because the kernel reuses pids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ProcessStat:
         name: the file name of its program.
         state: one letter; Z and X for a process that has ended.
         parent: the pid of its parent.
-        started: when it started, in clock ticks after boot.
+        started: its start time in clock ticks after boot.
     """
 
     name: str
@@ -30,16 +30,12 @@ class ProcessStat:
 
     @property
     def ended(self) -> bool:
-        """Whether it only waits for its parent to take note of its end."""
+        """Whether the process has ended and its parent has not read its exit status yet."""
         return self.state in "ZX"
 
 
 def process_stat(pid: int) -> ProcessStat | None:
-    """Reads /proc/PID/stat; None where there is no such process, or no /proc.
-
-    Args:
-        pid: of the process.
-    """
+    """Reads /proc/PID/stat; None if there is no such process, or no /proc."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
@@ -51,23 +47,14 @@ def process_stat(pid: int) -> ProcessStat | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process that cannot be confused with a later one of the same pid.
-
-    Args:
-        pid: its pid.
-        started: as in ProcessStat; None where the system does not tell.
-    """
+    """A process, distinguished from later ones with its pid by its start time (None if the system has none)."""
 
     pid: int
     started: int | None = None
 
     @classmethod
     def of(cls, pid: object) -> ProcessId | None:
-        """The process that has this pid now; None if there is none.
-
-        Args:
-            pid: of the process, as it was reported.
-        """
+        """The process that has this pid now; None if there is none."""
         if not isinstance(pid, int) or not 0 < pid <= _MAX_PID:
             return None
         stat = process_stat(pid)
@@ -75,29 +62,22 @@ class ProcessId:
         return found if found.exists() else None
 
     def exists(self) -> bool:
-        """Whether the process is there and has not ended."""
+        """Whether the process exists and has not ended."""
         stat = process_stat(self.pid)
         if stat is not None:
             return not stat.ended and self.started in (None, stat.started)
         try:  # no /proc, or one that hides other users' processes
             os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
+        except OSError as error:
+            return not isinstance(error, ProcessLookupError)
         return True
 
     def to_list(self) -> list[int | None]:
-        """Plain data for JSON."""
         return [self.pid, self.started]
 
     @classmethod
     def from_list(cls, data: Any) -> ProcessId:
-        """The process that `to_list` wrote.
-
-        Raises:
-            ValueError, TypeError: `to_list` did not write this.
-        """
+        """Reads what `to_list` returned; raises ValueError or TypeError for anything else."""
         pid, started = data
         if not isinstance(pid, int) or not 0 < pid <= _MAX_PID or not isinstance(started, (int, type(None))):
             raise ValueError(f"{data!r} is no process")
@@ -105,9 +85,9 @@ class ProcessId:
 
 
 def pid_space() -> str:
-    """Where this process's pids mean something: the boot of a machine, and a pid namespace (pid_namespaces(7)).
+    """Where this process's pids are valid: the boot of a machine, and a pid namespace (pid_namespaces(7)).
 
-    A reader elsewhere, in another container that shares the directory of the runs, say, cannot look for pids of here.
+    A reader in another container that shares the directory of the runs, say, cannot look up these pids.
     """
     parts = []
     with suppress(OSError):

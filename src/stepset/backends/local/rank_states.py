@@ -5,6 +5,6 @@ from __future__ import annotations
 PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded", "Failed", "Stopped"
 
 ENDED = "Ended"
-"""Its process is gone, and its supervisor has not recorded how it ended: not yet, or because it is stuck."""
+"""Its process has ended, and its supervisor has not recorded how: not yet, or because the supervisor is stuck."""
 LOST = "Lost"
-"""Its supervisor is gone: how it ended, or whether it still is about to end, is not known."""
+"""Its supervisor has ended: how the rank ended, or whether it still runs, is not known."""

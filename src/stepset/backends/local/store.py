@@ -1,7 +1,7 @@
-"""Run directories: where the state and the logs of each run lie, to be found again from any process.
+"""Run directories: where any process finds the state and the logs of each run.
 
-`<home>/runs/<run>/` holds `job.json`, `state.json`, `supervisor.json`, `processes.json`, `lock`, `cancel`, `log`,
-`ranks/` and `pods/` (docs/design/local.md). Written by the process that runs the job, read by every other.
+`<home>/runs/<run>/` has `job.json`, `state.json`, `supervisor.json`, `processes.json`, `lock`, `cancel`, `log`,
+`ranks/` and `pods/` (docs/design/local.md). The process that runs the job writes it, all others read it.
 """
 
 from __future__ import annotations
@@ -38,24 +38,20 @@ if TYPE_CHECKING:
     from stepset.spec.job import TrainingJob
 
 _RESERVE = 256 * 1024
-"""Bytes set aside on the disk, so that the verdict of a run that filled it can still be written."""
+"""Bytes reserved on the disk, so that the verdict of a run that filled it can still be written."""
 
 _NAME_MAX = 255
-"""Bytes in a file's name; what is longer cannot be asked for (Linux, limits.h)."""
+"""Bytes in a file's name (Linux, limits.h)."""
 
 
 def home_directory(environ: Mapping[str, str]) -> Path:
-    """`$STEPSET_HOME`, else `stepset` in the user's state directory (XDG Base Directory Specification 0.8).
-
-    Raises:
-        BadInputError: it depends on a home directory that nobody knows, as of a user id without an account.
-    """
+    """`$STEPSET_HOME`, else `stepset` in the user's state directory (XDG Base Directory Specification 0.8)."""
     if given := environ.get("STEPSET_HOME"):
         try:
             return Path(given).expanduser().absolute()
         except RuntimeError as error:
             raise BadInputError(f"STEPSET_HOME: {given}: there is no such home directory; give a path") from error
-    # Relative paths are invalid there and to be ignored, says the specification.
+    # The specification says to ignore relative paths in this variable.
     if (state := environ.get("XDG_STATE_HOME", "")).startswith("/"):
         return Path(state) / "stepset"
     try:
@@ -69,17 +65,12 @@ def home_directory(environ: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True)
 class RunDir:
-    """The directory of one run.
-
-    Args:
-        path: `<home>/runs/<run>`.
-    """
+    """The directory of one run, `<home>/runs/<run>`."""
 
     path: Path
 
     @property
     def name(self) -> str:
-        """The run's name."""
         return self.path.name
 
     @property
@@ -89,7 +80,7 @@ class RunDir:
 
     @property
     def parts(self) -> Path:
-        """Is there when the merged log holds lines in parts."""
+        """A file that exists if the merged log has lines in parts."""
         return self.path / "log.parts"
 
     def rank_log(self, source: str) -> Path:
@@ -97,25 +88,20 @@ class RunDir:
         return self.path / "ranks" / f"{source.replace(' ', '-')}.log"
 
     def pod(self, pod: str) -> Path:
-        """The scratch directory of a pod."""
         return self.path / "pods" / pod
 
     def read(self) -> RunStatus:
-        """The state as it is: as last written, or Lost where its supervisor is gone without a verdict.
-
-        Raises:
-            RunNotFoundError: there is no such run (any more).
-        """
+        """Returns the state: as last written, or Lost if its supervisor ended without a verdict; RunNotFoundError."""
         status = self._written()
         if status.phase.final:
             return status
         if self.alive():
             return self._with_ended_ranks(status)
-        status = self._written()  # the verdict may have been written between the two looks
+        status = self._written()  # the verdict may have been written after the first reading
         return status if status.phase.final else _lost(status, read_supervisor(self.path).process, self._last_sign())
 
     def _with_ended_ranks(self, status: RunStatus) -> RunStatus:
-        """The state with a look at the processes themselves, where this process can look for them."""
+        """The state, corrected by a look at the processes where this process can see them."""
         if not read_supervisor(self.path).pids_are_ours:
             return status
         processes = read_processes(self.path)
@@ -130,18 +116,14 @@ class RunDir:
             raise InfrastructureError(f"{self.path / 'state.json'}: cannot be read: {error}") from error
 
     def _last_sign(self) -> float | None:
-        """When its supervisor last wrote something (seconds since the epoch)."""
+        """When the supervisor last wrote something (seconds since the epoch)."""
         try:
             return max(path.stat().st_mtime for path in (self.path / "state.json", self.log))
         except OSError:
             return None
 
     def write(self, status: RunStatus) -> None:
-        """Replaces the state in one step; the reserve is given up for it if the disk is full.
-
-        Raises:
-            OSError: it cannot be written even so.
-        """
+        """Replaces the state atomically; releases the reserve first if the disk is full. Raises OSError."""
         data = json.dumps(status.to_dict(), separators=(",", ":")).encode()
         try:
             self._replace("state.json", data)
@@ -152,14 +134,7 @@ class RunDir:
             self._replace("state.json", data)
 
     def write_processes(self, processes: Mapping[str, ProcessId]) -> None:
-        """Replaces the record of the run's processes in one step.
-
-        Args:
-            processes: as for `processes_record`.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Replaces the record of the run's processes (`processes_record`) atomically; raises OSError."""
         self._replace(PROCESSES_FILE, processes_record(processes).encode())
 
     def _replace(self, name: str, data: bytes) -> None:
@@ -173,21 +148,21 @@ class RunDir:
             raise
 
     def give_up_reserve(self) -> None:
-        """Frees what was set aside for the verdict."""
+        """Frees the space that was reserved for the verdict."""
         with suppress(OSError):
             (self.path / "reserve").unlink()
 
     def alive(self) -> bool:
-        """Whether the process that runs it is there: it holds the lock as long as it lives.
+        """Whether the supervisor lives, which holds the lock until it ends.
 
-        A child that code other than Python's forked off may hold the lock longer, so its process is looked for too.
+        A child that was forked by code other than Python's may hold the lock longer, so the process is checked, too.
         """
         try:
             fd = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
-            # Shared, so that two who look at the same time do not take each other for the supervisor.
+            # Shared, so that two readers do not take each other for the supervisor.
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return not read_supervisor(self.path).known_to_be_gone()
@@ -196,7 +171,7 @@ class RunDir:
         return False
 
     def ask_to_cancel(self) -> None:
-        """Leaves the request to stop; one that is left twice means at once."""
+        """Records a request to cancel; a second one kills the run."""
         fd = os.open(self.path / "cancel", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             os.write(fd, b"!")
@@ -204,7 +179,6 @@ class RunDir:
             os.close(fd)
 
     def cancel_requests(self) -> int:
-        """How often somebody asked."""
         try:
             return (self.path / "cancel").stat().st_size
         except OSError:
@@ -213,27 +187,22 @@ class RunDir:
 
 @dataclass(frozen=True)
 class Store:
-    """All runs of a user on this machine.
-
-    Args:
-        home: the directory that holds `runs`.
-    """
+    """All runs of a user on this machine, in `<home>/runs`."""
 
     home: Path
 
     @property
     def runs(self) -> Path:
-        """The directory of the run directories."""
         return self.home / "runs"
 
     def create(self, status: RunStatus, job: TrainingJob) -> tuple[RunDir, int]:
-        """Makes the directory of a new run: (the directory, its lock, held).
+        """Creates the directory of a new run; returns it and the descriptor of its lock, which is held.
 
-        It is made under another name and moved, so that nobody ever sees a run without state or without lock.
+        It is created under another name and moved, so that no reader sees a run without state or without lock.
 
         Raises:
             BadInputError: the name is taken.
-            InfrastructureError: the directory cannot be made (no permission, disk full).
+            InfrastructureError: the directory cannot be created (no permission, disk full).
         """
         target = self.runs / status.name
         if target.exists():
@@ -267,11 +236,7 @@ class Store:
         return RunDir(target), lock
 
     def find(self, name: str) -> RunDir:
-        """The run of that name, or else the newest run of the job of that name.
-
-        Raises:
-            RunNotFoundError: there is neither.
-        """
+        """Returns the run of that name, or the newest run of the job of that name; else raises RunNotFoundError."""
         if not name or "/" in name or name.startswith(".") or len(os.fsencode(name)) > _NAME_MAX:
             raise RunNotFoundError(f"{name!r}: no such run, and no job of that name")
         run = RunDir(self.runs / name)
@@ -295,19 +260,19 @@ class Store:
             return
         for path in paths:
             run = RunDir(path)
-            # Removed at this very moment, or not ours to understand: one odd directory must not hide the others.
+            # Being deleted, or not written by stepset: one such directory must not hide the others.
             with suppress(RunNotFoundError, InfrastructureError):
                 yield run, run.read()
 
     def prune(self, now: float) -> None:
-        """Removes the runs whose time to live (`ttl`) after their end is over."""
+        """Deletes the runs whose time to live (`ttl`) after their end is over."""
         for run, status in list(self._all()):
             if status.phase.final and status.finished and (ttl := _ttl(run)) and status.finished + ttl < now:
                 shutil.rmtree(run.path, ignore_errors=True)
 
 
 def disk_full(error: OSError) -> bool:
-    """Whether this is a disk, or a share of it, that holds no more."""
+    """Whether the error says that the disk, or the user's quota, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 

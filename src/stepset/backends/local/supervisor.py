@@ -1,7 +1,4 @@
-"""One run from its first attempt to its verdict: restarts the gang as the job allows, and writes down how it ended.
-
-Started by LocalBackend in a thread of the caller's process.
-"""
+"""One run from its first attempt to its verdict: restarts the gang as the job allows, and records how it ended."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.local.environment import Host
@@ -37,16 +33,11 @@ _FINAL_KINDS = (FailureKind.CANCELLED, FailureKind.DEADLINE_EXCEEDED, FailureKin
 
 @dataclass(frozen=True)
 class Assignment:
-    """Everything the supervisor of a run is given.
+    """Everything the supervisor of a run needs.
 
     Args:
-        request: what was asked for.
-        plan: its plan.
-        host: the machine.
-        site: where the run takes place.
-        claims: its addresses and ports; released at the end.
-        specs: the pods of the first attempt.
-        ports: their ports.
+        claims: the run's addresses and ports; released at the end.
+        specs, ports: the pods of the first attempt and their ports.
     """
 
     request: RunRequest
@@ -59,15 +50,7 @@ class Assignment:
 
 
 class Supervisor:
-    """Runs one job on this machine.
-
-    Args:
-        given: what to run.
-        run: its directory.
-        status: where its status begins.
-        listener: who is told of lines and changes.
-        asked_to_stop: how often somebody asked to cancel.
-    """
+    """Runs one job on this machine; `status` is its first status, `asked_to_stop` counts the requests to cancel."""
 
     def __init__(
         self,
@@ -85,14 +68,10 @@ class Supervisor:
         self._notes = status.notes
 
     def supervise(self) -> RunStatus:
-        """Runs the job to its end; its final status, which is on disk by then.
-
-        Raises:
-            BaseException: what the listener raised, after the run was stopped for it.
-        """
-        # The agents hold the read end: it closes when this process is gone, however it went, and they end.
+        """Runs the job to its end; returns the final status, or raises what the listener raised."""
+        # The agents hold the read end: it closes when this process ends in any way, and then they end.
         read_end, write_end = os.pipe()
-        _OWN.add(write_end)
+        keep_from_children(write_end)
         try:
             self._prepare()
             self._attempts(read_end)
@@ -102,7 +81,7 @@ class Supervisor:
             self._finish(_supervisor_failure(repr(error)))
             raise
         finally:
-            _OWN.discard(write_end)
+            forget(write_end)
             os.close(read_end)
             os.close(write_end)
             end_processes_of(self._run.path)
@@ -115,7 +94,7 @@ class Supervisor:
         return self._journal.status()
 
     def _prepare(self) -> None:
-        """Makes what all attempts share."""
+        """Creates what all attempts share."""
         given = self._given
         job, archive = given.request.job, given.request.sources.archive
         if job.function is not None:
@@ -136,7 +115,9 @@ class Supervisor:
         attempt, used = given.request.attempt, 0
         specs, ports = given.specs, given.ports
         while True:
-            _write_files(plan_files(given.plan, given.site, ports))
+            for path, content in plan_files(given.plan, given.site, ports).items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content)
             self._journal.begin(specs, attempt)
             end = self._gang(specs, lifeline).run()
             end_processes_of(self._run.path)
@@ -188,7 +169,7 @@ class Supervisor:
 
 
 def _supervisor_failure(reason: str) -> Failure:
-    """Of a run that could not be carried out, whatever its ranks did."""
+    """The failure of a run that could not be carried out, whatever its ranks did."""
     return Failure(
         kind=FailureKind.INFRASTRUCTURE,
         message=f"the run could not be carried out: {reason}.",
@@ -197,7 +178,7 @@ def _supervisor_failure(reason: str) -> Failure:
 
 
 def _unexplained() -> Failure:
-    """Of a gang that ended without success though nothing was seen to fail."""
+    """The failure of a gang that ended without success and without an observed failure."""
     return Failure(
         kind=FailureKind.INFRASTRUCTURE,
         message="all pods ended, but too few of them with success.",
@@ -205,24 +186,18 @@ def _unexplained() -> Failure:
     )
 
 
-def _write_files(files: dict[Path, str]) -> None:
-    for path, content in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-
-
-# A child that is forked off without a program of its own (multiprocessing, say) would keep these open, and with them
-# the appearance that we live: the lifelines of the agents and the locks of the runs.
+# A child that is forked without a program of its own (multiprocessing, say) would keep these open, so that this process
+# would seem alive after its end: the lifelines of the agents and the locks of the runs.
 _OWN: set[int] = set()
 
 
 def keep_from_children(fd: int) -> None:
-    """Sees to it that forked children of this process do not keep `fd` open."""
+    """Closes `fd` in forked children of this process."""
     _OWN.add(fd)
 
 
 def forget(fd: int) -> None:
-    """Takes back `keep_from_children`, before `fd` is closed."""
+    """Reverts `keep_from_children`, before `fd` is closed."""
     _OWN.discard(fd)
 
 

@@ -1,7 +1,4 @@
-"""Keeps a run's RunStatus up to date from what its agents report. No I/O and no clock.
-
-Used by the journal, which writes the status down and shows it.
-"""
+"""Keeps a run's RunStatus up to date from what its agents report. No I/O and no clock."""
 
 from __future__ import annotations
 
@@ -19,15 +16,7 @@ from stepset.watch.state import Failure, Phase, Progress, RankStatus, RunStatus
 
 
 class Tracker:
-    """The status of one run, from its first attempt to its verdict.
-
-    Args:
-        plan: what runs.
-        status: where it begins.
-
-    Attributes:
-        changed: whether something changed since `changed` was last set back.
-    """
+    """The status of one run, from its first attempt to its verdict; the owner resets `changed`."""
 
     def __init__(self, plan: LaunchPlan, status: RunStatus) -> None:
         self._plan = plan
@@ -36,11 +25,7 @@ class Tracker:
         self.changed = True
 
     def status(self, last_line: Callable[[str], str]) -> RunStatus:
-        """The status now.
-
-        Args:
-            last_line: source -> the last line it printed.
-        """
+        """Returns the status; `last_line` maps a source to the last line it printed."""
         rows = sorted(self._rows.values(), key=lambda row: (row.rank is None, row.rank or 0))
         return self._status.with_(ranks=tuple(replace(row, last_line=last_line(row.source)) for row in rows))
 
@@ -51,11 +36,10 @@ class Tracker:
 
     @property
     def phase(self) -> Phase:
-        """Where the run is."""
         return self._status.phase
 
     def begin(self, specs: Sequence[PodSpec], attempt: int) -> None:
-        """A new attempt: every row back to Pending; what it has been through is kept."""
+        """Begins an attempt: every row is Pending again, and keeps its count of restarts."""
         restarts = {source: row.restarts + 1 for source, row in self._rows.items() if row.state != PENDING}
         self._rows = {
             row.source: replace(row, restarts=restarts.get(row.source, row.restarts))
@@ -65,19 +49,15 @@ class Tracker:
         self.set(attempt=attempt)
 
     def pod_started(self, spec: PodSpec, now: float) -> None:
-        """A pod's agent runs; the run does when a pod of the world does."""
-        self._update(spec.source, lambda row: replace(row, state=RUNNING))
+        """Records that a pod's agent runs; the run is Running when a pod of the world is."""
+        if row := self._rows.get(spec.source):
+            self._rows[spec.source] = replace(row, state=RUNNING)
+            self.changed = True
         if spec.group == self._plan.success.group and self.phase is not Phase.RUNNING:
             self.set(phase=Phase.RUNNING, reason="", started=self._status.started or now)
 
     def event(self, spec: PodSpec, event: Mapping[str, Any], stopped: bool) -> None:
-        """What an agent reported of its ranks.
-
-        Args:
-            spec: the agent's pod.
-            event: as in docs/design/agent.md.
-            stopped: we had told the pod to end.
-        """
+        """Records an agent's report of its ranks (docs/design/agent.md); `stopped`: the pod was told to end."""
         rank = event.get("rank")
         if not isinstance(rank, int) or event["event"] not in ("started", "exited"):
             return
@@ -85,7 +65,7 @@ class Tracker:
         row = self._rows.get(source) or RankStatus(source, rank, spec.name)
         if event["event"] == "started":
             again = row.state not in (PENDING, RUNNING)
-            # Where the number of ranks was not known, the pod's row stands for them until they come.
+            # If the number of ranks was not known, the pod's row stands for them until they start.
             if spec.group == NODE:
                 self._rows.pop(spec.source, None)
             row = replace(
@@ -104,13 +84,7 @@ class Tracker:
         self.changed = True
 
     def pod_ended(self, spec: PodSpec, exit_code: int, stopped: bool) -> None:
-        """A pod's agent has ended; so have its ranks, whatever they said.
-
-        Args:
-            spec: the pod.
-            exit_code: of the agent; negative for a signal.
-            stopped: we had told it to end.
-        """
+        """Records that a pod's agent, and so each of its ranks, has ended; the code is negative for a signal."""
         state = _end_state(exit_code == 0, stopped)
         for row in list(self._rows.values()):
             if row.source == spec.source:
@@ -122,22 +96,17 @@ class Tracker:
         self.changed = True
 
     def progress(self, said: Progress) -> None:
-        """The training code said where it is."""
+        """Records progress that the training code reported."""
         self.set(progress=merge_progress(self._status.progress, said))
 
     def end(self, failure: Failure | None) -> None:
-        """The attempt is over: rows that wait or run end with it, and the aftermath is told from the cause."""
+        """Ends the attempt: no row waits or runs any more, and ranks that only followed the cause are Stopped."""
         aftermath = set(failure.aftermath) if failure else set()
         for row in list(self._rows.values()):
             told_to = row.source in aftermath and row.signal in (signal.SIGTERM, signal.SIGKILL, None)
             if row.state in (PENDING, RUNNING) or (row.state == FAILED and told_to and not row.exit_code):
                 self._rows[row.source] = replace(row, state=STOPPED)
         self.changed = True
-
-    def _update(self, source: str, change: Callable[[RankStatus], RankStatus]) -> None:
-        if source in self._rows:
-            self._rows[source] = change(self._rows[source])
-            self.changed = True
 
 
 def _end_state(succeeded: bool, stopped: bool) -> str:
@@ -147,7 +116,7 @@ def _end_state(succeeded: bool, stopped: bool) -> str:
 
 
 def _rows_of(plan: LaunchPlan, group: PodGroup, spec: PodSpec) -> list[RankStatus]:
-    """The rows of a pod: its ranks where they are known, else itself; an MPI launcher has one beside the ranks'."""
+    """The rows of a pod: its ranks if they are known, else the pod; an MPI launcher has one beside its ranks'."""
     own = RankStatus(spec.source, None, spec.name, spec.address)
     held = rank_ranges(plan).get(group.name)
     if held is None:

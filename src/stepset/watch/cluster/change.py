@@ -1,4 +1,4 @@
-"""One change to an object, as a watch or a new list tells it. Made by feeds, taken by RunObjects."""
+"""One change to an object, as a watch or a new list reports it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of an object.
+    """A change to an object.
 
     Args:
-        verb: as watches say it; what a first list holds is ADDED.
-        object: the object, with apiVersion and kind; of one that is gone, as last seen.
-        witnessed: False for a DELETED that was only concluded, from a new list in which the object was missing: then
-            nobody knows what it said at the end.
+        verb: as in watch events; objects of a first list are ADDED.
+        object: the object, with apiVersion and kind; a deleted one as it was last seen.
+        witnessed: False for a DELETED that was concluded from a new list without the object: its last state is unknown.
     """
 
     verb: Literal["ADDED", "MODIFIED", "DELETED"]

@@ -1,7 +1,6 @@
-"""The cluster's events about a run: few kept, told in one line each.
+"""The cluster's events about a run: a few are kept, and reported in one line each.
 
-Called by RunObjects. Some things are said by events alone: pods that a quota or a webhook refuses, volumes that cannot
-be mounted.
+Some problems are reported by events only: pods that a quota or a webhook refuses, volumes that cannot be mounted.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from dataclasses import dataclass
 from stepset.watch.cluster.fields import Fields, number, one_line, part, text, time_of
 
 SHOWN = 6
-"""Events that a Failure tells."""
+"""Events that a Failure shows."""
 
 _KEPT = 400
-# What says why, although it is no warning.
+# Events that explain a failure although they are not warnings.
 _TELLING = frozenset({"Preempted", "TaintManagerEviction", "NodeNotReady", "Evicted"})
-# What every failure brings along, and what only says that something is tried again.
+# Events that accompany every failure, or only report another attempt.
 _NOISE = frozenset(
     {
         "BackOff",
@@ -37,31 +36,22 @@ REFUSED = (
     "HeadlessServiceCreationFailed",
     "PVCCreationFailed",
 )
-"""Somebody would not have an object that a controller wanted to make."""
+"""Reasons of events about objects that a controller failed to create."""
 _NAMES = re.compile(r"\b[0-9a-f]{8}-[0-9a-f-]{27,}\b|\b[0-9a-f]{40,64}\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to an object. Times are seconds since the epoch.
+    """Something that happened to an object. Times are seconds since the epoch."""
 
-    Args:
-        uid: of the event.
-        kind, name, about: the object it happened to; `about` is its uid.
-        reason, message: what happened.
-        warning: it is no routine.
-        count: how often.
-        first, last: when.
-    """
-
-    uid: str
-    kind: str
+    uid: str  # of the event
+    kind: str  # of the object it happened to, as are name and about
     name: str
-    about: str
+    about: str  # the object's uid
     reason: str
     message: str
-    warning: bool
-    count: int
+    warning: bool  # not a routine event
+    count: int  # how often it happened
     first: float
     last: float
 
@@ -93,33 +83,31 @@ class Events:
         self._by_uid: dict[str, Event] = {}
 
     def add(self, event: Event) -> bool:
-        """Takes one; whether it says anything new."""
+        """Adds an event; returns whether it is new or changed."""
         if self._by_uid.get(event.uid) == event:
             return False
         self._by_uid[event.uid] = event
         if len(self._by_uid) > _KEPT:
-            oldest = sorted(self._by_uid.values(), key=lambda each: each.last)[: _KEPT // 4]
-            for each in oldest:
+            for each in sorted(self._by_uid.values(), key=lambda each: each.last)[: _KEPT // 4]:
                 del self._by_uid[each.uid]
         return True
 
     @property
     def latest(self) -> float:
-        """When the last of them happened, in seconds since the epoch."""
+        """When the last event happened, in seconds since the epoch; 0 without events."""
         return max((each.last for each in self._by_uid.values()), default=0.0)
 
     def of(self, reasons: Iterable[str]) -> list[Event]:
-        """Those with one of these reasons, the latest last."""
+        """The events with one of these reasons, the latest last."""
         wanted = frozenset(reasons)
-        found = [each for each in self._by_uid.values() if each.reason in wanted]
-        return sorted(found, key=lambda each: each.last)
+        return sorted((each for each in self._by_uid.values() if each.reason in wanted), key=lambda each: each.last)
 
     def told(self, since: float, until: float, made: float = 0.0) -> tuple[str, ...]:
-        """The latest that matter, one line each, the same told once, the newest last.
+        """The latest relevant events, one line each; equal ones are counted in one line, the newest comes last.
 
         Args:
             since, until: when they happened, in seconds since the epoch.
-            made: when the last pod was made: whatever was refused before was made after all.
+            made: when the last pod was created: refusals before that time were overcome.
         """
         groups: dict[tuple[str, str], list[Event]] = {}
         for each in self._by_uid.values():

@@ -1,4 +1,4 @@
-"""Fields of Kubernetes objects, read without trust: what is missing or odd is empty."""
+"""Fields of Kubernetes objects and of agents' events, read without trust: what is missing or odd is empty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOTHING: Fields = {}
 
 
 def part(data: Fields, *path: str) -> Fields:
-    """The mapping at a path; empty where there is none.
+    """The mapping at a path; empty if there is none.
 
     >>> part({"status": {"state": {"phase": "Running"}}}, "status", "state")
     {'phase': 'Running'}
@@ -26,24 +26,24 @@ def part(data: Fields, *path: str) -> Fields:
 
 
 def rows(data: Fields, name: str) -> Sequence[Fields]:
-    """The mappings of a list."""
+    """The mappings of a list; empty if there is none."""
     found = data.get(name)
     return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else ()
 
 
 def text(data: Fields, name: str) -> str:
-    """A text."""
+    """A string; empty if there is none."""
     found = data.get(name)
     return found if isinstance(found, str) else ""
 
 
 def number(data: Fields, name: str, default: int = 0) -> int:
-    """A whole number, also one written as text, as labels hold them."""
+    """An integer, also one written as text, as in labels."""
     return to_number(data.get(name), default)
 
 
 def to_number(value: Any, default: int = 0) -> int:
-    """A value as a whole number."""
+    """A value as an integer."""
     if isinstance(value, bool):
         return default
     if isinstance(value, int):
@@ -51,8 +51,14 @@ def to_number(value: Any, default: int = 0) -> int:
     return int(value) if isinstance(value, str) and value.isdecimal() else default
 
 
+def integer(data: Fields, name: str) -> int | None:
+    """An integer of an agent's event; None if there is none."""
+    found = data.get(name)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
 def time_of(data: Fields, name: str) -> float | None:
-    """A time, in seconds since the epoch; the epoch itself, which runtimes tell of what never began, is none.
+    """A time in seconds since the epoch; None for the epoch itself, which runtimes report for what never began.
 
     >>> time_of({"at": "2026-01-01T00:00:00Z"}, "at")
     1767225600.0
@@ -72,11 +78,11 @@ def conditions(status: Fields) -> dict[str, Fields]:
 
 
 def holds(condition: Fields | None) -> bool:
-    """Whether a condition is there and true."""
+    """Whether a condition exists and is true."""
     return condition is not None and condition.get("status") == "True"
 
 
 def one_line(words: str, limit: int = 1000) -> str:
-    """Some text as one line, cut where it is endless."""
+    """The words on one line, cut to a limit of characters."""
     line = " ".join(words.split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."

@@ -1,7 +1,4 @@
-"""What follows from a run's state for whoever is answerable for it: wait, release lost nodes' pods, give up. Pure.
-
-Used by the backend's follower, in a thread, and by Airflow's trigger, in an event loop; each says what time it is.
-"""
+"""What a run's state means for its follower: wait, delete pods of lost nodes, give up. Pure."""
 
 from __future__ import annotations
 
@@ -9,27 +6,21 @@ from dataclasses import dataclass, replace
 
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.trouble import OVERDUE, LostPod, lost_pods, trouble_of
-from stepset.watch.diagnose import ADVICE
+from stepset.watch.diagnose import make_failure
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
 LEAVING = "it is being deleted; its pods are given time to end"
-
 QUIET = "if it hangs, `py-spy dump` in its pods tells where, and a deadline ends it"
 
 UNREACHABLE_AFTER = 10.0
-"""Seconds without an answer after which it is said that the server gives none."""
+"""Seconds without an answer after which a note says so."""
 
 _FAREWELL = 15.0
-"""Seconds that pods have whose run is gone and who were not told to go: orphans never are."""
+"""Seconds to wait for the deletion of pods whose run is gone; orphaned pods are never deleted."""
 
 
 def silence(server: str, seconds: float) -> tuple[str, ...]:
-    """What is said while a server gives no answer.
-
-    Args:
-        server: its address.
-        seconds: for how long it has not.
-    """
+    """The notes for a server that has not answered for `seconds`."""
     if seconds <= UNREACHABLE_AFTER:
         return ()
     return (f"server {server} does not answer; the run goes on without us, and is looked for again",)
@@ -37,14 +28,14 @@ def silence(server: str, seconds: float) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a run may stand still before it is given up.
+    """How long a run may make no progress before it is given up.
 
     Args:
         admission: seconds it may wait in a queue; None: for ever.
         startup: seconds from there until all of it runs, and again after each restart; None: for ever.
-        hopeless: whether what time does not mend is given up sooner (`Trouble.patience`), and even by who waits for
-            ever what nobody can mend; not by who only looks.
-        quiet: seconds in which a run that runs prints nothing of what is read, after which that is said; None: never.
+        hopeless: whether a problem that does not resolve itself ends the wait early (`Trouble.patience`), even one
+            without a limit if nothing can resolve it. False for callers that only read.
+        quiet: seconds without output from a running run after which a note says so; None: never.
     """
 
     admission: float | None = None
@@ -54,41 +45,17 @@ class Patience:
 
 
 ONLY_LOOKS = Patience(None, None, hopeless=False)
-"""Of whoever is not answerable for the run."""
-
-
-class Leaving:
-    """Whether a run was deleted and its pods still have the time that they are given, in which they may print."""
-
-    def __init__(self) -> None:
-        self._gone_since: float | None = None
-
-    def __call__(self, objects: RunObjects, now: float) -> bool:
-        """Whether they have.
-
-        Args:
-            objects: the run's.
-            now: seconds since the epoch.
-        """
-        workload, fate = objects.workload, objects.fate
-        if workload is None or workload.ended or fate == "missing":
-            return False
-        if not fate:
-            return workload.deleted is not None
-        self._gone_since = self._gone_since or now
-        # Deleted in the background it goes before its pods, which are told a moment later; orphans never are.
-        left = [pod for pod in objects.pods if not pod.over]
-        return any(now < (pod.due + OVERDUE if pod.due else self._gone_since + _FAREWELL) for pod in left)
+"""For callers that do not own the run."""
 
 
 class Keeper:
     """Decides about one run.
 
-    Args:
-        patience: when a run that stands still is given up.
+    Its methods take `now` in seconds since the epoch, `clock` in seconds of a monotonic clock, and `silent`, the
+    seconds for which the server has not answered.
 
     Attributes:
-        gave_up: the run did not end, but its end is not waited for any more.
+        gave_up: the run did not end, but its end is no longer awaited.
     """
 
     def __init__(self, patience: Patience) -> None:
@@ -97,35 +64,27 @@ class Keeper:
         self._waited_for, self._since = "", 0.0
         self._hopeless_for, self._hopeless_since = "", 0.0
         self._heard: float | None = None
-        self._leaving = Leaving()
+        self._gone_since: float | None = None
         self._released: set[str] = set()
 
     def heard(self, clock: float) -> None:
-        """The run has printed something.
-
-        Args:
-            clock: seconds of a clock that is never set.
-        """
+        """Records that the run has printed something."""
         self._heard = clock
 
     def judged(
         self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float, silent: float
     ) -> RunStatus:
-        """A status as it is to be told: given up, or not over yet where its pods still have time to end.
+        """The status to report: given up, or not yet final while pods still have time to end.
 
         Args:
-            status: by its objects.
-            before: what was told last.
-            objects: the run's.
-            now: seconds since the epoch.
-            clock: seconds of a clock that is never set.
-            silent: seconds for which the server has not answered.
+            status: computed from the objects.
+            before: what was reported last.
         """
         if status.phase.final and self._leaving(objects, now):
-            # Its ranks may be saving what they have; it is over when they are.
+            # Its ranks may be saving their state; the run is over when they have ended.
             return before.with_(notes=(*status.notes, LEAVING), progress=status.progress)
         if silent > UNREACHABLE_AFTER:
-            # What was last heard says nothing of how long things have really taken.
+            # The state is outdated, and so are the times that follow from it.
             self._since = self._hopeless_since = self._heard = clock
             return status
         if status.phase.final:
@@ -133,33 +92,38 @@ class Keeper:
         return self._quiet(self._given_up(status, objects, now, clock), clock)
 
     def to_release(self, objects: RunObjects, now: float, silent: float) -> list[LostPod]:
-        """Pods of lost nodes that are to be deleted by force, because the job says so; each until `released`.
-
-        Args:
-            objects: the run's.
-            now: seconds since the epoch.
-            silent: seconds for which the server has not answered.
-        """
+        """Pods of lost nodes to delete by force, because the job says so; each until it is `released`."""
         if silent > UNREACHABLE_AFTER:
             return []
         return [pod for pod in lost_pods(objects, now) if pod.due and pod.uid not in self._released]
 
     def released(self, pod: LostPod) -> None:
-        """It has been deleted."""
+        """Records that a pod was deleted."""
         self._released.add(pod.uid)
 
+    def _leaving(self, objects: RunObjects, now: float) -> bool:
+        """Whether a deleted run's pods still have time to end, and may still print."""
+        workload, fate = objects.workload, objects.fate
+        if workload is None or workload.ended or fate == "missing":
+            return False
+        if not fate:
+            return workload.deleted is not None
+        self._gone_since = self._gone_since or now
+        # Background deletion removes the workload first, and its pods a moment later unless they are orphaned.
+        left = [pod for pod in objects.pods if not pod.over]
+        return any(now < (pod.due + OVERDUE if pod.due else self._gone_since + _FAREWELL) for pod in left)
+
     def _quiet(self, status: RunStatus, clock: float) -> RunStatus:
-        """The status, and that nothing has been heard of a run for long that should have something to say."""
+        """Adds a note to the status of a running run that has printed nothing for too long."""
         if status.phase is not Phase.RUNNING or self._heard is None:
             self._heard = clock
         if self._patience.quiet is None or clock - self._heard < self._patience.quiet:
             return status
-        return status.with_(
-            notes=(*status.notes, f"no rank has printed a line for {self._patience.quiet:.0f} s; {QUIET}")
-        )
+        note = f"no rank has printed a line for {self._patience.quiet:.0f} s; {QUIET}"
+        return status.with_(notes=(*status.notes, note))
 
     def _given_up(self, status: RunStatus, objects: RunObjects, now: float, clock: float) -> RunStatus:
-        """The status, or the failure that stands behind it when patience is at an end."""
+        """The status; failed with its present trouble once the time limit has passed."""
         queued = status.reason == "Queued"
         stuck = status.phase in (Phase.PENDING, Phase.RESTARTING) or status.reason == "NodeLost"
         allowed = self._patience.admission if queued else self._patience.startup
@@ -177,7 +141,7 @@ class Keeper:
         return status.with_(phase=Phase.FAILED, reason="", failure=failure, finished=now, trouble=None, waiting=None)
 
     def _hopeless(self, what: str, objects: RunObjects, now: float, clock: float) -> str:
-        """Why a run is given up for which waiting does not help; empty while it is not."""
+        """Why waiting for the run does not help; empty while it may."""
         workload = objects.workload
         if not self._patience.hopeless or workload is None:
             return ""
@@ -195,12 +159,11 @@ class Keeper:
 
 
 def _failure(status: RunStatus, spent: str) -> Failure:
-    """What a run failed of that was given up."""
+    """The failure of a run that was given up."""
     if status.trouble is not None:
-        return replace(
-            status.trouble, message=f"{status.trouble.message.rstrip('.')}; {spent}", restarts=status.attempt
-        )
+        message = f"{status.trouble.message.rstrip('.')}; {spent}"
+        return replace(status.trouble, message=message, restarts=status.attempt)
     kind = FailureKind.UNSCHEDULABLE if status.reason == "Queued" else FailureKind.INFRASTRUCTURE
     where = f" ({status.reason})" if status.reason else ""
     message = f"the run is still {status.phase.value}{where}; {spent}"
-    return Failure(kind=kind, message=message, advice=ADVICE[kind], restarts=status.attempt)
+    return make_failure(kind, message, restarts=status.attempt)

@@ -1,7 +1,7 @@
 """A container's termination message: the agent's verdict, rank 0's result, or the last lines of the log.
 
-Read by pods.py. Without a verdict of the agent's the kubelet puts the end of the container's log there
-(terminationMessagePolicy: FallbackToLogsOnError).
+Without a verdict the kubelet writes the end of the container's log there (terminationMessagePolicy:
+FallbackToLogsOnError).
 """
 
 from __future__ import annotations
@@ -17,42 +17,28 @@ from stepset.watch.lines import Joiner, Splitter, log_lines
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a termination message tells.
+    """The content of a termination message. `events` and `tails` are set if the message is the end of a log."""
 
-    Args:
-        failed: the agent's verdict on a failure (docs/design/agent.md).
-        events: what the agent reported, where the message is the end of a log.
-        tails: source -> its last lines, where the message is the end of a log; "" for lines that name nobody.
-        result: rank 0's result, in a tuple because it may be None.
-    """
-
-    failed: Mapping[str, Any] | None = None
-    events: tuple[Mapping[str, Any], ...] = ()
-    tails: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    result: tuple[Any, ...] = ()
+    failed: Mapping[str, Any] | None = None  # the agent's verdict on a failure (docs/design/agent.md)
+    events: tuple[Mapping[str, Any], ...] = ()  # what the agent reported
+    tails: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # source, if known -> its last lines
+    result: tuple[Any, ...] = ()  # rank 0's result, in a tuple because it may be None
 
 
 SILENT = Said()
 
 
 def said(message: str, exit_code: int, agent: bool) -> Said:
-    """Reads a termination message.
-
-    Args:
-        message: the message.
-        exit_code: of the container.
-        agent: whether the agent ran there; without it nobody writes verdicts or results.
-    """
+    """Reads a termination message; without the agent it holds neither a verdict nor a result."""
     if not message:
         return SILENT
     if agent:
         try:
             data = json.loads(message)
         except (ValueError, RecursionError):
-            data = None
-        else:
-            if exit_code == 0:
-                return Said(result=(data,))
+            return _end_of_log(message)
+        if exit_code == 0:
+            return Said(result=(data,))
         failed = data.get("stepset") if isinstance(data, dict) else None
         failed = failed.get("failed") if isinstance(failed, dict) else None
         if isinstance(failed, dict):

@@ -1,8 +1,4 @@
-"""The objects of one run, as last seen.
-
-Fed with changes by whoever watches or lists (Feed; the backend; Airflow's triggerer), read by status.py. Each object is
-read once, when it changes; what a state does not need is not kept.
-"""
+"""The objects of one run, as last seen. Each is read once, when it changes; what no state needs is not kept."""
 
 from __future__ import annotations
 
@@ -21,11 +17,9 @@ from stepset.watch.cluster.workload import Workload, combined, read_workload
 
 Fate = Literal["", "deleted", "missing"]
 
-_HOLDERS = ("JobSet", "TrainJob")
-"""What makes workloads of its own."""
+_HOLDERS = ("JobSet", "TrainJob")  # kinds that create workloads of their own
 
-_ENDS_KEPT, _ATTEMPTS_KEPT = 16, 8
-"""What is kept of attempts that are over: enough to say why."""
+_ENDS_KEPT, _ATTEMPTS_KEPT = 16, 8  # of earlier attempts: enough to explain their ends
 _DEPARTED_KEPT = 8
 
 
@@ -33,13 +27,14 @@ class RunObjects:
     """What is known of one run.
 
     Args:
-        name: the run's name, which its workload bears too; without it, the first workload's that is seen.
-        uid: the workload's uid; without it, the first's. Another one of that name is another run.
+        name: the run's name, which its workload has too; default: that of the first workload seen.
+        uid: the workload's uid; default: that of the first. A workload of that name with another uid is another run.
 
     Attributes:
         events: what happened to its objects.
-        fate: whether the workload is gone: `deleted` where that was seen, `missing` where nobody saw it go.
-        unwanted: whoever follows the run has had it deleted, so that it is no riddle where it went.
+        fate: `deleted` once the workload's deletion was seen, `missing` once it is gone without that.
+        unwanted: the follower has deleted the run, so that a missing workload counts as deleted.
+        position: the run's position in Kueue's queue, from 1; None if unknown, or if it is not queued.
     """
 
     def __init__(self, name: str = "", uid: str = "") -> None:
@@ -48,6 +43,7 @@ class RunObjects:
         self.events = Events()
         self.fate: Fate = ""
         self.unwanted = False
+        self.position: int | None = None
         self._top: Workload | None = None
         self._inner: Workload | None = None
         self._whole: Workload | None = None
@@ -61,16 +57,10 @@ class RunObjects:
         self._leaving: dict[str, Pod] = {}
         self._attempt = 0
         self._started: dict[str, float] = {}
-        self._present: list[Pod] | None = None
-        self._predecessors: dict[tuple[str, int], int] = {}
-
-    # --- taking
+        self._present: tuple[list[Pod], dict[tuple[str, int], int]] | None = None
 
     def see(self, change: Change) -> bool:
-        """Takes a change; whether it changed anything that matters.
-
-        Objects of other runs are passed over, as far as they can be told.
-        """
+        """Takes a change; returns whether it changed anything relevant. Objects of other runs are ignored."""
         data, gone = change.object, change.verb == "DELETED"
         kind = text(data, "kind")
         if kind == "Pod":
@@ -83,7 +73,7 @@ class RunObjects:
         return workload is not None and self._see_workload(workload, change)
 
     def not_found(self) -> bool:
-        """The server knows no such workload, and nobody saw it go; whether that is news."""
+        """Records that the server has no such workload; returns whether that is new."""
         if self.fate:
             return False
         self.fate = "deleted" if self.unwanted else "missing"
@@ -98,7 +88,7 @@ class RunObjects:
         if self.name and seen.name != self.name:
             return False
         if self.uid and seen.uid != self.uid:
-            # Somebody else's, by the same name: ours must be gone.
+            # Another run's of the same name: ours must be gone.
             return not gone and self.not_found()
         self.name, self.uid = seen.name, seen.uid
         before, fate = self._top, self.fate
@@ -114,7 +104,7 @@ class RunObjects:
         if self._top is not None and seen.owner != self._top.uid:
             return False
         before = self._inner
-        # A TrainJob's controller makes a new one where it is deleted.
+        # A TrainJob's controller replaces a deleted one.
         self._inner = None if gone and (self._inner is None or self._inner.uid == seen.uid) else seen
         self._whole = None
         self._advance(seen.attempt)
@@ -130,10 +120,11 @@ class RunObjects:
         return before != seen
 
     def _see_ticket(self, seen: Ticket, gone: bool) -> bool:
-        before = self._tickets.get(seen.uid)
+        if gone or seen.admitted:
+            self.position = None
         if gone:
-            self._tickets.pop(seen.uid, None)
-            return before is not None
+            return self._tickets.pop(seen.uid, None) is not None
+        before = self._tickets.get(seen.uid)
         self._tickets[seen.uid] = seen
         return before != seen
 
@@ -155,13 +146,13 @@ class RunObjects:
             return False
         if before is None:
             if seen.gone:
-                return False  # one of a past that was closed already
+                return False  # of an earlier time
             self._drop_replaced(seen)
         elif before.end is not None and before.asked is None:
-            # It had ended before it was told to: that it was told says nothing.
+            # It had ended before its deletion was requested, which is then no cause.
             seen = replace(seen, asked=None)
         elif before.asked is not None and seen.asked is not None:
-            # The kubelet moves the time when it is done with the pod.
+            # The kubelet changes the time when it has finished with the pod.
             seen = replace(seen, asked=min(before.asked, seen.asked))
         if before == seen:
             return False
@@ -174,7 +165,7 @@ class RunObjects:
         return True
 
     def _drop_replaced(self, seen: Pod) -> None:
-        """Forgets the pod in whose place this one came, unless it is still there to be seen."""
+        """Forgets the gone pod that this one replaces."""
         slot = (seen.group, seen.index)
         gone = self._pods.pop(self._gone.pop(slot, ""), None)
         if gone is not None:
@@ -182,7 +173,7 @@ class RunObjects:
             self._replaced[slot] = self._replaced.get(slot, 0) + 1
 
     def _advance(self, attempt: int) -> None:
-        """Begins a new attempt; of the one before stays what tells why it ended."""
+        """Begins a new attempt; of the earlier one only the pods that explain its end are kept."""
         if attempt <= self._attempt:
             return
         old = sorted(self._pods.values(), key=_innocence)
@@ -205,11 +196,9 @@ class RunObjects:
         kept[seen.uid] = seen
         return True
 
-    # --- reading
-
     @property
     def workload(self) -> Workload | None:
-        """The workload on top, with what the JobSet behind a TrainJob says."""
+        """The top-level workload; a TrainJob with the state of its JobSet."""
         if self._whole is None and self._top is not None:
             self._whole = combined(self._top, self._inner)
         return self._whole
@@ -220,7 +209,7 @@ class RunObjects:
         return self._attempt
 
     def started(self, group: str) -> float | None:
-        """When the first command of a group began, in whatever attempt."""
+        """When the first command of a group began, in any attempt."""
         return self._started.get(group)
 
     @property
@@ -235,12 +224,17 @@ class RunObjects:
         return [ticket for ticket in self._tickets.values() if uids.intersection(ticket.owners)]
 
     @property
-    def pods(self) -> list[Pod]:
-        """The pods of the present attempt, the newest for each place, in the order of groups and places."""
-        return self._settle()
+    def queued(self) -> Ticket | None:
+        """The Workload of a queue that has not admitted the run."""
+        return next((ticket for ticket in self.tickets if not ticket.admitted), None)
 
-    def _settle(self) -> list[Pod]:
-        """Which pods are in which places, and after how many others."""
+    @property
+    def pods(self) -> list[Pod]:
+        """The pods of the present attempt, the newest of each place, ordered by group and index."""
+        return self._settle()[0]
+
+    def _settle(self) -> tuple[list[Pod], dict[tuple[str, int], int]]:
+        """(the pod in each place, how many pods were there before it)"""
         if self._present is not None:
             return self._present
         newest: dict[tuple[str, int], Pod] = {}
@@ -255,52 +249,49 @@ class RunObjects:
                 counts[slot] = counts.get(slot, 0) + 1
             if other is None or (pod.created, not pod.gone, pod.uid) > (other.created, not other.gone, other.uid):
                 newest[slot] = pod
-        self._present = [newest[slot] for slot in sorted(newest)]
-        self._predecessors = counts
+        self._present = [newest[slot] for slot in sorted(newest)], counts
         return self._present
 
     def _is_past(self, pod: Pod) -> bool:
-        """Whether a pod was stopped because the run was suspended, which it is no more."""
+        """Whether a pod was stopped by a suspension that has ended."""
         workload = self.workload
         resumed = workload.resumed if workload is not None else None
         return resumed is not None and pod.asked is not None and pod.asked <= resumed and pod.created < resumed
 
     def replaced(self, pod: Pod) -> int:
-        """How many pods were in this one's place before it, in the present attempt."""
-        self._settle()
-        return self._predecessors.get((pod.group, pod.index), 0)
+        """How many pods had this one's place before it, in the present attempt."""
+        return self._settle()[1].get((pod.group, pod.index), 0)
 
     def replacements(self, group: str) -> int:
         """How many pods of a group were replaced, in the present attempt."""
-        self._settle()
-        return sum(count for (name, _), count in self._predecessors.items() if name == group)
+        return sum(count for (name, _), count in self._settle()[1].items() if name == group)
 
     @property
     def known(self) -> set[str]:
-        """Uids of all pods that a status may speak of."""
+        """Uids of all pods that a status may mention."""
         earlier = (uid for pods in self._earlier.values() for uid in pods)
         return {*self._pods, *earlier, *(pod.uid for pod in self._departed)}
 
     def every_pod(self) -> list[Pod]:
-        """The pods of the present attempt, those that were replaced among them as far as they are still there."""
+        """The pods of the present attempt, including replaced ones that still exist."""
         return list(self._ours())
 
     def predecessors(self) -> list[Pod]:
-        """Pods in whose places others came, in the present attempt: the latest of them."""
+        """The latest pods of the present attempt that were replaced."""
         present = {pod.uid for pod in self.pods}
         others = [*self._departed, *(pod for pod in self._ours() if pod.uid not in present)]
         return [pod for pod in others if not self._is_past(pod)][-_DEPARTED_KEPT:]
 
     def leaving(self) -> list[Pod]:
-        """Pods of all attempts that were told to go and are still there."""
+        """Pods of all attempts whose deletion was requested and that still exist."""
         return list(self._leaving.values())
 
     def earlier(self, attempt: int) -> list[Pod]:
-        """What is left of an earlier attempt's pods: those that tell why it ended."""
+        """The kept pods of an earlier attempt: those that explain its end."""
         return list(self._earlier.get(attempt, {}).values())
 
     def _ours(self) -> Iterable[Pod]:
-        """Pods, but none of another workload that had the same name."""
+        """The pods, without those of another workload of the same name."""
         top = self._top
         owner = self._inner if top is not None and top.kind == "TrainJob" else top
         if owner is None:
@@ -309,16 +300,16 @@ class RunObjects:
 
 
 def _innocence(pod: Pod) -> tuple[bool, bool, float]:
-    """How little a pod tells of why its attempt ended."""
+    """Sort key: how little a pod explains the end of its attempt."""
     failed = pod.end is not None and not pod.succeeded
     at = pod.end.at if pod.end is not None and pod.end.at is not None else float("inf")
     return not failed and pod.disruption is None, pod.asked is not None and pod.disruption is None, at
 
 
 def run_of(data: Fields) -> str:
-    """The name of the run an object belongs to, for whoever watches many; empty where only its owner's run knows.
+    """The name of the run an object belongs to; empty if its labels do not state it.
 
-    Events and Kueue's Workloads bear no labels of a run: hand them to the run whose objects they are about.
+    Events and Kueue's Workloads have no such labels: they belong to the run of the objects they refer to.
     """
     labels = part(data, "metadata", "labels")
     return text(labels, RUN) or text(labels, "jobset.sigs.k8s.io/jobset-name")

@@ -1,8 +1,7 @@
-"""Ends of pods as Observations, for the diagnosis: who failed by itself, and who was only told to end.
+"""Ends of pods as Observations, for the diagnosis: which pods failed by themselves, and which were only deleted.
 
-Called by status.py. A pod that fails takes its gang with it: the controllers delete the others, which then end, too.
-Kubernetes tells times in whole seconds, agents exactly; where a second holds both cause and effect, the exit codes and
-the words decide.
+When a pod fails, the controllers delete the rest of its gang. Kubernetes reports times in whole seconds, agents
+exactly; where cause and effect share a second, exit codes and messages decide.
 """
 
 from __future__ import annotations
@@ -13,18 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stepset.plan.model import NODE
+from stepset.watch.cluster.fields import integer
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import End, Pod
 from stepset.watch.cluster.reports import PodReport, Reports
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation, error_of, find_error, looks_like_aftermath
+from stepset.watch.lines import finite
 from stepset.watch.state import FailureKind
 
 DELETED = "was ended from outside"
-"""What befell a pod that was deleted, as far as is known by nobody who had a reason to."""
+"""The end of a deleted pod, if no controller had a reason to delete it."""
 
 OVERTIME = "DeadlineExceeded"
-"""Reason of a pod, a Job or a TrainJob that took too long: a verdict on the run as a whole."""
+"""Reason of a pod, Job or TrainJob that took too long: a verdict on the run as a whole."""
 
 _TOLD_CODES = (0, 128 + 1, 128 + 2, 128 + 15)
 _KILLED = 128 + 9
@@ -44,31 +45,24 @@ _DISRUPTIONS = {
     "DeletionByTaintManager": "was taken off its node",
     "DeletionByPodGC": "was lost with its node",
 }
-
-
 _KINDS = {kind.value: kind for kind in FailureKind}
 
 
 @dataclass(frozen=True, slots=True)
 class Homes:
-    """Which pod holds which rank.
+    """Which pod holds which rank."""
 
-    Args:
-        ranges: group -> (first rank, ranks per pod), where known beforehand.
-        by_rank: rank -> pod, for all that is known.
-    """
-
-    ranges: Mapping[str, tuple[int, int]]
-    by_rank: Mapping[int, Pod]
+    ranges: Mapping[str, tuple[int, int]]  # group -> (first rank, ranks per pod), as planned
+    by_rank: Mapping[int, Pod]  # every known rank -> its pod
 
     def ranks_of(self, pod: Pod) -> range:
-        """The ranks a pod is to hold, as far as that is known beforehand."""
+        """The ranks a pod is planned to hold, as far as that is known."""
         first, count = self.ranges.get(pod.group, (0, 0))
         return range(first + pod.index * count, first + (pod.index + 1) * count)
 
 
 def homes(workload: Workload | None, pods: Sequence[Pod], reports: Reports) -> Homes:
-    """Which pod holds which rank: what the agents report comes before what was planned."""
+    """Which pod holds which rank: the agents' reports take precedence over the plan."""
     found = Homes(workload.ranks if workload else {}, {})
     by_rank = {rank: pod for pod in pods for rank in found.ranks_of(pod)}
     for pod in pods:
@@ -87,15 +81,12 @@ def observations(
     present: bool = True,
     blame_told: bool = False,
 ) -> list[Observation]:
-    """Every end that was no success.
+    """Every unsuccessful end of some pods.
 
     Args:
-        pods: whose ends.
-        objects: the run's.
-        reports: what their agents said.
-        where: which pod holds which rank.
-        present: they are pods of the present attempt, about which the workload's conditions speak.
-        blame_told: nobody else is known to have failed: whoever was told to end first is taken for the cause.
+        pods: the pods.
+        present: they are pods of the present attempt, to which the workload's conditions refer.
+        blame_told: no other failure is known: the pod whose deletion was requested first is the cause.
     """
     own: list[Observation] = []
     told: list[Pod] = []
@@ -118,7 +109,7 @@ def observations(
 
 
 def _told_to_end(pod: Pod) -> bool:
-    """Whether a pod ended, or is to end, because somebody deleted it, and not because something failed in it."""
+    """Whether a pod ended, or is to end, because it was deleted and not because something in it failed."""
     if pod.asked is None:
         return pod.gone and pod.end is None and pod.phase != "Failed"
     if pod.disruption is not None:
@@ -127,13 +118,13 @@ def _told_to_end(pod: Pod) -> bool:
     if end is None or end.at is None:
         return True
     if end.said.failed is not None:
-        return False  # an agent that is only told to end reports no failure
-    # When a pod has ended, the time of its deletion is set anew: its exit code still says that it was told.
+        return False  # an agent that is only stopped reports no failure
+    # The time of its deletion changes when a pod has ended: the exit code still shows that it was stopped.
     return end.at > pod.asked or end.exit_code in _TOLD_CODES
 
 
 def _stop_of(pod: Pod, objects: RunObjects, first: float, present: bool) -> bool:
-    """Whether a pod was told to end because the run, or its attempt, was over or stopped."""
+    """Whether a pod was deleted because the run, or its attempt, was over or stopped."""
     causes = [math.floor(first) if first < math.inf else math.inf]
     workload = objects.workload
     if present and workload is not None:
@@ -147,13 +138,10 @@ def _stop_of(pod: Pod, objects: RunObjects, first: float, present: bool) -> bool
 
 
 def _deleted(pod: Pod, stopped: bool, where: Homes) -> Observation:
-    source, single = _who(pod, where)
-    return Observation(
-        source=source,
-        at=pod.asked or _end_time(pod),
-        rank=single,
-        pod=pod.name,
-        node=pod.node,
+    return _of_pod(
+        pod,
+        where,
+        pod.asked or _end_time(pod),
         exit_code=pod.end.exit_code if pod.end is not None else None,
         error="" if stopped else "somebody deleted its pod",
         kind=None if stopped else FailureKind.INFRASTRUCTURE,
@@ -163,7 +151,7 @@ def _deleted(pod: Pod, stopped: bool, where: Homes) -> Observation:
 
 
 def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Observation]:
-    """What failed in a pod that was not told to end."""
+    """What failed in a pod that was not deleted."""
     if pod.disruption is not None and not _before(pod.end, pod.disruption.at):
         yield _of_pod(
             pod,
@@ -175,9 +163,7 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
         )
         return
     if pod.reason == OVERTIME:
-        yield replace(
-            _of_pod(pod, where, at=_end_time(pod), kind=FailureKind.DEADLINE_EXCEEDED, error=""), stopped=True
-        )
+        yield _of_pod(pod, where, _end_time(pod), kind=FailureKind.DEADLINE_EXCEEDED, how="failed", stopped=True)
         return
     end = pod.end
     if pod.reason and pod.phase == "Failed":
@@ -185,7 +171,7 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
             pod,
             where,
             at=(end.at if end else None) or pod.scheduled or pod.created,
-            # Without the condition DisruptionTarget it is no shortage of the node's: the pod went beyond its limits.
+            # Without the condition DisruptionTarget the pod exceeded its own limits, not the node's capacity.
             kind=FailureKind.USER_ERROR if pod.reason == "Evicted" else FailureKind.INFRASTRUCTURE,
             how=_by_node(pod),
             error=pod.message or pod.reason,
@@ -195,7 +181,8 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
         yield from _reported(pod, report, where)
     if end is None:
         if pod.phase == "Failed":
-            yield _of_pod(pod, where, at=pod.started or pod.created, kind=FailureKind.INFRASTRUCTURE, error=pod.message)
+            at, kind = pod.started or pod.created, FailureKind.INFRASTRUCTURE
+            yield _of_pod(pod, where, at, kind=kind, how="failed", error=pod.message)
         return
     if end.reason in ("StartError", "ContainerCannotRun"):
         yield _of_pod(pod, where, at=end.at, kind=FailureKind.REJECTED, how="could not be started", error=end.message)
@@ -207,7 +194,7 @@ def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Obse
 
 def _disrupted(pod: Pod, reason: str) -> str:
     if reason == "DeletionByTaintManager" and (pod.silent or (pod.end is None and pod.over)):
-        return "was lost with its node"  # which never told of its end
+        return "was lost with its node"  # which never reported its end
     return _DISRUPTIONS.get(reason, "was ended by the cluster")
 
 
@@ -218,25 +205,23 @@ def _by_node(pod: Pod) -> str:
 
 
 def _before(end: End | None, at: float | None) -> bool:
-    """Whether a container had failed before something else happened."""
+    """Whether a container had failed before that time."""
     if end is None or end.at is None or at is None or end.exit_code in _TOLD_CODES:
         return False
-    exact = _number(end.said.failed, "at") if end.said.failed is not None else None
+    exact = finite(end.said.failed.get("at")) if end.said.failed is not None else None
     return (exact if exact is not None else end.at) < at
 
 
 def _verdict(pod: Pod, end: End, failed: Mapping[str, Any], where: Homes) -> Observation:
-    """The agent's own verdict, from the termination message."""
+    """The agent's verdict in the termination message."""
     seen = _event(pod, failed, where)
     tail = failed.get("tail")
-    return _with_memory(
-        replace(seen, tail=tuple(str(line) for line in tail) if isinstance(tail, list) else ()),
-        end,
-    )
+    lines = tuple(str(line) for line in tail) if isinstance(tail, list) else ()
+    return _with_memory(replace(seen, tail=lines), end)
 
 
 def _reported(pod: Pod, report: PodReport, where: Homes) -> Iterator[Observation]:
-    """What the agent's lines said of ranks that failed."""
+    """The failed ranks in the agent's output."""
     for said in report.ranks.values():
         for event in (said.ended, said.failed):
             if event is not None and (event is said.failed or event.get("exit_code") != 0):
@@ -249,102 +234,74 @@ def _reported(pod: Pod, report: PodReport, where: Homes) -> Iterator[Observation
 
 def _unsaid(pod: Pod, end: End, report: PodReport | None, where: Homes) -> Iterator[Observation]:
     """A pod that failed without an agent's verdict: by its exit code and its last lines."""
-    source, single = _who(pod, where)
     for event in end.said.events:
         failed = event.get("event") == "failed"
         if failed or (event.get("event") == "exited" and event.get("exit_code") != 0):
             seen = _event(pod, event, where)
             yield _with_memory(replace(seen, tail=end.said.tails.get(seen.source, ())), end)
-    tails = end.said.tails
-    tail = tails.get(source) or tails.get(pod.source) or tails.get("") or _guilty(tails)
-    if not tail and report is not None:
-        tail = report.tail(source) or report.tail(pod.source)
-    other = not end.main
-    seen = Observation(
-        source=source,
-        at=_end_time(pod),
-        rank=single,
-        pod=pod.name,
-        node=pod.node,
+    seen = _of_pod(
+        pod,
+        where,
+        _end_time(pod),
         exit_code=end.exit_code,
         kind=_AGENT_CODES.get(end.exit_code) if pod.agent and not end.said.events else None,
-        tail=tail,
-        how=f"failed, as its container {end.container} exited with code {end.exit_code}" if other else "",
+        how="" if end.main else f"failed, as its container {end.container} exited with code {end.exit_code}",
     )
-    yield _with_memory(seen, end)
+    tails = end.said.tails
+    tail = tails.get(seen.source) or tails.get(pod.source) or tails.get("") or _guilty(tails)
+    if not tail and report is not None:
+        tail = report.tail(seen.source) or report.tail(pod.source)
+    yield _with_memory(replace(seen, tail=tail), end)
 
 
 def _guilty(tails: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Of several sources' last lines, those that hold an error, else those of the last source."""
+    """Of several sources' last lines, the last that hold an error, else those of the last source."""
     guilty = [tail for tail in tails.values() if find_error(tail)]
     return (guilty or list(tails.values()) or [()])[-1]
 
 
 def _event(pod: Pod, event: Mapping[str, Any], where: Homes) -> Observation:
-    """An agent's report of an end, in the words of the diagnosis."""
-    rank, kind = event.get("rank"), event.get("kind")
-    code, number = event.get("exit_code"), event.get("signal")
-    is_rank = isinstance(rank, int) and not isinstance(rank, bool)
-    # A launcher's pod reports ranks that live elsewhere.
-    home = where.by_rank.get(rank, pod) if is_rank and isinstance(rank, int) else pod
+    """An agent's report of an end as an observation."""
+    rank, kind = integer(event, "rank"), event.get("kind")
+    # A launcher's pod reports ranks of other pods.
+    home = pod if rank is None else where.by_rank.get(rank, pod)
     return Observation(
-        source=f"rank {rank}" if is_rank else pod.source,
-        at=_number(event, "at") or _end_time(pod),
-        rank=rank if is_rank else None,
+        source=pod.source if rank is None else f"rank {rank}",
+        at=finite(event.get("at")) or _end_time(pod),
+        rank=rank,
         pod=home.name,
         node=home.node,
-        exit_code=code if isinstance(code, int) else None,
-        signal=number if isinstance(number, int) else None,
+        exit_code=integer(event, "exit_code"),
+        signal=integer(event, "signal"),
         error=str(event.get("error") or ""),
         kind=_KINDS.get(kind) if isinstance(kind, str) else None,
     )
 
 
 def _with_memory(seen: Observation, end: End) -> Observation:
-    """With what the kubelet knows about memory, except for those who only lost a peer to it."""
+    """Adds the kubelet's knowledge about memory, except to ranks that only lost a peer."""
     if end.reason == "OOMKilled":
         return seen if seen.kind is not None or looks_like_aftermath(seen) else replace(seen, out_of_memory=True)
     killed = seen.exit_code == _KILLED or seen.signal == _KILLED - 128
-    # The kubelet says OOMKilled where the container ran out of memory: this was somebody else.
+    # The kubelet reports OOMKilled if the container ran out of memory: this SIGKILL had another sender.
     return replace(seen, out_of_memory=False) if killed and seen.kind is None and not error_of(seen) else seen
 
 
-def _of_pod(
-    pod: Pod, where: Homes, *, at: float | None, kind: FailureKind, error: str, how: str = "failed"
-) -> Observation:
-    """Something that befell a pod as a whole."""
-    source, rank = _who(pod, where)
-    return Observation(
-        source=source,
-        at=at or math.inf,
-        rank=rank,
-        pod=pod.name,
-        node=pod.node,
-        kind=kind,
-        error=error,
-        how=how,
-    )
-
-
-def _who(pod: Pod, where: Homes) -> tuple[str, int | None]:
-    """Whose failure a pod's is: its rank's, where it holds a single one, else its own."""
+def _of_pod(pod: Pod, where: Homes, at: float | None, **known: Any) -> Observation:
+    """What happened to a pod as a whole: its rank's end if it holds a single one, else its own."""
     ranks = where.ranks_of(pod)
-    single = ranks[0] if len(ranks) == 1 and pod.group == NODE else None
-    return (pod.source if single is None else f"rank {single}"), single
+    rank = ranks[0] if len(ranks) == 1 and pod.group == NODE else None
+    source = pod.source if rank is None else f"rank {rank}"
+    return Observation(source, at or math.inf, rank, pod.name, pod.node, **known)
 
 
 def _end_time(pod: Pod) -> float:
-    """When its container ended; where nobody knows, later than everything that is known."""
+    """When the pod's container ended; infinite if unknown."""
     return pod.end.at if pod.end is not None and pod.end.at is not None else math.inf
 
 
-def _number(data: Mapping[str, Any], name: str) -> float | None:
-    value = data.get(name)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
 def tails(pods: Iterable[Pod]) -> dict[str, str]:
-    """Source -> its last line, as far as termination messages tell."""
+    """Source -> its last line, from termination messages."""
     found = {}
     for pod in pods:
         if pod.end is None:

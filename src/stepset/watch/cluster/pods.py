@@ -1,17 +1,28 @@
 """A pod as it matters to a run: read once, when it changes, into a few fields.
 
-Called by RunObjects. What a pod's variables hold is not among the fields, so that no secret can go further.
+The values of its variables are not among the fields, so that no secret can leak.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from stepset.plan.model import LAUNCHER, NODE
 from stepset.targets.identity import GROUP
 from stepset.targets.names import AGENT_DIR, CONTAINER
-from stepset.watch.cluster.fields import Fields, conditions, holds, number, one_line, part, rows, text, time_of
+from stepset.watch.cluster.fields import (
+    Fields,
+    conditions,
+    holds,
+    number,
+    one_line,
+    part,
+    rows,
+    text,
+    time_of,
+    to_number,
+)
 from stepset.watch.cluster.message import SILENT, Said, said
 
 _ATTEMPTS = ("jobset.sigs.k8s.io/restart-attempt", "volcano.sh/job-retry-count")
@@ -23,25 +34,15 @@ _ORDINARY_WAITS = ("", "ContainerCreating", "PodInitializing")
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a container ended.
-
-    Args:
-        container: which.
-        exit_code: its exit code; 128 + n for a signal.
-        reason: the kubelet's word for it: Error, Completed, OOMKilled, StartError ...
-        message: the kubelet's, where the container never ran.
-        at: when, in whole seconds since the epoch: Kubernetes does not say it more exactly.
-        said: what its termination message tells.
-        main: it is the one with the command.
-    """
+    """How a container ended."""
 
     container: str
-    exit_code: int
-    reason: str
-    message: str
-    at: float | None
-    said: Said = SILENT
-    main: bool = True
+    exit_code: int  # 128 + n for a signal
+    reason: str  # the kubelet's: Error, Completed, OOMKilled, StartError ...
+    message: str  # the kubelet's, if the container never ran
+    at: float | None  # whole seconds since the epoch, as Kubernetes reports it
+    said: Said = SILENT  # its termination message
+    main: bool = True  # the container with the command
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,93 +65,58 @@ class Disruption:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod. Times are seconds since the epoch.
-
-    Args:
-        uid, name, node: its identity, and where it is.
-        owner: uid of what made it; of a JobSet's pods that of the JobSet.
-        job: name of the Job that holds it.
-        group, index: which of which group.
-        attempt: gang restarts before it.
-        agent: whether the agent runs around its command.
-        created: when it was made.
-        phase: Pending, Running, Succeeded, Failed, Unknown.
-        done: it has succeeded. The kubelet says so of the pod only when it has cleared up, a second or two after the
-            containers.
-        started: when its command began, last time.
-        running: its command runs.
-        restarts: how often its command was started again, not counting the start after which a StatefulSet's pod only
-            holds its verdict.
-        end: how it ended, for good; of several containers the one that failed.
-        before: how its command ended before it was started again.
-        wait: why a container does not run.
-        unschedulable: the scheduler's words, while no node has room for it.
-        gated: somebody keeps it from the scheduler until later.
-        scheduled: when it was given a node.
-        housed: since when its volumes and its network are there, and only images and containers are wanting.
-        asked: when somebody asked for its deletion.
-        due: when it should be gone.
-        gone: it is.
-        disruption: why the cluster ends it.
-        reason, message: the kubelet's, where it ended the pod or would not have it.
-        silent: its node has stopped to report.
-    """
+    """One pod. Times are seconds since the epoch."""
 
     uid: str
     name: str
     node: str
-    owner: str
-    job: str
+    owner: str  # uid of its controller; for a pod of a JobSet, of the JobSet
+    job: str  # the name of its Job
     group: str
     index: int
-    attempt: int
-    agent: bool
+    attempt: int  # gang restarts before it
+    agent: bool  # whether the agent runs the command
     created: float
-    phase: str
-    done: bool
-    started: float | None
-    running: bool
-    restarts: int
-    end: End | None
-    before: End | None
+    phase: str  # Pending, Running, Succeeded, Failed, Unknown
+    done: bool  # has succeeded: the kubelet sets the phase only after its clean-up, a second or two later
+    started: float | None  # the last start of its command
+    running: bool  # whether its command runs
+    restarts: int  # of its command, without the start after which a StatefulSet's pod only holds its verdict
+    end: End | None  # its final end; of several containers, that of the one that failed
+    before: End | None  # the end before its command was restarted
     wait: Wait | None
-    unschedulable: str
-    gated: bool
-    scheduled: float | None
-    housed: float | None
-    asked: float | None
-    due: float | None
-    gone: bool
-    disruption: Disruption | None
-    reason: str
+    unschedulable: str  # the scheduler's message while no node has room for it
+    gated: bool  # whether a scheduling gate holds it back
+    scheduled: float | None  # when it was assigned to a node
+    housed: float | None  # when its volumes and network were ready: it lacks only images and containers
+    asked: float | None  # when its deletion was requested
+    due: float | None  # when it should be gone
+    gone: bool  # whether it is gone
+    disruption: Disruption | None  # why the cluster ends it
+    reason: str  # the kubelet's, as is message, if it ended or refused the pod
     message: str
-    silent: bool
+    silent: bool  # whether its node has stopped reporting
 
     @property
     def source(self) -> str:
-        """How its own lines are prefixed (docs/design/agent.md)."""
+        """The prefix of its own lines (docs/design/agent.md)."""
         if self.group == NODE:
             return f"node {self.index}"
         return LAUNCHER if self.group == LAUNCHER else f"{self.group}-{self.index}"
 
     @property
     def succeeded(self) -> bool:
-        """It ended, and well."""
+        """Whether it ended successfully."""
         return self.end is not None and self.end.exit_code == 0 and self.phase != "Failed"
 
     @property
     def over(self) -> bool:
-        """Its command will not run any more."""
+        """Whether its command will not run any more."""
         return self.end is not None or self.gone or self.phase in ("Succeeded", "Failed")
 
 
 def read_pod(data: Fields, gone: bool) -> Pod:
-    """Reads a pod.
-
-    Args:
-        data: the object.
-        gone: it was deleted, and this is how it was last seen.
-    """
+    """Reads a pod; `gone` if it was deleted and this is its last known state."""
     meta, spec, status = part(data, "metadata"), part(data, "spec"), part(data, "status")
     labels, annotations = part(meta, "labels"), part(meta, "annotations")
     marks = {**annotations, **labels}
@@ -159,7 +125,7 @@ def read_pod(data: Fields, gone: bool) -> Pod:
     told = conditions(status)
     scheduled, ready = told.get("PodScheduled", {}), told.get("Ready")
     due = time_of(meta, "deletionTimestamp")
-    # What is told to go is not started again, whatever its policy.
+    # A pod that is being deleted is not restarted, whatever its policy.
     policy = text(spec, "restartPolicy") if due is None and not gone else "Never"
     states = _Containers(status, agent, policy)
     return Pod(
@@ -191,13 +157,13 @@ def read_pod(data: Fields, gone: bool) -> Pod:
         disruption=_disruption(told.get("DisruptionTarget")),
         reason=text(status, "reason"),
         message=one_line(text(status, "message")),
-        # Who takes a silent node's pods out of service says so of the pod, and not of its containers.
+        # The controller that takes a silent node's pods out of service changes only the pod's condition.
         silent=text(status, "phase") == "Running" and not holds(ready) and holds(told.get("ContainersReady")),
     )
 
 
 class _Containers:
-    """A pod's containers: what became of the command, and what keeps it from running."""
+    """A pod's containers: the state of the command, and what keeps it from running."""
 
     def __init__(self, status: Fields, agent: bool, policy: str) -> None:
         self.restarts = 0
@@ -207,7 +173,7 @@ class _Containers:
         self.before: End | None = None
         own = list(rows(status, "containerStatuses"))
         every = [*rows(status, "initContainerStatuses"), *own]
-        self.wait = next(_waits(every), None)
+        self.wait = next(iter(_waits(every)), None)
         main = next((row for row in own if text(row, "name") == CONTAINER), own[0] if own else None)
         if main is not None:
             self._read_main(main, agent, policy)
@@ -225,8 +191,8 @@ class _Containers:
             self.end = _end(main, ended, agent) if ended and not again else None
             self.before = _end(main, last, agent) if last else None
             return
-        # A StatefulSet's pod is started again whatever happens. It has its verdict when it is Ready, or has succeeded:
-        # from then on it only holds (docs/targets.md).
+        # A StatefulSet's pod is always restarted. It has its verdict once it is Ready or has succeeded, and then only
+        # holds (docs/targets.md).
         verdict = ended or last
         if verdict and (number(verdict, "exitCode") == 0 or (running and main.get("ready") is True)):
             self.end = _end(main, verdict, agent)
@@ -237,7 +203,7 @@ class _Containers:
             self.before = _end(main, verdict, agent)
 
     def _look_for_another(self, every: Iterable[Fields], main: Fields | None, status: Fields) -> None:
-        """Another container that failed, and the pod with it."""
+        """Finds another container whose failure made the pod fail."""
         if text(status, "phase") != "Failed":
             return
         for row in every:
@@ -255,50 +221,45 @@ def _end(row: Fields, ended: Fields, agent: bool) -> End:
         container=text(row, "name"),
         exit_code=code,
         reason=reason,
-        # Each layer between kubelet and kernel puts its own words before those that count.
+        # Each layer between kubelet and kernel prepends its own words.
         message="" if ran else one_line(message).rpartition("unable to start container process: ")[2],
         at=time_of(ended, "finishedAt"),
         said=said(message, code, agent) if ran else SILENT,
     )
 
 
-def _waits(every: Iterable[Fields]) -> Iterator[Wait]:
-    """Containers that wait, those with trouble first."""
-    waiting = [(row, part(row, "state", "waiting")) for row in every]
+def _waits(every: Iterable[Fields]) -> list[Wait]:
+    """Waiting containers, those with a problem first."""
     found = [
-        Wait(text(row, "name"), text(why, "reason"), one_line(text(why, "message"))) for row, why in waiting if why
+        Wait(text(row, "name"), text(why, "reason"), one_line(text(why, "message")))
+        for row in every
+        if (why := part(row, "state", "waiting"))
     ]
-    yield from sorted(found, key=lambda wait: wait.reason in _ORDINARY_WAITS)
+    return sorted(found, key=lambda wait: wait.reason in _ORDINARY_WAITS)
 
 
 def _has_agent(spec: Fields) -> bool:
-    for container in rows(spec, "containers"):
-        if text(container, "name") == CONTAINER:
-            command = container.get("command")
-            return isinstance(command, list) and any(f"{AGENT_DIR}/" in word for word in command)
-    return False
+    command = next((row.get("command") for row in rows(spec, "containers") if text(row, "name") == CONTAINER), None)
+    return isinstance(command, list) and any(f"{AGENT_DIR}/" in word for word in command)
 
 
 def _all_well(spec: Fields, status: Fields) -> bool:
-    """Whether the only container has ended with 0, so that `Succeeded` is all that can come, if it has our agent.
+    """Whether the only container, with stepset's agent, has ended with 0, so that only `Succeeded` can follow.
 
-    Without it a pod may yet be called Failed: the kubelet keeps an eviction to itself until everything has ended
-    (kubernetes v1.36.3 pkg/kubelet/status/status_manager.go mergePodStatus), and a command that is told to go may end
-    with 0. The agent says 0 only if nobody told it; of containers beside it nobody knows.
+    Without the agent the pod may still fail: the kubelet reports an eviction only when everything has ended (kubernetes
+    v1.36.3 pkg/kubelet/status/status_manager.go mergePodStatus), and a command that is stopped may end with 0. The
+    agent ends with 0 only if it was not stopped; other containers may do anything.
     """
     own = list(rows(spec, "containers"))
-    if len(own) != 1 or "restartPolicy" in own[0]:  # its own, by which even 0 may not be the end
+    if len(own) != 1 or "restartPolicy" in own[0]:  # with a policy of its own even 0 may not be the end
         return False
     ends = [part(row, "state", "terminated") for row in rows(status, "containerStatuses")]
     return [number(end, "exitCode", -1) for end in ends] == [0] and text(status, "phase") != "Failed"
 
 
 def _index(marks: Fields, name: str) -> int:
-    for mark in _INDEXES:
-        if mark in marks:
-            return number(marks, mark)
-    last = name.rpartition("-")[2]
-    return int(last) if last.isdecimal() else 0
+    mark = next((mark for mark in _INDEXES if mark in marks), None)
+    return to_number(name.rpartition("-")[2]) if mark is None else number(marks, mark)
 
 
 def _unschedulable(scheduled: Fields) -> str:
@@ -308,7 +269,7 @@ def _unschedulable(scheduled: Fields) -> str:
 
 
 def _since(condition: Fields | None) -> float | None:
-    """Since when a condition holds, if it does."""
+    """Since when a condition holds; None if it does not."""
     return time_of(condition, "lastTransitionTime") if condition is not None and holds(condition) else None
 
 

@@ -1,6 +1,6 @@
-"""What the agents' lines said: which ranks started and ended, failures, last lines, progress, the result.
+"""What the agents printed: which ranks started and ended, failures, last lines, progress, the result.
 
-Filled by whoever follows a run, from the pods' logs; a status knows more with it, and is right without it.
+A status has more details with it, and is correct without it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stepset.watch.cluster.fields import integer
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.diagnose import TAIL
 from stepset.watch.lines import Batch, merge_progress
@@ -18,41 +19,27 @@ from stepset.watch.state import Progress
 _LINE = 1000
 """Bytes of a line that are kept."""
 _ROOM = 64
-"""Pods of which nothing is forgotten, because it is not worth looking for what may be."""
+"""Up to so many pods nothing is forgotten."""
 
 
 @dataclass(slots=True)
 class RankReport:
-    """One rank, as its agent reported it.
-
-    Args:
-        starts: how often it was started.
-        ended: the event of its end, with `exit_code` or `signal`, and `at`; None while it runs.
-        failed: the event that says why it failed.
-    """
+    """The agent's events about one rank."""
 
     starts: int = 0
-    ended: Mapping[str, Any] | None = None
-    failed: Mapping[str, Any] | None = None
+    ended: Mapping[str, Any] | None = None  # the event with `exit_code` or `signal`, and `at`; None while it runs
+    failed: Mapping[str, Any] | None = None  # the event with the reason of its failure
 
 
 @dataclass(slots=True)
 class PodReport:
-    """One pod's lines.
+    """One pod's output."""
 
-    Args:
-        ranks: rank -> what was said of it.
-        failed: a failure that is no rank's.
-        missing: names the agent waits for.
-        result: rank 0's, in a tuple because it may be None.
-        tails: source -> its last lines, as bytes.
-    """
-
-    ranks: dict[int, RankReport] = field(default_factory=dict)
-    failed: Mapping[str, Any] | None = None
-    missing: tuple[str, ...] = ()
-    result: tuple[Any, ...] = ()
-    tails: dict[str, deque[bytes]] = field(default_factory=dict)
+    ranks: dict[int, RankReport] = field(default_factory=dict)  # rank -> its report
+    failed: Mapping[str, Any] | None = None  # a failure that is no rank's
+    missing: tuple[str, ...] = ()  # peers that the agent waits for
+    result: tuple[Any, ...] = ()  # rank 0's, in a tuple because it may be None
+    tails: dict[str, deque[bytes]] = field(default_factory=dict)  # source -> its last lines
 
     def tail(self, source: str) -> tuple[str, ...]:
         """The last lines of a source."""
@@ -65,7 +52,7 @@ class PodReport:
 
 
 class Reports:
-    """What the agents of one run said. A pod is told by its uid, so that attempts are never mixed up."""
+    """The output of one run's agents, by pod uid, so that attempts are never mixed up."""
 
     def __init__(self) -> None:
         self._pods: dict[str, PodReport] = {}
@@ -73,19 +60,11 @@ class Reports:
         self.progress: Progress | None = None
 
     def of(self, pod: str) -> PodReport | None:
-        """What a pod said, if anything."""
         return self._pods.get(pod)
 
     def see(self, pod: str, batch: Batch) -> None:
-        """Takes what one chunk of a pod's log held.
-
-        Args:
-            pod: the pod's uid.
-            batch: from watch/lines.py.
-        """
-        report = self._pods.get(pod)
-        if report is None:
-            report = self._pods[pod] = PodReport()
+        """Takes a chunk of the log of the pod with this uid."""
+        report = self._pods.setdefault(pod, PodReport())
         tails = report.tails
         for head, text in batch.lines:
             tail = tails.get(head.source)
@@ -93,7 +72,7 @@ class Reports:
                 tail = tails[head.source] = deque(maxlen=TAIL)
             tail.append(text)
         if batch.lines:
-            # Lines may be long; only those that stay are cut.
+            # Only lines that stay are cut.
             for tail in tails.values():
                 for position, line in enumerate(tail):
                     if len(line) > _LINE:
@@ -104,12 +83,9 @@ class Reports:
             _take(report, event)
 
     def tidy(self, objects: RunObjects) -> None:
-        """Forgets pods that no status speaks of any more, or a run of many restarts fills the memory.
+        """Forgets pods that no status mentions any more, to bound the memory for a run of many restarts.
 
-        For whoever follows a run, whenever its objects have changed; it costs nothing most of the time.
-
-        Args:
-            objects: the run's; a pod is known there before its log is read.
+        The caller calls this when the objects have changed, and adds a pod to `objects` before it reads its log.
         """
         if len(self._pods) < self._room:
             return
@@ -120,7 +96,7 @@ class Reports:
 
 
 def _take(report: PodReport, event: Mapping[str, Any]) -> None:
-    name, rank = event.get("event"), event.get("rank")
+    name, rank = event.get("event"), integer(event, "rank")
     if name == "waiting":
         missing = event.get("missing")
         report.missing = tuple(str(each) for each in missing) if isinstance(missing, list) else ()
@@ -128,10 +104,10 @@ def _take(report: PodReport, event: Mapping[str, Any]) -> None:
     report.missing = ()
     if name == "result":
         report.result = (event.get("result"),)
-    elif isinstance(rank, int) and not isinstance(rank, bool):
+    elif rank is not None:
         known = report.ranks.setdefault(rank, RankReport())
         if name == "started":
-            # Its launcher has started it again: what was before is no failure of the pod.
+            # Its launcher has restarted it: earlier ends are no failure of the pod.
             known.starts += 1
             known.ended = known.failed = None
         elif name == "exited":

@@ -1,15 +1,12 @@
-"""The changes of a whole namespace, each handed to the run it is about.
+"""Hands the changes of a whole namespace to the runs they are about.
 
-An informer uses it (backends/kubernetes/watch/informer.py): what a thousand waiting runs cost depends on what changes,
-not on their number.
-
-Watches of different kinds know nothing of each other, so what a change belongs to may come after it: such changes are
-kept until then.
+The cost of a thousand waiting runs depends on the changes, not on their number. Watches of different kinds are not
+synchronized, so a change may arrive before the object that shows its run: such changes are kept until then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from stepset.targets.identity import RUN
 from stepset.watch.cluster.change import Change
@@ -17,39 +14,31 @@ from stepset.watch.cluster.fields import Fields, part, rows, text
 from stepset.watch.cluster.objects import RunObjects, run_of
 
 _UNCLAIMED_EVENTS = 1000
-"""Events kept of objects that nobody knows yet; most will be about things that are no run's."""
+"""Events kept about unknown objects; most concern no run."""
 
 _FOLLOWED = frozenset({"Pod", "Job", "JobSet", "TrainJob", "StatefulSet", "Workload"})
-"""Kinds whose objects are seen themselves, sooner or later: an event is theirs by uid, and no name is guessed."""
+"""Kinds whose objects are watched: their events are assigned by uid, never by a guessed name."""
 
 _Key = tuple[str, str]
 
 
 class Router:
-    """The runs of a namespace, as their objects were last seen.
-
-    A run is known from its first object to its last, or for as long as it is kept.
-    """
+    """The runs of a namespace, each known from its first object to its last, or for as long as it is kept."""
 
     def __init__(self) -> None:
         self._runs: dict[str, RunObjects] = {}
         self._kept: set[str] = set()
         self._homes: dict[str, str] = {}
         self._living: dict[str, set[str]] = {}
-        # Whose run is not known yet: by its name, or by the uid of the object it belongs to.
+        # Changes of unknown runs: by the run's name, or by the uid of the object they belong to.
         self._unclaimed: dict[_Key, dict[str, Change]] = {}
         self._events: dict[str, _Key] = {}
 
     def keep(self, run: str, uid: str) -> bool:
-        """Keeps a run until it is forgotten, also when all its objects are gone.
+        """Keeps a run until it is forgotten, also when all its objects are gone; `uid` is its workload's.
 
-        Args:
-            run: its name.
-            uid: its workload's.
-
-        Returns:
-            Whether its workload has been seen. If not, look for it once (after this call): what is gone already will
-            never be heard of, and `objects(run).not_found()` says so.
+        Returns whether its workload has been seen. If not, the caller must read it once after this call: no watch
+        reports an object that is gone already; `objects(run).not_found()` records that.
         """
         self._kept.add(run)
         found = self._runs.get(run)
@@ -60,26 +49,21 @@ class Router:
         return found.workload is not None
 
     def forget(self, run: str) -> None:
-        """Lets go of a run that was kept."""
+        """Stops keeping a run."""
         self._kept.discard(run)
         if not self._living.get(run):
-            self._drop(run)
+            self._runs.pop(run, None)
 
     @property
     def runs(self) -> list[str]:
-        """The names of all runs that are known."""
+        """The names of all known runs."""
         return list(self._runs)
 
     def objects(self, run: str) -> RunObjects | None:
-        """What is known of a run; None for one nobody knows."""
         return self._runs.get(run)
 
     def see(self, changes: Iterable[Change]) -> set[str]:
-        """Takes changes.
-
-        Returns:
-            The names of the runs of which something is different now; they may be gone already.
-        """
+        """Takes changes; returns the names of the runs that changed, some of which may be gone already."""
         return {run for change in changes for run in self._see(change)}
 
     def _see(self, change: Change) -> set[str]:
@@ -104,17 +88,17 @@ class Router:
         return changed
 
     def _run_of(self, data: Fields) -> str | None:
-        """The run an object belongs to, where that is known."""
+        """The run an object belongs to, if known."""
         if text(data, "kind") == "Workload":
             owners = [text(row, "uid") for row in rows(part(data, "metadata"), "ownerReferences")]
             return next((self._homes[uid] for uid in owners if uid in self._homes), None)
         run = run_of(data)
-        # Whatever else has a JobSet's name may be somebody else's JobSet's.
+        # An object with only a JobSet's name may belong to another owner's JobSet.
         ours = run in self._runs or RUN in part(data, "metadata", "labels")
         return run if run and ours else None
 
     def _hand(self, run: str, change: Change) -> set[str]:
-        """Gives a change to a run, which it may be the first to tell of."""
+        """Gives a change to a run, which it may create."""
         claimed: set[str] = set()
         if run not in self._runs or self._replaces(run, change):
             self._runs[run] = RunObjects(run)
@@ -122,7 +106,7 @@ class Router:
         return claimed | {run} if self._runs[run].see(change) else claimed
 
     def _replaces(self, run: str, change: Change) -> bool:
-        """Whether a change is about a new workload by the name of one that nobody keeps."""
+        """Whether a change is about a new workload with the name of one that is not kept."""
         meta = part(change.object, "metadata")
         controlled = any(row.get("controller") is True for row in rows(meta, "ownerReferences"))
         if run in self._kept or controlled or text(meta, "name") != run or change.verb == "DELETED":
@@ -147,7 +131,7 @@ class Router:
         return set()
 
     def _by_name(self, name: str) -> str | None:
-        """The run after which an object is called."""
+        """The run whose name begins an object's name."""
         while name:
             if name in self._runs:
                 return name
@@ -167,7 +151,7 @@ class Router:
             self._unclaimed.pop(key, None)
 
     def _claim(self, key: _Key) -> set[str]:
-        """Hands on what was put aside for a run, or for an object of one."""
+        """Processes the changes that were put aside for a run, or for an object of one."""
         waiting = self._unclaimed.pop(key, {})
         for uid in waiting:
             self._events.pop(uid, None)
@@ -180,18 +164,12 @@ class Router:
         if not living:
             self._living.pop(run, None)
             if run not in self._kept:
-                self._drop(run)
-
-    def _drop(self, run: str) -> None:
-        self._runs.pop(run, None)
+                self._runs.pop(run, None)
 
 
 def _key_of(data: Fields) -> _Key:
-    """What an object waits for whose run is not known."""
+    """The key for which an object of an unknown run is put aside."""
     if text(data, "kind") == "Workload":
-        owner = next(iter(rows(part(data, "metadata"), "ownerReferences")), _NOBODY)
+        owner = next(iter(rows(part(data, "metadata"), "ownerReferences")), {})
         return "uid", text(owner, "uid")
     return "run", run_of(data)
-
-
-_NOBODY: Mapping[str, str] = {}

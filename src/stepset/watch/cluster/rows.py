@@ -1,4 +1,4 @@
-"""One row per rank, and one per pod that is no rank. Called by status.py."""
+"""One row per rank, and one per pod without a rank."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from stepset.plan.model import LAUNCHER, NODE
+from stepset.watch.cluster.fields import integer
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.observed import Homes, tails
 from stepset.watch.cluster.pods import Pod
@@ -23,11 +24,7 @@ def rows_of(
     """Rows of the present attempt's pods, ranks first.
 
     Args:
-        pods: the pods.
-        objects: the run's.
-        reports: what their agents said.
-        where: which pod holds which rank.
-        stopped: names of pods that were told to end because another failed, or the run was over.
+        stopped: names of pods that were stopped because another failed, or the run was over.
     """
     last_lines = tails(pods)
     verdicts = {rank: failed for pod in pods for rank, failed in _verdict(pod)}
@@ -48,7 +45,7 @@ def rows_of(
 
 
 def _ranks(pod: Pod, report: PodReport | None, where: Homes) -> Sequence[int]:
-    """The ranks a pod holds: what it reports comes before what was planned, and any of that before its verdict."""
+    """The ranks a pod holds: by its reports, else by the plan, else by its verdict."""
     planned = where.ranks_of(pod)
     if report is not None and report.ranks:
         elsewhere = {rank for rank in planned if where.by_rank.get(rank, pod) is not pod}
@@ -58,18 +55,18 @@ def _ranks(pod: Pod, report: PodReport | None, where: Homes) -> Sequence[int]:
 
 
 def _verdict(pod: Pod) -> Sequence[tuple[int, Mapping[str, Any]]]:
-    """The rank that a pod's verdict names, and the verdict."""
+    """The rank that a pod's verdict names, with the verdict; empty without one."""
     failed = pod.end.said.failed if pod.end is not None else None
-    rank = failed.get("rank") if failed is not None else None
-    return [(rank, failed)] if failed is not None and isinstance(rank, int) and not isinstance(rank, bool) else []
+    rank = integer(failed, "rank") if failed is not None else None
+    return [(rank, failed)] if failed is not None and rank is not None else []
 
 
 def at_the_end(rows: Sequence[RankStatus], failure: Failure | None) -> list[RankStatus]:
-    """The rows of a run that is over: what still waits or runs ends with it; aftermath is told from the cause."""
+    """The rows of a finished run: waiting and running rows end with it; ranks stopped as aftermath are no failures."""
     if failure is not None:
         aftermath = set(failure.aftermath)
         return [replace(row, state=STOPPED) if _was_stopped(row, aftermath) else row for row in rows]
-    # Whoever only served the ranks, or stood beside them, was stopped when these were done.
+    # Pods beside the ranks were stopped when these were done.
     return [replace(row, **_done(row)) if row.state in (PENDING, RUNNING, STOPPED) else row for row in rows]
 
 
@@ -115,21 +112,19 @@ def _rank_row(
     elif verdict is not None or ((code is not None or number is not None) and state in (PENDING, RUNNING)):
         state = FAILED
     elif state == FAILED and code is None and number is None and pod.end is not None:
-        state = STOPPED  # by its pod's agent, because a neighbour failed
-    return RankStatus(
-        source, rank, pod.name, pod.node, state, restarts, code, number, line or last_lines.get(source, "")
-    )
+        state = STOPPED  # by its pod's agent, because another rank failed
+    line = line or last_lines.get(source, "")
+    return RankStatus(source, rank, pod.name, pod.node, state, restarts, code, number, line)
 
 
 def _how_it_ended(
     pod: Pod, said: RankReport | None, verdict: Mapping[str, Any] | None
 ) -> tuple[int | None, int | None]:
-    """Exit code and signal of a rank, from whoever knows best."""
+    """Exit code and signal of a rank, from the best source."""
     told = (said.ended, said.failed, verdict) if said is not None else (verdict,)
     for event in told:
         if event is not None:
-            code, number = event.get("exit_code"), event.get("signal")
-            return (code if isinstance(code, int) else None, number if isinstance(number, int) else None)
+            return integer(event, "exit_code"), integer(event, "signal")
     if pod.end is None or _verdict(pod):
-        return None, None  # of a pod's ranks that its verdict does not name nobody knows more
+        return None, None  # the ends of the pod's other ranks are unknown
     return pod.end.exit_code, None

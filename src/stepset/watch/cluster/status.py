@@ -1,8 +1,4 @@
-"""From a run's objects and its agents' reports to its RunStatus: the one place where a run's state is decided.
-
-Called whenever something changed, by the backend's follower and by Airflow's triggerer, and by whoever only looks.
-Pure: the caller says what time it is.
-"""
+"""A run's RunStatus from its objects and its agents' reports: the one place where a run's state is decided. Pure."""
 
 from __future__ import annotations
 
@@ -19,38 +15,25 @@ from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.rows import at_the_end, rows_of
 from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
 from stepset.watch.cluster.workload import Workload
-from stepset.watch.diagnose import Observation
 from stepset.watch.state import Phase, RunStatus
 
 _TOLD_WITHIN = 15.0
-"""Seconds after which pods of a deleted run that nobody has told to go are taken for orphans."""
+"""Seconds to wait for the deletion of a deleted run's pods; after that they count as orphaned."""
 PROOF_PATIENCE = 5.0
-"""Seconds that the ends of a run's pods may be seen later than its own, on a busy server."""
+"""Seconds by which the ends of a run's pods may be seen later than its own, on a busy server."""
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """That a run is over.
+    """That a run is over."""
 
-    Args:
-        how: it came to its end, was deleted before it, or is gone without a word.
-        phase: the final one.
-        at: when, in seconds since the epoch.
-    """
-
-    how: Literal["ended", "deleted", "missing"]
-    phase: Phase
-    at: float | None
+    how: Literal["ended", "deleted", "missing"]  # came to its end, was deleted before it, or is gone
+    phase: Phase  # the final one
+    at: float | None  # seconds since the epoch
 
 
 def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
-    """Where a run is.
-
-    Args:
-        objects: what is known of its objects.
-        reports: what its agents said.
-        now: seconds since the epoch.
-    """
+    """The status of a run; `now` is in seconds since the epoch."""
     workload = objects.workload
     if workload is None:
         return _nothing_known(objects, now)
@@ -75,11 +58,12 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
     if end is None or (end.how == "deleted" and _leaving(objects, workload, pods, now)):
         trouble = trouble_of(objects, workload, pods, now)
         phase, reason = _phase(objects, workload, pods, trouble)
+        notes = (LEAVING,) if end is not None else (*stopping(workload, pods, seen), *_waiting(pods, reports))
         return status.with_(
             phase=phase,
             reason=reason,
             ranks=tuple(rows),
-            notes=(*status.notes, *(_present_notes(workload, pods, seen, reports) if end is None else (LEAVING,))),
+            notes=(*status.notes, *notes),
             trouble=trouble.failure if trouble is not None and trouble.serious else None,
             waiting=trouble.waiting if trouble is not None else None,
         )
@@ -95,7 +79,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
 
 
 def _leaving(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> bool:
-    """Whether a run that is being deleted has pods that are still given time to end, and may save what they have."""
+    """Whether a run that is being deleted has pods with time left to end, which may save their state."""
     deleted = workload.deleted
     if objects.fate or deleted is None:
         return False
@@ -103,25 +87,13 @@ def _leaving(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: 
     return any(now < due + OVERDUE for due in dues)
 
 
-def _present_notes(
-    workload: Workload, pods: Sequence[Pod], seen: Sequence[Observation], reports: Reports
-) -> tuple[str, ...]:
-    return (*stopping(workload, pods, seen), *_waiting(pods, reports))
-
-
 def all_ended(objects: RunObjects) -> bool:
-    """Whether every pod that is known has ended, so that nothing more is to be learnt from them.
-
-    A run's end and the ends of its pods come on different ways.
-    """
+    """Whether every known pod has ended. A run's end may be seen before the ends of its pods."""
     return all(pod.over for pod in objects.pods)
 
 
 def proven(objects: RunObjects) -> bool:
-    """Whether a success that the run's controller tells is seen in its pods too, one of which says the result.
-
-    A run's end and the ends of its pods come on different ways; who needs the whole truth waits for this, a little.
-    """
+    """Whether a success that the controller reports is seen in the pods too, one of which holds the result."""
     workload = objects.workload
     if workload is None or workload.ended != "Succeeded":
         return True
@@ -129,14 +101,14 @@ def proven(objects: RunObjects) -> bool:
 
 
 def _nothing_known(objects: RunObjects, now: float) -> RunStatus:
-    status = RunStatus(objects.name, objects.name, "kubernetes", reason=STARTING)
+    status = RunStatus(objects.name, objects.name, "kubernetes")
     if not objects.fate:
-        return status
-    return status.with_(phase=Phase.LOST, reason="", finished=now, failure=lost(objects, None))
+        return status.with_(reason=STARTING)
+    return status.with_(phase=Phase.LOST, finished=now, failure=lost(objects, None))
 
 
 def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> _End | None:
-    """Whether the run is over; None where it goes on."""
+    """The end of the run; None while it goes on."""
     if workload.ended:
         return _End("ended", Phase.SUCCEEDED if workload.ended == "Succeeded" else Phase.FAILED, workload.at)
     if not workload.suspended:
@@ -144,7 +116,7 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: floa
         if end is not None:
             return end
     if objects.fate == "deleted" or workload.deleted is not None:
-        # The pods follow, as soon as the cluster comes to it.
+        # The cluster deletes the pods later.
         asked = min((pod.asked for pod in pods if pod.asked is not None), default=now)
         ends = [pod.end.at for pod in pods if pod.end is not None and pod.end.at is not None]
         return _End("deleted", Phase.FAILED, max([workload.deleted or asked, *ends]))
@@ -155,11 +127,11 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: floa
 
 
 def _success(workload: Workload, pods: Sequence[Pod]) -> _End | None:
-    """That every pod has succeeded, which is all that a controller waits for, some seconds longer.
+    """The end of a run whose pods have all succeeded, which its controller reports some seconds later.
 
-    Whatever else there is to be said, of a pod that failed or has others after it, is the controller's to say.
+    If a pod failed or was replaced, the controller decides.
     """
-    ours = bool(workload.job)  # a Job of others' may have places that come after those that are taken
+    ours = bool(workload.job)  # another tool's Job may add pods later
     if not ours or workload.restarting or workload.deleted is not None:
         return None
     if any(not pod.done or pod.gone or pod.asked is not None for pod in pods):
@@ -171,8 +143,8 @@ def _success(workload: Workload, pods: Sequence[Pod]) -> _End | None:
 
 
 def _end_of_statefulset(workload: Workload, pods: Sequence[Pod]) -> _End | None:
-    """A StatefulSet never ends: its pods say by holding that they have (docs/targets.md)."""
-    # What was told to go leaves no verdict: another pod comes in its place.
+    """A StatefulSet never ends: its pods show the end by holding (docs/targets.md)."""
+    # A pod that is being deleted has no verdict: another one replaces it.
     ends = [pod.end for pod in pods if pod.end is not None and pod.asked is None and not pod.gone]
     failed = [end.at or 0.0 for end in ends if end.exit_code != 0]
     if failed:
@@ -183,7 +155,7 @@ def _end_of_statefulset(workload: Workload, pods: Sequence[Pod]) -> _End | None:
 
 
 def _result(workload: Workload, pods: Sequence[Pod], reports: Reports) -> Any:
-    """Rank 0's result: its pod's termination message, else what its agent printed."""
+    """Rank 0's result: from its pod's termination message, else from the agent's output."""
     world = [pod for pod in pods if pod.group == workload.success]
     for pod in world:
         if pod.succeeded and pod.end is not None and pod.end.said.result:
@@ -196,7 +168,7 @@ def _result(workload: Workload, pods: Sequence[Pod], reports: Reports) -> Any:
 
 
 def _waiting(pods: Sequence[Pod], reports: Reports) -> list[str]:
-    """Whom the agents wait for."""
+    """The peers that an agent waits for."""
     for pod in pods:
         report = reports.of(pod.uid)
         if report is not None and report.missing and not pod.over:
@@ -213,7 +185,7 @@ def _phase(objects: RunObjects, workload: Workload, pods: Sequence[Pod], trouble
     world = [pod for pod in pods if pod.group == workload.success]
     begun = [pod for pod in world if pod.running or pod.started is not None]
     if len(begun) >= workload.needed:
-        # Those that are gone already among them: whether the run ends with them or starts again is not decided yet.
+        # Including those that are gone: whether the run ends or restarts is not decided yet.
         return Phase.RUNNING, reason if reason == NODE_LOST else ""
     again = workload.restarting or objects.attempt > 0 or objects.replacements(workload.success) > 0
     again = again or any(pod.restarts for pod in world)

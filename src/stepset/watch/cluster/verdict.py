@@ -1,7 +1,4 @@
-"""The end of a run as it is written onto its workload: the one place that reads it, and that makes it fit.
-
-Read wherever a run's state is asked for, written by whoever follows it (backends/kubernetes/verdict.py). Pure.
-"""
+"""The end of a run as it is stored in an annotation of its workload, read and written here only."""
 
 from __future__ import annotations
 
@@ -13,30 +10,26 @@ from stepset.watch.cluster.fields import Fields, part, text
 from stepset.watch.state import RunStatus
 
 LIMIT = 48 * 1024
-"""Bytes a verdict may have; all annotations of an object may have 256 KiB together."""
+"""Bytes of a verdict; the annotations of an object may have 256 KiB together."""
 
 _TEXT = 500
 _ROWS = 64
 
 
 def verdict_of(workload: Fields) -> RunStatus | None:
-    """How a run ended, where somebody has written it down; None where not, or where it cannot be read.
-
-    Args:
-        workload: the object on top.
-    """
+    """The stored end of a run; None if there is none, or it cannot be read. `workload` is the top-level object."""
     told = text(part(workload, "metadata", "annotations"), VERDICT)
     if not told:
         return None
     try:
         status = RunStatus.from_dict(json.loads(told))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # another version's, or somebody's own
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # another version's, or written by hand
         return None
     return status if status.phase.final else None
 
 
 def verdict_text(status: RunStatus) -> str:
-    """A final status as text of bounded size: long lines are cut, and of many ranks those that tell most are kept.
+    """A final status as text of bounded size: long lines are cut, and of many ranks the most informative are kept.
 
     >>> RunStatus.from_dict(json.loads(verdict_text(RunStatus("a", "a", "kubernetes")))).name
     'a'
@@ -49,7 +42,7 @@ def verdict_text(status: RunStatus) -> str:
     text = _text(status.with_(failure=failure, ranks=rows))
     if len(text.encode()) <= LIMIT:
         return text
-    # First those that did not succeed: why a run failed is asked more often than who has finished.
+    # First those that did not succeed: they explain the failure.
     kept = sorted(rows, key=lambda row: row.state == "Succeeded")[:_ROWS]
     note = f"{len(rows) - len(kept)} of {len(rows)} ranks are not shown"
     short = tuple(replace(row, last_line="") for row in sorted(kept, key=lambda row: (row.rank is None, row.rank or 0)))

@@ -1,7 +1,7 @@
-"""What the object on top says of a run, whatever kind it is: one function per kind, one answer.
+"""The state in a run's top-level object: one function per kind, one result.
 
-Called by RunObjects. Sources: kubernetes-sigs/jobset v0.12.0 pkg/controllers; kubeflow/trainer v2.3.0
-pkg/runtime/framework/plugins/jobset; kubernetes v1.36 pkg/controller/job; volcano.sh/apis v1.13 batch/v1alpha1.
+Sources: kubernetes-sigs/jobset v0.12.0 pkg/controllers; kubeflow/trainer v2.3.0 pkg/runtime/framework/plugins/jobset;
+kubernetes v1.36 pkg/controller/job; volcano.sh/apis v1.13 batch/v1alpha1.
 """
 
 from __future__ import annotations
@@ -29,71 +29,44 @@ from stepset.watch.cluster.fields import (
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.state import RunStatus
 
-_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
-"""On a JobSet's Jobs."""
+_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"  # a label of a JobSet's Jobs
 
 Ended = Literal["", "Succeeded", "Failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The object on top of a run. Times are seconds since the epoch.
-
-    Args:
-        kind, name, uid: its identity.
-        owner, owner_kind: uid and kind of what made it, if something did.
-        run, job: the names of the run and of its job.
-        created: when it was made.
-        deleted: when somebody asked for its deletion.
-        suspended: nothing is to run.
-        queue: the queue it stands in, where that lets it start by ending its suspension.
-        enqueued: its controller keeps it in a queue of its own.
-        ended, at: whether and when it ended.
-        reason, message: why, in its controller's words; a Job has a reason as soon as it is about to fail.
-        restarting: its gang is being started again.
-        attempt: gang restarts so far.
-        stopped: when its controller began to end its pods, for whatever reason.
-        resumed: when its last suspension ended: pods that were told to go before that belong to the past.
-        groups: group -> pods there are to be.
-        success: the group whose success is the run's.
-        needed: how many of that group must run, and succeed.
-        elastic: pods are replaced one by one.
-        deadline: seconds it may take.
-        world_size: ranks there are to be, where known.
-        ranks: group -> (first rank, ranks per pod).
-        lost_after: seconds after which pods of a lost node are to be released, where the job says so.
-        verdict: how the run ended, where that was written onto it.
-    """
+    """The top-level object of a run. Times are seconds since the epoch."""
 
     kind: str
     name: str
     uid: str
-    owner: str = ""
-    owner_kind: str = ""
-    run: str = ""
-    job: str = ""
+    owner: str = ""  # uid of its controller, if any
+    owner_kind: str = ""  # kind of its controller
+    run: str = ""  # name of the run
+    job: str = ""  # name of the job
     created: float = 0.0
-    deleted: float | None = None
-    suspended: bool = False
-    queue: str = ""
-    enqueued: bool = False
+    deleted: float | None = None  # when its deletion was requested
+    suspended: bool = False  # whether it is suspended
+    queue: str = ""  # the Kueue queue that ends its suspension
+    enqueued: bool = False  # whether its controller keeps it in a queue of its own
     ended: Ended = ""
-    at: float | None = None
-    reason: str = ""
+    at: float | None = None  # when it ended
+    reason: str = ""  # its controller's, as is message; a Job's is set as soon as it is about to fail
     message: str = ""
-    restarting: bool = False
-    attempt: int = 0
-    stopped: float | None = None
-    resumed: float | None = None
-    groups: Mapping[str, int] = field(default_factory=dict)
-    success: str = NODE
-    needed: int = 1
-    elastic: bool = False
-    deadline: int | None = None
-    world_size: int | None = None
-    ranks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    lost_after: float | None = None
-    verdict: RunStatus | None = None
+    restarting: bool = False  # whether its gang is being restarted
+    attempt: int = 0  # gang restarts so far
+    stopped: float | None = None  # when its controller began to end its pods, for any reason
+    resumed: float | None = None  # when its last suspension ended: pods deleted before that belong to the past
+    groups: Mapping[str, int] = field(default_factory=dict)  # group -> planned pods
+    success: str = NODE  # the group whose success is the run's
+    needed: int = 1  # pods of that group that must run, and succeed
+    elastic: bool = False  # whether pods are replaced singly
+    deadline: int | None = None  # seconds it may take
+    world_size: int | None = None  # planned ranks, if known
+    ranks: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # group -> (first rank, ranks per pod)
+    lost_after: float | None = None  # seconds after which to force the deletion of a lost node's pods, if requested
+    verdict: RunStatus | None = None  # how the run ended, if that is stored in it
 
 
 def read_workload(data: Fields) -> Workload | None:
@@ -127,7 +100,7 @@ def read_workload(data: Fields) -> Workload | None:
 
 
 def combined(top: Workload, inner: Workload | None) -> Workload:
-    """A TrainJob with the JobSet behind it: how it ended is the TrainJob's to say, the rest the JobSet's.
+    """A TrainJob with the state of its JobSet: its end is the TrainJob's, the rest the JobSet's.
 
     The TrainJob copies the JobSet's end a moment later; until then the run is not over.
     """
@@ -150,12 +123,9 @@ def combined(top: Workload, inner: Workload | None) -> Workload:
 
 def _jobset(common: Workload, spec: Fields, status: Fields) -> Workload:
     told = conditions(status)
-    groups: dict[str, int] = {}
-    jobs: dict[str, Fields] = {}
-    for row in rows(spec, "replicatedJobs"):
-        job = part(row, "template", "spec")
-        jobs[text(row, "name")] = job
-        groups[text(row, "name")] = number(row, "replicas", 1) * number(job, "parallelism", 1)
+    jobs = {text(row, "name"): part(row, "template", "spec") for row in rows(spec, "replicatedJobs")}
+    replicas = {text(row, "name"): number(row, "replicas", 1) for row in rows(spec, "replicatedJobs")}
+    groups = {name: replicas[name] * number(job, "parallelism", 1) for name, job in jobs.items()}
     targets = part(spec, "successPolicy").get("targetReplicatedJobs")
     success = targets[0] if isinstance(targets, list) and targets and targets[0] in jobs else next(iter(groups), NODE)
     return replace(
@@ -186,7 +156,7 @@ def _trainjob(common: Workload, spec: Fields, status: Fields) -> Workload:
 def _job(common: Workload, spec: Fields, status: Fields) -> Workload:
     told = conditions(status)
     groups = {NODE: number(spec, "parallelism", 1)}
-    # Pods are told to end when the verdict is clear, and the verdict is given when they have ended.
+    # FailureTarget is set when the verdict is known and pods are deleted; Failed when they have ended.
     verdict = told.get("FailureTarget", {})
     reason = text(verdict, "reason") if holds(verdict) else ""
     return replace(
@@ -211,11 +181,8 @@ def _volcano(common: Workload, spec: Fields, status: Fields) -> Workload:
     groups = {text(row, "name"): number(row, "replicas", 1) for row in tasks}
     done = [row for row in tasks if any(rule.get("action") == "CompleteJob" for rule in rows(row, "policies"))]
     success = text(done[0], "name") if done else next(iter(groups), NODE)
-    ended: Ended = ""
-    if phase == "Completed":
-        ended = "Succeeded"
-    elif phase in ("Failed", "Terminated"):
-        ended = "Failed"
+    ends: dict[str, Ended] = {"Completed": "Succeeded", "Failed": "Failed", "Terminated": "Failed"}
+    ended = ends.get(phase, "")
     moving = phase in ("Restarting", "Completing", "Terminating", "Aborting")
     return replace(
         common,
@@ -245,7 +212,7 @@ _READERS = {
 
 
 def _resumed(told: Mapping[str, Fields], suspended: bool) -> float | None:
-    """When the last suspension ended; endlessly late while its controller has not taken note of that yet."""
+    """When the last suspension ended; infinite while its controller has not noticed that yet."""
     found = told.get("Suspended")
     if found is None or suspended:
         return None
@@ -253,23 +220,17 @@ def _resumed(told: Mapping[str, Fields], suspended: bool) -> float | None:
 
 
 def _with_end(common: Workload, told: Mapping[str, Fields], success: str) -> Workload:
-    """With how it ended; a failure comes before a success, as JobSet's own controller has it."""
+    """Adds how it ended; a failure precedes a success, as in JobSet's own controller."""
     ended: tuple[tuple[Ended, str], ...] = (("Failed", "Failed"), ("Succeeded", success))
     for state, name in ended:
-        found = told.get(name)
-        if found is not None and holds(found):
-            return replace(
-                common,
-                ended=state,
-                at=time_of(found, "lastTransitionTime"),
-                reason=text(found, "reason"),
-                message=one_line(text(found, "message")),
-            )
+        if holds(found := told.get(name, {})):
+            at, reason = time_of(found, "lastTransitionTime"), text(found, "reason")
+            return replace(common, ended=state, at=at, reason=reason, message=one_line(text(found, "message")))
     return common
 
 
 def _world(job: Fields, groups: Mapping[str, int], success: str) -> dict[str, Any]:
-    """What the Job that holds the world says: how many pods of it are needed, and whether they are replaced singly."""
+    """The pods that the world's Job needs, and whether they are replaced singly."""
     rules = rows(part(job, "podFailurePolicy"), "rules")
     enough = next(iter(rows(part(job, "successPolicy"), "rules")), {})
     return {
@@ -294,11 +255,7 @@ def _earliest(*times: float | None) -> float | None:
 
 
 def read_ranks(words: str) -> dict[str, tuple[int, int]]:
-    """Reads the annotation that states which ranks the pods of each group hold.
-
-    Args:
-        words: its value, JSON: group -> [first rank, ranks per pod].
-    """
+    """Reads the annotation with the ranks of each group's pods, JSON: group -> [first rank, ranks per pod]."""
     try:
         found = json.loads(words) if words else None
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""From the statuses of a run to the records that are new. Pure: the caller says what time it is.
+"""From the statuses of a run to the records that are new. Pure.
 
-Every interface has one for each run that it follows. What was presented is plain data (`told`), so that another process
-goes on where this one stopped.
+Every interface has one presenter for each run that it follows. Its state is plain data (`told`), so that another
+process can continue.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from stepset.watch.report import failure_lines
 from stepset.watch.state import Phase, Progress, RunStatus
 
 PROGRESS_EVERY = 1.0
-"""Seconds between two reports of progress; the last one is always presented."""
+"""Seconds between two reports of progress; the last report is always presented."""
 STARTING_EVERY = 10.0
 """Seconds between two records of how many ranks have started, and before the first one."""
 
 _KEPT = 50
-"""Reasons for waiting that are remembered; of a run that restarts for days, each attempt has others."""
+"""Reasons for waiting that are remembered; each attempt of a run may add some."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -40,7 +40,7 @@ class Presenter:
     """Presents one run.
 
     Args:
-        told: what was presented before, as `told` of another presenter says it.
+        told: the state of an earlier presenter.
     """
 
     def __init__(self, told: Mapping[str, Any] | None = None) -> None:
@@ -71,27 +71,19 @@ class Presenter:
         return self._progress
 
     def see(self, status: RunStatus, clock: float) -> list[Record]:
-        """The records that are new.
-
-        With a status that was seen before, what was held back because of its rate and is due now.
+        """Returns the records that are new, including earlier ones that were held back by a rate limit and are due now.
 
         Args:
-            status: the run's present one.
             clock: seconds of a monotonic clock.
         """
         notes = [record for note in status.notes for record in self.note(note)]
         if status.phase.final:
             return [*notes, *self._new_progress(status, clock), *self._new_phase(status, clock)]
-        return [
-            *notes,
-            *self._new_phase(status, clock),
-            *self._new_reason(status),
-            *self._more_ranks(status, clock),
-            *self._new_progress(status, clock),
-        ]
+        change = [*self._new_phase(status, clock), *self._new_reason(status)]
+        return [*notes, *change, *self._more_ranks(status, clock), *self._new_progress(status, clock)]
 
     def note(self, note: str) -> list[Record]:
-        """The record of a note of RunStatus, or of the interface's own; none where it was presented before."""
+        """The record of a note of RunStatus, or of the interface; empty if it was presented before."""
         if note in self._notes:
             return []
         self._notes.add(note)
@@ -126,11 +118,11 @@ class Presenter:
 
     def _new_reason(self, status: RunStatus) -> Iterator[Record]:
         held, waiting = held_up(status), status.waiting
-        if held is None or (waiting is not None and not waiting.message):
-            return  # a queue that has not said why yet does so within a moment
-        # A sentence that differs in numbers alone is no news: for how long it has been so, or how much is missing.
+        if held is None or (waiting is not None and not waiting.message and waiting.position is None):
+            return  # the queue reports its reason within a moment
+        # A sentence that differs only in numbers is not new: how long it lasts, or how much is missing.
         key = f"{held.about} {_NUMBER.sub('0', held.text)}"
-        position = waiting.position if waiting is not None else self._position
+        position = self._position if waiting is None or waiting.position is None else waiting.position
         if key not in self._waiting or position != self._position:
             self._waiting[key], self._position = None, position
             if len(self._waiting) > _KEPT:

@@ -1,6 +1,6 @@
-"""What an interface reports of a run: one frozen record for each thing that happened. Made by presenter.py. Pure.
+"""What an interface reports of a run: one frozen record for each thing that happened. Pure.
 
-An interface decides where it writes a record, in which colour and behind which prefix; it words none.
+An interface chooses the destination, colour and prefix of a record, never its words.
 """
 
 from __future__ import annotations
@@ -14,45 +14,30 @@ from stepset.watch.state import RunStatus
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Something that happened in a run.
-
-    Args:
-        text: the sentence.
-        level: `warning` for what a user may have to react to.
-    """
+    """Something that happened in a run."""
 
     text: str
-    level: Literal["info", "warning"] = "info"
+    level: Literal["info", "warning"] = "info"  # `warning` if a user may have to react
 
 
 class Note(Record):
     """A remark on the run."""
 
-    __slots__ = ()
-
 
 class Restarted(Record):
-    """The run, or a single pod of it, was started again."""
-
-    __slots__ = ()
+    """The run, or a single pod of it, was restarted."""
 
 
 class PhaseChanged(Record):
-    """The run is in another phase, or in the same one for another reason."""
-
-    __slots__ = ()
+    """The phase of the run, or its reason, has changed."""
 
 
 class RanksStarted(Record):
-    """More of the ranks are running, while the run waits for the others."""
-
-    __slots__ = ()
+    """More ranks are running while the run waits for the others."""
 
 
 class ProgressReported(Record):
     """The training reported its progress."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +45,8 @@ class HeldUp(Record):
     """The run waits in a queue, or something keeps it from going on: no room, no image, a missing Secret, a lost node.
 
     Args:
-        rows: titles and texts of a table about the run: what it is first, `advice` where there is some.
-        about: queue, pod or node; of two records about the same with the same words, only the first is news.
+        rows: titles and texts of a table about the run: the problem first, `advice` if there is some.
+        about: queue, pod or node; of two records with the same words about the same one, only the first is new.
     """
 
     rows: tuple[tuple[str, str], ...] = ()
@@ -71,17 +56,13 @@ class HeldUp(Record):
 class RunEnded(Record):
     """The run is over; a warning unless it succeeded."""
 
-    __slots__ = ()
-
 
 class FirstFailure(Record):
-    """What is known of why the run failed: who failed first, its error, its last lines, what to do."""
-
-    __slots__ = ()
+    """Why the run failed: who failed first, its error, its last lines, what to do."""
 
 
 def held_up(status: RunStatus) -> HeldUp | None:
-    """What keeps a run from going on at present; None where nothing does."""
+    """What keeps a run from going on; None if nothing does."""
     waiting, trouble = status.waiting, status.trouble
     if status.phase.final or (waiting is None and trouble is None):
         return None

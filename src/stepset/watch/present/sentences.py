@@ -1,7 +1,4 @@
-"""The sentences about a run, and the words they are made of. Pure.
-
-The records, the failure block and the pages of the CLI are made of these; no other module words a run's state.
-"""
+"""The sentences about a run. Pure: no other module words a run's state."""
 
 from __future__ import annotations
 
@@ -70,11 +67,7 @@ def progress_words(progress: Progress | None) -> str:
 
 
 def ranks_in_state(status: RunStatus, state: str) -> tuple[int, int, str]:
-    """How many ranks are in a state, of how many; nodes where the ranks of a node cannot be told apart.
-
-    Returns:
-        Their number, the number of all, and `ranks` or `nodes`. All is 0 where it is not known.
-    """
+    """How many ranks are in a state, of how many (0 if unknown); nodes, if a node's ranks are not known singly."""
     states, what = [row.state for row in status.ranks if row.rank is not None], "ranks"
     total = status.world_size or len(states)
     nodes = [row.state for row in status.ranks if row.source.startswith("node ")]
@@ -84,7 +77,7 @@ def ranks_in_state(status: RunStatus, state: str) -> tuple[int, int, str]:
 
 
 def ranks_words(status: RunStatus) -> str:
-    """How many ranks are running, or have succeeded once the run is over.
+    """How many ranks are running or, once the run is over, have succeeded.
 
     >>> ranks_words(RunStatus("a-1", "a", "local", Phase.RUNNING, world_size=4))
     '0/4 ranks running'
@@ -95,7 +88,7 @@ def ranks_words(status: RunStatus) -> str:
 
 
 def state_line(status: RunStatus) -> str:
-    """Phase, ranks, restarts and progress in one line, without times, so that it changes only when the run does.
+    """Phase, ranks, restarts and progress in one line, without times, so that it changes only with the run.
 
     >>> state_line(RunStatus("a-1", "a", "local", Phase.RUNNING, world_size=4, attempt=1, progress=Progress(step=3)))
     'Running, 0/4 ranks running, restart 1, step 3'
@@ -110,11 +103,7 @@ def state_line(status: RunStatus) -> str:
 
 
 def restart_sentence(attempt: int, why: str) -> str:
-    """Why the run, or a single pod of it, was started again.
-
-    Args:
-        attempt: which restart of the run; 0: a pod was started again by itself.
-        why: the message of the failure before it.
+    """Why the run was restarted for the `attempt`-th time or, with 0, a single pod of it.
 
     >>> restart_sentence(1, "rank 3 exited with code 1."), restart_sentence(0, "rank 3 exited with code 1.")
     ('restart 1: rank 3 exited with code 1.', 'started again: rank 3 exited with code 1.')
@@ -138,13 +127,18 @@ def queue_sentence(waiting: Waiting) -> str:
     'the run waits in queue team at position 3: insufficient quota for cpu in flavor default'
     >>> queue_sentence(Waiting("team"))
     'the run waits in queue team: no reason is known yet'
+    >>> queue_sentence(Waiting("team", position=3))
+    'the run waits in queue team at position 3'
     """
-    place = f" at position {waiting.position}" if waiting.position is not None else ""
-    return f"the run waits in queue {waiting.queue}{place}: {waiting.message or 'no reason is known yet'}"
+    if waiting.position is None:
+        return f"the run waits in queue {waiting.queue}: {waiting.message or 'no reason is known yet'}"
+    # Kueue gives no reason for a run behind others that it has not tried to admit.
+    why = f": {waiting.message}" if waiting.message else ""
+    return f"the run waits in queue {waiting.queue} at position {waiting.position}{why}"
 
 
 def what_happened(failure: Failure) -> str:
-    """The kind of a failure, and what happened, in one line."""
+    """The kind of a failure and its message in one line."""
     return f"{failure.kind.value}: {failure.message}"
 
 
@@ -158,20 +152,18 @@ def trouble_sentence(trouble: Failure) -> str:
 
 
 def end_sentence(status: RunStatus, *, style: Style = str, text: Style = str) -> str:
-    """How a run ended.
+    """How a run that is over ended.
 
     Args:
-        status: of a run that is over.
-        style: how the verb is shown, for example coloured.
-        text: how text from elsewhere is shown, for example without control characters.
+        style: formats the verb, for example with a colour.
+        text: formats text of other origin, for example without control characters.
 
     >>> end_sentence(RunStatus("digits-1", "digits", "local", Phase.SUCCEEDED, created=10.0, finished=22.3, attempt=1))
     'run digits-1 succeeded in 12.3 s after 1 restart'
     >>> end_sentence(RunStatus("digits-1", "digits", "local", Phase.LOST))
     'run digits-1 was lost: no process followed it to its end; look at the machine it ran on'
     """
-    known = status.finished is not None and bool(status.created)
-    spent = duration((status.finished or 0.0) - status.created) if known else ""
+    spent = duration(status.finished - status.created) if status.finished is not None and status.created else ""
     subject, failure = f"run {status.name}", status.failure
     if status.phase is Phase.SUCCEEDED:
         restarts = f" after {counted(status.attempt, 'restart')}" if status.attempt else ""

@@ -1,4 +1,4 @@
-"""Whose log lines an interface shows, and what stands before each. Pure; a LogLine is the record of a line."""
+"""Whose log lines an interface shows, and their prefixes. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stepset.errors import BadInputError
 
 
 def prefix(source: str) -> str:
-    """What stands before each line of a source, and a space between.
+    """The prefix of a source's lines, without the space that follows.
 
     >>> prefix("rank 3")
     '[rank 3]'
@@ -17,14 +17,14 @@ def prefix(source: str) -> str:
 
 
 def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] | None:
-    """The ranks whose lines are shown; None for all of them, empty for `failed`.
+    """The ranks whose lines are shown; None for all, empty for `failed`.
 
     Args:
-        log_ranks: `all`, `failed` (no lines; the last ones of the first failure are part of the diagnosis), a number,
-            numbers separated by commas, or numbers.
+        log_ranks: `all`, `failed` (no lines; the diagnosis has the last ones of the first failure), a number, numbers
+            separated by commas, or numbers.
 
     Raises:
-        BadInputError: none of these.
+        BadInputError: another value.
 
     >>> sorted(ranks_to_log("0, 3")), ranks_to_log("all"), ranks_to_log("failed")
     ([0, 3], None, frozenset())
@@ -41,11 +41,7 @@ def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] |
 
 
 def is_shown(source: str, ranks: frozenset[int] | None) -> bool:
-    """Whether the lines of a source are shown.
-
-    Args:
-        source: as LogLine has it.
-        ranks: as `ranks_to_log` returns them. Sources that are no rank (launchers, roles) are shown unless it is empty.
+    """Whether the lines of a source are shown; launchers and roles always, unless `ranks` is empty.
 
     >>> [source for source in ("rank 0", "rank 10", "launcher") if is_shown(source, frozenset({0}))]
     ['rank 0', 'launcher']

@@ -1,7 +1,7 @@
-"""The asynchronous client of an API server: requests, and responses that arrive piece by piece.
+"""The asynchronous client of an API server: requests, and streamed responses.
 
-Requests are plain: a path, a mapping, a reply. aiohttp sends them (docs/design/following.md gives the reasons); the
-`kubernetes` package supplies the configuration and the credentials.
+aiohttp sends the requests (docs/design/following.md gives the reasons); the `kubernetes` package supplies the
+configuration and the credentials.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import aiohttp
 import anyio
 from yarl import URL
 
-from stepset.backends.kubernetes.api.config import ClientConfig, Namespace, load_config
+from stepset.backends.kubernetes.api.config import ClientConfig, load_config
 from stepset.backends.kubernetes.api.replies import UNAUTHORIZED, Decode, RefusedError, Reply, read_reply, unreachable
 from stepset.errors import BadInputError, StepsetError
 
@@ -56,14 +56,12 @@ Load = Callable[[], Awaitable[ClientConfig]]
 
 @dataclass(eq=False)
 class _Session:
-    """Connections that one reading of the configuration opened.
+    """The connections that were opened with one reading of the configuration.
 
     Args:
-        config: the reading.
-        http: the connections.
-        requests: how many requests are under way, their responses included.
-        replaced: a newer reading replaced this one; the session is closed with its last request.
-        abandoned: the sockets of requests that failed or were cancelled before their connection was made.
+        requests: how many requests are in progress, their responses included.
+        replaced: a newer reading replaced this one; the session is closed after its last request.
+        abandoned: the sockets of requests that failed or were cancelled before they were connected.
     """
 
     config: ClientConfig
@@ -74,7 +72,7 @@ class _Session:
 
     @contextmanager
     def opening(self) -> Iterator[None]:
-        """Shuts down the sockets that the block has opened, if it fails or is cancelled.
+        """Shuts down the sockets that the block has opened if it fails or is cancelled.
 
         asyncio closes the transport of a request that was cancelled right after its TLS handshake when the server
         answers, or after 30 s (CPython 3.11 to 3.14, asyncio/sslproto.py, `_do_shutdown`); the event loop may end
@@ -102,23 +100,23 @@ class _Session:
                     await asyncio.sleep(0.001)
 
     async def close_if_replaced(self) -> None:
-        """Closes a session that was replaced with its last request."""
+        """Closes the session if it was replaced and has no requests in progress."""
         if self.replaced and not self.requests:
             await self.close()
 
 
 _opened: ContextVar[list[socket.socket]] = ContextVar("_opened")
-"""The sockets that the present request has opened."""
+"""The sockets that the current request has opened."""
 
 
 class Client:
     """An API server and the credentials for it; `async with` keeps connections open until its last user leaves.
 
-    All of it belongs to one event loop at a time.
+    A client belongs to one event loop at a time.
 
     Args:
         load: reads the configuration; the client calls it again when the server does not accept the credentials.
-        config: a reading that exists already; default: `load` is called by the first request.
+        config: a reading that exists already; default: the first request calls `load`.
     """
 
     def __init__(self, load: Load, config: ClientConfig | None = None) -> None:
@@ -140,10 +138,10 @@ class Client:
                 await session.close()
 
     async def open(self) -> ClientConfig:
-        """Reads the configuration, where that has not been done.
+        """Returns the configuration; reads it if that has not been done.
 
         Raises:
-            BadInputError: it cannot be used.
+            BadInputError: the configuration cannot be used.
         """
         if self._config is None:
             async with self._opening:
@@ -154,12 +152,6 @@ class Client:
     def server(self) -> str:
         """The server's address; empty before `open`."""
         return "" if self._config is None else self._config.server
-
-    @property
-    def namespace(self) -> Namespace:
-        """The default namespace; only after `open`."""
-        assert self._config is not None
-        return self._config.namespace
 
     async def get(self, path: str, query: Mapping[str, str] | None = None, decode: Decode = json.loads) -> Reply:
         """Reads an object or a list; raises as `request` does."""
@@ -174,12 +166,7 @@ class Client:
         return await self.request("PATCH", path, body=body, query=query, content_type="application/merge-patch+json")
 
     async def delete(self, path: str, options: Mapping[str, Any]) -> Reply:
-        """Deletes an object; raises as `request` does.
-
-        Args:
-            path: of the object.
-            options: fields of DeleteOptions: preconditions, propagationPolicy, gracePeriodSeconds.
-        """
+        """Deletes an object by the given fields of DeleteOptions; raises as `request` does."""
         return await self.request("DELETE", path, body={"apiVersion": "v1", "kind": "DeleteOptions", **options})
 
     async def request(
@@ -196,11 +183,6 @@ class Client:
         """Sends a request and returns the reply.
 
         Args:
-            method: the HTTP method.
-            path: of the object or the collection.
-            body: the object to send.
-            query: parameters.
-            content_type: of the body.
             timeout: seconds for the whole request.
             decode: decodes the reply's body; raises ValueError.
 
@@ -221,15 +203,10 @@ class Client:
     async def stream(
         self, path: str, query: Mapping[str, str], read_timeout: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Requests a response that arrives piece by piece: a watch, or a pod's log.
+        """Requests a watch or a pod's log; yields the parts of the response as they arrive.
 
         Args:
-            path: of the collection or the log.
-            query: parameters.
             read_timeout: seconds without a byte after which the response counts as broken.
-
-        Yields:
-            The pieces as they arrive.
 
         Raises:
             RefusedError: the server refused.
@@ -256,7 +233,7 @@ class Client:
         data: bytes | None = None,
         content_type: str = "",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The response; the client reads the configuration again, once, where the server refuses the credentials."""
+        """Yields the response; if the server refuses the credentials, reads the configuration again, once."""
         url = f"{path}?{urlencode(query)}" if query else path
         content = {"Content-Type": content_type} if content_type else {}
         for last in (False, True):
@@ -353,14 +330,14 @@ class Client:
             return self._session
 
     async def _reload(self, refused: _Session) -> bool:
-        """Whether there may be other credentials than those that the server refused; the first caller reads them."""
+        """Whether the credentials may have changed since the server refused them; the first caller reads them again."""
         async with self._opening:
             if self._session is not refused:
                 return True
             try:
                 config = await self._load()
                 self._session = _open(config)
-            except StepsetError:  # the server's refusal tells more
+            except StepsetError:  # the server's refusal is the better message
                 return False
             self._config = config
             refused.replaced = True
@@ -369,7 +346,7 @@ class Client:
 
 
 def _open(config: ClientConfig) -> _Session:
-    """A session; it has as many connections at once as there are streams."""
+    """Opens a session without a limit on connections: each stream takes one."""
     secure = config.server.startswith("https")
     connector = aiohttp.TCPConnector(
         limit=0,
@@ -399,11 +376,7 @@ async def gather(*requests: Awaitable[T]) -> list[T]:
 
 
 def client_of(kubeconfig: str | None = None, context: str | None = None) -> Client:
-    """Returns a client of the server that a kubeconfig names; reads nothing and sends nothing yet.
-
-    Args:
-        kubeconfig, context: as for `load_config`.
-    """
+    """Returns a client for the arguments of `load_config`; reads nothing and sends nothing yet."""
 
     async def load() -> ClientConfig:
         return await asyncio.to_thread(load_config, kubeconfig, context)

@@ -1,7 +1,7 @@
 """Where the API server is and how a client authenticates, as the `kubernetes` package reads it. Call it in a thread.
 
-A `ClientConfig` is one reading of a kubeconfig, a service account or an Airflow connection. Credentials may be replaced
-while a client uses them (rotated tokens, renewed certificates); the client then reads the configuration again.
+Credentials may be replaced while a client uses them (rotated tokens, renewed certificates); the client then reads the
+configuration again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NewType
 
-from stepset.backends.kubernetes.api.kubeconfig import find
+from stepset.backends.kubernetes.api.kubeconfig import load_into
 from stepset.backends.kubernetes.api.replies import unauthorized
 from stepset.errors import BadInputError
 
@@ -23,7 +23,7 @@ _HEADERS: Mapping[str, str] = {"Accept": "application/json", "User-Agent": "step
 
 @dataclass(frozen=True, eq=False)
 class ClientConfig:
-    """One reading of the configuration.
+    """One reading of a kubeconfig, a service account or an Airflow connection.
 
     Args:
         configuration: a kubernetes.client.Configuration.
@@ -48,7 +48,7 @@ class ClientConfig:
         """Returns the headers of a request, the bearer token included.
 
         Raises:
-            UnauthorizedError: the credential plugin, or the token file, gives no token.
+            UnauthorizedError: the credential plugin, or the token file, provides no token.
         """
         try:
             with self._lock:
@@ -62,7 +62,7 @@ class ClientConfig:
         return {**_HEADERS, token["key"]: token["value"]} if token and token["value"] else dict(_HEADERS)
 
     def tls(self) -> ssl.SSLContext:
-        """Returns the TLS context: the certificate authorities and the client certificate, which are read from files.
+        """Returns the TLS context, with the certificate authorities and the client certificate read from their files.
 
         Raises:
             BadInputError: the certificate files cannot be read.
@@ -86,7 +86,7 @@ class ClientConfig:
 
     @property
     def server_hostname(self) -> str | None:
-        """The name that the server's certificate must bear, where it is not the address's."""
+        """The name in the server's certificate; None: that of the address."""
         name = self.configuration.tls_server_name
         return str(name) if name else None
 
@@ -119,5 +119,4 @@ def load_config(kubeconfig: str | None = None, context: str | None = None) -> Cl
             "the Python package kubernetes is missing; install it: pip install 'stepset[kubernetes]'"
         ) from error
     configuration = client.Configuration()
-    namespace = find(kubeconfig, context).load(configuration)
-    return ClientConfig(configuration, Namespace(namespace))
+    return ClientConfig(configuration, Namespace(load_into(configuration, kubeconfig, context)))

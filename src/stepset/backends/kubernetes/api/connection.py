@@ -20,12 +20,11 @@ class Connection:
     """An API server and the credentials for it. May be used from several threads; `with` keeps connections open.
 
     Args:
-        load: reads the configuration; it may block. It is called now, and again when the server does not accept the
+        load: reads the configuration; it may block. Called now, and again when the server does not accept the
             credentials.
 
     Attributes:
         client: the asynchronous client; only for functions that `call` runs.
-        server: the server's address.
         namespace: the default namespace.
 
     Raises:
@@ -53,12 +52,7 @@ class Connection:
         self._open.pop().close()
 
     def call(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
-        """Calls an asynchronous function that uses the client, and blocks until it returns.
-
-        Args:
-            function: what is called.
-            args: its arguments.
-        """
+        """Calls an asynchronous function that uses the client, and blocks until it returns."""
 
         async def opened() -> T:
             async with self.client:
@@ -70,26 +64,11 @@ class Connection:
         """Reads an object or a list; raises as `Client.request` does."""
         return self.call(self.client.get, path, query)
 
-    def post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Reply:
-        """Creates an object; raises as `Client.request` does."""
-        return self.call(self.client.post, path, body, query)
-
     def patch(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Reply:
         """Merges fields into an object; raises as `Client.request` does."""
         return self.call(self.client.patch, path, body, query)
 
-    def delete(self, path: str, options: Mapping[str, Any]) -> Reply:
-        """Deletes an object; raises as `Client.request` does."""
-        return self.call(self.client.delete, path, options)
-
 
 def connect(kubeconfig: str | None = None, context: str | None = None) -> Connection:
-    """Returns a connection to the server that a kubeconfig names; sends nothing yet.
-
-    Args:
-        kubeconfig, context: as for `load_config`.
-
-    Raises:
-        BadInputError: the `kubernetes` package is missing, or the kubeconfig cannot be used.
-    """
+    """Returns a connection for the arguments of `load_config`, and raises as that does; sends nothing yet."""
     return Connection(lambda: load_config(kubeconfig, context))

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.replies import Reply
-from stepset.backends.kubernetes.api.resources import Resource, resource_of
+from stepset.backends.kubernetes.api.resources import Manifest, Resource, resource_of
 
 
 @dataclass(frozen=True)
 class NamespacedClient:
-    """A client and the namespace in which the runs are.
-
-    Args:
-        client: of the API server.
-        namespace: the namespace.
-    """
+    """A client and the namespace of the runs."""
 
     client: Client
     namespace: str
@@ -31,11 +24,11 @@ class NamespacedClient:
         """Returns the path of an object."""
         return f"{resource.path(self.namespace)}/{name}"
 
-    def path_of(self, manifest: Mapping[str, Any]) -> str:
+    def path_of(self, manifest: Manifest) -> str:
         """Returns the path of an object that was rendered or read."""
         return self.one(resource_of(manifest), manifest["metadata"]["name"])
 
-    async def create(self, manifest: Mapping[str, Any]) -> Reply:
+    async def create(self, manifest: Manifest) -> Reply:
         """Creates an object; the server drops fields that it does not know, with a warning."""
         query = {"fieldManager": "stepset", "fieldValidation": "Warn"}
         return await self.client.post(self.all(resource_of(manifest)), manifest, query)

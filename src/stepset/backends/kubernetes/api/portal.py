@@ -22,7 +22,7 @@ ExcInfo: TypeAlias = tuple[type[BaseException] | None, BaseException | None, Tra
 
 _ENDS_WITHIN = 1.0
 _TURN = 0.5
-"""Seconds after which a thread that waits looks for signals."""
+"""Seconds after which a waiting thread lets Python handle signals."""
 
 _providers = [BlockingPortalProvider()]
 
@@ -31,16 +31,15 @@ def _forget_the_parents_thread() -> None:
     _providers[:] = [BlockingPortalProvider()]
 
 
-if hasattr(os, "register_at_fork"):
-    # A child process has none of its parent's threads.
-    os.register_at_fork(after_in_child=_forget_the_parents_thread)
+# A child process has none of its parent's threads.
+os.register_at_fork(after_in_child=_forget_the_parents_thread)
 
 
 class EventLoop:
     """Keeps the event loop of synchronous callers running; the last caller that leaves ends its thread.
 
-    A class, and no generator: one that is dropped must not leave by garbage collection, because the last one that
-    leaves waits for the tasks that are left.
+    A class, not a generator: the last caller that leaves waits for the remaining tasks, which must not happen during
+    garbage collection.
     """
 
     def __enter__(self) -> BlockingPortal:
@@ -59,7 +58,7 @@ class EventLoop:
 def _wait_for_the_end_of(thread: threading.Thread) -> None:
     """Waits until the system has ended a thread that has ended for Python (Linux).
 
-    Until then it may hold locks of OpenSSL, and a child process that is forked in this moment would have them for ever.
+    Until then it may hold locks of OpenSSL, and a child process that is forked at this moment would hold them forever.
     """
     task, until = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + _ENDS_WITHIN
     while task.exists() and time.monotonic() < until:
@@ -70,17 +69,13 @@ def run_in_loop(function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
     """Calls an asynchronous function and blocks until it returns.
 
     An exception in the calling thread (Ctrl-C, Airflow's timeout) cancels the function and waits for its end.
-
-    Args:
-        function: what is called.
-        args: its arguments.
     """
     with EventLoop() as portal:
-        return result_of(portal.start_task_soon(function, *args))
+        return _call(portal, function, *args)
 
 
-def result_of(future: Future[T]) -> T:
-    """Blocks until a task of the event loop has ended, and returns its result; cancels it as `run_in_loop` does."""
+def _call(portal: BlockingPortal, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
+    future = portal.start_task_soon(function, *args)
     try:
         wait_in_turns(future)
         return future.result()
@@ -103,15 +98,14 @@ def wait_in_turns(future: Future[T]) -> None:
 def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
     """Iterates over what an asynchronous generator yields, at most one item ahead of the caller.
 
-    Args:
-        make: makes the generator; it runs, to its end or until the caller leaves, in one task.
+    The generator that `make` returns runs in one task, to its end or until the caller leaves.
     """
     with EventLoop() as portal:
         yield from iterate_in(portal, make)
 
 
 def iterate_in(portal: BlockingPortal, make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
-    """Iterates as `iterate` does, in the event loop of a portal; to be called in a thread."""
+    """Iterates as `iterate` does, in the event loop of a portal; must be called in a thread."""
 
     async def produce() -> None:
         async with send, aclosing(make()) as generator:
@@ -123,7 +117,7 @@ def iterate_in(portal: BlockingPortal, make: Callable[[], AsyncGenerator[T, None
     try:
         while True:
             try:
-                yield portal.call(receive.receive)
+                yield _call(portal, receive.receive)
             except anyio.EndOfStream:
                 future.result()
                 return
@@ -134,10 +128,10 @@ def iterate_in(portal: BlockingPortal, make: Callable[[], AsyncGenerator[T, None
 
 
 async def items_of(produce: Callable[[Callable[[T], Awaitable[None]]], Awaitable[None]]) -> AsyncGenerator[T, None]:
-    """Yields what a function produces that runs in a task of its own, which ends with the generator.
+    """Yields the items that a function produces in a task of its own, which ends with the generator.
 
     Args:
-        produce: is called with a function that hands on one item, and waits until it is received.
+        produce: called with a function that passes on one item and returns once the item is received.
     """
     send, receive = anyio.create_memory_object_stream[T]()
 

@@ -11,12 +11,12 @@ from typing import Any
 from stepset.errors import InfrastructureError
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, GONE, TOO_LARGE, TOO_MANY_REQUESTS = 401, 403, 404, 410, 413, 429
-"""HTTP statuses that have a meaning of their own here."""
+"""HTTP statuses that this package handles."""
 
 Decode = Callable[[bytes], Any]
 _MESSAGE_LIMIT = 300
-# An API server returns as its own failure what its etcd says of an object (go.etcd.io/etcd v3.6
-# api/v3rpc/rpctypes/error.go), or its client for it (google.golang.org/grpc).
+# An API server reports as its own failure that an object is too large for etcd (go.etcd.io/etcd v3.6
+# api/v3rpc/rpctypes/error.go), or for its client of etcd (google.golang.org/grpc).
 _SIZE = re.compile(r"etcdserver: request is too large|trying to send message larger than max")
 
 
@@ -25,8 +25,8 @@ class Reply:
     """The API server's reply to one request.
 
     Args:
-        status: the HTTP status; never 401, 429 or 5xx, which raise.
-        body: the object, or the Status that states the reason of a refusal; empty where the body is no JSON object.
+        status: the HTTP status; never 401, 429 or 5xx, which raise, except 413 in place of 5xx for too large objects.
+        body: the object, or the Status that states the reason of a refusal; empty if the body is no JSON object.
         warnings: the texts of the Warning headers.
     """
 
@@ -54,11 +54,7 @@ class UnauthorizedError(InfrastructureError):
 
 
 class RefusedError(InfrastructureError):
-    """The server refused a list, a watch or a log.
-
-    Args:
-        reply: the refusal.
-    """
+    """The server refused a list, a watch or a log."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
@@ -72,8 +68,6 @@ def read_reply(
 
     Args:
         server: the server's address, for error messages.
-        status: the HTTP status.
-        data: the body.
         warnings: the Warning headers.
         decode: decodes the body; raises ValueError.
 
@@ -113,15 +107,10 @@ def unauthorized(server: str) -> UnauthorizedError:
 
 
 def unreachable(server: str, error: BaseException) -> UnreachableError:
-    """Returns the error that a server cannot be reached.
-
-    Args:
-        server: its address.
-        error: what the HTTP library or the operating system raised.
-    """
+    """Returns the error that a server cannot be reached, from the HTTP library's or operating system's error."""
     cause = getattr(error, "os_error", None)  # of a connection that could not be opened
     words = f"Failed to establish a new connection: {cause}" if cause is not None else str(error)
-    said = " ".join((words or type(error).__name__).split())[:200]
+    said = one_line(words or type(error).__name__)[:200]
     return UnreachableError(
         f"server {server}: cannot be reached: {said}; check the network, or the server's address in the kubeconfig"
     )
@@ -133,6 +122,6 @@ def one_line(message: object) -> str:
 
 
 def _warning(header: str) -> str:
-    """The text of a Warning header, `299 - "text"` (RFC 7234 5.5)."""
+    """Returns the text of a Warning header, `299 - "text"` (RFC 7234 5.5)."""
     text = header.partition('"')[2].rpartition('"')[0]
     return text.replace('\\"', '"').replace("\\\\", "\\")

@@ -1,4 +1,4 @@
-"""What the API server calls the objects of a run, and what to do where it does not know them. Pure.
+"""The API server's names for the objects of a run, and the remedy where it does not have them. Pure.
 
 The kinds are those that `stepset.targets` renders: known beforehand, so that no discovery is needed.
 """
@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+Manifest = Mapping[str, Any]
+"""A Kubernetes object, rendered or read."""
 
 _PLURALS = {
     "ConfigMap": "configmaps",
@@ -23,7 +26,7 @@ _PLURALS = {
 }
 
 _JOB_INSTEAD = "use --target job or statefulset, or install it"
-# API group -> what brings it, and what to do without.
+# API group -> the product that installs it, and the remedy.
 _INSTALLED: Mapping[str, tuple[str, str]] = {
     "jobset.x-k8s.io": ("JobSet", _JOB_INSTEAD),
     "trainer.kubeflow.org": ("Kubeflow Trainer", "use --target jobset or job, or install it"),
@@ -35,11 +38,10 @@ _INSTALLED: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind of object as requests name it.
+    """A kind of object, as requests name it.
 
     Args:
         group: API group; empty for the core's.
-        version: API version.
         plural: its name in paths.
     """
 
@@ -48,26 +50,26 @@ class Resource:
     plural: str
 
     def path(self, namespace: str) -> str:
-        """Path of the collection in a namespace."""
+        """Returns the path of the collection in a namespace."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         return f"{root}/namespaces/{namespace}/{self.plural}"
 
     @property
     def builtin(self) -> bool:
-        """Whether every cluster has it."""
+        """Whether every cluster has the kind."""
         return self.group in ("", "apps", "batch")
 
     @property
     def absent(self) -> str:
-        """The problem that the cluster does not serve it."""
+        """The problem that the cluster does not serve the kind."""
         version = f"{self.group}/{self.version}"
         name, remedy = _INSTALLED.get(self.group, (version, "ask who runs the cluster"))
         field = "scheduling.gang" if self.plural == "podgroups" else "target"
         return f"{field}: {name} is not installed on this cluster ({version} is not served); {remedy}"
 
 
-def resource_of(manifest: Mapping[str, Any]) -> Resource:
-    """The resource of a rendered object."""
+def resource_of(manifest: Manifest) -> Resource:
+    """Returns the resource of an object."""
     group, _, version = str(manifest["apiVersion"]).rpartition("/")
     return Resource(group, version, _PLURALS[manifest["kind"]])
 
@@ -87,3 +89,7 @@ EVENTS = Resource("", "v1", "events")
 JOBS = WORKLOADS["job"]
 JOBSETS = WORKLOADS["jobset"]
 QUEUE_WORKLOADS = Resource("kueue.x-k8s.io", "v1beta1", "workloads")
+QUEUE_POSITIONS = tuple(
+    Resource("visibility.kueue.x-k8s.io", version, "localqueues") for version in ("v1beta2", "v1beta1")
+)
+"""The LocalQueues whose subresource `pendingworkloads` states positions, the newest version first."""

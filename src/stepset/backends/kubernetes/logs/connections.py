@@ -1,4 +1,4 @@
-"""A limit of the logs that are read at the same time. Those that are followed take turns where there are more."""
+"""A limit on the logs that are read at the same time. Beyond it, readers that follow logs take turns."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import anyio
 
 MOST = 512
-"""Logs that are read at the same time at most; each takes a connection, and so a file descriptor."""
+"""The most logs that are read at the same time; each takes a connection, and so a file descriptor."""
 TURN = 2.0
-"""Seconds for which a reader waits before one of those that follow a log gives up its connection."""
+"""Seconds for which a reader waits before one that follows a log gives up its connection."""
 
 GiveUp = Callable[[], None]
 
@@ -21,7 +21,7 @@ class LogConnections:
     """Limits how many logs are read at the same time.
 
     Args:
-        limit: how many; default: 512, or half of the file descriptors that the process may have.
+        limit: default: 512, or half of the file descriptors that the process may have.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -38,7 +38,7 @@ class LogConnections:
         """Holds one of the connections while the block lasts.
 
         Args:
-            give_up: ends the block soon, where other readers wait; None: the block ends by itself.
+            give_up: called when other readers wait: ends the block soon; None: the block ends by itself.
         """
         await self._acquire()
         if give_up is not None:
@@ -62,7 +62,7 @@ class LogConnections:
             self._waiting -= 1
 
     def _turn(self) -> None:
-        """Makes those that have followed longest give up their connections: a quarter of all at most, every 2 s."""
+        """Makes the longest followers give up their connections: at most a quarter of all, every 2 s."""
         now = asyncio.get_running_loop().time()
         if now - self._turned < TURN:
             return

@@ -1,6 +1,6 @@
-"""Several logs as one, in the order of their times. Pure, but for what its input does to be read.
+"""Merges several logs in the order of their times.
 
-Called by log_reading. Works on blocks of rows: sixteen ranks that print at once are merged faster than they are read.
+Works on blocks of rows: sixteen ranks that print at once are merged faster than they are read.
 """
 
 from __future__ import annotations
@@ -10,23 +10,19 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 Block: TypeAlias = tuple[list[bytes], list[bytes]]
-"""When some rows were printed, as text that sorts and never goes back, and the rows."""
+"""The times of some rows, as text that sorts and never decreases, and the rows."""
 
 _NEVER = b"~"
 
 
 def merged(logs: Iterable[Iterator[Block]]) -> Iterator[Block]:
-    """The rows of all, in the order of their times; those of one time in the order of the logs.
-
-    Args:
-        logs: each in the order of its own times. Of each, one block is kept.
-    """
+    """Yields the rows of all logs by time, those of one time in the order of the logs. Keeps one block of each log."""
     left = [_Log(blocks) for blocks in logs]
     while left:
         for log in left:
             log.fill()
         left = [log for log in left if log.rows]
-        # Nobody has anything still to come that is older than this.
+        # No log has unread rows that are older than this.
         until = min((log.times[-1] for log in left if not log.ended), default=_NEVER)
         taken = [block for block in (log.take(until) for log in left) if block[1]]
         if len(taken) == 1:
@@ -39,7 +35,7 @@ def merged(logs: Iterable[Iterator[Block]]) -> Iterator[Block]:
 
 
 class _Log:
-    """One of the logs, and the rows of it that were read and not taken."""
+    """One of the logs, and the rows of it that were read and not yet taken."""
 
     def __init__(self, blocks: Iterator[Block]) -> None:
         self._blocks = blocks
@@ -48,7 +44,7 @@ class _Log:
         self.ended = False
 
     def fill(self) -> None:
-        """Reads on until there are rows, or the log is at its end."""
+        """Reads until there are rows, or the log ends."""
         while not self.rows and not self.ended:
             block = next(self._blocks, None)
             if block is None:
@@ -57,7 +53,7 @@ class _Log:
                 self.times, self.rows = block
 
     def take(self, until: bytes) -> Block:
-        """What was printed up to a time."""
+        """Removes and returns the rows up to a time."""
         count = bisect_right(self.times, until)
         taken = self.times[:count], self.rows[:count]
         self.times, self.rows = self.times[count:], self.rows[count:]

@@ -1,13 +1,13 @@
-"""One pod's log, each line once, from its container's start to its end, across dropped connections and restarts.
+"""Reads one pod's log, each line once, from its container's start to its end, across dropped connections and restarts.
 
-The end of a response means little (stepset.watch.resume), so the log has been read to its end only when a request was
-answered to its end that was sent after the container's. `see` reports the pod's changes to the reader. They may come
-late: a reader that resumes after the container has started again receives the log of its next start. Such a response
-does not begin with the last line that was read; it is left until the restart has been reported, because the rest of
-the earlier start is read first.
+The end of a response means little (stepset.watch.resume): a log is complete only when a request that was sent after the
+container's end was answered to its end. `see` reports the pod's changes to the reader, and may do so late: a reader
+that resumes after the container has started again receives the log of its next start. Such a response does not begin
+with the last line that was read; the reader discards it until the restart is reported, because it must read the rest of
+the earlier start first.
 
-A consumer that is slow slows the reader down, and with it the server, but not the container: its runtime writes the
-log to a file.
+A slow consumer slows the reader down, and with it the server, but not the container: its runtime writes the log to a
+file.
 """
 
 from __future__ import annotations
@@ -40,25 +40,20 @@ HURRY = 3.0
 LAST_QUIET = 15.0
 """The same for a log that is not followed."""
 RESTART_REPORTED_WITHIN = 5.0
-"""Seconds in which a container's restart must be reported where its log seems to be another start's."""
+"""Seconds in which a container's restart must be reported if the log seems to be of another start."""
 NOT_YET = (204, 400)
-"""No node has the pod yet; or the kubelet does not know it, or its container, or has not started the container."""
+"""Statuses of a pod without a node, or one whose kubelet does not know it yet or has not started its container."""
 
 _FIRST_PAUSE = 0.2
-"""Seconds before a log is requested again that was cut."""
+"""Seconds before a log whose connection was lost is requested again."""
 _ENDED_PAUSE = 1.0
-"""The same where it seems to have ended: the container's end should be reported meanwhile."""
+"""The same if the log seems to have ended: the container's end should be reported in the meantime."""
 _LONGEST_PAUSE = 10.0
 _LAST_TRIES = 5
-"""Requests for the rest of a log that the server may answer with an error before the rest counts as lost."""
+"""Error replies to requests for the rest of a log after which the rest counts as lost."""
 
 Consumer = Callable[[Batch, "Mapping[str, Any] | None"], Awaitable[None]]
-"""Takes what was printed, and the position in the log behind it as plain data; None: another process has taken it."""
-
-
-def splitter_of(pod: LogPod) -> Splitter | PlainSplitter:
-    """Returns what splits a pod's log into lines."""
-    return Splitter(pod.source) if pod.agent else PlainSplitter(pod.source)
+"""Takes what was printed, and its end in the log as plain data; None: another process has consumed it already."""
 
 
 def log_path(namespace: str, pod: LogPod) -> str:
@@ -70,9 +65,8 @@ def log_query(pod: LogPod, since: str | None, *, follow: bool = False, previous:
     """Returns the parameters of a request for a pod's log.
 
     Args:
-        pod: the pod.
         since: as `Resume.since`.
-        follow: go on until the container ends.
+        follow: the response continues until the container ends.
         previous: the log of the container's last start but one.
     """
     return {
@@ -92,18 +86,16 @@ def not_shown(reply: Reply, namespace: str) -> InfrastructureError:
 
 
 class PodLog:
-    """Reads one pod's log and gives each line to a consumer, once.
+    """Reads one pod's log and passes each line to a consumer, once.
 
     Args:
-        site: the pod's namespace.
         pod: as first seen.
-        consume: takes what was printed.
-        connections: limits how many logs are read at the same time.
         resume: the position up to which another process has consumed the log; None: its beginning.
         quiet: seconds without a byte after which the log is requested again.
-        allowed: the server has shown a log here before.
+        allowed: the server has shown a log of the run before.
 
     Attributes:
+        pod: as last seen.
         problem: why the log could not be read to its end.
     """
 
@@ -120,17 +112,18 @@ class PodLog:
     ) -> None:
         self._site, self._path, self._consume = site, log_path(site.namespace, pod), consume
         self._connections, self._quiet = connections, quiet
-        self._pod = pod
+        self.pod = pod
         self._changed = asyncio.Event()
         self._finishing = False
-        # The request under way, and since when nothing has come of a log that is followed.
+        # The current request, and since when a followed log has been silent.
         self._request = anyio.CancelScope()
         self._silent_since: float | None = None
-        self._position, self._splitter = Resume(), splitter_of(pod)
+        self._position = Resume()
+        self._splitter: Splitter | PlainSplitter = Splitter(pod.source) if pod.agent else PlainSplitter(pod.source)
         # Reads the same responses until it finds what the other process has not consumed.
         self._before = None if resume is None else Resume.from_dict(resume)
         self._starts_read = 0
-        # Whether the last line that was consumed is of the start that is read now.
+        # Whether the last line that was consumed is of the current start.
         self._amid_start = False
         self._failures = self._tries = 0
         self._grace = Forbearance(allowed)
@@ -141,45 +134,40 @@ class PodLog:
         """Whether the server has shown this log, or another before."""
         return self._grace.allowed
 
-    @property
-    def pod(self) -> LogPod:
-        """The pod as last seen."""
-        return self._pod
-
     def see(self, pod: LogPod) -> None:
-        """Takes a change of the pod."""
-        if pod != self._pod:
-            self._pod = pod
+        """Updates the pod."""
+        if pod != self.pod:
+            self.pod = pod
             self._changed.set()
 
     def reconnect(self) -> None:
-        """Gives up the present connection and requests the log again."""
+        """Closes the current connection and requests the log again."""
         self._request.cancel()
 
     def finish(self) -> None:
-        """Makes the reader end once it has read what is there now."""
+        """Makes the reader end once it has read what the log holds now."""
         self._finishing = True
         self._changed.set()
-        if not self._pod.over:
+        if not self.pod.over:
             self._request.cancel()
 
     def hurry(self) -> None:
-        """Requests a log again that is followed and has been silent for some seconds; for containers that ended."""
+        """Requests a followed log again that has been silent for some seconds; for containers that have ended."""
         since = self._silent_since
         if since is not None and asyncio.get_running_loop().time() - since > HURRY:
             self._request.cancel()
 
     async def run(self) -> None:
-        """Reads until the log has ended or cannot be read; `problem` states why."""
+        """Reads until the log has ended or cannot be read; `problem` states the reason."""
         try:
             await self._read()
         except StepsetError as error:
             self.problem = error
 
     async def _read(self) -> None:
-        while not (self._pod.begun or self._pod.over or self._finishing):
+        while not (self.pod.begun or self.pod.over or self._finishing):
             await self._wait(None)
-        while (pod := self._pod).begun:
+        while (pod := self.pod).begun:
             self._changed.clear()
             before = pod.restarts > self._starts_read
             last = not before and (pod.over or self._finishing)
@@ -198,11 +186,7 @@ class PodLog:
                 await self._pause(_ENDED_PAUSE if complete else _FIRST_PAUSE)
 
     async def _pause(self, first: float) -> None:
-        """Waits before the next request, unless the pod has changed since the last one.
-
-        Args:
-            first: seconds at most, the first of several times.
-        """
+        """Waits before the next request, up to `first` seconds at the first time, unless the pod has changed."""
         # Many readers that lost one server must not return at the same moment.
         seconds = min(_LONGEST_PAUSE, first * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
         self._failures += 1
@@ -210,7 +194,7 @@ class PodLog:
             self._failures = 0
 
     async def _wait(self, seconds: float | None) -> bool:
-        """Waits until the pod changes, or so many seconds; whether it changed."""
+        """Waits at most `seconds` until the pod changes; returns whether it did."""
         with anyio.move_on_after(seconds):
             await self._changed.wait()
         changed = self._changed.is_set()
@@ -218,7 +202,7 @@ class PodLog:
         return changed
 
     async def _ask(self, pod: LogPod, *, follow: bool, previous: bool) -> bool:
-        """Sends one request; whether it was answered to what looks like the end."""
+        """Sends one request; returns whether the response ended like a complete one."""
         async with self._connections.one(self.reconnect if follow else None):
             with anyio.CancelScope() as self._request:
                 if follow and self._finishing:
@@ -231,7 +215,7 @@ class PodLog:
 
     async def _response(self, pod: LogPod, *, follow: bool, previous: bool) -> bool:
         query = log_query(pod, self._position.since, follow=follow, previous=previous)
-        self._silence(follow)  # of a pod that has not printed yet the server does not even send headers
+        self._silence(follow)  # the server sends no headers before the pod has printed
         try:
             async with self._site.client.stream(self._path, query, self._quiet if follow else LAST_QUIET) as chunks:
                 self._grace.granted()
@@ -251,14 +235,14 @@ class PodLog:
         return True
 
     async def _pump(self, chunks: AsyncIterator[bytes], follow: bool, *, previous: bool) -> bool:
-        """Consumes what comes; False: nothing of it, because it is the log of the container's next start."""
+        """Consumes a response; returns False if it is the log of the container's next start, which is not consumed."""
         clock = asyncio.get_running_loop().time
         before, resumes, began = copy(self._position), self._amid_start and not previous, clock()
         async for chunk in chunks:
             self._silent_since = None
             text = self._position.feed(chunk)
             if resumes and self._position.jumped:
-                # What has just been fed is not consumed before it is known which start it belongs to.
+                # Consume the chunk only once it is known which start it belongs to.
                 fed, self._position = self._position, before
                 if await self._restart_reported():
                     return False
@@ -277,15 +261,15 @@ class PodLog:
         self._silent_since = asyncio.get_running_loop().time() if follow else None
 
     async def _restart_reported(self) -> bool:
-        """Whether the container's restart is reported; none is where its log was rotated."""
+        """Whether the container's restart is reported in time; without a restart, its log was rotated."""
         with anyio.move_on_after(RESTART_REPORTED_WITHIN):
-            while self._pod.restarts == self._starts_read and not self._pod.over:
+            while self.pod.restarts == self._starts_read and not self.pod.over:
                 await self._changed.wait()
                 self._changed.clear()
-        return self._pod.restarts > self._starts_read
+        return self.pod.restarts > self._starts_read
 
     def _refused(self, refused: RefusedError, pod: LogPod, *, final: bool, previous: bool) -> bool:
-        """The server has no log to give; whether that is all that it will ever say."""
+        """Handles a refusal; returns whether it is final."""
         status = refused.reply.status
         if status not in (*NOT_YET, NOT_FOUND):
             if self._grace.bears(asyncio.get_running_loop().time()):
@@ -296,14 +280,14 @@ class PodLog:
         return (status == NOT_FOUND and pod.gone) or (final and self._lost(pod, refused.reply.message))
 
     def _gone(self, pod: LogPod) -> bool:
-        """The rest of an earlier start's log is gone: the kubelet keeps one of them, until the next start has ended."""
+        """Notes that an earlier start's log is gone: the kubelet keeps one, until the next start has ended."""
         self.problem = InfrastructureError(
             f"pod {pod.name}: the log of its container's earlier start is gone; some of its lines may not be shown"
         )
         return True
 
     def _lost(self, pod: LogPod, said: str) -> bool:
-        """The server answers a request for the rest of a log with an error; whether the rest counts as lost."""
+        """Counts errors in place of the rest of a log; returns whether the rest counts as lost."""
         self._tries += 1
         if self._tries < _LAST_TRIES:
             return False
@@ -314,10 +298,10 @@ class PodLog:
         return True
 
     async def _take(self, text: bytes, new: bytes) -> None:
-        """Consumes what was printed, of which `new`, its end, no other process has consumed."""
+        """Consumes `text`, of which only `new`, its end, was not consumed by another process."""
         if self._before is not None:
             if new and not text.endswith(new):
-                new = text  # the other process stopped amid a line that is whole here
+                new = text  # the other process stopped within a line that is whole here
             if known := text[: len(text) - len(new)]:
                 await self._put(self._splitter.feed(known), known=True)
             if not new:
@@ -328,6 +312,6 @@ class PodLog:
 
     async def _put(self, batch: Batch, *, known: bool = False) -> None:
         if batch.lines or batch.events or batch.progress:
-            # A connection may be given up at any moment, what it has brought may not.
+            # Connections may be closed at any moment, but received lines must not be lost.
             with anyio.CancelScope(shield=True):
                 await self._consume(batch, None if known else self._position.to_dict())

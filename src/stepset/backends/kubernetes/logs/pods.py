@@ -1,7 +1,4 @@
-"""A pod as it matters to whoever reads its log: whether there is one, whose lines it holds, whether more will come.
-
-Read from the pod's object by RunLogs and by the merged log. Pure.
-"""
+"""What a log reader needs to know of a pod: whether it has a log, of which ranks, whether more lines follow. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from stepset.watch.cluster.fields import Fields, number, part, rows, text
 from stepset.watch.cluster.pods import read_pod
 
 Ranks = Mapping[str, tuple[int, int]]
-"""Group -> the first rank its pods hold, and how many each of them does."""
+"""Group -> the first rank of its pods, and the number of ranks per pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +18,16 @@ class LogPod:
     """One pod.
 
     Args:
-        uid, name: its identity.
-        container: whose log it is.
-        group, index: which of which group.
-        attempt: gang restarts before it.
-        source: whose the lines are that have no head.
-        agent: whether the agent runs in it; without, no line has a head.
-        begun: its command was started, so that there is a log.
-        restarts: how often it was started again.
-        over: it will not be started again, and has ended.
+        container: the one whose log is read.
+        index: of the pod in its group.
+        attempt: gang restarts before the pod.
+        source: of the lines that have no head.
+        agent: whether the agent runs in the pod; without it no line has a head.
+        begun: the container was started, so that there is a log.
+        restarts: how often the container was started again.
+        over: the container has ended and will not be started again.
         gone: the pod was deleted.
-        alive: its command was running, by what was last seen.
+        alive: the container was running when last seen.
     """
 
     uid: str
@@ -50,18 +46,13 @@ class LogPod:
 
 
 def log_pod(data: Fields, gone: bool = False) -> LogPod:
-    """Reads a pod.
-
-    Args:
-        data: the object.
-        gone: it was deleted, and this is how it was last seen.
-    """
+    """Reads a pod; `gone`: it was deleted, and `data` is how it was last seen."""
     pod, spec, status = read_pod(data, gone), part(data, "spec"), part(data, "status")
     containers = rows(spec, "containers")
     wanted = next((row for row in containers if text(row, "name") == CONTAINER), containers[0] if containers else {})
     name = text(wanted, "name")
-    told = next((row for row in rows(status, "containerStatuses") if text(row, "name") == name), {})
-    ended = part(told, "state", "terminated")
+    reported = next((row for row in rows(status, "containerStatuses") if text(row, "name") == name), {})
+    ended = part(reported, "state", "terminated")
     for_good = text(spec, "restartPolicy") == "Never" and "restartPolicy" not in wanted
     return LogPod(
         uid=pod.uid,
@@ -72,21 +63,20 @@ def log_pod(data: Fields, gone: bool = False) -> LogPod:
         attempt=pod.attempt,
         source=pod.source,
         agent=pod.agent,
-        begun=bool(part(told, "state", "running") or ended or part(told, "lastState", "terminated")),
-        restarts=number(told, "restartCount"),
+        begun=bool(part(reported, "state", "running") or ended or part(reported, "lastState", "terminated")),
+        restarts=number(reported, "restartCount"),
         over=gone or pod.phase in ("Succeeded", "Failed") or bool(ended and for_good),
         gone=gone,
-        alive=bool(part(told, "state", "running")),
+        alive=bool(part(reported, "state", "running")),
     )
 
 
 def may_hold(pod: LogPod, sources: frozenset[str] | None, ranks: Ranks) -> bool:
-    """Whether lines of one of `sources` may be in a pod's log.
+    """Whether a pod's log may hold lines of one of `sources`.
 
     Args:
-        pod: whose log.
         sources: such as `rank 3`, `node 0`, `launcher`, `prepare-0`; None: all.
-        ranks: as the workload says; empty where nobody knew beforehand.
+        ranks: as the workload states them; empty if it does not, and then any pod may hold any rank.
     """
     if sources is None or pod.source in sources:
         return True

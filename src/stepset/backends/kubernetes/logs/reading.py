@@ -1,17 +1,17 @@
-"""The lines of a run that its pods still hold, merged by time; or the lines as they come, until the run is over."""
+"""The lines of a run that its pods still hold, merged by time."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from itertools import groupby
-from typing import Any
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, UnreachableError
-from stepset.backends.kubernetes.api.resources import PODS
+from stepset.backends.kubernetes.api.resources import PODS, Manifest
 from stepset.backends.kubernetes.logs.pod_log import LAST_QUIET, NOT_YET, log_path, log_query, not_shown
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod, may_hold
 from stepset.backends.kubernetes.logs.rows import rows_of
@@ -26,21 +26,15 @@ _BLOCK = 1 << 16
 _AT_ONCE = 100
 """Pods whose logs are read at the same time; each takes a connection."""
 
-Manifest = Mapping[str, Any]
 OpenLog = Callable[[Callable[[], AsyncGenerator[bytes, None]]], Iterator[bytes]]
-"""Makes an iterator of an asynchronous generator that runs in the event loop."""
+"""Returns an iterator over an asynchronous generator that runs in the event loop."""
 
 
 async def pods_with_logs(site: NamespacedClient, workload: Manifest, sources: frozenset[str] | None) -> list[LogPod]:
-    """Returns the pods of a run that have a log which may hold wanted lines, in the order of their attempts.
-
-    Args:
-        site: the run's namespace.
-        workload: its workload, as it was read.
-        sources: whose lines are wanted, such as `rank 0`; None: all.
+    """Returns the pods of a run that have a log which may hold lines of `sources`, in the order of their attempts.
 
     Raises:
-        InfrastructureError: the server does not show the pods.
+        InfrastructureError: the account may not read the pods.
     """
     run, known = str(workload["metadata"]["name"]), read_workload(workload)
     reply = await site.client.get(site.all(PODS), {"labelSelector": f"{RUN}={run}"})
@@ -56,22 +50,12 @@ def merged_rows(
 ) -> Generator[list[bytes], None, None]:
     """Yields blocks of rows `[source] text`, merged by time; those of earlier attempts first. Blocks the thread.
 
-    Args:
-        site: the pods' namespace.
-        pods: as `pods_with_logs` returns them.
-        sources: only their rows; None: all.
-        open_log: see OpenLog.
-
     Raises:
-        InfrastructureError: some logs cannot be read; the rows that can be come first.
+        InfrastructureError: some logs cannot be read; the rows of the others are yielded first.
     """
     lost: list[InfrastructureError] = []
-
-    def chunks(pod: LogPod) -> Iterator[bytes]:
-        return open_log(lambda: _stamped(site, pod, lost))
-
     for _, attempt in groupby(pods, key=lambda pod: pod.attempt):
-        logs = [rows_of(pod, chunks(pod), sources) for pod in attempt]
+        logs = [rows_of(pod, open_log(partial(_stamped, site, pod, lost)), sources) for pod in attempt]
         for _, rows in in_groups(logs, _AT_ONCE):
             yield rows
     if lost:
@@ -79,7 +63,7 @@ def merged_rows(
 
 
 async def _stamped(site: NamespacedClient, pod: LogPod, lost: list[InfrastructureError]) -> AsyncGenerator[bytes, None]:
-    """One pod's log, with timestamps, up to now; the reason why it is not whole is added to `lost`."""
+    """Yields one pod's log, with timestamps, up to now; adds the reason to `lost` if a part of it cannot be read."""
     resume = Resume(stamped=True)
     for previous in (True, False) if pod.restarts else (False,):
         tries = 0
@@ -91,7 +75,7 @@ async def _stamped(site: NamespacedClient, pod: LogPod, lost: list[Infrastructur
                         if text := resume.feed(block):
                             tries = 0
                             yield text
-                # Of the earlier starts, the kubelet keeps one, until the next has ended.
+                # The kubelet keeps one log of an earlier start, until the next start has ended.
                 if resume.complaint and not previous:
                     error = InfrastructureError(f"pod {pod.name}: its log cannot be read: {resume.complaint[:300]}")
             except UnreachableError as unreachable:
@@ -111,20 +95,17 @@ async def _stamped(site: NamespacedClient, pod: LogPod, lost: list[Infrastructur
 
 
 async def _blocks(site: NamespacedClient, pod: LogPod, resume: Resume, previous: bool) -> AsyncGenerator[bytes, None]:
-    """A response in larger pieces: the server sends 2 KiB at a time."""
+    """Yields a response in larger pieces: the server sends 2 KiB at a time."""
     query = log_query(pod, resume.since, previous=previous)
     async with site.client.stream(log_path(site.namespace, pod), query, LAST_QUIET) as chunks:
-        some, size, broken = list[bytes](), 0, None
+        block = bytearray()
         try:
             async for chunk in chunks:
-                some.append(chunk)
-                size += len(chunk)
-                if size >= _BLOCK:
-                    yield b"".join(some)
-                    some, size = [], 0
-        except UnreachableError as error:
-            broken = error
-        if some:
-            yield b"".join(some)
-        if broken is not None:
-            raise broken
+                block += chunk
+                if len(block) >= _BLOCK:
+                    yield bytes(block)
+                    block.clear()
+        except UnreachableError:
+            yield bytes(block)
+            raise
+        yield bytes(block)

@@ -1,6 +1,6 @@
-"""One pod's log as rows `[source] text`, each with its time: what is merged with other pods' and shown.
+"""One pod's log as rows `[source] text`, each with its time, ready to be merged with other pods' rows.
 
-Called by log_reading. Works on blocks of lines, because sixteen ranks that print at once are many.
+Works on blocks of lines for speed: sixteen ranks may print at once.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from stepset.watch.lines import PART_LIMIT, Joiner, Splitter, parse_progress
 from stepset.watch.resume import second_of
 
 _REGULAR = re.compile(rb"\[(?:(?:rank|node) \d+|(?!stepset\])[a-z][-a-z0-9]*)\] (?!\{)")
-"""A line of an agent that can be shown as it is; events, parts and what may be progress need a second look."""
+"""A line of an agent that is shown unchanged; events, parts and possible progress are examined further."""
 _SECOND = len(b"2006-01-02T15:04:05")
 _ZONE = len(b"2006-01-02T15:04:05.000000000")
 
 
 def rows_of(pod: LogPod, stamped: Iterable[bytes], sources: frozenset[str] | None) -> Iterator[Block]:
-    """A pod's rows: parts of lines joined, events and progress left out.
+    """Yields a pod's rows, with parts of lines joined, without events and progress.
 
     Args:
-        pod: whose.
-        stamped: its log in chunks, as `Resume(stamped=True)` gives it.
-        sources: only theirs; None: all.
+        stamped: the pod's log in chunks, as `Resume(stamped=True)` returns it.
+        sources: only their rows; None: all.
     """
     reader = _Reader(pod, sources)
     for chunk in stamped:
@@ -45,12 +44,12 @@ class _Reader:
         self._latest = b""
 
     def feed(self, chunk: bytes) -> Block:
-        """What a chunk completes."""
+        """Returns the rows that a chunk completes."""
         data = self._rest + chunk if self._rest else chunk
         end = data.rfind(b"\n") + 1
         whole, self._rest = data[:end], data[end:]
         if len(self._rest) > PART_LIMIT:
-            # Shown as several lines, of one time.
+            # A very long line: shown as several lines of the same time.
             whole += self._rest + b"\n"
             self._rest = self._rest[: self._rest.index(b" ") + 1]
         if not whole:
@@ -60,7 +59,7 @@ class _Reader:
         return self._ordered(*self._wanted(*self._shown(*_timed(lines))))
 
     def finish(self) -> Block:
-        """Lines whose end never came."""
+        """Returns the rows of lines that have no end."""
         if self._own is not None:
             return [], []
         rows = list(self._joined(b""))
@@ -73,7 +72,7 @@ class _Reader:
         return [times[number] for number in kept], [rows[number] for number in kept]
 
     def _ordered(self, times: list[bytes], rows: list[bytes]) -> Block:
-        """Times that never go back: stdout's and stderr's do, a little, and rows keep their order in a pod."""
+        """Makes times non-decreasing, because those of stdout and stderr differ a little and rows keep their order."""
         if times and (times[0] < self._latest or times != sorted(times)):
             times = list(accumulate([self._latest, *times], max))[1:]
         if times:
@@ -81,7 +80,7 @@ class _Reader:
         return times, rows
 
     def _shown(self, times: list[bytes], texts: list[bytes]) -> Block:
-        """Rows as they are shown: with their source, parts joined, without events and progress."""
+        """Returns the rows with their source, parts joined, without events and progress."""
         if (own := self._own) is not None:
             rows = [own + text for text in texts]
             reports = [n for n, text in enumerate(texts) if text[:1] == b"{" and parse_progress(text)]
@@ -92,23 +91,20 @@ class _Reader:
             return times, texts
         shown_times, shown = [], []
         for time, text in zip(times, texts, strict=True):
-            if not self._joiner.waiting and _REGULAR.match(text):
-                shown_times.append(time)
-                shown.append(text)
-                continue
-            for row in self._joined(text + b"\n"):
+            regular = not self._joiner.waiting and _REGULAR.match(text)
+            for row in (text,) if regular else self._joined(text + b"\n"):
                 shown_times.append(time)
                 shown.append(row)
         return shown_times, shown
 
     def _joined(self, line: bytes) -> Iterator[bytes]:
-        """What a line completes."""
+        """Yields the rows that a line completes."""
         batch = self._splitter.feed(line) if line else self._splitter.finish()
         return (b"[%s] %s" % (source.encode(), text) for source, text in self._joiner.join(batch.lines))
 
 
 def _timed(lines: list[bytes]) -> Block:
-    """The lines' times, in UTC, and their texts."""
+    """Returns the lines' times, in UTC, and their texts."""
     if {line[_ZONE : _ZONE + 2] for line in lines} == {b"Z "}:
         return [line[:_ZONE] for line in lines], [line[_ZONE + 2 :] for line in lines]
     times, texts = [], []

@@ -16,7 +16,7 @@ from stepset.backends.kubernetes.logs.pods import LogPod, Ranks, may_hold
 from stepset.watch.lines import Batch
 
 _HURRY = 0.5
-"""Seconds between two looks at readers that are to finish."""
+"""Seconds between two checks of readers that must finish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,7 @@ class PodOutput:
 
     Args:
         pod: its uid.
-        batch: the lines.
-        position: where in the log they end, as plain data; None: another process has consumed them already.
+        position: the end of the batch in the log, as plain data; None: another process has consumed the batch already.
     """
 
     pod: str
@@ -41,7 +40,6 @@ class RunLogs:
     """Follows the logs of a run's pods; `close` ends it.
 
     Args:
-        site: the pods' namespace.
         consume: takes what a pod printed; one call at a time. While it runs, every reader waits.
         sources: only pods that may hold lines of these are read; None: all; empty: none.
         ranks: which pods hold which ranks, as the workload states.
@@ -74,24 +72,17 @@ class RunLogs:
         self._problems: list[str] = []
 
     def see(self, pods: Iterable[LogPod]) -> None:
-        """Takes pods as they are now; a pod's log is read from when there is one."""
+        """Updates pods; the log of a pod is read as soon as it exists."""
         for pod in pods:
             self._see(pod)
 
     def reconnect(self) -> None:
-        """Requests every log again: connections may be dead that look alive."""
+        """Requests every log again, because their connections may be dead."""
         for reader in self._readers.values():
             reader.reconnect()
 
     async def finish(self, timeout: float) -> bool:
-        """Waits until everything printed up to now is consumed; nothing that is printed later is. Then call `close`.
-
-        Args:
-            timeout: seconds.
-
-        Returns:
-            Whether all of it was.
-        """
+        """Waits at most `timeout` seconds until all lines up to now are consumed; returns whether all were."""
         self._finishing = True
         for reader in self._readers.values():
             reader.finish()
@@ -135,8 +126,8 @@ class RunLogs:
                 self._ended.add(pod.uid)
 
     def _start(self, pod: LogPod) -> None:
-        # A pod that was deleted by force may run on where nothing can end it, as on a lost node. Once another pod has
-        # its place, its lines are not the run's any more.
+        # A pod that was deleted by force may continue to run, as on a lost node. Once another pod replaces it, its
+        # lines no longer belong to the run.
         for uid, old in self._still_running.items():
             if (old.group, old.index) == (pod.group, pod.index) and uid in self._tasks:
                 self._tasks[uid].cancel()

@@ -1,6 +1,6 @@
-"""More logs than connections: merged in groups, each of which waits in a file for the others.
+"""Merges more logs than there are connections: in groups, each of which is stored in a temporary file.
 
-Called by log_reading for runs of very many pods. Connections are descriptors, of which a process has about a thousand.
+Each connection takes a file descriptor, of which a process has about a thousand.
 """
 
 from __future__ import annotations
@@ -14,18 +14,14 @@ from stepset.backends.kubernetes.logs.merge import Block, merged
 from stepset.errors import InfrastructureError
 
 _BYTES = 1 << 16
-"""Of a file that are read at a time."""
+"""Bytes of a file that are read at a time."""
 
 
 def in_groups(logs: Sequence[Iterator[Block]], at_once: int) -> Iterator[Block]:
-    """What `merged` gives, with not more than some of the logs begun and not ended at a time.
-
-    Args:
-        logs: as for `merged`.
-        at_once: how many; beyond, what they hold goes through temporary files.
+    """Yields what `merged` does, with at most `at_once` of the logs open at a time; more logs need temporary files.
 
     Raises:
-        InfrastructureError: these cannot be written.
+        InfrastructureError: the temporary files cannot be written.
     """
     if len(logs) <= at_once:
         yield from merged(logs)

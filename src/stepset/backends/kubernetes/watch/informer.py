@@ -1,7 +1,7 @@
 """An informer: the objects of runs as last seen, kept current by one reflector for each collection.
 
 An informer of a namespace serves any number of runs with the same connections; one of a run selects its objects only.
-All of it belongs to one event loop.
+An informer belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -11,27 +11,28 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
 
 import anyio
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.replies import RefusedError
+from stepset.backends.kubernetes.api.resources import QUEUE_WORKLOADS, Manifest
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod
 from stepset.backends.kubernetes.refusals import may_not, missing_right, unseen
 from stepset.backends.kubernetes.watch.liveness import Probe, ServerLiveness
+from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.reflector import Reflector
 from stepset.backends.kubernetes.watch.selectors import Collection, of_namespace, of_run
 from stepset.errors import StepsetError
 from stepset.targets.identity import RUN
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.fields import part, text
-from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.objects import RunObjects, run_of
 from stepset.watch.cluster.router import Router
 
 _log = logging.getLogger(__name__)
 
-Manifest = Mapping[str, Any]
 Key = tuple[str, str]
 Collections = Callable[[str, Manifest], list[Collection]]
 
@@ -41,12 +42,12 @@ class FollowedRun:
     """One run that an informer follows.
 
     Args:
-        informer: the informer.
-        workload: the run's workload, or apiVersion, kind and metadata of it.
-        collections: its collections, that of the workload first.
+        workload: the run's workload, or its apiVersion, kind and metadata.
+        collections: the keys of its collections, that of the workload first.
+        objects: its objects as last seen.
 
     Attributes:
-        news: is set when something about the run, or about the watches, has changed.
+        news: is set when the run, or its watches, have changed.
         pods: uid -> pod, those that changed since `take_pods`.
         reconnections: how often connections were opened again because the server had been silent.
     """
@@ -54,6 +55,7 @@ class FollowedRun:
     informer: Informer
     workload: Manifest
     collections: Sequence[Key]
+    objects: RunObjects
     news: asyncio.Event = field(default_factory=asyncio.Event)
     pods: dict[str, LogPod] = field(default_factory=dict)
     reconnections: int = 0
@@ -70,17 +72,12 @@ class FollowedRun:
 
     @property
     def complete(self) -> bool:
-        """Whether every collection was listed; before that nothing can be said of the run."""
+        """Whether every collection was listed; the run's state is unknown before."""
         return all(reflector.listed for reflector in self._reflectors)
 
     @property
-    def objects(self) -> RunObjects:
-        """The run's objects as last seen."""
-        return self.informer.objects(self.name)
-
-    @property
     def error(self) -> StepsetError | None:
-        """Why the run cannot be followed any further."""
+        """Why the run cannot be followed any longer."""
         error = next((each.error for each in self._reflectors if each.error is not None), None)
         if isinstance(error, RefusedError) and may_not(error.reply):
             return missing_right(error.reply, self.informer.site.namespace)
@@ -88,7 +85,7 @@ class FollowedRun:
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """What the account may not see although a diagnosis could use it, each in one line."""
+        """Notes on objects that the account may not read although a diagnosis could use them."""
         refusals = (reflector.refusal for reflector in self._reflectors)
         notes = (unseen(reply, self.informer.site.namespace) for reply in refusals if reply is not None)
         return tuple(note for note in notes if note)
@@ -113,12 +110,10 @@ class Informer:
     """Follows runs; `async with` ends its watches.
 
     Args:
-        site: the namespace.
-        collections: what is followed for a run: `of_run` or `of_namespace`.
+        collections: which collections are followed for a run: `of_run` or `of_namespace`.
 
     Attributes:
-        reflectors: the reflectors by their collections' keys.
-        liveness: the server liveness check.
+        reflectors: by the keys of their collections.
     """
 
     def __init__(self, site: NamespacedClient, collections: Collections = of_run) -> None:
@@ -146,14 +141,14 @@ class Informer:
 
     @property
     def runs(self) -> list[str]:
-        """The names of the runs that are there or followed."""
+        """The names of the runs that exist or are followed."""
         return self._router.runs
 
     def objects(self, run: str) -> RunObjects:
-        """Returns the objects of a run that is followed or was seen.
+        """Returns the objects of a run.
 
         Raises:
-            KeyError: it is neither.
+            KeyError: the run is not followed and was not seen.
         """
         found = self._router.objects(run)
         if found is None:
@@ -162,58 +157,73 @@ class Informer:
 
     @asynccontextmanager
     async def follow(self, workload: Manifest) -> AsyncIterator[FollowedRun]:
-        """Follows a run while the block lasts.
-
-        Args:
-            workload: its workload as it was created or read, or apiVersion, kind and metadata of it.
+        """Follows a run while the block lasts; apiVersion, kind and metadata of its workload suffice.
 
         Raises:
-            InfrastructureError: the server cannot be asked for the run.
+            InfrastructureError: the server cannot be reached, or denies access.
         """
         collections = self._collections(self.site.namespace, workload)
-        followed = FollowedRun(self, workload, [each.key for each in collections])
-        known = self._router.keep(followed.name, followed.uid)
-        self._followed.setdefault(followed.name, []).append(followed)
+        name, uid = str(workload["metadata"]["name"]), str(workload["metadata"]["uid"])
+        followed = FollowedRun(self, workload, [each.key for each in collections], RunObjects(name, uid))
+        namesakes = [each for each in self._followed.get(name, ()) if each.uid != uid]
+        self._followed.setdefault(name, []).append(followed)
         try:
             for collection in collections:
                 self._start(collection)
-            followed.pods.update(self._pods.get(followed.name, {}))
-            if not known and self.reflectors[collections[0].key].listed:
-                await self._look_for(followed)
+            if namesakes and not await self._exists(followed):
+                self._gone(followed)
+            else:
+                await self._keep(followed, namesakes)
             followed.news.set()
             yield followed
         finally:
             self._leave(followed)
 
+    async def _keep(self, followed: FollowedRun, namesakes: Sequence[FollowedRun]) -> None:
+        """Assigns the changes of a name to this run; earlier runs of that name are gone."""
+        before = self._router.objects(followed.name)
+        known = self._router.keep(followed.name, followed.uid)
+        followed.objects = self.objects(followed.name)
+        if before is not None and followed.objects is not before:
+            self._replay(followed)
+            known = followed.objects.workload is not None
+        followed.pods.update(self._pods.get(followed.name, {}))
+        for each in namesakes:
+            self._gone(each)
+            each.news.set()
+        if not known and self.reflectors[followed.collections[0]].listed and not await self._exists(followed):
+            self._gone(followed)
+
     def _start(self, collection: Collection) -> None:
-        reflector = self.reflectors.get(collection.key)
-        if reflector is not None and reflector.error is None:
+        reflector = self.reflectors.get(key := collection.key)
+        if reflector is None:
+            self.reflectors[key] = reflector = Reflector(self.site.client, collection, partial(self._see, key))
+            if collection.path == QUEUE_WORKLOADS.path(self.site.namespace):
+                positions = QueuePositions(self.site).run(self._followed_objects, self._wake)
+                self._tasks.append(asyncio.create_task(positions, name="queue positions"))
+        elif reflector.error is None:
             return
-        self._seen -= {collection.key}
-        if reflector is not None:
+        else:
             reflector.reset()
-            self._run(reflector, collection)
-            return
-
-        def changed(changes: Sequence[Change]) -> None:
-            self._see(collection.key, changes)
-
-        self.reflectors[collection.key] = reflector = Reflector(self.site.client, collection, changed)
-        self._run(reflector, collection)
-
-    def _run(self, reflector: Reflector, collection: Collection) -> None:
+        self._seen -= {key}
         self._tasks.append(asyncio.create_task(reflector.run(), name=f"reflector {collection.path}"))
 
-    async def _look_for(self, followed: FollowedRun) -> None:
-        """Asks for a workload that the watch has not reported: it may be too new for it, or gone."""
+    def _replay(self, followed: FollowedRun) -> None:
+        """Reads again the objects that were reported while an earlier run had the name."""
+        for key in followed.collections:
+            for each in self.reflectors[key].objects:
+                if run_of(each) in ("", followed.name):
+                    self._router.see([Change("ADDED", each)])
+
+    async def _exists(self, followed: FollowedRun) -> bool:
+        """Reads a workload that the watch has not reported: it may be too new, or deleted."""
         reply = await self.site.client.get(followed.collections[0][0] + f"/{followed.name}")
         about = reply.body.get("metadata") if reply.accepted else None
-        if not isinstance(about, Mapping) or about.get("uid") != followed.uid:
-            self._gone(followed)
+        return isinstance(about, Mapping) and about.get("uid") == followed.uid
 
     def _gone(self, followed: FollowedRun) -> None:
         if "spec" in followed.workload:
-            # Deleted after it was read: its fields say what it was.
+            # Deleted after it was read, so its fields are known.
             followed.objects.see(Change("DELETED", followed.workload, witnessed=False))
         else:
             followed.objects.not_found()
@@ -227,7 +237,7 @@ class Informer:
             self._forget_gone_pods(followed.name)
 
     def _see(self, key: Key, changes: Sequence[Change]) -> None:
-        """Takes the changes of one collection, and wakes the followers of the runs that changed."""
+        """Applies the changes of one collection, and wakes the followers of the runs that changed."""
         changed = set[str]()
         for change in changes:
             try:
@@ -249,7 +259,7 @@ class Informer:
         run = text(part(change.object, "metadata", "labels"), RUN)
         pod = log_pod(change.object, change.verb == "DELETED")
         if not change.witnessed:
-            # How its container was last seen is not how it was at the end.
+            # It is unknown whether its container was still running in the end.
             pod = replace(pod, alive=False)
         self._pods.setdefault(run, {})[pod.uid] = pod
         for followed in self._followed.get(run, ()):
@@ -263,11 +273,18 @@ class Informer:
         if left:
             self._pods[run] = left
 
+    def _followed_objects(self) -> list[RunObjects]:
+        return [self.objects(name) for name in self._followed]
+
+    def _wake(self, run: RunObjects) -> None:
+        for followed in self._followed.get(run.name, ()):
+            followed.news.set()
+
     def _heard(self) -> float:
         return max((reflector.heard for reflector in self.reflectors.values()), default=0.0)
 
     def _probe(self) -> Probe | None:
-        """The next run's workload; each followed run has its turn."""
+        """Returns the workload of the next followed run, in turn."""
         there = [each for those in self._followed.values() for each in those]
         if not there:
             return None
@@ -288,9 +305,5 @@ class Informer:
 
 
 def namespace_informer(site: NamespacedClient) -> Informer:
-    """Returns an informer whose runs share their watches.
-
-    Args:
-        site: the namespace.
-    """
+    """Returns an informer whose runs share their watches."""
     return Informer(site, of_namespace)

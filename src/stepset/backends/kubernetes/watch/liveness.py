@@ -1,8 +1,8 @@
-"""The server liveness check: whether a server that has been quiet for a while is still there.
+"""The server liveness check: whether a server whose watches are quiet still answers.
 
-A watch may be quiet for minutes, and its connection may be dead long before anything shows it: the kernel of a server
-that hangs, or a proxy, goes on acknowledging; a server that is being stopped takes no new requests and keeps the old
-connections for a minute. So a workload is read now and then; where its version is not what the watch reported, every
+A watch may be quiet for minutes, and its connection may be dead long before an error shows it: the kernel of a server
+that hangs, or a proxy, continues to acknowledge; a server that is being stopped accepts no new requests and keeps the
+old connections for a minute. So a workload is read now and then; if the watch has not reported its version, every
 connection is opened again.
 """
 
@@ -18,13 +18,13 @@ from stepset.backends.kubernetes.api.replies import UnreachableError
 from stepset.errors import StepsetError
 
 QUIET_FOR = 15.0
-"""Seconds without anything from a watch after which the server is asked, and again after as many."""
+"""Seconds without anything from a watch after which a workload is read, and between two reads."""
 SILENT_FOR = 5.0
 """The same where the server did not answer the last time."""
 ANSWER_WITHIN = 10.0
-"""Seconds in which it must answer."""
+"""Seconds in which the server must answer."""
 GRACE = 3.0
-"""Seconds in which a watch must report what a request has shown."""
+"""Seconds in which a watch must report the version that was read."""
 
 _LOOK = 0.5
 
@@ -34,9 +34,7 @@ class Probe:
     """One workload that is read to find out whether the server answers.
 
     Args:
-        path: of the workload.
-        uid: its uid.
-        seen: returns its version as the watch last reported it; empty if it is gone.
+        seen: returns its version as the watch last reported it; empty if it was deleted.
     """
 
     path: str
@@ -45,12 +43,11 @@ class Probe:
 
 
 class ServerLiveness:
-    """Asks the server when its watches are quiet.
+    """Sends a request to the server when its watches are quiet.
 
     Args:
-        client: of the API server.
         heard: returns when a watch last received anything, on the event loop's clock.
-        probe: returns what to read next; None if there is nothing to follow.
+        probe: returns what to read next; None if no run is followed.
         reconnect: opens connections again that may be dead.
 
     Attributes:
@@ -93,13 +90,13 @@ class ServerLiveness:
             return
         about = reply.body.get("metadata")
         found = about if isinstance(about, dict) and about.get("uid") == probe.uid else {}
-        # Connections that were open while the server was silent may be dead although it is back.
+        # Connections that were open while the server was silent may be dead although it answers again.
         if self.silent_since is not None or not await self._reported(probe, str(found.get("resourceVersion", ""))):
             self.silent_since = None
             self._reconnect()
 
     async def _reported(self, probe: Probe, version: str) -> bool:
-        """Whether the watch has reported that version, or reports anything within a moment."""
+        """Whether the watch has reported that version, or reports anything within the grace period."""
         clock, before = asyncio.get_running_loop().time, self._heard()
         until = clock() + GRACE
         while probe.seen() != version and self._heard() <= before:
@@ -110,5 +107,5 @@ class ServerLiveness:
 
 
 def _spread() -> float:
-    """A factor, so that many processes that lost one server do not return at the same moment."""
+    """Returns a factor that spreads the requests of many processes that lost the same server."""
     return random.uniform(0.8, 1.2)

@@ -1,6 +1,7 @@
 """A reflector: the objects of one collection, kept current by list and watch.
 
-It carries out what the state machine `stepset.watch.feed.Feed` says: list, watch, bookmarks, 410, resume and backoff.
+It sends the requests that the state machine `stepset.watch.feed.Feed` determines: list, watch, bookmarks, 410, resume
+and backoff.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import anyio
 
@@ -25,9 +27,9 @@ QUIET = 90.0
 """Seconds after which a silent watch counts as broken: a server sends a bookmark about once a minute."""
 
 _IDLE_DELAY = 1.0
-"""Seconds before a watch is opened again that ended without having brought anything."""
+"""Seconds before a watch that received nothing is opened again."""
 _REFUSED_DELAY = 2.0
-"""Seconds at most before a request is sent again that the server refused: it is there, and may allow it soon."""
+"""Seconds at most before a refused request is sent again: the server answers, and may allow it soon."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,14 +40,14 @@ class Reflector:
     """Follows one collection.
 
     Args:
-        client: of the API server.
-        collection: what is followed.
-        changed: is called with what changed, in the event loop; first with all there is, even if that is nothing.
+        changed: called with the changes, in the event loop; first with all objects, even if there are none.
 
     Attributes:
-        listed: all objects of the collection are known, or the server does not show them and they are not needed.
-        refusal: the server's refusal, where it does not show a collection that is not needed.
+        listed: all objects of the collection are known, or they are not needed and the account may not read them.
+        refusal: the server's refusal, if the account may not read a collection that is not needed.
         error: the reason why a needed collection cannot be followed.
+        heard: when the server last sent anything, on the event loop's clock.
+        silent_since: since when the server has not answered, on that clock; None while it answers.
     """
 
     def __init__(self, client: Client, collection: Collection, changed: Changed) -> None:
@@ -53,34 +55,33 @@ class Reflector:
         self._feed = Feed(collection.wanted, decode_event)
         self._grace = Forbearance()
         self._request = anyio.CancelScope()
-        self._silent_since: float | None = None
+        self.silent_since: float | None = None
         self._opened = False
         self.listed = False
         self.refusal: Reply | None = None
         self.error: StepsetError | None = None
         self.heard = asyncio.get_running_loop().time()
-        """When the server last sent anything, on the event loop's clock."""
 
     @property
-    def silent_since(self) -> float | None:
-        """Since when the server has not answered, on the event loop's clock; None while it answers."""
-        return self._silent_since
+    def objects(self) -> list[Mapping[str, Any]]:
+        """The objects as last seen."""
+        return self._feed.objects
 
     def version(self, uid: str) -> str:
-        """Returns the resource version of an object as last seen; empty if it is not there."""
+        """Returns the resource version of an object as last seen; empty if it does not exist."""
         return self._feed.version(uid)
 
     def reconnect(self) -> None:
-        """Gives up the present connection, or the pause before the next one."""
+        """Closes the current connection, or ends the pause before the next one."""
         self._request.cancel()
 
     def reset(self) -> None:
-        """Prepares a reflector that has given up to run again; the next list shows what changed meanwhile."""
+        """Prepares a reflector that has given up to run again; the next list shows what changed in the meantime."""
         self._feed.expired()
         self.listed, self.error, self.refusal = False, None, None
 
     async def run(self) -> None:
-        """Follows the collection until it is cancelled, or the server refuses it for good; `error` states why."""
+        """Follows the collection until it is cancelled or the server refuses it for good; `error` states the reason."""
         try:
             await self._follow()
         except Exception as error:  # noqa: BLE001  # a defect here must not leave followers waiting
@@ -103,40 +104,40 @@ class Reflector:
                         return
                     answered, longest = False, _REFUSED_DELAY
                 if answered:
-                    self._silent_since = None
+                    self.silent_since = None
                     self._grace.granted()
                 else:
-                    # A watch that was open has reset it; the request that fails now was silent since it was sent.
+                    # An open watch has reset `silent_since`; otherwise the silence began with this request.
                     now = asyncio.get_running_loop().time()
-                    self._silent_since = self._silent_since or (now if self._opened else began)
+                    self.silent_since = self.silent_since or (now if self._opened else began)
                     # Many processes that lost one server must not return at the same moment.
                     await asyncio.sleep(min(longest, self._feed.failed()) * random.uniform(0.7, 1.3))
             if self._request.cancelled_caught:
                 self._feed.hopeful()
 
     def _may_pass(self, error: StepsetError) -> bool:
-        """Whether a refusal may be over soon."""
+        """Whether a refusal may be temporary."""
         if isinstance(error, RefusedError) and error.reply.status == GONE:
             self._feed.expired()
             return True
         return self._grace.bears(asyncio.get_running_loop().time())
 
     async def _ask(self) -> bool:
-        """Sends one request; whether the server answered it."""
+        """Sends one request; returns whether the server answered it."""
         ask, collection = self._feed.ask(), self._collection
         self._opened = False
         query = {**collection.selectors, **ask.query}
         if ask.watch:
             if await self._watch(query):
                 return self._feed.answered
-            # A proxy may close watches that are idle; the server has answered.
+            # A proxy may close idle watches; the server has answered.
             await asyncio.sleep(_IDLE_DELAY)
             return True
         reply = await self._client.get(collection.path, query, decode_list)
         if not reply.accepted:
             raise RefusedError(reply)
         self.heard = asyncio.get_running_loop().time()
-        await asyncio.sleep(0)  # the reply has just been decoded: others have their turn
+        await asyncio.sleep(0)  # decoding took a while: let other tasks run
         changes = self._feed.listed(reply.body)
         if self._feed.listed_once:
             self.listed = True
@@ -144,10 +145,10 @@ class Reflector:
         return True
 
     async def _watch(self, query: dict[str, str]) -> bool:
-        """Follows a watch to its end; whether it brought anything."""
+        """Follows a watch to its end; returns whether it received anything."""
         brought, clock = False, asyncio.get_running_loop().time
         async with self._client.stream(self._collection.path, query, QUIET) as chunks:
-            self._opened, self._silent_since, self.heard = True, None, clock()
+            self._opened, self.silent_since, self.heard = True, None, clock()
             async for chunk in chunks:
                 brought, self.heard = True, clock()
                 if changes := self._feed.data(chunk):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from stepset.backends.kubernetes.api.resources import (
     EVENTS,
@@ -12,6 +11,7 @@ from stepset.backends.kubernetes.api.resources import (
     JOBSETS,
     PODS,
     QUEUE_WORKLOADS,
+    Manifest,
     Resource,
     resource_of,
 )
@@ -20,18 +20,15 @@ from stepset.targets.identity import QUEUE_LABEL, RUN
 _JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 _KUEUE_UID = "kueue.x-k8s.io/job-uid"
 
-Manifest = Mapping[str, Any]
-
 
 @dataclass(frozen=True)
 class Collection:
     """A collection of objects that concern one run, or the runs of a namespace.
 
     Args:
-        path: its path.
         selectors: labelSelector, fieldSelector.
         wanted: whether an object that the server selected concerns the run.
-        needed: without it nothing can be said of a run; others are left out where the server does not show them.
+        needed: the run's state cannot be computed without it; others are left out if the account may not read them.
     """
 
     path: str
@@ -41,29 +38,17 @@ class Collection:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What two reflectors of the same objects have in common."""
+        """Identifies reflectors of the same objects."""
         return self.path, str(sorted(self.selectors.items()))
 
 
 def of_run(namespace: str, workload: Manifest) -> list[Collection]:
-    """Returns the collections of one run; that of its workload first.
-
-    Args:
-        namespace: the run's.
-        workload: its workload, or apiVersion, kind and metadata of it.
-    """
+    """Returns the collections of one run, that of its workload first; apiVersion, kind and metadata of it suffice."""
     name = str(workload["metadata"]["name"])
-    itself = {"fieldSelector": f"metadata.name={name}"}
-    found = [
-        Collection(resource_of(workload).path(namespace), itself),
-        Collection(PODS.path(namespace), {"labelSelector": f"{RUN}={name}"}),
-        # A field selector takes one object, and these are several.
-        Collection(EVENTS.path(namespace), {"fieldSelector": "type=Warning"}, _concerns(name), needed=False),
-    ]
-    if workload["kind"] == "TrainJob":
-        found.append(Collection(JOBSETS.path(namespace), itself, needed=False))
-    if workload["kind"] in ("TrainJob", "JobSet"):
-        found.append(Collection(JOBS.path(namespace), {"labelSelector": f"{_JOBSET_NAME}={name}"}, needed=False))
+    # A field selector takes one object, and these are several.
+    events = Collection(EVENTS.path(namespace), {"fieldSelector": "type=Warning"}, _concerns(name), needed=False)
+    itself, pods, *others = of_kind(namespace, resource_of(workload), name)
+    found = [itself, pods, events, *others]
     if _is_queued(workload):
         of_it = {"labelSelector": f"{_KUEUE_UID}={workload['metadata']['uid']}"}
         found.append(Collection(QUEUE_WORKLOADS.path(namespace), of_it, needed=False))
@@ -71,36 +56,24 @@ def of_run(namespace: str, workload: Manifest) -> list[Collection]:
 
 
 def of_namespace(namespace: str, workload: Manifest) -> list[Collection]:
-    """Returns the collections that the runs of a namespace share; that of the workloads first.
-
-    Args:
-        namespace: the namespace.
-        workload: the workload of one of the runs, or apiVersion, kind and metadata of it.
-    """
-    found = [
-        *of_kind(namespace, resource_of(workload)),
-        Collection(EVENTS.path(namespace), {"fieldSelector": "type=Warning"}, needed=False),
-    ]
+    """Returns the collections that the runs of a namespace share, that of the workloads first."""
+    events = Collection(EVENTS.path(namespace), {"fieldSelector": "type=Warning"}, needed=False)
+    found = [*of_kind(namespace, resource_of(workload)), events]
     if _is_queued(workload):
         found.append(Collection(QUEUE_WORKLOADS.path(namespace), needed=False))
     return found
 
 
-def of_kind(namespace: str, workloads: Resource) -> list[Collection]:
-    """Returns the collections of all runs of one kind, without their events.
-
-    Args:
-        namespace: the namespace.
-        workloads: the kind of their workloads.
-    """
-    found = [
-        Collection(workloads.path(namespace), {"labelSelector": RUN}),
-        Collection(PODS.path(namespace), {"labelSelector": RUN}),
-    ]
+def of_kind(namespace: str, workloads: Resource, run: str = "") -> list[Collection]:
+    """Returns the collections of all runs of one kind of workload, or of one run by name, without their events."""
+    labels = {"labelSelector": f"{RUN}={run}" if run else RUN}
+    itself = {"fieldSelector": f"metadata.name={run}"} if run else labels
+    found = [Collection(workloads.path(namespace), itself), Collection(PODS.path(namespace), labels)]
     if workloads.plural == "trainjobs":
-        found.append(Collection(JOBSETS.path(namespace), {"labelSelector": RUN}, needed=False))
+        found.append(Collection(JOBSETS.path(namespace), itself, needed=False))
     if workloads.plural in ("trainjobs", "jobsets"):
-        found.append(Collection(JOBS.path(namespace), {"labelSelector": _JOBSET_NAME}, needed=False))
+        of_jobset = {"labelSelector": f"{_JOBSET_NAME}={run}" if run else _JOBSET_NAME}
+        found.append(Collection(JOBS.path(namespace), of_jobset, needed=False))
     return found
 
 
@@ -109,7 +82,7 @@ def _is_queued(workload: Manifest) -> bool:
 
 
 def _concerns(name: str) -> Callable[[Manifest], bool]:
-    """Whether an event is about an object whose name begins as the run's."""
+    """Selects events about the run's workload, or an object whose name begins with the run's."""
 
     def wanted(event: Manifest) -> bool:
         about = event.get("involvedObject")
