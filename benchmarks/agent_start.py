@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ _ENV = {name: value for name, value in os.environ.items() if not name.startswith
 
 
 def rows(runs: int = 20) -> list[Row]:
-    """One row per mode: `run` and `rank` from the file, `rank` from the compiled copy that launchers start."""
+    """One row per mode: `run`, `run` of a launcher in a new pod, `rank` from the file and from the compiled copy."""
     with tempfile.TemporaryDirectory() as directory:
         ours, theirs = Path(directory, "ours", "agent.py"), Path(directory, "theirs", "agent.py")
         before = subprocess.run(["git", "-C", ROOT, "show", BEFORE], capture_output=True, check=True).stdout
@@ -31,6 +32,7 @@ def rows(runs: int = 20) -> list[Row]:
         rank = ["rank", "--dir", directory, "--", "true"]
         modes = {
             "run": lambda file: _starts(file, ["run", _config(file, processes=1), "--", "true"]),
+            "run of a launcher and one rank in a new pod": _launches,
             "rank, from the file (MPI)": lambda file: _starts(file, rank),
             "rank, from the compiled copy": lambda file: _starts(_compiled(file), rank),
         }
@@ -44,19 +46,36 @@ def rows(runs: int = 20) -> list[Row]:
         return result
 
 
-def _starts(file: Path, words: list[str]) -> Callable[[], None]:
+def _starts(file: Path, words: list[str], directory: Path | None = None) -> Callable[[], None]:
+    """Returns what starts an agent STARTS times.
+
+    Args:
+        file: the agent's file.
+        words: its command line.
+        directory: removed before each start: the agent's directory in a new pod, which has no compiled copy.
+    """
     command = [sys.executable, "-I", "-S", str(file), *words]
+    env = {**_ENV, "PYTHONDONTWRITEBYTECODE": "1"} if directory else _ENV
 
     def run() -> None:
         for _ in range(STARTS):
-            subprocess.run(command, env=_ENV, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+            if directory:
+                shutil.rmtree(directory, ignore_errors=True)
+            subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=True)
 
     return run
 
 
+def _launches(file: Path) -> Callable[[], None]:
+    directory = file.with_name("pod")
+    launcher = ["/bin/sh", "-c", 'exec "$@"', "sh"]
+    config = _config(file.with_name("launch"), dir=str(directory), launcher=launcher, program=["true"])
+    return _starts(file, ["run", config, "--", "x"], directory)
+
+
 def _config(file: Path, **more: object) -> str:
     """Writes a config beside an agent's file; returns its path."""
-    path = file.with_name("config.json")
+    path = file.with_suffix(".json")
     path.write_text(json.dumps({"version": 1, "group": "node", "dir": str(file.parent), **more}))
     return str(path)
 

@@ -32,6 +32,7 @@ class Bundle:
         self.path = path
         self._read_sources = read_sources
         self._codes = codes
+        self._compiled: dict[str, CodeType] = {}
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """Finds a module, as `importlib.abc.MetaPathFinder` defines it."""
@@ -52,8 +53,10 @@ class Bundle:
             exec(code, module.__dict__)
 
     def compile(self, name: str) -> CodeType:
-        """Compiles a module."""
-        return compile(self._read_sources()[name], name.replace(".", "/") + ".py", "exec")
+        """Compiles a module, once."""
+        if name not in self._compiled:
+            self._compiled[name] = compile(self._read_sources()[name], name.replace(".", "/") + ".py", "exec")
+        return self._compiled[name]
 
     def get_source(self, name: str) -> str | None:
         """Returns the source of a module, for tracebacks."""
