@@ -21,7 +21,7 @@ def test_all_but_group_and_directory_have_defaults(config: Callable[..., Config]
     assert (made.peers, made.launcher, made.processes, made.procs_per_node) == ([], [], 0, 1)
 
 
-def test_ranks_count_by_the_processes_of_a_node_unless_told_otherwise(config: Callable[..., Config]) -> None:
+def test_ranks_count_by_the_processes_of_a_node_unless_the_config_sets_another(config: Callable[..., Config]) -> None:
     assert config(processes=4).procs_per_node == 4
     assert config(processes=4, procs_per_node=8).procs_per_node == 8
 

@@ -1,4 +1,4 @@
-"""Processes are started in groups of their own, and end as they are told."""
+"""Processes are started in groups of their own, and end as expected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_how_a_program_ends(script: str, end: dict[str, int], code: int) -> None
     assert exit_code(end) == code
 
 
-def test_it_starts_where_it_is_told(tmp_path: Path) -> None:
+def test_it_starts_in_its_working_directory(tmp_path: Path) -> None:
     assert run("pwd", work_dir=str(tmp_path))[1] == f"{tmp_path}\n".encode()
 
 
