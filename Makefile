@@ -104,15 +104,20 @@ contract: system setup setup-kfp ## Play every scenario of docs/testing/contract
 	@STEPSET_CONTRACT=all $(AIRFLOW)/python tools/suite.py contract
 
 .PHONY: lint
-lint: setup ## ruff, mypy and the import contracts
+lint: setup ## ruff, mypy, the import contracts, and whether the agent's file is built from its sources
 	@$(AIRFLOW)/ruff check .
 	@$(AIRFLOW)/ruff format --check .
 	@MYPY_CACHE_DIR=$(CACHE)/mypy $(AIRFLOW)/mypy
 	@$(AIRFLOW)/lint-imports --no-cache
+	@$(AIRFLOW)/python tools/build_agent.py --check
 
 .PHONY: format
 format: setup ## Format the code
 	@$(AIRFLOW)/ruff check --fix --quiet . ; $(AIRFLOW)/ruff format .
+
+.PHONY: agent
+agent: ## Build the agent's file from src/stepset/agent
+	@$(PYTHON) tools/build_agent.py
 
 .PHONY: golden
 golden: setup ## Write the golden files beside examples/ anew

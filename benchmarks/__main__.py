@@ -9,6 +9,7 @@ GROUPS = (
     "plans",
     "render",
     "startup",
+    "agent_start",
     "airflow_import",
     "local_run",
     "logs",

@@ -35,7 +35,7 @@ def rows() -> list[Row]:
             Row(
                 f"render of a JobSet, {nodes} nodes x 8 processes, against TorchX's dry run",
                 f"{objects:.0f} x as fast ({1000 / ours[nodes][0]:,.0f} manifests a second);"
-                f" as YAML, with the 90 KB agent in it, {text:.1f} x",
+                f" as YAML, with the agent in it, {text:.1f} x",
                 ">= 10 x",
                 objects >= 10,
             )

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-# As in the agent (agent.py, _RANK); the only process of a node has the node's rank.
+# As in the agent (stepset/agent/rank.py, _RANK); the only process of a node has the node's rank.
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "STEPSET_NODE_RANK")
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _LOOK = 1.0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from stepset.agent import BUILT_FILE
 from stepset.frameworks import make_plan
 from stepset.sources import Sources
 from stepset.spec.job import TrainingJob
@@ -34,5 +34,5 @@ def make_request(
 
 
 def agent_text() -> str:
-    """The agent's source, which is copied into every pod."""
-    return Path(__file__).with_name("agent.py").read_text(encoding="utf-8")
+    """Returns the text of the agent's built file, which a ConfigMap brings into every pod."""
+    return BUILT_FILE.read_text(encoding="utf-8")

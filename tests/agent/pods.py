@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import stepset
+from stepset.agent import BUILT_FILE
 from tests.agent.launchers import TORCHRUN
 from tests.waiting import LIMIT, until
 
-AGENT = Path(stepset.__file__).with_name("agent.py")
+AGENT = BUILT_FILE
 
 
 @dataclass(frozen=True)

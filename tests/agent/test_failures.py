@@ -13,7 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepset import agent
+from stepset.agent.diagnosis import failure_of
+from stepset.agent.errors import MESSAGE_LIMIT
+from stepset.agent.events import fitted
+from stepset.agent.lines import Tail
 from tests.agent.pods import Ended, Pod
 
 PYTHON = f"{sys.executable} -I -S -c"
@@ -128,11 +131,11 @@ def test_a_rank_killed_for_want_of_memory_is_known_by_the_kernels_count(pod: Pod
     st.integers(0, 255),
 )
 def test_the_verdict_always_fits_the_termination_log(output: list[bytes], code: int) -> None:
-    tail = agent.Tail()
+    tail = Tail()
     for chunk in output:
         tail.add(chunk)
-    failure = {"rank": 3, **agent.failure_of(code << 8, tail, {}, 0)}
-    message = agent.fitted(failure, agent.MESSAGE_LIMIT, '{"stepset": {"failed": %s}}')
+    failure = {"rank": 3, **failure_of(code << 8, tail, {}, 0)}
+    message = fitted(failure, MESSAGE_LIMIT, '{"stepset": {"failed": %s}}')
     assert len(message) <= 4096
     verdict = json.loads(message)["stepset"]["failed"]
     assert (verdict["rank"], verdict["exit_code"]) == (3, code)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepset import agent
+from stepset.agent.lines import ATOMIC, Lines, PartJoiner, cut_into_writes
 from tests.agent.pods import Both, Ended, Pod
 from tests.waiting import until
 
@@ -29,7 +29,7 @@ def raw(lines: bytes) -> bytes:
 
 @given(CHUNKS, st.integers(1, 300))
 def test_lines_are_the_same_wherever_the_chunks_end(chunks: list[bytes], limit: int) -> None:
-    lines = agent.Lines("rank 3", limit)
+    lines = Lines("rank 3", limit)
     out = b"".join([*map(lines.feed, chunks), lines.finish()])
     data = b"".join(chunks)
     assert raw(out) == data + (b"\n" if data and not data.endswith(b"\n") else b"")
@@ -38,17 +38,17 @@ def test_lines_are_the_same_wherever_the_chunks_end(chunks: list[bytes], limit: 
 
 @given(CHUNKS, st.lists(st.integers(1, 9000), min_size=1))
 def test_what_is_cut_to_fit_one_write_is_joined_again(chunks: list[bytes], reads: list[int]) -> None:
-    lines = agent.Lines("rank 3", agent.ATOMIC)
+    lines = Lines("rank 3", ATOMIC)
     formatted = [*map(lines.feed, chunks), lines.finish()]
-    pieces = [piece for block in formatted for piece in agent.packed(block)]
-    assert all(len(piece) <= agent.ATOMIC and piece.endswith(b"\n") for piece in pieces)
-    joiner = agent.Joiner(_no_event)
+    pieces = [piece for block in formatted for piece in cut_into_writes(block)]
+    assert all(len(piece) <= ATOMIC and piece.endswith(b"\n") for piece in pieces)
+    joiner = PartJoiner(_no_event)
     stream, out = b"".join(pieces), b""
     for size in reads:
         out += joiner.feed(stream[:size])
         stream = stream[size:]
     out += joiner.feed(stream) + joiner.finish()
-    whole = agent.Lines("rank 3")
+    whole = Lines("rank 3")
     assert out == b"".join([*map(whole.feed, chunks), whole.finish()])
 
 
@@ -57,13 +57,13 @@ def _no_event(text: bytes) -> bytes:
 
 
 def test_parts_of_several_ranks_do_not_mix() -> None:
-    joiner = agent.Joiner(_no_event)
+    joiner = PartJoiner(_no_event)
     assert joiner.feed(b"[rank 1+] a\n[rank 2+] x\n[rank 1] b\n[rank 3] q\n") == b"[rank 1] ab\n[rank 3] q\n"
     assert joiner.feed(b"[rank 2] y\n") == b"[rank 2] xy\n"
 
 
 def test_a_line_whose_rank_was_killed_half_way_is_still_shown() -> None:
-    joiner = agent.Joiner(_no_event)
+    joiner = PartJoiner(_no_event)
     assert joiner.feed(b"[rank 1+] half\n") == b""
     assert joiner.finish() == b"[rank 1] half\n"
 
@@ -158,7 +158,7 @@ def test_events_that_come_between_the_parts_of_a_ranks_long_one_leave_it_whole()
         events.append(text)
         return b""
 
-    joiner = agent.Joiner(note)
-    first, *others = agent.packed(b"[stepset 0] " + b"x" * 9000 + b"\n")
+    joiner = PartJoiner(note)
+    first, *others = cut_into_writes(b"[stepset 0] " + b"x" * 9000 + b"\n")
     printed = joiner.feed(first) + joiner.feed(b"[stepset] short\n") + joiner.feed(b"".join(others))
     assert (printed, events) == (b"", [b"short", b"x" * 9000])

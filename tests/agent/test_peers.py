@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from stepset.agent import peer_names
+from stepset.agent.peers import peer_names
 from tests.agent.pods import Pod
 
 HERE = {"pattern": "localhost", "count": 1}

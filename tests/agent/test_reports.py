@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stepset.agent import find_error, launcher_report
+from stepset.agent.diagnosis import find_error, launcher_report
 from tests.agent.pods import Pod
 
 TORCHRUN = """E1121 01:01:49.113 22072 torch/distributed/elastic/multiprocessing/api.py:998] failed (exitcode: -9)

@@ -42,7 +42,7 @@ def test_what_is_no_json_is_refused(pod: Pod, content: str) -> None:
     (pod.directory / "content").write_bytes(content.replace(r"\377", "\xff").encode("latin-1"))
     ended = pod.run_ranks(f"cp {pod.directory}/content $STEPSET_RESULT_FILE")
     assert (ended.exit_code, ended.verdict["kind"]) == (72, "Rejected")
-    assert "no JSON" in ended.verdict["error"]
+    assert "not JSON" in ended.verdict["error"]
 
 
 def test_a_failed_run_has_no_result(pod: Pod) -> None:

@@ -122,7 +122,7 @@ def test_an_agent_that_cannot_serve_says_so(tmp_path: Path) -> None:
     with serve(Pod(tmp_path), Path("/proc/self/nothing")) as node:
         ended = node.end()
     assert ended.exit_code == 73
-    assert ended.event("failed")["error"].startswith("cannot listen at /proc/self/nothing")
+    assert ended.event("failed")["error"].startswith("cannot listen on /proc/self/nothing")
 
 
 def test_mpirun_starts_ranks_on_the_nodes_through_it(node: Running, sockets: Path, tmp_path: Path) -> None:

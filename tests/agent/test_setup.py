@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stepset.agent import expand
+from stepset.agent.launch import expand
 from tests.agent.pods import AGENT, Pod
 
 
@@ -142,8 +142,8 @@ def test_a_link_within_an_archive_stays_one(any_pod: Pod) -> None:
     ("config", "says"),
     [
         ({"code_archive": "/nonexistent.tgz", "code_dir": "/tmp"}, "cannot unpack /nonexistent.tgz"),
-        ({"work_dir": "/nonexistent"}, "/nonexistent, where the command is to start, is no directory"),
-        ({"files": [{"source": "/nonexistent", "path": "/tmp/x"}]}, "cannot put /nonexistent to /tmp/x: No such file"),
+        ({"work_dir": "/nonexistent"}, "/nonexistent, the working directory of the command, is not a directory"),
+        ({"files": [{"source": "/nonexistent", "path": "/tmp/x"}]}, "cannot copy /nonexistent to /tmp/x: No such file"),
         ({"files": [{"source": "/dev/null", "path": "/tmp/x", "mode": 600}]}, "an octal mode"),
         ({"peers": [{"pattern": "a"}]}, "needs pattern and count"),
         ({"dir": "/proc/self/nothing"}, "cannot use /proc/self/nothing"),
@@ -164,7 +164,7 @@ def test_what_cannot_be_set_up_is_infrastructure_and_says_what(pod: Pod, config:
 
 def test_a_config_that_is_not_there_or_no_json_is_infrastructure_too(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
-    for name, says in (("none.json", "No such file"), ("bad.json", "no JSON")):
+    for name, says in (("none.json", "No such file"), ("bad.json", "not JSON")):
         ended = subprocess.run([sys.executable, AGENT, "run", tmp_path / name, "--", "true"], capture_output=True)
         assert ended.returncode == 73
         failed = json.loads(ended.stdout.split(b"] ", 1)[1])

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from stepset.agent import find_error, last_lines, last_traceback
+from stepset.agent.diagnosis import find_error, last_lines, last_traceback
 
 TORCHRUN_ITSELF = """Traceback (most recent call last):
   File "/usr/local/bin/torchrun", line 8, in <module>

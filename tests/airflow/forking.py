@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stepset.agent import prctl
+from stepset.agent.process import prctl
 
 MODULES = ("stepset_airflow.operators", "airflow.dag_processing.dagbag", "a2wsgi")
 """What a DAG's run imports only when it needs it."""

@@ -352,7 +352,7 @@ def test_a_port_that_is_taken_is_a_rendezvous_failure(local: Local) -> None:
 
 
 class TestTheResult:
-    @pytest.mark.parametrize(("written", "says"), [('"x" * 5000', "5000 bytes"), ('"no json"', "no JSON")])
+    @pytest.mark.parametrize(("written", "says"), [('"x" * 5000', "5000 bytes"), ('"no json"', "not JSON")])
     def test_that_cannot_be_brought_back_is_rejected(self, local: Local, written: str, says: str) -> None:
         script = f"import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write({written})"
         status = local.run(script, num_nodes=2)

@@ -85,5 +85,5 @@ def _shortened(each: dict[str, Any]) -> dict[str, Any]:
                 # Still valid base64, so that the file can be given to an API server as it is.
                 short[field] = dict.fromkeys(each[field], "Y29kZQ==" if field == "binaryData" else "(the job's code)")
     elif AGENT_KEY in each.get("data", {}):
-        short["data"] = {**each["data"], AGENT_KEY: "(src/stepset/agent.py)"}
+        short["data"] = {**each["data"], AGENT_KEY: "(src/stepset/agent/built/agent.py)"}
     return short

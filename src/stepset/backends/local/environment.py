@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stepset.agent import BUILT_FILE
 from stepset.backends.local.gpus import VISIBLE, gpus_of_node, visible_gpus
 from stepset.backends.local.net import loopback_interface
 from stepset.errors import BadInputError
@@ -78,7 +79,7 @@ def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> H
     return Host(
         environ=kept,
         python=sys.executable,
-        agent=Path(__file__).parents[2] / "agent.py",
+        agent=BUILT_FILE,
         cores=_cores(),
         interface=loopback_interface(),
         root=os.geteuid() == 0,

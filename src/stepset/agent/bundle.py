@@ -1,0 +1,134 @@
+"""The agent's file: imports the modules that it contains, and writes a compiled copy of itself.
+
+tools/build_agent.py builds the file. It reads the sources of the modules from a text in itself, runs the source of
+this module, calls `install`, and starts the command line.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from types import CodeType, ModuleType, TracebackType
+
+_PACKAGES = ("stepset", "stepset.agent")
+
+
+class Bundle:
+    """An agent's file, as an importer of the modules that it contains.
+
+    Args:
+        path: path of the file.
+        read_sources: returns the source of each module by its name.
+        codes: the marshalled code of each module by its name; empty in a file that is not compiled.
+    """
+
+    def __init__(self, path: str, read_sources: Callable[[], dict[str, str]], codes: dict[str, bytes]) -> None:
+        self.path = path
+        self._read_sources = read_sources
+        self._codes = codes
+        self._compiled: dict[str, CodeType] = {}
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Finds a module, as `importlib.abc.MetaPathFinder` defines it."""
+        if name in _PACKAGES or (name.startswith("stepset.") and name in (self._codes or self._read_sources())):
+            # importlib.machinery.ModuleSpec, without importing importlib
+            spec: ModuleSpec = type(sys.__spec__)(name, self, is_package=name in _PACKAGES)  # type: ignore[arg-type]
+            return spec
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leaves the creation of the module to Python."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Runs the code of a module."""
+        name = module.__name__
+        if name not in _PACKAGES:
+            code = marshal.loads(self._codes[name]) if self._codes else self.compile(name)
+            exec(code, module.__dict__)
+
+    def compile(self, name: str) -> CodeType:
+        """Compiles a module, once."""
+        if name not in self._compiled:
+            self._compiled[name] = compile(self._read_sources()[name], name.replace(".", "/") + ".py", "exec")
+        return self._compiled[name]
+
+    def get_source(self, name: str) -> str | None:
+        """Returns the source of a module, for tracebacks."""
+        return self._read_sources().get(name)
+
+    def compiled(self, directory: str) -> str:
+        """Returns the path of the compiled copy, written if needed; that of the file itself if that is impossible.
+
+        The copy starts faster, which counts once per rank.
+
+        Args:
+            directory: where the copy is written if Python's cache directory beside the file is not writable.
+        """
+        import importlib.util
+
+        if self.path.endswith(".pyc"):
+            return self.path
+        # The optimization tag distinguishes it from what Python itself writes there, for example when pip installs.
+        beside = importlib.util.cache_from_source(self.path, optimization="stepset")
+        try:
+            head = self._head()
+            with open(beside, "rb") as file:
+                if file.read(len(head)) == head:
+                    return beside
+        except OSError:
+            pass
+        allowed = not os.environ.get("PYTHONDONTWRITEBYTECODE")
+        for place in (*([beside] if allowed else []), os.path.join(directory, "agent.pyc")):
+            try:
+                self._write_compiled(place)
+            except OSError:
+                continue
+            return place
+        return self.path
+
+    def _head(self) -> bytes:
+        """Returns the first bytes of the copy: they name the version of Python and that of the file (PEP 552)."""
+        from importlib.util import MAGIC_NUMBER
+
+        about = os.stat(self.path)
+        numbers = (0, int(about.st_mtime), about.st_size)
+        return MAGIC_NUMBER + b"".join((number & 0xFFFFFFFF).to_bytes(4, "little") for number in numbers)
+
+    def _write_compiled(self, place: str) -> None:
+        """Writes the compiled copy: the file's own code, with the codes of its modules as its only bytes constant."""
+        with open(self.path, encoding="utf-8") as file:
+            code = compile(file.read(), self.path, "exec")
+        modules = marshal.dumps({name: marshal.dumps(self.compile(name)) for name in self._read_sources()})
+        constants = tuple(modules if isinstance(value, bytes) else value for value in code.co_consts)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        new = f"{place}.{os.getpid()}"  # other agents may write the same file
+        with open(new, "wb") as output:
+            output.write(self._head() + marshal.dumps(code.replace(co_consts=constants)))
+        os.replace(new, place)
+
+
+def install(path: str, read_sources: Callable[[], dict[str, str]], codes: dict[str, bytes]) -> Bundle:
+    """Makes the modules of a built file importable; returns the file.
+
+    Args:
+        path: path of the file.
+        read_sources: returns the source of each module by its name.
+        codes: the marshalled code of each module by its name; empty in a file that is not compiled.
+    """
+    bundle = Bundle(os.path.abspath(path), read_sources, codes)
+    sys.meta_path.insert(0, bundle)
+    sys.excepthook = _print_traceback
+    return bundle
+
+
+def _print_traceback(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Prints a traceback with the lines of source; Python before 3.13 would look for them in files."""
+    from traceback import print_exception
+
+    print_exception(kind, error, traceback)

@@ -1,0 +1,201 @@
+"""The processes that a pod's agent starts: ranks, a launcher or a plain command, or those that `rsh` asks for."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from stepset.agent.diagnosis import failure_of, find_error, launcher_report
+from stepset.agent.errors import ERROR_FILE
+from stepset.agent.events import short_event
+from stepset.agent.launch import process_env
+from stepset.agent.lines import Lines, Tail
+from stepset.agent.loop import READ_SIZE, read_pipe
+from stepset.agent.process import exit_code as code_of
+from stepset.agent.process import oom_kills, outcome, spawn
+from stepset.agent.setup import remove
+from stepset.agent.signals import descendants, forward_signal, group_exists, kill, kill_group, signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from stepset.agent.config import Config
+    from stepset.agent.loop import Streams
+    from stepset.agent.rsh import Server
+
+
+class Child:
+    """A process that the agent has started, and its output.
+
+    Args:
+        pid: its pid.
+        rank: its rank; None for a launcher or a command that is not a rank.
+        pipe: the read end of its output.
+        lines: prefixes its output.
+        env: its environment.
+    """
+
+    def __init__(self, pid: int, rank: int | None, pipe: int, lines: Lines, env: Mapping[str, str]) -> None:
+        self.pid = pid
+        self.rank = rank
+        self.pipe = pipe
+        self.lines = lines
+        self.env = env
+        self.tail = Tail()
+        self.open = True
+        self.status: int | None = None
+        self.ended_at = 0.0
+        self.done = False
+        self.group_signalled = False
+
+    def failure(self, status: int, oom_kills_before: int) -> dict[str, Any]:
+        """Returns its failure; of a launcher, that of the rank that the launcher reports."""
+        failure = failure_of(status, self.tail, self.env, oom_kills_before)
+        if self.rank is not None:
+            return {"rank": self.rank, **failure}
+        report = launcher_report(self.tail.text())
+        if "exit_code" in report or "signal" in report:
+            failure = {key: value for key, value in failure.items() if key not in ("exit_code", "signal")}
+        if "rank" in report:
+            failure["error"] = find_error(self.tail.text(), self.env.get(ERROR_FILE, ""), report["rank"])
+        return {**report, **failure}
+
+
+class Children:
+    """All processes that the agent has started.
+
+    Args:
+        config: the pod's config.
+        env: the environment of the pod's command.
+        node: the pod's index in its group.
+        streams: receive their output.
+    """
+
+    def __init__(self, config: Config, env: Mapping[str, str], node: int, streams: Streams) -> None:
+        self.all: list[Child] = []
+        self.server: Server | None = None
+        self.oom_kills = oom_kills()
+        self._config = config
+        self._env = env
+        self._node = node
+        self._streams = streams
+
+    def start_ranks(self, command: Sequence[str], source: str) -> list[int]:
+        """Starts the config's `processes` copies of a command; returns their ranks, [] if they are not in the world.
+
+        Args:
+            command: the program and its arguments.
+            source: the source of their lines, if they are not in the world.
+        """
+        config, ranks = self._config, []
+        for local in range(config.processes):
+            rank = self._node * config.processes + local
+            env = process_env(config, self._env, self._node, local)
+            if local:
+                env[ERROR_FILE] += f".{local}"
+                remove(env[ERROR_FILE])
+            if not config.in_world:
+                self.start(command, env, Lines(source))
+                continue
+            child = self.start(command, env, Lines(f"rank {rank}"), rank)
+            ranks.append(rank)
+            self._streams.out.put(short_event("started", rank=rank, local_rank=local, pid=child.pid))
+        return ranks
+
+    def start(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        lines: Lines,
+        rank: int | None = None,
+        dies_by: int = signal.SIGKILL,
+    ) -> Child:
+        """Starts one process.
+
+        Args:
+            command: the program and its arguments.
+            env: its whole environment.
+            lines: prefixes its output.
+            rank: its rank, if it is one.
+            dies_by: the signal that the kernel sends when the agent ends.
+        """
+        inner, outer = read_pipe(1 << 18)
+        null = os.open(os.devnull, os.O_RDONLY)
+        pid = spawn(command, env, (null, outer, outer), dies_by=dies_by, work_dir=self._config.work_dir)
+        os.close(null)
+        os.close(outer)
+        child = Child(pid, rank, inner, lines, env)
+        self.all.append(child)
+        self._streams.add(inner, lambda: self.read(child))
+        return child
+
+    def read(self, child: Child) -> bool:
+        """Reads a chunk of a child's output; returns False if there is none now."""
+        try:
+            data = os.read(child.pipe, READ_SIZE)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._streams.remove(child.pipe)
+            os.close(child.pipe)
+            child.open = False
+            return False
+        child.tail.add(data)
+        self._streams.out.put(child.lines.feed(data))
+        return True
+
+    def finish(self, child: Child) -> None:
+        """Prints the last line of a child whose output has been read."""
+        child.done = True
+        self._streams.out.put(child.lines.finish())
+
+    def running(self) -> list[Child]:
+        """Returns the children that have not ended."""
+        return [child for child in self.all if child.status is None]
+
+    def saving(self) -> bool:
+        """Returns whether processes that a shell started are still running after the shell's group was signalled."""
+        return any(child.group_signalled and group_exists(child.pid) for child in self.all)
+
+    def exit_code(self) -> int:
+        """Returns the exit code of the first child that failed; 0 if none did."""
+        return next((code_of(outcome(child.status)) for child in self.all if child.status), 0)
+
+    def reap(self) -> bool:
+        """Records the processes that have ended; returns whether any are left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if not pid:
+                return True
+            for child in self.running():
+                if child.pid == pid:
+                    child.status, child.ended_at = status, time.monotonic()
+            if self.server:
+                self.server.on_exit(pid, status)
+
+    def forward(self, number: int) -> None:
+        """Sends a stop signal to every child; a server stops accepting commands."""
+        for child in self.running():
+            child.group_signalled = forward_signal(child.pid, number)
+        if self.server:
+            self.server.stop(number)
+
+    def kill_all(self) -> None:
+        """Kills every process below the agent, including those that have left their process group."""
+        deadline = time.monotonic() + 5
+        while self.reap():
+            left = descendants(os.getpid())
+            kill(left)
+            for child in self.running():
+                kill_group(child.pid, signal.SIGKILL)
+            if not left and not self.running():
+                return
+            if time.monotonic() > deadline:  # a process waits for a disk or a device
+                os.write(2, f"stepset: processes {left} cannot be killed\n".encode())
+                return
+            time.sleep(0.005)

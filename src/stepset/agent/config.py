@@ -1,0 +1,82 @@
+"""CONFIG.json: what the pods of one group do. docs/design/agent.md describes the keys."""
+
+from __future__ import annotations
+
+import os
+
+from stepset.agent.errors import MESSAGE_LIMIT, setup_error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_ADVICE = "agent and config must come from the same version of stepset"
+
+
+class Config:
+    """A parsed CONFIG.json.
+
+    Args:
+        data: the parsed file.
+
+    Raises:
+        AgentError: a key is missing, unknown or of the wrong type.
+    """
+
+    def __init__(self, data: Any) -> None:
+        if not isinstance(data, dict):
+            raise setup_error("agent's config: must be a JSON object")
+        if data.get("version") != 1:
+            raise setup_error(f"agent's config: version is {data.get('version')!r}, not 1; {_ADVICE}")
+        self._data = {key: value for key, value in data.items() if key != "version" and value is not None}
+        self.group: str = self._take("group", str)
+        self.dir: str = os.path.abspath(self._take("dir", str))
+        self.source: str = self._take("source", str, self.group + "-{node_rank}")
+        self.in_world: bool = self._take("in_world", bool, True)
+        self.peers: list[dict[str, Any]] = self._take("peers", list, [])
+        self.peer_timeout: float = self._take("peer_timeout", (int, float), 600)
+        self.attempt: int = self._take("attempt", int, 0)
+        self.processes: int = self._take("processes", int, 0)
+        self.process_env: dict[str, str] = self._take("process_env", dict, {})
+        self.procs_per_node: int = self._take("procs_per_node", int, self.processes or 1)
+        self.launcher: list[str] = self._take("launcher", list, [])
+        self.program: list[str] = self._take("program", list, [])
+        self.command_len: int = self._take("command_len", int, 0)
+        self.mpi: bool = self._take("mpi", bool, False)
+        self.world_size: int = self._take("world_size", int, 0)
+        self.launcher_restarts: bool = self._take("launcher_restarts", bool, False)
+        self.serve: str = self._take("serve", str, "")
+        self.files: list[dict[str, str]] = self._take("files", list, [])
+        self.code_archive: str = self._take("code_archive", str, "")
+        self.code_dir: str = self._take("code_dir", str, "")
+        self.work_dir: str = self._take("work_dir", str, "")
+        self.termination_log: str = self._take("termination_log", str, "")
+        self.grace: float = self._take("grace", (int, float), 30)
+        self.result_limit: int = self._take("result_limit", int, MESSAGE_LIMIT)
+        if self._data:
+            raise setup_error(f"agent's config: {min(self._data)}: unknown key; {_ADVICE}")
+
+    def _take(self, key: str, kind: Any, default: Any = None) -> Any:
+        value = self._data.pop(key, default)
+        if value is None:
+            raise setup_error(f"agent's config: {key} is missing")
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise setup_error(f"agent's config: {key}: {value!r} is of the wrong type")
+        return value
+
+
+def read_config(path: str) -> Config:
+    """Reads the config at `path`.
+
+    Raises:
+        AgentError: the file cannot be read, or is not a valid config.
+    """
+    import json
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            return Config(json.load(file))
+    except OSError as error:
+        raise setup_error(f"agent's config {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise setup_error(f"agent's config {path}: not JSON: {error}") from error

@@ -1,0 +1,50 @@
+"""The agent's exit codes and exceptions, and names and limits that several modules share."""
+
+from __future__ import annotations
+
+EXIT_PEERS = 70
+EXIT_WORLD = 71
+EXIT_RESULT = 72
+EXIT_SETUP = 73
+OWN_CODES = (EXIT_PEERS, EXIT_WORLD, EXIT_RESULT, EXIT_SETUP)
+
+MESSAGE_LIMIT = 4096  # bytes of a termination message that the kubelet keeps
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # names the file in which torch's error handler records an exception
+
+
+class AgentError(Exception):
+    """A failure of the agent itself.
+
+    Args:
+        code: the agent's exit code, one of EXIT_PEERS, EXIT_WORLD, EXIT_RESULT and EXIT_SETUP.
+        kind: the kind of the failure in the status of the run.
+        message: one line: what is wrong, where, and how to fix it.
+    """
+
+    def __init__(self, code: int, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.kind = kind
+
+
+class StopRequested(Exception):  # noqa: N818 - not an error: a caller asked for it
+    """A stop was requested before the command started."""
+
+
+def setup_error(message: str) -> AgentError:
+    """Returns the error for a config, file, directory or socket that cannot be used."""
+    return AgentError(EXIT_SETUP, "Infrastructure", message)
+
+
+class IgnoreOSError:
+    """Suppresses OSError, as `contextlib.suppress` does; importing contextlib would cost every rank 3 ms."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, OSError)
+
+
+IF_POSSIBLE = IgnoreOSError()
+"""For system calls whose object may be gone already, or that the system may refuse."""

@@ -1,0 +1,143 @@
+"""The environments and command lines with which a pod starts its command and its ranks."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from stepset.agent.errors import ERROR_FILE
+from stepset.agent.process import which
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from stepset.agent.config import Config
+
+
+def node_rank(env: Mapping[str, str]) -> int:
+    """Returns the pod's index in its group; pods outside the world have the index of their Indexed Job."""
+    for name in ("STEPSET_NODE_RANK", "JOB_COMPLETION_INDEX"):
+        if env.get(name, "").isdigit():
+            return int(env[name])
+    return 0
+
+
+def set_rank_env(env: dict[str, str], directory: str) -> None:
+    """Sets the variables that every rank gets, unless the job sets them.
+
+    Args:
+        env: the environment to change.
+        directory: the agent's directory.
+    """
+    env.pop("STEPSET_AGENT_DIR", None)
+    env.setdefault("PYTHONUNBUFFERED", "1")
+    env.setdefault("STEPSET_RESULT_FILE", os.path.join(directory, "result"))
+    checkpoints = env.get("STEPSET_CHECKPOINT_DIR", "")
+    again = any(env.get(name, "0") not in ("", "0") for name in ("STEPSET_ATTEMPT", "TORCHELASTIC_RESTART_COUNT"))
+    if again and checkpoints and _has_entries(checkpoints):
+        env["STEPSET_RESUME_FROM"] = checkpoints
+
+
+def _has_entries(directory: str) -> bool:
+    try:
+        return bool(os.listdir(directory))
+    except OSError:
+        return False
+
+
+def pod_env(config: Config, env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of the pod's command.
+
+    Args:
+        config: the pod's config.
+        env: the environment of the agent.
+    """
+    own = dict(env)
+    own.pop("STEPSET_LIFELINE", None)
+    own.pop("STEPSET_AGENT_DIR", None)  # of a run that started this run
+    if config.attempt:
+        counted = own.get("STEPSET_ATTEMPT", "")
+        own["STEPSET_ATTEMPT"] = str(config.attempt + (int(counted) if counted.isdigit() else 0))
+    if config.in_world:
+        set_rank_env(own, config.dir)
+    if config.serve:
+        # Only here, where a launcher in another pod starts the ranks: Hydra gives them the variables of its own pod.
+        own["STEPSET_AGENT_DIR"] = config.dir
+    own.setdefault(ERROR_FILE, os.path.join(config.dir, "error.json"))
+    own.setdefault("PYTHONUNBUFFERED", "1")
+    return own
+
+
+def process_env(config: Config, env: Mapping[str, str], node: int, local: int) -> dict[str, str]:
+    """Returns the environment of one process of the pod.
+
+    Args:
+        config: the pod's config; its `process_env` is filled in.
+        env: the environment of the pod's command.
+        node: the pod's index in its group.
+        local: the process's index in the pod; 0 for a command that starts ranks.
+    """
+    own = dict(env)
+    places = {
+        "{rank}": node * config.procs_per_node + local,
+        "{local_rank}": local,
+        "{node_rank}": node,
+        "{first}": int(node == 0),
+    }
+    for name, value in config.process_env.items():
+        for place, number in places.items():
+            value = value.replace(place, str(number))
+        own[name] = value
+    return own
+
+
+def launcher_command(config: Config, command: Sequence[str], env: Mapping[str, str], agent: str) -> list[str]:
+    """Returns the launcher's command line, with `agent.py rank` before the program of every rank.
+
+    Args:
+        config: the pod's config.
+        command: the pod's command.
+        env: the launcher's environment.
+        agent: path of the agent's file.
+    """
+    launcher = [expand(word, env) for word in config.launcher]
+    program = [expand(word, env) for word in config.program]
+    if program[:1] == ["python3"]:
+        program[0] = python_of(launcher[0], env) or program[0]
+    options = ["--dir", config.dir]
+    if config.world_size:
+        options += ["--world", str(config.world_size)]
+    if config.mpi:
+        options += ["--report"]
+    rank = [sys.executable or "python3", "-I", "-S", agent, "rank", *options, "--"]
+    return [*launcher, *rank, *program, *command[config.command_len :]]
+
+
+def expand(text: str, env: Mapping[str, str]) -> str:
+    """Replaces `$(NAME)` as Kubernetes does in a container's command: unknown names stay, `$$` is a `$`.
+
+    Source: kubernetes/kubernetes third_party/forked/golang/expansion/expand.go.
+    """
+    import re
+
+    return re.sub(r"\$(?:\$|\(([^)]*)\))", lambda m: "$" if m[0] == "$$" else env.get(m[1], m[0]), text)
+
+
+def python_of(program: str, env: Mapping[str, str]) -> str | None:
+    """Returns the Python that a launcher's script names in its first lines, or None.
+
+    The script and `python3` on PATH may belong to different environments; the ranks need that of the launcher.
+    """
+    import re
+
+    try:
+        with open(which(program, env) or program, "rb") as file:
+            start = file.read(1024)
+    except OSError:
+        return None
+    # pip writes the second form if the first would be too long for the kernel.
+    found = re.match(rb"#! ?(/\S*/python[0-9.]*)\s*\n", start) or re.match(
+        rb"#!/bin/sh\n'''exec' \"?(/[^\"\n]*/python[0-9.]*)\"? ", start
+    )
+    return os.fsdecode(found[1]) if found else None

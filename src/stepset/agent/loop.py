@@ -1,0 +1,231 @@
+"""Input and output without blocking: the event loop, pipes, a buffered writer, and streams with back-pressure."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import stat
+import sys
+
+from stepset.agent.errors import IF_POSSIBLE
+from stepset.agent.lines import ATOMIC, cut_into_writes
+from stepset.agent.signals import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+READ_SIZE = 1 << 16
+_OUT_LIMIT = 1 << 20  # unwritten bytes above which the sources of `Streams` are not read
+
+
+class Loop:
+    """Waits for file descriptors and signals, and calls the function registered for each file descriptor.
+
+    Args:
+        signals: the signals to handle. They are unblocked.
+    """
+
+    def __init__(self, signals: Iterable[int]) -> None:
+        self._poll = select.poll()
+        self._calls: dict[int, Callable[[], object]] = {}
+        self._signals: list[int] = []
+        inner, outer = os.pipe()
+        os.set_blocking(inner, False)
+        os.set_blocking(outer, False)
+        signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
+        handled = tuple(signals)
+        for number in handled:
+            signal.signal(number, _ignore)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
+        self._wake = inner
+        self.watch(inner, self._read_signals)
+
+    def watch(self, fd: int, call: Callable[[], object], mask: int = select.POLLIN) -> None:
+        """Calls `call` whenever `fd` is ready or broken."""
+        self._poll.register(fd, mask)
+        self._calls[fd] = call
+
+    def forget(self, fd: int) -> None:
+        """Stops watching `fd`, if it is watched."""
+        if self._calls.pop(fd, None):
+            self._poll.unregister(fd)
+
+    def turn(self, timeout: float) -> list[int]:
+        """Waits at most `timeout` seconds for something to happen; returns the signals received."""
+        for fd, _ in self._poll.poll(max(0, int(timeout * 1000) + 1)):
+            call = self._calls.get(fd)
+            if call:
+                call()
+        signals, self._signals = self._signals, []
+        return signals
+
+    def _read_signals(self) -> None:
+        with IF_POSSIBLE:
+            self._signals += os.read(self._wake, 512)
+
+
+def _ignore(*_: object) -> None:
+    """Handles a signal: Python has already written its number to the wake-up pipe."""
+
+
+class Out:
+    """Writes lines without blocking when the reader is slow.
+
+    Args:
+        fd: the file descriptor to write to.
+        atomic: cut lines with `cut_into_writes`, because other processes write to the same pipe.
+        spaced: write a piece only when the reader has read the piece before. mpirun forwards the bytes of each read
+            at once, so that it forwards whole lines.
+    """
+
+    def __init__(self, fd: int, *, atomic: bool = False, spaced: bool = False) -> None:
+        self.fd, self._may_block = _reopen_without_blocking(fd)
+        self._atomic = atomic
+        self._spaced = spaced and stat.S_ISFIFO(os.fstat(fd).st_mode)
+        self._queue: list[bytes | memoryview] = []
+        self.pending = 0
+        self.broken = False
+
+    def put(self, lines: bytes) -> None:
+        """Appends whole lines to the queue."""
+        if not lines or self.broken:
+            return
+        pieces = cut_into_writes(lines) if self._atomic else [lines]
+        self.pending += sum(map(len, pieces))
+        self._queue += pieces
+
+    def flush(self) -> None:
+        """Writes as much as is possible without blocking."""
+        done = 0
+        try:
+            while done < len(self._queue) and not (self._spaced and self.unread):
+                piece = self._queue[done]
+                if self._may_block:
+                    if not _writable(self.fd):
+                        break
+                    written = os.write(self.fd, piece[:ATOMIC])
+                else:
+                    written = os.write(self.fd, piece)
+                self.pending -= written
+                if written < len(piece):
+                    self._queue[done] = memoryview(piece)[written:]
+                else:
+                    done += 1
+        except BlockingIOError:
+            pass
+        except OSError:  # the reader is gone, or the disk is full
+            self.broken = True
+            self.pending = 0
+            self._queue = []
+            return
+        del self._queue[:done]
+
+    @property
+    def waits_for_reader(self) -> bool:
+        """Whether the next piece waits for the reader, which poll(2) cannot report."""
+        return self._spaced and self.pending > 0
+
+    @property
+    def unread(self) -> bool:
+        """Whether the pipe contains bytes that the reader has not read."""
+        try:
+            return any(fcntl.ioctl(self.fd, 0x541B, b"\0\0\0\0"))  # FIONREAD
+        except OSError:
+            return False
+
+
+def _reopen_without_blocking(fd: int) -> tuple[int, bool]:
+    """Returns a file descriptor for the same file, and whether a write to it may block.
+
+    A pipe is opened again: O_NONBLOCK on `fd` itself would affect every process that shares it.
+    """
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd, False
+    if stat.S_ISFIFO(mode):
+        try:
+            return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK), False
+        except OSError:
+            pass
+    return fd, True
+
+
+def _writable(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(0))
+
+
+def read_pipe(size: int) -> tuple[int, int]:
+    """Creates a pipe of `size` bytes; returns its read end, which does not block, and its write end."""
+    inner, outer = os.pipe()
+    os.set_blocking(inner, False)
+    widen(inner, size)
+    return inner, outer
+
+
+def widen(fd: int, size: int) -> None:
+    """Enlarges a pipe above the default of 64 KiB, where the system allows it: fewer context switches."""
+    if sys.platform.startswith("linux"):
+        with IF_POSSIBLE:
+            fcntl.fcntl(fd, 1031, size)  # F_SETPIPE_SZ; in Python's fcntl from 3.10 on
+
+
+def read_all(fd: int) -> tuple[list[bytes], bool]:
+    """Returns the chunks that can be read now, and whether the end was reached."""
+    chunks: list[bytes] = []
+    while True:
+        try:
+            data = os.read(fd, READ_SIZE)
+        except BlockingIOError:
+            return chunks, False
+        except OSError:  # a terminal whose other side is closed
+            data = b""
+        if not data:
+            return chunks, True
+        chunks.append(data)
+
+
+class Streams:
+    """Standard output of a pod's agent, and the pipes that feed it.
+
+    While more than 1 MiB is unwritten, the sources are not read: a slow reader slows the ranks down.
+
+    Args:
+        out: where lines are written.
+        loop: the event loop.
+    """
+
+    def __init__(self, out: Out, loop: Loop) -> None:
+        self.out = out
+        self.loop = loop
+        self._sources: dict[int, Callable[[], object]] = {}
+        self._paused = False
+
+    def add(self, fd: int, call: Callable[[], object]) -> None:
+        """Adds a source; `call` reads from it."""
+        self._sources[fd] = call
+        if not self._paused:
+            self.loop.watch(fd, call)
+
+    def remove(self, fd: int) -> None:
+        """Removes a source."""
+        del self._sources[fd]
+        self.loop.forget(fd)
+
+    def turn(self, timeout: float) -> list[int]:
+        """Waits at most `timeout` seconds for input, output or signals; returns the signals received."""
+        if self.out.pending:
+            self.loop.watch(self.out.fd, self.out.flush, select.POLLOUT)
+        else:
+            self.loop.forget(self.out.fd)
+        if (self.out.pending > _OUT_LIMIT) != self._paused:
+            self._paused = not self._paused
+            for fd, call in self._sources.items():
+                if self._paused:
+                    self.loop.forget(fd)
+                else:
+                    self.loop.watch(fd, call)
+        return self.loop.turn(max(0.0, timeout))

@@ -1,0 +1,251 @@
+"""`run`: one pod, from the files that its command needs to the verdict on it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from stepset.agent.children import Children
+from stepset.agent.diagnosis import failure_of_agent
+from stepset.agent.errors import IF_POSSIBLE, AgentError, StopRequested
+from stepset.agent.events import RankEvents, long_event, now, short_event
+from stepset.agent.launch import launcher_command, node_rank, pod_env, process_env
+from stepset.agent.lines import LauncherLines, Lines
+from stepset.agent.loop import READ_SIZE, Loop, Out, Streams
+from stepset.agent.peers import PeerWait
+from stepset.agent.process import DRAIN, become_subreaper, exit_code, outcome
+from stepset.agent.setup import create_fifo, put_in_place
+from stepset.agent.signals import (
+    HANDLED_SIGNALS,
+    LIFELINE_GRACE,
+    STOP_SIGNALS,
+    USER_SIGNALS,
+    descendants,
+    forward_signal,
+    signal,
+)
+from stepset.agent.stopping import Stopping
+from stepset.agent.verdict import read_result, report_failure, write_termination_log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from stepset.agent.bundle import Bundle
+    from stepset.agent.children import Child
+    from stepset.agent.config import Config
+
+_LINGER = 0.5  # seconds for which processes that a command left behind may end by themselves
+
+
+class Pod:
+    """One pod.
+
+    Args:
+        config: what the pods of its group do.
+        command: the command to run; empty for a pod that serves.
+        env: the environment of the agent.
+        bundle: the agent's file, which launchers start before each rank.
+    """
+
+    def __init__(self, config: Config, command: Sequence[str], env: Mapping[str, str], bundle: Bundle) -> None:
+        self._config = config
+        self._command = command
+        self._bundle = bundle
+        self._node = node_rank(env)
+        self._source = config.source.replace("{node_rank}", str(self._node))
+        self._env = pod_env(config, env)
+        self._out = Out(1)
+        self._streams = Streams(self._out, Loop(HANDLED_SIGNALS))
+        self._failures: list[dict[str, Any]] = []
+        self._ranks = RankEvents(config, self._failures, self._add_failure, self._out.put)
+        self._children = Children(config, self._env, self._node, self._streams)
+        self._stopping = Stopping(config, self._children, self._ranks)
+        self._completed = False  # whether the command has ended by itself
+        self._fifo = -1
+        if env.get("STEPSET_LIFELINE") == "1":
+            self._streams.loop.watch(0, self._on_lifeline)
+
+    def run(self) -> int:
+        """Runs the pod; returns its exit code."""
+        try:
+            become_subreaper()
+            self._fifo = create_fifo(self._config, self._env)
+            self._streams.add(self._fifo, self._read_fifo)
+            put_in_place(self._config, self._env, self._node == 0)
+            PeerWait(self._config, self._streams, self._turn_before_start).run()
+            self._start()
+            while not self._done():
+                self._turn(self._until_next_deadline())
+                self._keep_deadlines()
+            self._completed = not self._stopping.started_at
+        except AgentError as error:
+            self._fail(failure_of_agent(error))
+        except StopRequested:
+            pass
+        self._clear_away()
+        code = self._verdict()
+        self._flush()
+        return code
+
+    def _turn_before_start(self, until: float) -> None:
+        self._turn(until - time.monotonic())
+        if self._stopping.started_at:
+            raise StopRequested
+
+    def _start(self) -> None:
+        config = self._config
+        if config.serve:
+            from stepset.agent.rsh import Server
+
+            self._children.server = Server(config.serve, self._env, config.work_dir, self._streams.loop)
+            self._out.put(b'[stepset] {"event": "ready"}\n')
+        elif config.processes:
+            self._ranks.seen.update(self._children.start_ranks(self._command, self._source))
+        elif config.launcher:
+            joiner = self._ranks.joiner
+            lines = LauncherLines(self._source, joiner) if config.mpi else Lines(self._source)
+            env = process_env(config, self._env, self._node, 0)
+            # Ranks in other pods have this file, but not its compiled copy.
+            agent = self._bundle.path if config.mpi else self._bundle.compiled(config.dir)
+            self._children.start(launcher_command(config, self._command, env, agent), env, lines)
+        else:
+            # SIGTERM lets a command that starts ranks end them; SIGKILL would leave them behind.
+            env = process_env(config, self._env, self._node, 0)
+            self._children.start(self._command, env, Lines(self._source), dies_by=signal.SIGTERM)
+
+    def _done(self) -> bool:
+        server = self._children.server
+        if server:
+            return bool(self._stopping.started_at) and not server.running
+        return all(child.done for child in self._children.all)
+
+    def _until_next_deadline(self) -> float:
+        """Returns the seconds until something is due."""
+        due = self._stopping.deadlines()
+        if self._children.server:
+            due += self._children.server.deadlines()
+        due += [child.ended_at + DRAIN for child in self._children.all if child.status is not None and not child.done]
+        return min(due) - time.monotonic() if due else 3600.0
+
+    def _keep_deadlines(self) -> None:
+        at = time.monotonic()
+        for child in self._children.all:
+            if child.status is not None and not child.done and (not child.open or at >= child.ended_at + DRAIN):
+                self._report_end(child)
+        self._stopping.keep_deadlines(at)
+        if self._children.server:
+            self._children.server.keep_deadlines(at)
+
+    def _report_end(self, child: Child) -> None:
+        """Reports the end of a child after its last lines."""
+        assert child.status is not None
+        # A slow reader may have left more in the pipes than could be read within DRAIN. At most one pipe's worth is
+        # read here: a process that the child started may write on.
+        for _ in range(64):
+            if not self._read_fifo() and not (child.open and self._children.read(child)):
+                break
+        self._children.finish(child)
+        end = outcome(child.status)
+        if child.rank is not None:
+            self._out.put(short_event("exited", rank=child.rank, **end, at=now()))
+        if exit_code(end) and not self._stopping.started_at and (child.rank is not None or not self._failures):
+            self._fail(child.failure(child.status, self._children.oom_kills))
+
+    def _fail(self, failure: dict[str, Any]) -> None:
+        """Prints and adds a failure that no rank has reported."""
+        self._out.put(long_event("failed", {key: value for key, value in failure.items() if key != "tail"}))
+        self._add_failure(failure)
+
+    def _add_failure(self, failure: dict[str, Any]) -> None:
+        started_at = self._stopping.started_at
+        if started_at and failure["at"] > started_at:
+            return  # a consequence of stopping
+        self._failures.append(failure)
+        self._stopping.after_failure()
+
+    def _turn(self, timeout: float) -> None:
+        """Handles output, input, signals and ended processes once."""
+        self._out.flush()
+        if self._out.broken and not self._stopping.started_at:
+            self._stopping.start(signal.SIGTERM, LIFELINE_GRACE)
+        for number in self._streams.turn(timeout):
+            if number in STOP_SIGNALS:
+                self._stopping.request(number)
+            elif number in USER_SIGNALS:
+                for child in self._children.running():
+                    forward_signal(child.pid, number)
+        self._children.reap()
+
+    def _read_fifo(self) -> bool:
+        """Reads a chunk that `rank` processes have written; returns False if there is none now."""
+        try:
+            data = os.read(self._fifo, READ_SIZE)
+        except OSError:  # BlockingIOError, or no FIFO because the setup failed
+            return False
+        self._out.put(self._ranks.joiner.feed(data))
+        return True
+
+    def _on_lifeline(self) -> None:
+        data = b""
+        with IF_POSSIBLE:
+            data = os.read(0, READ_SIZE)
+        if not data:
+            self._streams.loop.forget(0)
+            self._stopping.requested = self._stopping.requested or signal.SIGTERM
+            self._stopping.start(signal.SIGTERM, LIFELINE_GRACE)
+
+    def _clear_away(self) -> None:
+        """Ends the processes that are left, and prints the lines that are left."""
+        until = time.monotonic() + _LINGER
+        while self._children.reap() and not self._stopping.kill_is_due():
+            if not self._children.saving() and (time.monotonic() >= until or not descendants(os.getpid())):
+                break
+            self._turn(0.02)
+        self._children.kill_all()
+        for child in self._children.all:
+            while child.open and self._children.read(child):
+                pass
+            if not child.done:
+                self._children.finish(child)
+        while self._read_fifo():
+            pass
+        self._out.put(self._ranks.joiner.finish())
+        for rank in sorted(self._ranks.running):  # their `rank` processes were killed before they could report it
+            self._out.put(short_event("exited", rank=rank, signal=int(signal.SIGKILL), at=now()))
+
+    def _verdict(self) -> int:
+        """Reports the result or the first failure; returns the pod's exit code."""
+        code = self._children.exit_code()
+        stopped_by = 0 if self._completed else self._stopping.requested or signal.SIGPIPE
+        if not code and self._config.launcher_restarts:
+            self._failures.clear()
+        if not self._failures and not code and not stopped_by:
+            self._report_result()
+        if self._failures:
+            launcher_code = code if not self._config.processes and not self._stopping.started_at else 0
+            return report_failure(self._config, self._failures, launcher_code)
+        if stopped_by:
+            # Not 0 even if the command exits with 0: a rank that saves and exits when asked to has not finished.
+            return 0 if self._children.server else 128 + stopped_by
+        return code
+
+    def _report_result(self) -> None:
+        try:
+            result = read_result(self._config, self._env, self._ranks)
+        except AgentError as error:
+            self._fail({"rank": 0, **failure_of_agent(error)})
+            return
+        if result is not None:
+            self._out.put(b'[stepset] {"event": "result", "result": %s}\n' % result.replace(b"\n", b" "))
+            write_termination_log(self._config, result)
+
+    def _flush(self) -> None:
+        """Writes the last lines; waits for a slow reader until a stop is requested."""
+        requested, deadline = self._stopping.requested, time.monotonic() + (1.0 if self._stopping.requested else 1e9)
+        self._out.flush()
+        while self._out.pending and time.monotonic() < deadline:
+            self._turn(0.05)
+            if self._stopping.requested != requested:
+                requested, deadline = self._stopping.requested, time.monotonic() + 1.0

@@ -1,0 +1,264 @@
+"""`rank`: runs one rank that a launcher starts, prefixes its output, and reports how it ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import time
+
+from stepset.agent.errors import EXIT_WORLD, IF_POSSIBLE, MESSAGE_LIMIT
+from stepset.agent.events import fitted, long_event, now, short_event
+from stepset.agent.launch import set_rank_env
+from stepset.agent.lines import ATOMIC, Lines, Tail
+from stepset.agent.loop import READ_SIZE, Loop, Out, read_all, read_pipe
+from stepset.agent.process import DRAIN, end_as, exit_code, oom_kills, outcome, spawn
+from stepset.agent.signals import HANDLED_SIGNALS, STOP_BY_MPIRUN, STOP_SIGNALS, forward_signal, kill_group, signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any, NoReturn
+
+_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
+_SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE")
+_LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK")
+
+
+def run_rank(program: Sequence[str], directory: str, world: int, report: bool) -> NoReturn:
+    """Runs one rank and ends this process as the rank ended.
+
+    Args:
+        program: the program of the rank and its arguments.
+        directory: the directory of the pod's agent, unless STEPSET_AGENT_DIR names another.
+        world: the world size that the rank must have; 0: any.
+        report: whether failures and the result are also written to standard output, which mpirun forwards to the agent
+            in its pod.
+    """
+    env = dict(os.environ)
+    directory = env.get("STEPSET_AGENT_DIR") or directory
+    number = _first_number(env, _RANK)
+    out = _out_to_agent(directory)
+    to_launcher = _out_to_launcher() if report and out else None
+    out = out or _out_to_launcher()
+    rank = Rank(number, env, out, to_launcher, by_mpirun=report)
+    if world:
+        rank.check_world(world)
+    set_rank_env(env, directory)
+    rank.start(program)
+    rank.watch()
+    rank.finish()
+
+
+def _first_number(env: Mapping[str, str], names: Iterable[str]) -> int:
+    return next((int(env[name]) for name in names if env.get(name, "").isdigit()), 0)
+
+
+def _out_to_agent(directory: str) -> Out | None:
+    """Returns a writer to the FIFO of the agent in this pod, or None if no agent reads it."""
+    try:
+        fd = os.open(os.path.join(directory, "out"), os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+        os.close(fd)
+        return None
+    return Out(fd, atomic=True)
+
+
+def _out_to_launcher() -> Out:
+    """Returns a writer to standard output; to standard error if only that is a pipe (Open MPI gives ranks a tty)."""
+    for fd in (1, 2):
+        if stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return Out(fd, atomic=True, spaced=True)
+    return Out(1, atomic=True)
+
+
+class Rank:
+    """One rank, from its start to its end.
+
+    Args:
+        number: its rank in the world.
+        env: its environment.
+        out: where its lines are written.
+        report: where failures and the result are written as well, for an agent in another pod.
+        by_mpirun: whether mpirun started it, so that the agent in mpirun's pod waits for the result of rank 0.
+    """
+
+    def __init__(self, number: int, env: dict[str, str], out: Out, report: Out | None, *, by_mpirun: bool) -> None:
+        self._number = number
+        self._env = env
+        self._out = out
+        self._report = report
+        self._by_mpirun = by_mpirun
+        self._hydra = "PMI_RANK" in env and "OMPI_COMM_WORLD_RANK" not in env
+        self._lines = Lines(f"rank {number}", ATOMIC)
+        self._tail = Tail()
+        self._parent = os.getppid()
+        self._loop = Loop(HANDLED_SIGNALS)
+        self._stop_requested = False
+        self._oom_kills = oom_kills()
+        self._pid = 0
+        self._pipe = -1
+        self._status: int | None = None
+
+    def check_world(self, expected: int) -> None:
+        """Ends the process with code 71 if the launcher started another number of ranks."""
+        found = next((self._env[name] for name in _SIZE if self._env.get(name)), None)
+        if found == str(expected) or (found is None and expected == 1):
+            return
+        count = f"{found} ranks" if found else "an unknown number of ranks"
+        error = (
+            f"the launcher started {count} instead of {expected}; check that it reads the hostfile"
+            " and that every node can start its ranks"
+        )
+        self._report_failure({"kind": "Rendezvous", "exit_code": EXIT_WORLD, "error": error, "at": now()})
+        self._flush()
+        end_as({"exit_code": EXIT_WORLD}, self._hydra)
+
+    def start(self, program: Sequence[str]) -> None:
+        """Starts the program."""
+        if self._by_mpirun and self._number == 0:
+            path = self._env["STEPSET_RESULT_FILE"]
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            with IF_POSSIBLE:
+                os.unlink(path)  # of an earlier attempt
+        self._pipe, writer = read_pipe(1 << 18)
+        self._pid = spawn(program, self._env, (0, writer, writer))
+        os.close(writer)
+        local = _first_number(self._env, _LOCAL_RANK)
+        event = short_event("started", rank=self._number, local_rank=local, pid=self._pid, wrapper=os.getpid())
+        self._out.put(event)
+        self._loop.watch(self._pipe, self._read)
+
+    def watch(self) -> None:
+        """Forwards output and signals until the program has ended and its pipe is empty."""
+        ended_at = 0.0
+        while self._pipe >= 0 or not ended_at:
+            self._turn(DRAIN if ended_at else 1.0)
+            if not ended_at and self._ended():
+                ended_at = time.monotonic()
+            # A shell ends as soon as it is asked to stop; the program that it started may still be saving.
+            if ended_at and time.monotonic() > ended_at + DRAIN and not self._stop_requested:
+                break
+        # Processes that it left end with it. Its pid is still reserved: `_ended` leaves it a zombie.
+        kill_group(self._pid, signal.SIGKILL)
+        if self._status is None:
+            self._status = os.waitpid(self._pid, 0)[1]
+        if self._pipe >= 0:
+            self._take(read_all(self._pipe)[0])
+
+    def finish(self) -> NoReturn:
+        """Reports the end of the program and ends this process in the same way."""
+        assert self._status is not None
+        end = outcome(self._status)
+        self._out.put(self._lines.finish())
+        self._out.put(short_event("exited", rank=self._number, **end, at=now()))
+        if exit_code(end) and not self._stop_requested:
+            from stepset.agent.diagnosis import failure_of
+
+            self._report_failure(failure_of(self._status, self._tail, self._env, self._oom_kills))
+        elif self._by_mpirun and self._number == 0 and not exit_code(end):
+            (self._report or self._out).put(self._result())
+        self._flush()
+        end_as(end, self._hydra)
+
+    def _result(self) -> bytes:
+        """Returns the event with the result, which the agent in the launcher's pod checks."""
+        try:
+            with open(self._env["STEPSET_RESULT_FILE"], "rb") as file:
+                data = file.read(1 << 16)
+                size = os.fstat(file.fileno()).st_size
+        except OSError:
+            return b""
+        text = data.decode("utf-8", "surrogateescape") if size <= MESSAGE_LIMIT else ""
+        return long_event("result", {"size": size, "text": text}, b"[stepset %d]" % self._number)
+
+    def _report_failure(self, failure: Mapping[str, Any]) -> None:
+        event = {"event": "failed", "rank": self._number, **failure}
+        self._out.put(fitted(event, ATOMIC, "[stepset] %s\n"))
+        if self._report:
+            self._report.put(fitted({**event, "reported": True}, ATOMIC, "[stepset] %s\n"))
+
+    def _turn(self, timeout: float) -> None:
+        """Handles output and signals once; ends the rank if its launcher or its agent is gone."""
+        self._out.flush()
+        if self._out.waits_for_reader:
+            timeout = min(timeout, 0.001)
+        waiting = select.POLLOUT if self._out.pending and not self._out.waits_for_reader else 0
+        self._loop.watch(self._out.fd, self._out.flush, waiting)
+        if self._pipe >= 0:
+            # A slow reader slows the rank down instead of filling the memory.
+            self._loop.watch(self._pipe, self._read)
+            if self._out.pending > READ_SIZE * 4:
+                self._loop.forget(self._pipe)
+        for number in self._loop.turn(timeout):
+            if number != signal.SIGCHLD:
+                self._on_signal(number)
+        if self._orphaned():
+            self._kill_and_exit()
+
+    def _on_signal(self, number: int) -> None:
+        """Forwards a signal; only the first of several stop signals, which may come from launcher and agent."""
+        if self._by_mpirun and number == STOP_BY_MPIRUN:
+            number = signal.SIGTERM
+        if number in STOP_SIGNALS:
+            if self._stop_requested:
+                return
+            self._stop_requested = True
+        if self._pid and self._status is None:
+            forward_signal(self._pid, number)
+
+    def _orphaned(self) -> bool:
+        """Returns whether the launcher or the agent is gone."""
+        if os.getppid() != self._parent or self._out.broken:
+            return True
+        poll = select.poll()
+        poll.register(self._out.fd, 0)
+        return bool(poll.poll(0))
+
+    def _kill_and_exit(self) -> NoReturn:
+        if self._pid and self._status is None:
+            kill_group(self._pid, signal.SIGKILL)
+        os._exit(128 + signal.SIGKILL)
+
+    def _flush(self) -> None:
+        self._out.flush()
+        while self._out.pending:
+            self._turn(0.05)
+        deadline = time.monotonic() + 1
+        while self._report and self._report.pending and not self._report.broken and time.monotonic() < deadline:
+            self._report.flush()
+            time.sleep(0.001)
+        # A launcher that ends when its rank ends must have read the last lines of the rank.
+        last = self._report or self._out
+        while last.waits_for_reader or (last is not self._out and last.unread):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.001)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._pipe, READ_SIZE)
+        except BlockingIOError:
+            return
+        if data:
+            self._take([data])
+        else:
+            self._loop.forget(self._pipe)
+            os.close(self._pipe)
+            self._pipe = -1
+
+    def _take(self, chunks: Iterable[bytes]) -> None:
+        for data in chunks:
+            self._tail.add(data)
+            self._out.put(self._lines.feed(data))
+
+    def _ended(self) -> bool:
+        """Returns whether the program has ended; leaves it a zombie, so that its pid is not used again."""
+        if hasattr(os, "waitid"):
+            return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        pid, status = os.waitpid(self._pid, os.WNOHANG)  # macOS
+        if pid:
+            self._status = status
+        return bool(pid)

@@ -1,0 +1,127 @@
+"""What is put in place before the command starts: directories, the FIFO for ranks, files, the job's code."""
+
+from __future__ import annotations
+
+import os
+
+from stepset.agent.errors import ERROR_FILE, IF_POSSIBLE, setup_error
+from stepset.agent.loop import widen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from stepset.agent.config import Config
+
+
+def create_fifo(config: Config, env: Mapping[str, str]) -> int:
+    """Creates the directories of the agent and of the result, and the FIFO for lines of ranks; opens the FIFO.
+
+    Args:
+        config: the pod's config.
+        env: the environment of the pod's command.
+
+    Raises:
+        AgentError: one of them cannot be created.
+    """
+    result_file = env.get("STEPSET_RESULT_FILE", "")
+    try:
+        os.makedirs(config.dir, exist_ok=True)
+        path = os.path.join(config.dir, "out")
+        remove(path)
+        os.mkfifo(path, 0o600)
+        # Opened for writing too: otherwise the FIFO would be at its end whenever no rank has it open.
+        fifo = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        if result_file:
+            os.makedirs(os.path.dirname(result_file) or ".", exist_ok=True)
+    except OSError as error:
+        raise setup_error(f"cannot use {error.filename or config.dir}: {error.strerror}") from error
+    widen(fifo, 1 << 20)
+    return fifo
+
+
+def put_in_place(config: Config, env: Mapping[str, str], first: bool) -> None:
+    """Removes files of an earlier attempt, copies the config's files and unpacks the job's code.
+
+    Args:
+        config: the pod's config.
+        env: the environment of the pod's command.
+        first: whether this is the first pod, which also removes files outside the agent's directory.
+
+    Raises:
+        AgentError: something cannot be copied or unpacked, or the working directory does not exist.
+    """
+    for path in (env.get("STEPSET_RESULT_FILE", ""), env[ERROR_FILE]):
+        if first or os.path.dirname(path) == config.dir:
+            remove(path)
+    copy_files(config.files)
+    if config.code_archive:
+        unpack(config.code_archive, config.code_dir)
+    if config.work_dir and not os.path.isdir(config.work_dir):
+        raise setup_error(f"{config.work_dir}, the working directory of the command, is not a directory")
+
+
+def remove(path: str) -> None:
+    """Removes a file, if it exists."""
+    with IF_POSSIBLE:
+        os.unlink(path)
+
+
+def copy_files(files: Iterable[Mapping[str, str]]) -> None:
+    """Copies files, and sets the modes that programs such as ssh require.
+
+    Args:
+        files: `source`, `path` and octal `mode` of each.
+
+    Raises:
+        AgentError: one cannot be copied.
+    """
+    for entry in files:
+        try:
+            source, path, mode = entry["source"], os.path.expanduser(entry["path"]), int(entry.get("mode", "0644"), 8)
+        except (KeyError, TypeError, ValueError) as error:
+            raise setup_error(f"agent's config: files: {entry!r} needs source, path and an octal mode") from error
+        try:
+            os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+            with open(source, "rb") as file:
+                data = file.read()
+            remove(path)  # a read-only copy from before a restart of the container
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(data)
+            os.chmod(path, mode)
+        except OSError as error:
+            raise setup_error(f"cannot copy {source} to {path}: {error.strerror}") from error
+
+
+def unpack(archive: str, directory: str) -> None:
+    """Unpacks the tar.gz of the job's code.
+
+    Raises:
+        AgentError: it cannot be read, or not be written to `directory`.
+    """
+    import tarfile
+    import zlib
+
+    try:
+        os.makedirs(directory, exist_ok=True)
+        with tarfile.open(archive, "r:gz") as tar:
+            if hasattr(tarfile, "data_filter"):
+                tar.extractall(directory, filter="data")
+            else:  # a Python without the filter, such as Debian 12's
+                for member in tar.getmembers():
+                    if leads_outside(member):
+                        raise tarfile.TarError(f"{member.name} leads outside")
+                tar.extractall(directory)
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        raise setup_error(f"cannot unpack {archive} to {directory}: {error}") from error
+
+
+def leads_outside(member: Any) -> bool:
+    """Returns whether a tarfile.TarInfo, or the target of its link, is outside the directory it is unpacked to."""
+    places = [member.name]
+    if member.issym():
+        places.append(os.path.join(os.path.dirname(member.name), member.linkname))
+    elif member.islnk():
+        places.append(member.linkname)
+    return any(os.path.normpath(place).split("/")[0] in ("", "..") for place in places)

@@ -1,0 +1,98 @@
+"""The signals that the agent handles, and functions that send signals to processes, groups and descendants."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from stepset.agent.errors import IF_POSSIBLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal as signal
+    from collections.abc import Iterable
+else:
+    try:
+        import _signal as signal  # `signal` wraps these in enums: 8 ms more at the start of every rank
+    except ImportError:
+        import signal
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+USER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+HANDLED_SIGNALS = (*STOP_SIGNALS, *USER_SIGNALS, signal.SIGCHLD)
+# Sent to mpirun to stop its ranks. On SIGTERM, Open MPI would kill them after 2 s, while they may still be saving;
+# SIGUSR1 is forwarded to the ranks, and mpirun goes on waiting, as MPICH does (Open MPI 4.1.4, MPICH 4.0.2, executed).
+STOP_BY_MPIRUN = signal.SIGUSR1
+
+LIFELINE_GRACE = 2.0  # seconds between SIGTERM and SIGKILL when the process that started the agent is gone
+
+_SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
+
+
+def forward_signal(pid: int, number: int) -> bool:
+    """Sends a signal to a command; to its whole process group if the command is a shell.
+
+    A shell does not forward signals. Other programs do it themselves where needed: a signal to the data loaders of a
+    training script would make the script fail while it writes its checkpoint.
+
+    Returns:
+        whether the whole group received the signal.
+    """
+    try:
+        shell = os.path.basename(os.readlink(f"/proc/{pid}/exe")) in _SHELLS
+    except OSError:
+        shell = not sys.platform.startswith("linux")
+    with IF_POSSIBLE:
+        if shell:
+            os.killpg(pid, number)
+        else:
+            os.kill(pid, number)
+    return shell
+
+
+def kill_group(pid: int, number: int) -> None:
+    """Sends a signal to a process group, if it exists."""
+    with IF_POSSIBLE:
+        os.killpg(pid, number)
+
+
+def group_exists(pid: int) -> bool:
+    """Returns whether a process group has any process."""
+    try:
+        os.killpg(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def kill(pids: Iterable[int]) -> None:
+    """Sends SIGKILL to each process that exists."""
+    for pid in pids:
+        with IF_POSSIBLE:
+            os.kill(pid, signal.SIGKILL)
+
+
+def descendants(root: int) -> list[int]:
+    """Returns all living processes below `root` in the process tree; none where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    for name in names:
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state, parent = file.read().rpartition(b") ")[2].split()[:2]
+        except (OSError, ValueError):  # the process has just ended
+            continue
+        if state not in (b"Z", b"X"):
+            children.setdefault(int(parent), []).append(int(name))
+    found: list[int] = []
+    pending = [root]
+    while pending:
+        below = children.get(pending.pop(), [])
+        found += below
+        pending += below
+    return found

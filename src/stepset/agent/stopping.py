@@ -1,0 +1,100 @@
+"""Stopping a pod: which signal is sent to which process, and when what is left is killed."""
+
+from __future__ import annotations
+
+import time
+
+from stepset.agent.signals import STOP_BY_MPIRUN, forward_signal, signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from stepset.agent.children import Children
+    from stepset.agent.config import Config
+    from stepset.agent.events import RankEvents
+
+REST = 2.0  # seconds for which the other ranks may go on after one has failed
+
+
+class Stopping:
+    """When and how the processes of a pod are stopped.
+
+    `requested` is the signal that asked the agent to stop (0: none), `started_at` is when stopping began, in seconds
+    since the epoch (0: it has not).
+
+    Args:
+        config: the pod's config.
+        children: the processes that the agent started.
+        ranks: the ranks that a launcher started.
+    """
+
+    def __init__(self, config: Config, children: Children, ranks: RankEvents) -> None:
+        self.requested = 0
+        self.started_at = 0.0
+        self._config = config
+        self._children = children
+        self._ranks = ranks
+        self._held_back = 0  # the signal that the command gets when its ranks have ended
+        self._rest_until = 0.0
+        self._kill_at = 0.0
+
+    def request(self, number: int) -> None:
+        """Handles a stop signal: the first starts stopping, the second kills at once."""
+        if self.requested:
+            self._kill_at = time.monotonic()
+        else:
+            self.requested = number
+            self.start(number, self._config.grace)
+
+    def after_failure(self) -> None:
+        """Schedules a stop after a failure, unless the launcher restarts ranks."""
+        if not self._config.launcher_restarts and not self.started_at and not self._rest_until:
+            self._rest_until = time.monotonic() + REST
+
+    def start(self, number: int, grace: float) -> None:
+        """Sends a signal to the ranks or the command, and schedules SIGKILL.
+
+        Args:
+            number: the signal.
+            grace: seconds until SIGKILL.
+        """
+        at = time.monotonic() + grace
+        self._kill_at = min(self._kill_at, at) if self._kill_at else at
+        if self.started_at:
+            return
+        self.started_at = time.time()
+        if self._config.launcher or not self._ranks.running:
+            self._children.forward(STOP_BY_MPIRUN if self._config.launcher and self._config.mpi else number)
+        else:
+            # A node of an MPI run: sshd, orted and others would not give the ranks time to save.
+            for wrapper in self._ranks.running.values():
+                forward_signal(wrapper, number)
+            self._held_back = number
+
+    def deadlines(self) -> list[float]:
+        """Returns when something is due, as times of the monotonic clock."""
+        return [at for at in (self._kill_at, self._rest_until) if at]
+
+    def kill_is_due(self) -> bool:
+        """Returns whether the time until SIGKILL is over."""
+        return bool(self._kill_at) and time.monotonic() >= self._kill_at
+
+    def keep_deadlines(self, at: float) -> None:
+        """Sends the signals that are due at time `at` of the monotonic clock."""
+        if self._rest_until and at >= self._rest_until:
+            self._rest_until = 0.0
+            self.start(signal.SIGTERM, self._config.grace)
+        if self._held_back and not self._ranks.running:
+            number, self._held_back = self._held_back, 0
+            self._children.forward(number)
+        if self._kill_at and self._all_ranks_ended():
+            # torchrun waits 300 s for ranks of other nodes and ignores signals meanwhile (2.15, executed).
+            self._kill_at = min(self._kill_at, at + REST)
+        if self._kill_at and at >= self._kill_at:
+            self._kill_at = 0.0
+            self._held_back = 0
+            self._children.kill_all()
+
+    def _all_ranks_ended(self) -> bool:
+        """Returns whether all ranks that a launcher started here have ended, so that nothing is left to save."""
+        config = self._config
+        return bool(config.launcher and not config.mpi and self._ranks.seen and not self._ranks.running)

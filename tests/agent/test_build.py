@@ -1,0 +1,195 @@
+"""The file that runs in pods is built from the modules of the package, and its tracebacks name them."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tokenize
+import zlib
+from pathlib import Path
+
+import pytest
+from tools import build_agent
+from tools.build_agent import BUILT, PACKAGE, BuildError, build, decode, encode, is_current, read_package, strip
+
+from tests.agent.pods import Pod
+
+ROOT = Path(__file__).parents[2]
+TEXT = re.compile(r'(?<=TEXT=")[^"]+')
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what the build reads and writes."""
+    shutil.copytree(PACKAGE, tmp_path / "src" / "stepset" / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "tools").mkdir()
+    shutil.copy(build_agent.__file__, tmp_path / "tools")
+    return tmp_path
+
+
+def run_tool(checkout: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    tool = checkout / "tools" / "build_agent.py"
+    return subprocess.run([sys.executable, "-I", tool, *options], capture_output=True, text=True, check=False)
+
+
+def test_the_shipped_file_is_the_build_result(checkout: Path) -> None:
+    assert is_current(BUILT.read_text(encoding="utf-8")), "run `make agent`"
+    assert run_tool(checkout, "--check").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("rank.py", "DRAIN if ended_at", "0.0 if ended_at"),
+        ("errors.py", "EXIT_PEERS = 70", "EXIT_PEERS = 69"),
+        ("lines.py", "import time\n", "import time\n\n"),
+        ("built/agent.py", 'TEXT="', 'TEXT="('),
+        ("built/agent.py", "SIG_BLOCK", "SIG_UNBLOCK"),
+    ],
+)
+def test_the_check_fails_after_a_change_until_the_file_is_built(checkout: Path, file: str, old: str, new: str) -> None:
+    changed = checkout / "src" / "stepset" / "agent" / file
+    text = changed.read_text()
+    assert old in text
+    changed.write_text(text.replace(old, new, 1))
+    failed = run_tool(checkout, "--check")
+    assert failed.returncode == 1
+    assert failed.stderr == "src/stepset/agent/built/agent.py is not built from src/stepset/agent: run `make agent`\n"
+    assert run_tool(checkout).returncode == 0
+    assert run_tool(checkout, "--check").returncode == 0
+
+
+def test_make_lint_runs_the_check() -> None:
+    recipe = (ROOT / "Makefile").read_text().split("\nlint:", 1)[1].split("\n.PHONY", 1)[0]
+    assert "tools/build_agent.py --check" in recipe
+
+
+def test_the_result_of_another_compressor_is_current_too() -> None:
+    built = BUILT.read_text(encoding="utf-8")
+    (text,) = TEXT.findall(built)
+    compressor = zlib.compressobj(1, zlib.DEFLATED, -15)
+    other = encode(decode(text), compressor)
+    assert other != text
+    assert is_current(built.replace(text, other))
+
+
+def test_every_text_is_decoded_again() -> None:
+    for text in ("", "a", "ab", "\0\n}\\", "x" * 1000, "".join(map(chr, range(300)))):
+        assert decode(encode(text)) == text
+
+
+def test_docstrings_comments_and_annotations_are_not_shipped_and_lines_keep_their_numbers() -> None:
+    for name, stripped in read_package(PACKAGE).items():
+        source = (PACKAGE / f"{name.rpartition('.')[2]}.py").read_text()
+        assert _definitions(stripped) == _definitions(source)
+        tokens = tokenize.generate_tokens(io.StringIO(stripped).readline)
+        assert all(token.type != tokenize.COMMENT for token in tokens)
+        for node in ast.walk(ast.parse(stripped)):
+            assert getattr(node, "annotation", None) is getattr(node, "returns", None) is None
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                assert ast.get_docstring(node) is None
+
+
+def _definitions(source: str) -> list[tuple[str, int]]:
+    nodes = ast.walk(ast.parse(source))
+    return sorted((node.name, node.lineno) for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef))
+
+
+def test_what_is_stripped() -> None:
+    source = '''"""Doc."""
+from __future__ import annotations
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from a import B
+class C(Exception):
+    """Doc
+    of a class."""
+def f(
+    a: int,  # why
+    *, b: str = "# no comment",
+) -> B:
+    """Doc."""
+    c: list[int] = [a]
+    if c:
+        return (c,
+            b)
+X = 1
+"""Doc of X."""
+'''
+    assert strip(source, "m.py").split("\n") == [
+        "",
+        "",
+        "TYPE_CHECKING = False",
+        "",
+        "",
+        "class C(Exception):",
+        " pass",
+        "",
+        "def f(",
+        " a,",
+        ' *, b = "# no comment",',
+        "):",
+        "",
+        " c = [a]",
+        " if c:",
+        "  return (c,",
+        "   b)",
+        "X = 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("x = 1\nmatch x:\n    case 1: pass\n", "not Python 3.8: Pattern matching"),
+        ("x = (\n", "m.py: line 1"),
+        ('x = """a\nb"""\n', "m.py: has a string of several lines"),
+        ("x = 'é'\n", "m.py: has characters outside ASCII"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(source: str, error: str) -> None:
+    with pytest.raises(BuildError, match=re.escape(error)):
+        strip(source, "m.py")
+
+
+def test_the_modules_import_only_the_standard_library_and_each_other() -> None:
+    for path in PACKAGE.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+                for name in names:
+                    assert name.startswith("stepset.agent.") or name.split(".")[0] in sys.stdlib_module_names, path
+
+
+FAULTS = {
+    "run": ("pod.py", "        config = self._config\n        if config.serve:", "_start"),
+    "rank": ("rank.py", "        self._pipe, writer = read_pipe(1 << 18)", "start"),
+}
+
+
+@pytest.mark.parametrize("mode", FAULTS)
+def test_a_traceback_shows_the_line_of_the_module(any_pod: Pod, checkout: Path, mode: str) -> None:
+    file, before, function = FAULTS[mode]
+    module = checkout / "src" / "stepset" / "agent" / file
+    text = module.read_text()
+    line = text[: text.index(before)].count("\n") + 1
+    module.write_text(text.replace(before, f"        1 / 0  # planted\n{before}"))
+    agent = any_pod.directory / "agent.py"
+    agent.write_text(build(module.parent))
+    config = {"version": 1, "group": "node", "dir": str(any_pod.dir)}
+    if mode == "rank":
+        config = {**config, "launcher": any_pod.launcher("import os, sys\nos.execv(sys.argv[2], sys.argv[2:])", 1)}
+    (any_pod.directory / "config.json").write_text(json.dumps(config))
+    command = [any_pod.python, "-I", "-S", agent, "run", any_pod.directory / "config.json", "--", "true"]
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    ended = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    printed = (ended.stdout if mode == "rank" else ended.stderr).replace("[node-0] ", "")
+    assert f'  File "stepset/agent/{file}", line {line}, in {function}\n    1 / 0\n' in printed
+    assert "\nZeroDivisionError: division by zero\n" in printed
+    assert (any_pod.dir / "agent.pyc").exists() == (mode == "rank")

@@ -1,0 +1,54 @@
+"""Rendered examples stay small: whoever reviews or applies one sees the job, and little of what runs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepset.targets.configs import AGENT_KEY
+from stepset.targets.dump import to_yaml
+from tests.targets.golden import pairs, render_example
+
+KIB = 1024
+TORCH = 36 * KIB
+MORE = 10 * KIB
+"""What any other example may add to TORCH, beside the files of its own."""
+
+PAIRS = sorted(pairs())
+
+
+def budget(name: str, objects: list[dict[str, Any]]) -> int:
+    """The bytes that an example may render to."""
+    return TORCH if name == "torch" else TORCH + MORE + own_files(objects)
+
+
+def size(objects: list[dict[str, Any]]) -> int:
+    return len(to_yaml(objects).encode())
+
+
+def own_files(objects: list[dict[str, Any]]) -> int:
+    """The bytes of a job's code, as the manifests hold it."""
+    code = [each for each in objects if each["metadata"]["name"].endswith("-code")]
+    values = [value for each in code for field in ("data", "binaryData") for value in each.get(field, {}).values()]
+    return sum(len(value.encode()) for value in values)
+
+
+@pytest.mark.parametrize(("name", "target"), PAIRS, ids=lambda v: v)
+def test_an_example_renders_within_its_budget(name: str, target: str) -> None:
+    objects = render_example(name, target)
+    assert size(objects) <= budget(name, objects)
+
+
+@pytest.mark.parametrize(("name", "target"), PAIRS, ids=lambda v: v)
+def test_an_agent_that_is_not_compressed_exceeds_it(name: str, target: str) -> None:
+    objects = [_with_sources(each) for each in render_example(name, target)]
+    assert size(objects) > budget(name, objects)
+
+
+def _with_sources(each: dict[str, Any]) -> dict[str, Any]:
+    if AGENT_KEY not in each.get("data", {}):
+        return each
+    from tools.build_agent import PACKAGE, read_package
+
+    return {**each, "data": {**each["data"], AGENT_KEY: "\n".join(read_package(PACKAGE).values())}}
