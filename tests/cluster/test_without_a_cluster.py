@@ -163,6 +163,16 @@ class TestManifests:
         schema = {"description": "prose", "properties": {"description": {"type": "string", "description": "prose"}}}
         assert manifests.without_descriptions(schema) == {"properties": {"description": {"type": "string"}}}
 
+    def test_an_aggregated_api_is_asked_on_this_machine(self) -> None:
+        service = {"namespace": "kueue-system", "name": "visibility-server"}
+        there = [{"kind": "APIService", "metadata": {"name": v}, "spec": {"service": dict(service)}} for v in "ab"]
+        changed = manifests.aggregated_at([*there, {"kind": "RoleBinding"}], 9446)
+        assert [each["kind"] for each in changed] == ["Namespace", "Service", "APIService", "APIService"]
+        assert changed[1]["metadata"] == service
+        assert changed[1]["spec"] == {"type": "ExternalName", "externalName": "localhost"}
+        assert [each["spec"]["service"] for each in changed[2:]] == [{**service, "port": 9446}] * 2
+        assert there[0]["spec"] == {"service": service}, "the input is left alone"
+
     def test_names_that_two_projects_share_are_told_apart(self) -> None:
         hook = {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "validating-webhook-configuration"}}
         names = [manifests.webhook_configurations([hook], part)[0]["metadata"]["name"] for part in ("jobset", "kueue")]

@@ -1,4 +1,4 @@
-"""A request that is cancelled while its connection is being opened leaves no connection behind."""
+"""A client leaves no connection behind, whenever its requests are cancelled, and even if the server does not answer."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 
 from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.config import ClientConfig, Namespace
+from tests.kubernetes.log_server import HEAD
 
 TURNS = 100
 """Turns of the event loop in which a connection to this machine is opened and its TLS handshake ends."""
@@ -24,7 +25,7 @@ TURNS = 100
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[int]:
-    """A server that does the TLS handshake and never answers, not even to the end of a connection; its port."""
+    """A server that begins a response after the TLS handshake, and does nothing more; its port."""
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     words = [*new, "-keyout", str(key), "-out", str(certificate), "-subj", "/CN=server", "-days", "1"]
@@ -41,7 +42,8 @@ def server(tmp_path: Path) -> Iterator[int]:
                     return
                 connections.enter_context(raw)
                 with contextlib.suppress(OSError):  # the client has gone
-                    connections.enter_context(context.wrap_socket(raw, server_side=True))
+                    secure = connections.enter_context(context.wrap_socket(raw, server_side=True))
+                    secure.sendall(HEAD + b"5\r\nwatch\r\n")
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -50,11 +52,34 @@ def server(tmp_path: Path) -> Iterator[int]:
         thread.join()
 
 
-async def cancelled_after(turns: int, config: ClientConfig) -> None:
+@pytest.fixture
+def config(server: int) -> ClientConfig:
+    from kubernetes.client import Configuration
+
+    configuration = Configuration()
+    configuration.host, configuration.verify_ssl = f"https://127.0.0.1:{server}", False
+    return ClientConfig(configuration, Namespace("default"))
+
+
+@pytest.fixture
+def no_warnings() -> Iterator[None]:
+    """Fails the test if it caused a warning, by the garbage collector, too."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        yield
+        gc.collect()
+    assert not [str(each.message) for each in seen]
+
+
+def client_of(config: ClientConfig) -> Client:
     async def load() -> ClientConfig:
         return config
 
-    async with Client(load, config) as client:
+    return Client(load, config)
+
+
+async def cancelled_after(turns: int, config: ClientConfig) -> None:
+    async with client_of(config) as client:
         request = asyncio.create_task(client.get("/api"))
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -62,15 +87,16 @@ async def cancelled_after(turns: int, config: ClientConfig) -> None:
         await asyncio.gather(request, return_exceptions=True)
 
 
-def test_a_connection_is_closed_whenever_its_request_is_cancelled(server: int) -> None:
-    from kubernetes.client import Configuration
+@pytest.mark.usefixtures("no_warnings")
+def test_a_connection_is_closed_whenever_its_request_is_cancelled(config: ClientConfig) -> None:
+    for turns in range(TURNS):
+        asyncio.run(cancelled_after(turns, config))
 
-    configuration = Configuration()
-    configuration.host, configuration.verify_ssl = f"https://127.0.0.1:{server}", False
-    config = ClientConfig(configuration, Namespace("default"))
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        for turns in range(TURNS):
-            asyncio.run(cancelled_after(turns, config))
-        gc.collect()
-    assert not [str(each.message) for each in seen]
+
+@pytest.mark.usefixtures("no_warnings")
+def test_a_stream_that_is_left_is_closed_with_its_client(config: ClientConfig) -> None:
+    async def left() -> bytes:
+        async with client_of(config) as client, client.stream("/api", {}, 60) as pieces:
+            return await anext(pieces)
+
+    assert asyncio.run(left()) == b"watch"

@@ -73,7 +73,7 @@ def training() -> Happened:
     for status in followed("queued_and_let_in"):
         if status.waiting is not None:
             waited = sum(isinstance(each, RunStatus) and each.waiting is not None for each in found)
-            position = 3 if not status.waiting.message or waited < 6 else 1
+            position = None if not status.waiting.message else 3 if waited < 6 else 1
             found.append(status.with_(waiting=replace(status.waiting, position=position)))
         elif status.phase is Phase.RUNNING:
             found += [status.with_(progress=Progress(1, 0.1, {"loss": 2.5})), LogLine("rank 0", "epoch 1")]

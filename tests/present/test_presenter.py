@@ -212,13 +212,20 @@ class TestAPlaceInAQueue:
         assert self.seen(resumed(presenter), queued(3)) == []
         assert len(self.seen(resumed(presenter), queued(1))) == 1
 
+    def test_is_presented_without_a_reason_where_the_queue_has_only_a_position_to_tell(self) -> None:
+        assert self.seen(Presenter(), queued(2, "")) == ["queued: the run waits in queue team at position 2"]
+
+    def test_is_not_presented_again_because_the_position_is_not_known_any_longer(self) -> None:
+        presenter = Presenter()
+        assert len(self.seen(presenter, queued(None), queued(2), queued(None), queued(2))) == 2
+
     def test_is_presented_when_the_queue_gives_another_reason_and_not_for_another_number(self) -> None:
         other = queued(None, "insufficient quota for cpu, 5 more needed")
         evicted = queued(None, "its Workload is not active")
         assert len(self.seen(Presenter(), queued(None), other, evicted)) == 2
 
-    def test_is_not_presented_before_the_queue_gives_a_reason(self) -> None:
-        assert self.seen(Presenter(), queued(3, "")) == []
+    def test_is_not_presented_before_the_queue_gives_a_reason_or_a_position(self) -> None:
+        assert self.seen(Presenter(), queued(None, "")) == []
 
 
 def test_what_an_earlier_version_had_presented_is_plain_data_with_fewer_keys() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from stepset.errors import BadInputError
 from stepset.targets.dump import to_yaml
-from stepset.targets.rbac import Account, rbac
+from stepset.targets.rbac import Account, rbac, rules
 from tests.targets.making import of_kind, rendered
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "rbac"
@@ -65,6 +65,13 @@ def test_pods_are_read_and_a_lost_nodes_are_removed() -> None:
 def test_why_a_run_waits_is_read_from_kueue_only_where_there_is_one() -> None:
     assert ("kueue.x-k8s.io", "workloads") in _verbs(gang="kueue")
     assert ("kueue.x-k8s.io", "workloads") not in _verbs(gang="none")
+
+
+def test_the_position_in_a_queue_is_granted_and_no_check_misses_it() -> None:
+    place = ("visibility.kueue.x-k8s.io", "localqueues/pendingworkloads")
+    assert _verbs(gang="kueue")[place] == ["get"]
+    assert place not in _verbs(gang="none")
+    assert place[0] not in str(rules("jobset", "kueue")), "these are asked for by `validate --server`"
 
 
 def test_it_is_given_to_the_accounts_a_backend_has() -> None:

@@ -87,7 +87,7 @@ def rbac(
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
         "metadata": {"name": _NAME, **meta},
-        "rules": [*rules(target, gang), *_OF_BACKEND.get(backend, ())],
+        "rules": [*rules(target, gang), *optional_rules(gang), *_OF_BACKEND.get(backend, ())],
     }
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -127,6 +127,12 @@ def rules(target: str, gang: str) -> list[dict[str, Any]]:
         _rule("", "pods/log", ("get",)),
         _rule("", "events", ("list", "watch")),
     ]
+
+
+def optional_rules(gang: str) -> list[dict[str, Any]]:
+    """What a run can do without: an account that lacks it is shown less, and no check reports that."""
+    # A run's position in its queue.
+    return [_rule("visibility.kueue.x-k8s.io", "localqueues/pendingworkloads", ("get",))] if gang == "kueue" else []
 
 
 def _known(what: str, given: str, known: Mapping[str, Any] | Sequence[str]) -> None:

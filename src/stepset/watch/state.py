@@ -139,8 +139,8 @@ class Waiting:
         queue: the queue's name; Kueue: of the LocalQueue.
         reason: one word of the queue's controller; Kueue: the reason of the Workload's condition QuotaReserved.
         message: the controller's message; empty as long as there is none.
-        position: 1 is the next to be admitted; None if unknown. Kueue reports it only through its visibility API, which
-            needs a permission of its own.
+        position: 1 is the first of the LocalQueue; None if unknown. Kueue reports it only through its visibility
+            API, which needs a permission of its own.
     """
 
     queue: str

@@ -88,6 +88,7 @@ COMPONENTS: dict[str, Component] = {
         manifests=(
             Manifests("crd", "config/components/crd"),
             Manifests("webhook", "config/components/webhook"),
+            Manifests("visibility", "config/components/visibility"),
         ),
     ),
     "kwok": Component(

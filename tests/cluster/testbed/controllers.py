@@ -23,6 +23,12 @@ from .network import CONTROL
 TEMPORARY = STATE / "controllers"
 CERTIFICATES = TEMPORARY / "k8s-webhook-server" / "serving-certs"
 
+_KUEUE_ROOT = STATE / "kueue"
+"""Kueue's root directory: the paths of its certificates are fixed, as in its image."""
+_KUEUE_CERTIFICATES = ("webhook", "etc/kueue/metrics/certs", "visibility")
+"""Directories of certificates in it: ours by its configuration; by cmd/kueue/main.go; by pkg/visibility/server.go."""
+_VISIBILITY_PORT = 9446
+
 
 @dataclass(frozen=True)
 class Controller:
@@ -84,8 +90,7 @@ def selected(choice: Choice) -> tuple[Controller, ...]:
             "internalCertManagement": {"enable": False},
             "clientConnection": {"qps": 500, "burst": 500},
             "manageJobsWithoutQueueName": False,
-            # Visibility is an aggregated API server; nothing here needs it.
-            "featureGates": {"VisibilityOnDemand": False},
+            "visibilityServer": {"bindAddress": "127.0.0.1", "bindPort": _VISIBILITY_PORT},
             "integrations": {
                 "frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"],
             },
@@ -118,7 +123,7 @@ def install(choice: Choice) -> None:
     for suffix in ("crt", "key"):
         shutil.copy(pki.WEBHOOK_DIRECTORY / f"tls.{suffix}", CERTIFICATES)
     if choice.kueue:
-        _give_kueue_its_certificates()
+        _make_kueues_root()
     for controller in controllers:
         start(controller)
     for controller in controllers:
@@ -129,6 +134,8 @@ def install(choice: Choice) -> None:
         found = manifests.only(found, controller.webhooks) if controller.webhooks else found
         hooks += manifests.served_at(found, controller.url, authority)
     _create(choice, hooks)
+    if choice.kueue:
+        _serve_visibility(choice)
     # Through Trainer's validating webhook, which proves that it answers.
     _create(choice, manifests.load("trainer", "runtimes"))
 
@@ -144,13 +151,21 @@ def start(controller: Controller) -> None:
         **controller.config,
     }
     if controller.program == "kueue":
-        # Kueue fills in /tmp/... by itself where the others leave it to the temporary directory.
-        content["webhook"]["certDir"] = str(CERTIFICATES)
+        _start_kueue(content)
+        return
     path = CONFIG / f"{controller.program}.json"
     path.write_text(json.dumps(content, indent=1))
     program = binary(controller.component, controller.program)
     environment = {"KUBECONFIG": str(KUBECONFIG), "TMPDIR": str(TEMPORARY)}
     process.start(controller.program, [program, f"--config={path}"], inside=CONTROL, extra=environment)
+
+
+def _start_kueue(content: dict[str, Any]) -> None:
+    content["webhook"]["certDir"] = f"/{_KUEUE_CERTIFICATES[0]}"
+    (_KUEUE_ROOT / "config.json").write_text(json.dumps(content, indent=1))
+    # By its flag: its API server does not read KUBECONFIG.
+    words = ["chroot", _KUEUE_ROOT, "/manager", "--config=/config.json", "--kubeconfig=/kubeconfig"]
+    process.start("kueue", words, inside=CONTROL, extra={"TMPDIR": "/tmp"})
 
 
 def is_ready(controller: Controller) -> bool:
@@ -170,16 +185,20 @@ def _create(choice: Choice, objects: list[manifests.Object]) -> None:
     kubectl(choice, "create", "--validate=false", "-f", "-", text=manifests.bundle(objects))
 
 
-def _give_kueue_its_certificates() -> None:
-    """Put a certificate where Kueue insists on it, /etc/kueue/metrics/certs, without touching the host's /etc.
+def _make_kueues_root() -> None:
+    """Make Kueue's root directory; its program is there in the control plane's mount namespace only."""
+    for directory in _KUEUE_CERTIFICATES:
+        shutil.copytree(CERTIFICATES, _KUEUE_ROOT / directory)
+    (_KUEUE_ROOT / "tmp").mkdir()
+    shutil.copy(KUBECONFIG, _KUEUE_ROOT / "kubeconfig")
+    (_KUEUE_ROOT / "manager").touch()
+    process.run(["mount", "--bind", binary("kueue", "kueue"), _KUEUE_ROOT / "manager"], inside=CONTROL)
 
-    The path is fixed in its cmd/kueue/main.go; an overlay in the control plane's mount namespace provides it.
-    """
-    upper, work = STATE / "etc" / "upper", STATE / "etc" / "work"
-    script = f"""
-        mkdir -p {upper} {work}
-        mount -t overlay overlay -o lowerdir=/etc,upperdir={upper},workdir={work} /etc
-        mkdir -p /etc/kueue/metrics/certs
-        cp {CERTIFICATES}/tls.crt {CERTIFICATES}/tls.key /etc/kueue/metrics/certs/
-    """
-    process.run(["sh", "-ec", script], inside=CONTROL)
+
+def _serve_visibility(choice: Choice) -> None:
+    """Register Kueue's own API server, which tells the positions in queues."""
+    objects = manifests.aggregated_at(manifests.load("kueue", "visibility"), _VISIBILITY_PORT)
+    _create(choice, objects)
+    names = [f"apiservice/{each['metadata']['name']}" for each in objects if each["kind"] == "APIService"]
+    # Unavailable it would keep namespaces from being deleted.
+    kubectl(choice, "wait", "--for=condition=Available", "--timeout=180s", *names)

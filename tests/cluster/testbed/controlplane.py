@@ -59,6 +59,13 @@ def start_api_server(choice: Choice) -> None:
         "--authorization-mode=Node,RBAC", "--allow-privileged",
         f"--kubelet-client-certificate={PKI / 'admin.crt'}", f"--kubelet-client-key={PKI / 'admin.key'}",
         "--kubelet-preferred-address-types=InternalIP",
+        # For Kueue's API server behind this one, which believes what the front proxy's certificate comes with.
+        f"--requestheader-client-ca-file={PKI / 'front-proxy-ca.crt'}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={PKI / 'front-proxy-client.crt'}",
+        f"--proxy-client-key-file={PKI / 'front-proxy-client.key'}",
     ]  # fmt: skip
     process.start("kube-apiserver", command, inside=CONTROL)
 

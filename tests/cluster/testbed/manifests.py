@@ -57,6 +57,34 @@ def served_at(objects: list[Object], url: str, ca_bundle: str) -> list[Object]:
     return changed
 
 
+def aggregated_at(objects: list[Object], port: int) -> list[Object]:
+    """The APIServices of a component, with a Service and its Namespace that lead to this machine.
+
+    The API server asks an aggregated one through a Service; that of an external name is the only kind that needs no
+    pod.
+
+    Args:
+        objects: those of the component; what is no APIService is left out.
+        port: where the component's API server listens on the API server's loopback.
+    """
+    services = copy.deepcopy([item for item in objects if item["kind"] == "APIService"])
+    places = {(item["spec"]["service"]["namespace"], item["spec"]["service"]["name"]) for item in services}
+    for item in services:
+        item["spec"]["service"]["port"] = port
+    made: list[Object] = []
+    for namespace, name in sorted(places):
+        made += [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": {"type": "ExternalName", "externalName": "localhost"},
+            },
+        ]
+    return [*made, *services]
+
+
 def webhook_configurations(objects: list[Object], component: str) -> list[Object]:
     """Only the webhook configurations, with the component in front of names that every kubebuilder project shares."""
     kept = copy.deepcopy([item for item in objects if item["kind"].endswith("WebhookConfiguration")])

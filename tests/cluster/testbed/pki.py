@@ -21,7 +21,7 @@ def create(nodes: tuple[Node, ...]) -> None:
     """Make the authority, every certificate and the service accounts' key pair."""
     WEBHOOK_DIRECTORY.mkdir(parents=True)
     PKI.chmod(0o700)
-    _openssl("req", "-x509", *_new_key("ca"), "-subj", "/CN=stepset-cluster-ca", "-out", PKI / "ca.crt")
+    _authority("ca")
     service = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", f"kubernetes.default.svc.{CLUSTER_DOMAIN}"]
     addresses = ["127.0.0.1", CONTROL_ADDRESS, SERVICE_API_ADDRESS]
     names = [*(f"DNS:{name}" for name in ("localhost", *service)), *(f"IP:{address}" for address in addresses)]
@@ -29,6 +29,9 @@ def create(nodes: tuple[Node, ...]) -> None:
     # The controllers want the names tls.crt and tls.key in a directory.
     _certificate("webhook/tls", "/CN=webhooks", "DNS:localhost,IP:127.0.0.1")
     _certificate("admin", "/O=system:masters/CN=admin")
+    # The API server's own, for API servers behind it (Kueue's). Their authority must not be the clients'.
+    _authority("front-proxy-ca")
+    _certificate("front-proxy-client", "/CN=front-proxy-client", authority="front-proxy-ca")
     for user in ("kube-controller-manager", "kube-scheduler", "kube-proxy"):
         _certificate(user, f"/CN=system:{user}")
     for node in nodes:
@@ -75,12 +78,16 @@ def kubeconfig(user: str, path: Path | None = None) -> Path:
     return path
 
 
-def _certificate(name: str, subject: str, alternative_names: str = "") -> None:
+def _authority(name: str) -> None:
+    _openssl("req", "-x509", *_new_key(name), "-subj", f"/CN=stepset-cluster-{name}", "-out", PKI / f"{name}.crt")
+
+
+def _certificate(name: str, subject: str, alternative_names: str = "", authority: str = "ca") -> None:
     extensions = ["-addext", f"subjectAltName={alternative_names}"] if alternative_names else []
     _openssl(
         "req", "-x509", *_new_key(name), "-subj", subject, *extensions,
         "-addext", "basicConstraints=critical,CA:FALSE", "-addext", "extendedKeyUsage=serverAuth,clientAuth",
-        "-CA", PKI / "ca.crt", "-CAkey", PKI / "ca.key", "-out", PKI / f"{name}.crt",
+        "-CA", PKI / f"{authority}.crt", "-CAkey", PKI / f"{authority}.key", "-out", PKI / f"{name}.crt",
     )  # fmt: skip
 
 

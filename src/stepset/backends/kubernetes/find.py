@@ -9,6 +9,7 @@ from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.replies import Reply
 from stepset.backends.kubernetes.api.resources import WORKLOADS, Manifest, Resource
 from stepset.backends.kubernetes.refusals import may_not, missing_right
+from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.selectors import Collection, of_kind, of_run
 from stepset.errors import RunNotFoundError
 from stepset.targets.identity import JOB, RUN
@@ -58,7 +59,9 @@ async def read_run(site: NamespacedClient, workload: Manifest, now: float) -> Ru
     """Returns the state of a run; `now` is in seconds since the epoch."""
     if (verdict := verdict_of(workload)) is not None:
         return verdict
-    return status_of(await read_objects(site, workload), Reports(), now)
+    objects = await read_objects(site, workload)
+    await QueuePositions(site).read([objects])
+    return status_of(objects, Reports(), now)
 
 
 async def read_objects(site: NamespacedClient, workload: Manifest) -> RunObjects:

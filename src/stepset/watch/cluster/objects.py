@@ -34,6 +34,7 @@ class RunObjects:
         events: what happened to its objects.
         fate: `deleted` once the workload's deletion was seen, `missing` once it is gone without that.
         unwanted: the follower has deleted the run, so that a missing workload counts as deleted.
+        position: the run's position in Kueue's queue, from 1; None if unknown, or if it is not queued.
     """
 
     def __init__(self, name: str = "", uid: str = "") -> None:
@@ -42,6 +43,7 @@ class RunObjects:
         self.events = Events()
         self.fate: Fate = ""
         self.unwanted = False
+        self.position: int | None = None
         self._top: Workload | None = None
         self._inner: Workload | None = None
         self._whole: Workload | None = None
@@ -118,6 +120,8 @@ class RunObjects:
         return before != seen
 
     def _see_ticket(self, seen: Ticket, gone: bool) -> bool:
+        if gone or seen.admitted:
+            self.position = None
         if gone:
             return self._tickets.pop(seen.uid, None) is not None
         before = self._tickets.get(seen.uid)
@@ -218,6 +222,11 @@ class RunObjects:
         """Its places in queues."""
         uids = {each.uid for each in (self._top, self._inner) if each is not None}
         return [ticket for ticket in self._tickets.values() if uids.intersection(ticket.owners)]
+
+    @property
+    def queued(self) -> Ticket | None:
+        """The Workload of a queue that has not admitted the run."""
+        return next((ticket for ticket in self.tickets if not ticket.admitted), None)
 
     @property
     def pods(self) -> list[Pod]:

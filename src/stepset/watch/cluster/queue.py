@@ -1,13 +1,15 @@
-"""What Kueue says of a run: its Workload, which stands in a queue for it.
+"""What Kueue says of a run: its Workload, which stands in a queue for it, and the Workload's position there.
 
-Called by RunObjects. Source: sigs.k8s.io/kueue v0.16.2 apis/kueue/v1beta2/workload_types.go.
+Called by RunObjects, and by whoever asks for positions. Sources: sigs.k8s.io/kueue v0.16.2
+apis/kueue/v1beta2/workload_types.go, v0.18.2 apis/visibility/v1beta2/types.go (v1beta1 has the same fields).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stepset.watch.cluster.fields import Fields, conditions, holds, one_line, part, rows, text, time_of
+from stepset.watch.cluster.fields import Fields, conditions, holds, number, one_line, part, rows, text, time_of
 from stepset.watch.state import Waiting
 
 
@@ -35,16 +37,25 @@ class Ticket:
     evicted: str
     evicted_at: float | None
 
-    def waiting(self, queue: str) -> Waiting:
+    def waiting(self, queue: str, position: int | None = None) -> Waiting:
         """Its place in the queue, while it is not admitted.
 
         Args:
             queue: the queue's name as the run's object has it, for a Workload that names none yet.
+            position: its position in the queue, from 1; None: not known.
         """
         message = self.message
         if self.evicted:
             message = f"{message} (it was sent back: {self.evicted})".lstrip()
-        return Waiting(self.queue or queue, self.reason, message)
+        return Waiting(self.queue or queue, self.reason, message, position)
+
+    def position_in(self, positions: Mapping[str, int]) -> int | None:
+        """Its position; None where the summary does not list it.
+
+        Args:
+            positions: as `read_positions` returned them.
+        """
+        return min((positions[uid] for uid in self.owners if uid in positions), default=None)
 
 
 def read_ticket(data: Fields) -> Ticket:
@@ -68,3 +79,27 @@ def read_ticket(data: Fields) -> Ticket:
         evicted=one_line(text(evicted, "message")) or text(evicted, "reason") if holds(evicted) else "",
         evicted_at=time_of(evicted, "lastTransitionTime") if holds(evicted) else None,
     )
+
+
+def read_positions(summary: object) -> dict[str, int]:
+    """Reads a PendingWorkloadsSummary of a LocalQueue.
+
+    Args:
+        summary: any JSON value; what is no such summary, or no such item, is left out.
+
+    Returns:
+        The uid of a Workload's owner -> its position in the LocalQueue, from 1. Items do not state the Workload's uid.
+
+    >>> owner = {"kind": "JobSet", "name": "digits-1", "uid": "u-1"}
+    >>> read_positions({"items": [{"metadata": {"ownerReferences": [owner]}, "positionInLocalQueue": 0}]})
+    {'u-1': 1}
+    """
+    if not isinstance(summary, Mapping):
+        return {}
+    found: dict[str, int] = {}
+    for item in rows(summary, "items"):
+        position = number(item, "positionInLocalQueue", -1)
+        if position >= 0:
+            owners = (text(row, "uid") for row in rows(part(item, "metadata"), "ownerReferences"))
+            found |= {uid: position + 1 for uid in owners if uid}
+    return found

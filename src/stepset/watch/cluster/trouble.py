@@ -262,7 +262,8 @@ def _queue(objects: RunObjects, workload: Workload, now: float) -> Trouble | Non
 
 def _place(objects: RunObjects, workload: Workload) -> Waiting | None:
     """The run's place in a Kueue queue that has not admitted it."""
-    return next((ticket.waiting(workload.queue) for ticket in objects.tickets if not ticket.admitted), None)
+    ticket = objects.queued
+    return None if ticket is None else ticket.waiting(workload.queue, objects.position)
 
 
 def _trouble(reason: str, kind: FailureKind, text: str, pod: Pod | LostPod | None = None, **more: Any) -> Trouble:

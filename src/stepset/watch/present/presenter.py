@@ -118,11 +118,11 @@ class Presenter:
 
     def _new_reason(self, status: RunStatus) -> Iterator[Record]:
         held, waiting = held_up(status), status.waiting
-        if held is None or (waiting is not None and not waiting.message):
+        if held is None or (waiting is not None and not waiting.message and waiting.position is None):
             return  # the queue reports its reason within a moment
         # A sentence that differs only in numbers is not new: how long it lasts, or how much is missing.
         key = f"{held.about} {_NUMBER.sub('0', held.text)}"
-        position = waiting.position if waiting is not None else self._position
+        position = self._position if waiting is None or waiting.position is None else waiting.position
         if key not in self._waiting or position != self._position:
             self._waiting[key], self._position = None, position
             if len(self._waiting) > _KEPT:

@@ -127,9 +127,14 @@ def queue_sentence(waiting: Waiting) -> str:
     'the run waits in queue team at position 3: insufficient quota for cpu in flavor default'
     >>> queue_sentence(Waiting("team"))
     'the run waits in queue team: no reason is known yet'
+    >>> queue_sentence(Waiting("team", position=3))
+    'the run waits in queue team at position 3'
     """
-    place = f" at position {waiting.position}" if waiting.position is not None else ""
-    return f"the run waits in queue {waiting.queue}{place}: {waiting.message or 'no reason is known yet'}"
+    if waiting.position is None:
+        return f"the run waits in queue {waiting.queue}: {waiting.message or 'no reason is known yet'}"
+    # Kueue gives no reason for a run behind others that it has not tried to admit.
+    why = f": {waiting.message}" if waiting.message else ""
+    return f"the run waits in queue {waiting.queue} at position {waiting.position}{why}"
 
 
 def what_happened(failure: Failure) -> str:

@@ -11,8 +11,7 @@ import json
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
@@ -33,7 +32,7 @@ _CONNECT_TIMEOUT = 15.0
 _KEEP_CONNECTION = 75.0
 """Seconds for which an idle connection is kept for the next request."""
 _CLOSE_WITHIN = 1.0
-"""Seconds for which the end of a session waits for the transports of cancelled requests."""
+"""Seconds for which the end of a session waits for the end of its connections."""
 
 # A peer that disappears silently (power, firewall, NAT) is detected within half a minute on connections that only
 # receive. These are Linux' names; elsewhere the system's own times hold.
@@ -61,52 +60,33 @@ class _Session:
     Args:
         requests: how many requests are in progress, their responses included.
         replaced: a newer reading replaced this one; the session is closed after its last request.
-        abandoned: the sockets of requests that failed or were cancelled before they were connected.
     """
 
     config: ClientConfig
     http: aiohttp.ClientSession
+    sockets: WeakSet[socket.socket]
     requests: int = 0
     replaced: bool = False
-    abandoned: WeakSet[socket.socket] = field(default_factory=WeakSet)
-
-    @contextmanager
-    def opening(self) -> Iterator[None]:
-        """Shuts down the sockets that the block has opened if it fails or is cancelled.
-
-        asyncio closes the transport of a request that was cancelled right after its TLS handshake when the server
-        answers, or after 30 s (CPython 3.11 to 3.14, asyncio/sslproto.py, `_do_shutdown`); the event loop may end
-        sooner. Without the socket, the transport is closed at once.
-        """
-        opened: list[socket.socket] = []
-        token = _opened.set(opened)
-        try:
-            yield
-        except BaseException:
-            for each in opened:
-                with suppress(OSError):  # closed already, or not connected
-                    each.shutdown(socket.SHUT_RDWR)
-                    self.abandoned.add(each)
-            raise
-        finally:
-            _opened.reset(token)
 
     async def close(self) -> None:
-        """Closes all connections; waits up to a second for those of cancelled requests."""
+        """Closes all connections; waits for their end for up to a second.
+
+        asyncio closes a TLS connection once the server agrees, or after 30 s (asyncio/sslproto.py, `_do_shutdown`). The
+        event loop may end sooner, so the sockets are shut down, which closes them at once.
+        """
         with anyio.CancelScope(shield=True):
             await self.http.close()
+            for each in self.sockets:
+                with suppress(OSError):  # closed already, or not connected
+                    each.shutdown(socket.SHUT_RDWR)
             with anyio.move_on_after(_CLOSE_WITHIN):
-                while any(each.fileno() != -1 for each in self.abandoned):
+                while any(each.fileno() != -1 for each in self.sockets):
                     await asyncio.sleep(0.001)
 
     async def close_if_replaced(self) -> None:
         """Closes the session if it was replaced and has no requests in progress."""
         if self.replaced and not self.requests:
             await self.close()
-
-
-_opened: ContextVar[list[socket.socket]] = ContextVar("_opened")
-"""The sockets that the current request has opened."""
 
 
 class Client:
@@ -299,18 +279,17 @@ class Client:
                 f"server {config.server}: not a valid address: {error}; check the kubeconfig"
             ) from error
         try:
-            with session.opening():
-                return await session.http.request(
-                    method,
-                    address,
-                    data=None if data is None else BytesIO(data),
-                    headers={**headers, **content},
-                    timeout=limits,
-                    allow_redirects=False,
-                    proxy=config.proxy,
-                    proxy_headers=config.configuration.proxy_headers,
-                    server_hostname=config.server_hostname,
-                )
+            return await session.http.request(
+                method,
+                address,
+                data=None if data is None else BytesIO(data),
+                headers={**headers, **content},
+                timeout=limits,
+                allow_redirects=False,
+                proxy=config.proxy,
+                proxy_headers=config.configuration.proxy_headers,
+                server_hostname=config.server_hostname,
+            )
         except aiohttp.InvalidURL as error:
             raise BadInputError(f"server {config.server}: not a valid address; check the kubeconfig") from error
         except (aiohttp.ClientError, OSError):  # of which those of certificates are a ValueError, too
@@ -347,23 +326,23 @@ class Client:
 
 def _open(config: ClientConfig) -> _Session:
     """Opens a session without a limit on connections: each stream takes one."""
-    secure = config.server.startswith("https")
+    secure, sockets = config.server.startswith("https"), WeakSet[socket.socket]()
+
+    def new_socket(address: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, *_ = address
+        made = socket.socket(family, kind, protocol)
+        sockets.add(made)
+        for option in _KEEPALIVE:
+            made.setsockopt(*option)
+        return made
+
     connector = aiohttp.TCPConnector(
         limit=0,
         ssl=config.tls() if secure else True,
         keepalive_timeout=_KEEP_CONNECTION,
-        socket_factory=_socket,
+        socket_factory=new_socket,
     )
-    return _Session(config, aiohttp.ClientSession(connector=connector, trust_env=False))
-
-
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    _opened.get().append(made)
-    for option in _KEEPALIVE:
-        made.setsockopt(*option)
-    return made
+    return _Session(config, aiohttp.ClientSession(connector=connector, trust_env=False), sockets)
 
 
 async def gather(*requests: Awaitable[T]) -> list[T]:

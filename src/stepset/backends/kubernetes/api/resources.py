@@ -89,3 +89,7 @@ EVENTS = Resource("", "v1", "events")
 JOBS = WORKLOADS["job"]
 JOBSETS = WORKLOADS["jobset"]
 QUEUE_WORKLOADS = Resource("kueue.x-k8s.io", "v1beta1", "workloads")
+QUEUE_POSITIONS = tuple(
+    Resource("visibility.kueue.x-k8s.io", version, "localqueues") for version in ("v1beta2", "v1beta1")
+)
+"""The LocalQueues whose subresource `pendingworkloads` states positions, the newest version first."""

@@ -17,10 +17,11 @@ import anyio
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.replies import RefusedError
-from stepset.backends.kubernetes.api.resources import Manifest
+from stepset.backends.kubernetes.api.resources import QUEUE_WORKLOADS, Manifest
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod
 from stepset.backends.kubernetes.refusals import may_not, missing_right, unseen
 from stepset.backends.kubernetes.watch.liveness import Probe, ServerLiveness
+from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.reflector import Reflector
 from stepset.backends.kubernetes.watch.selectors import Collection, of_namespace, of_run
 from stepset.errors import StepsetError
@@ -197,6 +198,9 @@ class Informer:
         reflector = self.reflectors.get(key := collection.key)
         if reflector is None:
             self.reflectors[key] = reflector = Reflector(self.site.client, collection, partial(self._see, key))
+            if collection.path == QUEUE_WORKLOADS.path(self.site.namespace):
+                positions = QueuePositions(self.site).run(self._followed_objects, self._wake)
+                self._tasks.append(asyncio.create_task(positions, name="queue positions"))
         elif reflector.error is None:
             return
         else:
@@ -268,6 +272,13 @@ class Informer:
         left = {uid: pod for uid, pod in self._pods.pop(run, {}).items() if not pod.gone}
         if left:
             self._pods[run] = left
+
+    def _followed_objects(self) -> list[RunObjects]:
+        return [self.objects(name) for name in self._followed]
+
+    def _wake(self, run: RunObjects) -> None:
+        for followed in self._followed.get(run.name, ()):
+            followed.news.set()
 
     def _heard(self) -> float:
         return max((reflector.heard for reflector in self.reflectors.values()), default=0.0)

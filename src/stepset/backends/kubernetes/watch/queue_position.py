@@ -1,0 +1,126 @@
+"""The positions of waiting runs in Kueue's queues, by Kueue's visibility API.
+
+The permission is optional: without it, or without the API, runs have no position, and nothing is reported.
+Source: sigs.k8s.io/kueue v0.18.2 pkg/visibility/storage/pending_workloads_lq.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.replies import NOT_FOUND, Reply, UnauthorizedError, UnreachableError
+from stepset.backends.kubernetes.api.resources import QUEUE_POSITIONS
+from stepset.backends.kubernetes.refusals import Forbearance
+from stepset.errors import StepsetError
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.queue import read_positions
+
+EVERY = 10.0
+ANSWER_WITHIN = 10.0
+"""Seconds in which the server must answer."""
+LIMIT = 1000
+"""Workloads of a queue that are requested, as by Kueue's default; those behind them have no position."""
+
+_LOOK = 1.0
+"""Seconds after which the waiting runs are determined again."""
+
+
+class QueuePositions:
+    """Reads the positions of runs that wait in the LocalQueues of a namespace.
+
+    Args:
+        every: seconds between two requests for the positions in one queue.
+
+    Attributes:
+        available: False after a refusal, or if the cluster lacks the API: no further request is sent.
+    """
+
+    def __init__(self, site: NamespacedClient, every: float = EVERY) -> None:
+        self._site, self._every = site, every
+        self.available = True
+        self._versions = list(QUEUE_POSITIONS)
+        self._forbearance = Forbearance()
+        self._asked: dict[str, float] = {}
+
+    async def run(self, runs: Callable[[], Iterable[RunObjects]], changed: Callable[[RunObjects], None]) -> None:
+        """Keeps the positions of `runs()` current until it is cancelled, or the server refuses.
+
+        Calls `changed` for each run that has another position.
+        """
+        while self.available:
+            for run in await self.read(runs()):
+                changed(run)
+            await asyncio.sleep(_LOOK)
+
+    async def read(self, runs: Iterable[RunObjects]) -> list[RunObjects]:
+        """Updates `RunObjects.position` of runs that wait, with one request for each queue that is due.
+
+        Returns the runs that have another position than before.
+        """
+        changed = list[RunObjects]()
+        for queue, those in _by_queue(runs).items():
+            now = _now()
+            if self.available and now - self._asked.get(queue, float("-inf")) >= self._every:
+                self._asked[queue] = now
+                positions = await self._ask(queue)
+                changed += [] if positions is None else [run for run in those if _place(run, positions)]
+        return changed
+
+    async def _ask(self, queue: str) -> Mapping[str, int] | None:
+        """The positions in a queue; None if they are unknown, so that those read before may still hold."""
+        try:
+            reply = await self._get(queue)
+        except UnauthorizedError:
+            self._refused()
+            return None
+        except UnreachableError:
+            self._forbearance.unreachable()
+            return None
+        except StepsetError:  # not the answer of a Kubernetes API server
+            return None
+        if reply is None or (not reply.accepted and not _lacks_queue(reply)):
+            self._refused()
+            return None
+        self._forbearance.granted()
+        return read_positions(reply.body)
+
+    async def _get(self, queue: str) -> Reply | None:
+        """The reply of the newest version that the server has; None if it has none."""
+        for version in self._versions:
+            path = f"{self._site.one(version, queue)}/pendingworkloads"
+            reply = await self._site.client.request("GET", path, query={"limit": str(LIMIT)}, timeout=ANSWER_WITHIN)
+            if reply.status != NOT_FOUND or _lacks_queue(reply):
+                self._versions = [version]
+                return reply
+        return None
+
+    def _refused(self) -> None:
+        self.available = self._forbearance.bears(_now())
+
+
+def _by_queue(runs: Iterable[RunObjects]) -> dict[str, list[RunObjects]]:
+    found: dict[str, list[RunObjects]] = {}
+    for run in runs:
+        ticket = run.queued
+        if ticket is not None and ticket.queue:
+            found.setdefault(ticket.queue, []).append(run)
+    return found
+
+
+def _place(run: RunObjects, positions: Mapping[str, int]) -> bool:
+    """Sets the position of a run that still waits; whether it is another one."""
+    ticket, before = run.queued, run.position
+    run.position = None if ticket is None else ticket.position_in(positions)
+    return run.position != before
+
+
+def _lacks_queue(reply: Reply) -> bool:
+    """Whether the API exists and the queue does not: for a missing API the server names no object."""
+    details = reply.body.get("details")
+    return reply.status == NOT_FOUND and isinstance(details, Mapping) and bool(details.get("name"))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

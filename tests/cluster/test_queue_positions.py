@@ -1,0 +1,130 @@
+"""Positions in a real Kueue's queue, for accounts that may read them and for others."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.queues import queue
+from tests.cluster.runs import ACCOUNT, Listening, Runs
+from tests.cluster.testbed.layout import TestbedError
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from stepset.backends.kubernetes.backend import KubernetesHandle
+
+pytestmark = pytest.mark.cluster
+
+STAYS = "import time\nprint('begins', flush=True)\ntime.sleep(600)\n"
+BARELY_FITS: dict[str, Any] = {"resources_per_node": {"requests": {"cpu": "600m"}}}
+"""Of a quota of one cpu, a second run of these does not fit."""
+
+
+@contextmanager
+def full_queue(runs: Runs) -> Iterator[dict[str, Any]]:
+    """A queue that a running run fills; what makes a job wait behind it."""
+    with queue(runs.cluster, runs.namespace, 1) as name:
+        job = {**BARELY_FITS, "scheduling": {"queue_name": name}}
+        handle, first = runs.start(STAYS, run="first", **job)
+        first.wait_for_line("begins")
+        yield job
+        end(handle)
+
+
+def end(handle: KubernetesHandle) -> None:
+    """Ends a run, and waits for it."""
+    handle.cancel()
+    handle.wait()
+
+
+def wait_until_queued(runs: Runs, name: str) -> None:
+    """Until a run, or a job's, has its Workload; whoever comes after it stands behind it."""
+
+    def queued() -> bool:
+        workloads = runs.get("workloads.kueue.x-k8s.io")["items"]
+        owners = [owner["name"] for each in workloads for owner in each["metadata"]["ownerReferences"]]
+        return any(re.fullmatch(rf"{name}(-\w+)?", owner) for owner in owners)
+
+    runs.cluster.wait(f"run {name} to be queued", queued)
+
+
+def lines_of(program: subprocess.Popen[str]) -> list[str]:
+    """What a program writes to stderr, as it comes."""
+    found: list[str] = []
+    assert program.stderr is not None
+    threading.Thread(target=found.extend, args=[program.stderr], daemon=True).start()
+    return found
+
+
+def position(heard: Listening) -> int | None:
+    """The position that was told last."""
+    waiting = heard.statuses[-1].waiting if heard.statuses else None
+    return None if waiting is None else waiting.position
+
+
+def test_runs_behind_a_running_one_state_their_positions(runs: Runs) -> None:
+    with full_queue(runs) as job:
+        handle, second = runs.start(STAYS, run="second", **job)
+        wait_until_queued(runs, "second")
+        file = runs.job_file(STAYS, **job)
+        with runs.program("run", file, "--name", "third") as program:
+            said = lines_of(program)
+            wait_until_queued(runs, "third")
+            second.wait_until(lambda: position(second) == 1, "its position")
+            until(lambda: "queued: the run waits in queue team-a at position 2" in "".join(said))
+            for name, place in (("second", 1), ("third", 2)):
+                assert f"the run waits in queue team-a at position {place}" in runs.cli("status", name).stdout
+            found = json.loads(runs.cli("status", "third", "-o", "json").stdout)
+            assert found["waiting"]["position"] == 2
+            assert runs.cli("cancel", "second").returncode == 0
+            until(lambda: "queued: the run waits in queue team-a at position 1" in "".join(said))
+            program.send_signal(signal.SIGINT)
+            program.wait(60)
+        handle.wait()
+        told = [line for line in said if "queued: " in line]
+        assert " at position 2" in told[0], said
+        assert any("the run waits in queue team-a at position 1" in line for line in told), said
+
+
+def test_an_account_without_the_right_reads_why_a_run_waits_and_no_position(runs: Runs) -> None:
+    take_away(runs)
+    with full_queue(runs) as job:
+        handle, second = runs.start(STAYS, run="second", **job)
+        wait_until_queued(runs, "second")
+        second.wait_until(lambda: bool(second.statuses and second.statuses[-1].waiting), "why it waits")
+        assert not until(lambda: position(second) is not None, 3.0)
+        assert second.statuses[-1].notes == ()
+        page = runs.cli("status", "second")
+        assert (page.returncode, page.stderr) == (0, "")
+        assert "the run waits in queue team-a: " in page.stdout
+        end(handle)
+
+
+def take_away(runs: Runs) -> None:
+    """Takes the right to positions from the account, and nothing else."""
+    assert may_read(runs)
+    role = runs.get("roles.rbac.authorization.k8s.io/stepset")
+    kept = [rule for rule in role["rules"] if rule["apiGroups"] != ["visibility.kueue.x-k8s.io"]]
+    assert len(kept) == len(role["rules"]) - 1
+    patch = json.dumps({"rules": kept})
+    runs.cluster.kubectl("patch", "role", "stepset", "-n", runs.namespace, "--type=merge", "-p", patch)
+    runs.cluster.wait("the right to be gone", lambda: not may_read(runs))
+
+
+def may_read(runs: Runs) -> bool:
+    """Whether the account may read positions."""
+    who = f"system:serviceaccount:{runs.namespace}:{ACCOUNT}"
+    words = ["get", "localqueues.visibility.kueue.x-k8s.io/team-a", "--subresource=pendingworkloads"]
+    try:
+        runs.cluster.kubectl("auth", "can-i", *words, "--as", who, "-n", runs.namespace)
+    except TestbedError:  # no is an exit code, too
+        return False
+    return True

@@ -1,0 +1,249 @@
+"""Positions in Kueue's queues: few requests, none after a refusal, and nothing that disturbs the following of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.find import read_run
+from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer, namespace_informer
+from stepset.backends.kubernetes.watch.queue_position import QueuePositions
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.status import status_of
+from tests.kubernetes.api_server import Answer, ApiServer
+from tests.kubernetes.nowhere import client_at
+
+V2, V1 = (f"/apis/visibility.kueue.x-k8s.io/{version}/namespaces/ns/localqueues" for version in ("v1beta2", "v1beta1"))
+FORBIDDEN = {"kind": "Status", "code": 403, "message": 'localqueues "a" is forbidden: x cannot get resource "..."'}
+NO_SUCH_API = {"kind": "Status", "code": 404, "message": "the server could not find the requested resource"}
+NO_SUCH_QUEUE = {"kind": "Status", "code": 404, "details": {"name": "a", "kind": "localqueue"}}
+
+
+def jobset(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "namespace": "ns",
+            "resourceVersion": "1",
+            "labels": {"kueue.x-k8s.io/queue-name": "a", "stepset.dev/run": name},
+        },
+        "spec": {"suspend": True, "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": {}}}]},
+    }
+
+
+def workload(name: str, queue: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "Workload",
+        "metadata": {
+            "name": f"jobset-{name}",
+            "uid": f"workload-{name}",
+            "resourceVersion": "1",
+            "ownerReferences": [{"kind": "JobSet", "name": name, "uid": f"uid-{name}"}],
+        },
+        "spec": {"queueName": queue},
+        "status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": "no quota"}]},
+    }
+
+
+def summary(*names: str) -> dict[str, Any]:
+    items = [
+        {"metadata": {"ownerReferences": [{"uid": f"uid-{name}"}]}, "positionInLocalQueue": place}
+        for place, name in enumerate(names)
+    ]
+    return {"kind": "PendingWorkloadsSummary", "items": items}
+
+
+def listing(*items: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": list(items)}
+
+
+def namespace(positions: Callable[[str], tuple[int, Any]], **queues: str) -> Answer:
+    """A namespace with these runs in these queues; `positions` answers the requests for positions."""
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        if path.endswith("/pendingworkloads"):
+            return positions(path)
+        if path.endswith("/jobsets"):
+            return 200, listing(*map(jobset, queues))
+        if path.endswith("/workloads"):
+            return 200, listing(*(workload(name, queue) for name, queue in queues.items()))
+        return 200, listing()
+
+    return answer
+
+
+def site(server: ApiServer) -> NamespacedClient:
+    return NamespacedClient(client_at(server.port), "ns")
+
+
+def asked(server: ApiServer) -> list[str]:
+    """The requests for positions."""
+    return [path for _, path, _ in server.requests if path.endswith("/pendingworkloads")]
+
+
+async def placed(runs: Sequence[FollowedRun]) -> list[int | None]:
+    """Their positions as a listener is informed of them, once each has one."""
+    found: list[int | None] = []
+    with anyio.fail_after(30):
+        for run in runs:
+            while (waiting := status_of(run.objects, Reports(), time.time()).waiting) is None or not waiting.position:
+                await run.news.wait()
+                run.news.clear()
+            found.append(waiting.position)
+    return found
+
+
+def waiting(name: str = "one", queue: str = "a") -> RunObjects:
+    objects = RunObjects(name, f"uid-{name}")
+    for each in (jobset(name), workload(name, queue)):
+        objects.see(Change("ADDED", each))
+    return objects
+
+
+def test_the_runs_of_an_informer_share_one_request_for_each_queue() -> None:
+    places = {f"{V2}/a/pendingworkloads": summary("other", "one", "two"), f"{V2}/b/pendingworkloads": summary("three")}
+    answer = namespace(lambda path: (200, places[path]), one="a", two="a", three="b")
+
+    async def follow() -> tuple[list[int | None], list[str]]:
+        async with (
+            ApiServer(answer) as server,
+            namespace_informer(site(server)) as informer,
+            informer.follow(jobset("one")) as one,
+            informer.follow(jobset("two")) as two,
+            informer.follow(jobset("three")) as three,
+        ):
+            found = await placed([one, two, three])
+            await asyncio.sleep(2.5)  # twice the time after which it looks again at which runs wait
+            assert {query["limit"] for _, path, query in server.requests if path.startswith(V2)} == {"1000"}
+            return found, asked(server)
+
+    found, requests = asyncio.run(follow())
+    assert found == [2, 3, 1]
+    assert sorted(requests) == sorted(places)
+
+
+def test_a_run_that_does_not_wait_is_not_asked_for() -> None:
+    async def follow() -> list[str]:
+        admitted = workload("one", "a")
+        admitted["status"] = {"conditions": [{"type": "Admitted", "status": "True"}]}
+        answer = namespace(lambda path: (200, summary("one")))
+
+        def with_it(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+            if path.endswith(("/jobsets", "/workloads")):
+                return 200, listing(jobset("one") if path.endswith("/jobsets") else admitted)
+            return answer(method, path, query)
+
+        async with ApiServer(with_it) as server, Informer(site(server)) as informer, informer.follow(jobset("one")):
+            await asyncio.sleep(2.5)
+            return asked(server)
+
+    assert asyncio.run(follow()) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "requests"), [(403, FORBIDDEN, 1), (401, {}, 2), (404, NO_SUCH_API, 2)], ids=str
+)
+def test_after_a_refusal_it_stops_asking(status: int, body: dict[str, Any], requests: int) -> None:
+    """A 401 makes the client read its configuration again, and a 404 may be one of the newer version only."""
+
+    async def run() -> int:
+        async with ApiServer(namespace(lambda _: (status, body))) as server, client_at(server.port) as client:
+            with anyio.fail_after(30):
+                await QueuePositions(NamespacedClient(client, "ns"), every=0).run(lambda: [waiting()], lambda _: None)
+            return len(asked(server))
+
+    assert asyncio.run(run()) == requests
+
+
+def test_an_account_without_the_right_follows_a_run_without_a_position_or_a_note() -> None:
+    answer = namespace(lambda _: (403, FORBIDDEN), one="a")
+
+    async def follow() -> None:
+        async with (
+            ApiServer(answer) as server,
+            Informer(site(server)) as informer,
+            informer.follow(jobset("one")) as run,
+        ):
+            with anyio.fail_after(30):
+                while not asked(server):
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(0.5)
+            status = status_of(run.objects, Reports(), time.time())
+            assert (run.error, run.unseen, status.notes) == (None, (), ())
+            assert status.waiting is not None
+            assert (status.waiting.message, status.waiting.position) == ("no quota", None)
+
+    asyncio.run(follow())
+
+
+def test_an_older_kueue_answers_in_its_own_version() -> None:
+    def positions(path: str) -> tuple[int, Any]:
+        return (200, summary("one")) if path.startswith(V1) else (404, NO_SUCH_API)
+
+    async def read() -> tuple[int | None, list[str]]:
+        async with ApiServer(namespace(positions)) as server, client_at(server.port) as client:
+            found, run = QueuePositions(NamespacedClient(client, "ns"), every=0), waiting()
+            await found.read([run])
+            await found.read([run])
+            return run.position, asked(server)
+
+    position, requests = asyncio.run(read())
+    assert position == 1
+    assert [path.removesuffix("/a/pendingworkloads") for path in requests] == [V2, V1, V1]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [(500, {}), (503, {"message": "the server is currently unable"}), (429, {}), (200, [1]), (403, FORBIDDEN)],
+    ids=str,
+)
+def test_an_answer_that_cannot_be_used_leaves_the_position_and_is_asked_for_again(odd: tuple[int, Any]) -> None:
+    """Also a refusal by a server that has allowed the same before: it may have started anew."""
+    answers = [(200, summary("other", "one")), odd, (200, summary("one"))]
+
+    async def read() -> list[int | None]:
+        async with ApiServer(namespace(lambda _: answers.pop(0))) as server, client_at(server.port) as client:
+            positions, run, found = QueuePositions(NamespacedClient(client, "ns"), every=0), waiting(), []
+            for _ in range(3):
+                await positions.read([run])
+                found.append(run.position)
+            return found
+
+    assert asyncio.run(read()) == [2, 2, 1]
+
+
+def test_a_queue_that_does_not_exist_yet_has_no_positions() -> None:
+    answers = [(404, NO_SUCH_QUEUE), (200, summary("one"))]
+
+    async def read() -> list[int | None]:
+        async with ApiServer(namespace(lambda _: answers.pop(0))) as server, client_at(server.port) as client:
+            positions, run, found = QueuePositions(NamespacedClient(client, "ns"), every=0), waiting(), []
+            for _ in range(2):
+                await positions.read([run])
+                found.append(run.position)
+            return found
+
+    assert asyncio.run(read()) == [None, 1]
+
+
+def test_a_status_states_the_position_after_one_request() -> None:
+    async def read() -> tuple[int | None, int]:
+        answer = namespace(lambda _: (200, summary("other", "one")), one="a")
+        async with ApiServer(answer) as server, client_at(server.port) as client:
+            status = await read_run(NamespacedClient(client, "ns"), jobset("one"), 0.0)
+            assert status.waiting is not None
+            return status.waiting.position, len(asked(server))
+
+    assert asyncio.run(read()) == (2, 1)

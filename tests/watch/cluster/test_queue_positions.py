@@ -1,0 +1,92 @@
+"""The positions in a queue, by what Kueue's visibility API answers, and where a run keeps its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.queue import read_positions
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.status import status_of
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+SUMMARY = {
+    "kind": "PendingWorkloadsSummary",
+    "apiVersion": "visibility.kueue.x-k8s.io/v1beta2",
+    "metadata": {"creationTimestamp": None},
+    "items": [
+        {
+            "metadata": {
+                "name": f"jobset-{uid}-1a2b3",
+                "namespace": "ml",
+                "ownerReferences": [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "uid": uid}],
+            },
+            "priority": 0,
+            "localQueueName": "team",
+            "positionInClusterQueue": 5 + place,
+            "positionInLocalQueue": place,
+        }
+        for place, uid in enumerate(("first", "second"))
+    ],
+}
+
+
+def run(**conditions: str) -> RunObjects:
+    """A suspended run whose Workload has conditions of this status."""
+    objects = RunObjects("run", "second")
+    spec = {"suspend": True, "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": {}}}]}
+    meta = {"name": "run", "uid": "second", "labels": {"kueue.x-k8s.io/queue-name": "team"}}
+    jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta, "spec": spec}
+    objects.see(Change("ADDED", jobset))
+    objects.see(workload(**conditions))
+    return objects
+
+
+def workload(verb: Any = "ADDED", **conditions: str) -> Change:
+    return Change(
+        verb,
+        {
+            "kind": "Workload",
+            "metadata": {"name": "jobset-second", "uid": "w", "ownerReferences": [{"uid": "second"}]},
+            "spec": {"queueName": "team"},
+            "status": {"conditions": [{"type": name, "status": value} for name, value in conditions.items()]},
+        },
+    )
+
+
+def test_positions_count_from_one_within_the_local_queue() -> None:
+    assert read_positions(SUMMARY) == {"first": 1, "second": 2}
+
+
+@given(JSON | st.fixed_dictionaries({"items": JSON}))
+def test_any_answer_is_read_without_an_error(summary: Any) -> None:
+    assert all(position > 0 for position in read_positions(summary).values())
+
+
+@given(st.lists(st.fixed_dictionaries({"positionInLocalQueue": JSON, "metadata": JSON}) | st.just(SUMMARY["items"][0])))
+def test_an_odd_item_does_not_hide_the_others(items: list[Any]) -> None:
+    assert read_positions({"items": [*items, SUMMARY["items"][1]]})["second"] == 2
+
+
+def test_a_run_that_waits_states_its_position() -> None:
+    objects = run(QuotaReserved="False")
+    objects.position = 2
+    waiting = status_of(objects, Reports(), 0.0).waiting
+    assert waiting is not None and (waiting.queue, waiting.position) == ("team", 2)
+
+
+def test_a_run_that_was_admitted_loses_its_position() -> None:
+    objects = run(QuotaReserved="False")
+    objects.position = 2
+    objects.see(workload("MODIFIED", QuotaReserved="True", Admitted="True"))
+    assert (objects.queued, objects.position) == (None, None)
+    objects.see(workload("MODIFIED", QuotaReserved="False", Admitted="False"))
+    assert objects.queued is not None and objects.position is None, "sent back, it has another one"
