@@ -102,7 +102,7 @@ def main() -> None:
         }
         if path := os.environ.get("STEPSET_RESULT_FILE"):
             Path(path).write_text(json.dumps(result))
-        print(f"accuracy {result['accuracy']:.2%} on {len(test[1])} digits nobody trained on", flush=True)
+        print(f"accuracy {result['accuracy']:.2%} on {len(test[1])} held-out digits", flush=True)
     dist.destroy_process_group()
 
 
