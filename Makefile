@@ -1,4 +1,4 @@
-# Everything a developer does here. `make help` lists it.
+# Tasks of a developer; `make help` lists them.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENVS := .venvs
@@ -14,15 +14,15 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-zA-Z_-]+:.*## / {printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- environments ---------------------------------------------------------------------------------------------------
-# Two, because Airflow and KFP cannot share one (their requirements on `kubernetes` exclude each other). A third has the
-# newest `kubernetes`, which neither takes yet. Two small ones have the oldest and the newest Python of this machine.
+# Airflow and KFP have separate environments, because their requirements on `kubernetes` conflict. A third one has the
+# newest `kubernetes`, which neither supports yet. Two small ones have the oldest and the newest Python of this machine.
 
 $(VENVS)/uv/bin/uv:
 	@echo "setting up uv"
 	@$(PYTHON) -c 'import sys; sys.exit("stepset needs Python 3.11 or newer, this is %d.%d" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	@$(PYTHON) -m venv $(VENVS)/uv && $(VENVS)/uv/bin/pip install --quiet --disable-pip-version-check uv
 
-# Installs the environment of the target. Arguments: what prints or names its Python, as the shell reads it; a lock file.
+# Installs the environment of the target. Arguments: a shell expression for its Python; a lock file.
 define install_environment
 	@echo "setting up $(@D)"
 	@python=$(1) && $(UV) venv --quiet --clear --python "$$python" $(@D)
@@ -56,11 +56,11 @@ setup-oldest: $(VENVS)/oldest/.done ## Install the core's environment with the o
 setup-newest: $(VENVS)/newest/.done ## Install the core's environment with the newest Python of this machine (up to 3.14)
 
 .PHONY: system
-system: ## Install the Debian packages some tests use (Open MPI, MPICH), where this is Debian and you are root
+system: ## Install the Debian packages of some tests (Open MPI, MPICH), on Debian as root
 	@$(PYTHON) tools/system_packages.py
 
 .PHONY: lock
-lock: | $(UV) ## Resolve the environments again
+lock: | $(UV) ## Resolve the lock files again
 	@tools/lock $(UV)
 
 # --- the demo -------------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ demo: setup ## Retrain a digits classifier through Airflow on 2 nodes x 2 proces
 	@$(AIRFLOW)/python tools/demo.py
 
 .PHONY: demo-kfp
-demo-kfp: setup-kfp ## The same through a Kubeflow pipeline, with KFP's local runner: no cluster, no Docker
+demo-kfp: setup-kfp ## Run the demo as a Kubeflow pipeline, with KFP's local runner: no cluster, no Docker
 	@$(KFP)/python -W ignore tools/demo_kfp.py
 
 # --- checks ---------------------------------------------------------------------------------------------------------
@@ -84,27 +84,27 @@ quick: setup ## Run the quick tests only (under two minutes)
 	@$(AIRFLOW)/python -m pytest -q -m "not local and not frameworks and not airflow and not cluster"
 
 .PHONY: cluster
-cluster: ## Bring up a real Kubernetes cluster on this machine (root, Go, Debian; docs/testing/cluster.md)
+cluster: ## Start a real Kubernetes cluster on this machine (root, Go, Debian; docs/testing/cluster.md)
 	@$(PYTHON) -m tests.cluster.testbed up
 
 .PHONY: cluster-build
-cluster-build: ## Build its programs only: the first time that is some 10 minutes of two cores
+cluster-build: ## Only build the cluster's programs (about 10 minutes of two cores the first time)
 	@$(PYTHON) -m tests.cluster.testbed build
 
 .PHONY: cluster-down
-cluster-down: ## Remove every trace of it
+cluster-down: ## Remove the cluster and all its files
 	@$(PYTHON) -m tests.cluster.testbed down
 
 .PHONY: cluster-test
-cluster-test: system setup setup-kfp setup-kubernetes ## Run the tests that need a cluster (`make cluster`, or any that KUBECONFIG names)
+cluster-test: system setup setup-kfp setup-kubernetes ## Run the tests that need a cluster (of `make cluster`, or of KUBECONFIG)
 	@$(AIRFLOW)/python tools/suite.py cluster stack kfp-cluster kubernetes37-cluster faults contract
 
 .PHONY: contract
-contract: system setup setup-kfp ## Play every scenario of docs/testing/contract.md through every interface, on a cluster
+contract: system setup setup-kfp ## Run every scenario of docs/testing/contract.md through every interface, on a cluster
 	@STEPSET_CONTRACT=all $(AIRFLOW)/python tools/suite.py contract
 
 .PHONY: lint
-lint: setup ## ruff, mypy, the import contracts, and whether the agent's file is built from its sources
+lint: setup ## Run ruff, mypy, the import contracts, and check that the agent's file is built from its sources
 	@$(AIRFLOW)/ruff check .
 	@$(AIRFLOW)/ruff format --check .
 	@MYPY_CACHE_DIR=$(CACHE)/mypy $(AIRFLOW)/mypy
@@ -120,21 +120,21 @@ agent: ## Build the agent's file from src/stepset/agent
 	@$(PYTHON) tools/build_agent.py
 
 .PHONY: golden
-golden: setup ## Write the golden files beside examples/ anew
+golden: setup ## Regenerate the golden files in examples/golden/
 	@$(AIRFLOW)/python -m tests.targets.regenerate
 
 .PHONY: docs
-docs: setup ## Write docs/job-file.md from the models, the page of the example DAGs, the components' pages
+docs: setup ## Regenerate docs/job-file.md, docs/airflow-examples.md and the components' pages
 	@$(AIRFLOW)/python tools/job_file_docs.py
 	@$(AIRFLOW)/python tools/dag_docs.py
 	@$(AIRFLOW)/python tools/kfp_readmes.py
 
 .PHONY: screenshots
-screenshots: system setup ## Take the pictures of docs/images/ anew, of a real training in a real Airflow
+screenshots: system setup ## Retake the screenshots in docs/images/, of a real training in a real Airflow
 	@STEPSET_REQUIRE_ALL=1 STEPSET_SCREENSHOTS=docs/images $(AIRFLOW)/python -m pytest -q tests/airflow/page/test_browser.py
 
 .PHONY: bench
-bench: setup ## Measure the budgets side by side with what a user would pick instead
+bench: setup ## Run the benchmarks, side by side with the usual alternatives
 	@$(AIRFLOW)/python -m benchmarks
 
 .PHONY: clean

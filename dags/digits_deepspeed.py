@@ -1,4 +1,4 @@
-"""One training with DeepSpeed (ZeRO): its own launcher once on each node; the task is the same operator."""
+"""One training with DeepSpeed (ZeRO): its own launcher runs once on each node; the task is the same operator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def digits_deepspeed() -> None:
     DistributedTrainOperator(
         task_id="train",
         job="../examples/deepspeed.yaml",
-        procs_per_node=1,  # in place of the job file's
+        procs_per_node=1,  # replaces the job file's value
         backend="local",
         log_ranks="all",
     )

@@ -14,7 +14,7 @@ def digits_mpi() -> None:
     """The DAG."""
     DistributedTrainOperator(
         task_id="train",
-        job="../examples/mpi.yaml",  # a job file says it all; fields given here would replace its own
+        job="../examples/mpi.yaml",  # defines the whole job; fields given here would replace its own
         backend="local",
         log_ranks="all",
     )

@@ -1,9 +1,9 @@
-"""Retrain when new data has come: scheduled by an asset, not by the clock.
+"""Retrain when new data arrives: scheduled by an asset, not by time.
 
-    digits_data (an asset) -> train -> digits_retrained (an asset, whose event carries the accuracy and the checkpoint)
+    digits_data (an asset) -> train -> digits_retrained (an asset, whose event contains accuracy and checkpoint)
 
-Each training begins with the weights of the last one: the checkpoint that the asset's latest event names.
-Whoever writes digits updates the asset; its event may say where they lie: `extra={"path": ...}`.
+Each training starts from the weights of the previous one: the checkpoint that the asset's latest event names.
+The task that writes new digits updates the asset; its event may contain their path: `extra={"path": ...}`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DATA, MODEL = Asset("digits_data"), Asset("digits_retrained")
 
 
 def home() -> Path:
-    """Where everything this DAG keeps lies."""
+    """The directory for all files of this DAG."""
     default = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "digits"
     return Path(Variable.get("digits_home", default=str(default)))
 
@@ -38,13 +38,13 @@ def digits_on_new_data() -> None:
 
     @task(multiple_outputs=True)
     def newest(triggering_asset_events=None, run_id=None) -> dict[str, str]:
-        """Where the data lies of which the newest event tells; digits of scikit-learn where it tells nothing."""
+        """Returns the data's path from the newest event that has one; otherwise writes scikit-learn's digits."""
         from digits.model import write_digits
 
         events = [event for events in triggering_asset_events.values() for event in events]
-        told = [event.extra["path"] for event in events if event.extra and "path" in event.extra]
-        data = told[-1] if told else str(home() / "digits.npz")
-        if not told:
+        paths = [event.extra["path"] for event in events if event.extra and "path" in event.extra]
+        data = paths[-1] if paths else str(home() / "digits.npz")
+        if not paths:
             write_digits(Path(data))
         return {"data": data, "checkpoint_dir": str(home() / "new_data" / run_id.replace(":", "_"))}
 

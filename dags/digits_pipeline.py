@@ -1,6 +1,6 @@
 """A data pipeline with a training in the middle, written as functions: extract -> fit on two nodes -> report.
 
-The decorated function runs in every rank; what it returns in rank 0 goes on to the next task.
+The decorated function runs in every rank; the next task gets what it returns in rank 0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from airflow.sdk import dag, task
 
 @task
 def extract() -> dict[str, Any]:
-    """Half of the digits, as small lists: what a warehouse query might return."""
+    """Returns part of the digits as small lists, as a warehouse query might."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -22,7 +22,7 @@ def extract() -> dict[str, Any]:
 
 @task.distributed_train(framework="torch", num_nodes=2, procs_per_node=1, backend="local", multiple_outputs=True)
 def fit(rows: dict[str, Any], steps: int = 60) -> dict[str, Any]:
-    """Softmax regression; each rank sees its share, and all ranks agree on every step."""
+    """Softmax regression; each rank reads its share, and the ranks average the gradients of every step."""
     import torch
     import torch.distributed as dist
     from torch.nn.functional import cross_entropy
@@ -49,7 +49,7 @@ def fit(rows: dict[str, Any], steps: int = 60) -> dict[str, Any]:
 
 @task
 def report(accuracy: float) -> str:
-    """What the next step of the pipeline does with it."""
+    """Formats the accuracy, as an example of a further step."""
     return f"fits {accuracy:.0%} of its digits"
 
 

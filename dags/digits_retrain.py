@@ -2,7 +2,7 @@
 
     prepare -> train (2 nodes x 2 processes, PyTorch DDP) -> evaluate -> promote
 
-Each run starts from the last promoted model (a warm start). Data, checkpoints and models lie under the Airflow
+Each run starts from the last promoted model (a warm start). Data, checkpoints and models are under the Airflow
 Variable `digits_home`, by default `$AIRFLOW_HOME/digits`. The training code is in digits/.
 """
 
@@ -24,7 +24,7 @@ MODEL = Asset("digits_model")
 
 
 def home() -> Path:
-    """Where everything this DAG keeps lies."""
+    """The directory for all files of this DAG."""
     default = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "digits"
     return Path(Variable.get("digits_home", default=str(default)))
 
@@ -44,7 +44,7 @@ def digits_retrain() -> None:
     # Airflow fills in arguments such as run_id, asset_state_store and outlet_events.
     @task(inlets=[MODEL], multiple_outputs=True)
     def prepare(run_id=None, asset_state_store=None) -> dict[str, str]:
-        """Writes the data, and looks up where to start: what the last promotion left in the asset's state."""
+        """Writes the data, and reads the last promoted checkpoint from the asset's state."""
         from digits.model import write_digits
 
         data = home() / "digits.npz"
@@ -77,7 +77,7 @@ def digits_retrain() -> None:
         backend="local",
         log_ranks="all",
         multiple_outputs=True,  # train.output["checkpoint"] is what rank 0 wrote under that name
-        retries=1,  # goes on from its own checkpoint
+        retries=1,  # resumes from its own checkpoint
         retry_delay=timedelta(seconds=10),
     )
 
@@ -94,7 +94,7 @@ def digits_retrain() -> None:
 
     @task(outlets=[MODEL])
     def promote(scores: dict[str, Any], candidate: str, run_id=None, asset_state_store=None, outlet_events=None) -> str:
-        """Makes the new model the good one if it is better; who is scheduled by the asset runs only then."""
+        """Promotes the new model if it is better; only then do DAGs scheduled by the asset run."""
         new, old = scores["candidate"], scores["last_good"]
         if old and (new["accuracy"], -new["loss"]) <= (old["accuracy"], -old["loss"]):
             raise AirflowSkipException(f"not promoted: {new} does not beat {old}")

@@ -1,8 +1,8 @@
-"""Try several learning rates at once, and keep the best: a training mapped over its arguments.
+"""Train with several learning rates, and keep the best result: a training mapped over its arguments.
 
     prepare -> train, once for each learning rate -> pick
 
-Data and checkpoints lie under the Airflow Variable `digits_home`, by default `$AIRFLOW_HOME/digits`.
+Data and checkpoints are under the Airflow Variable `digits_home`, by default `$AIRFLOW_HOME/digits`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stepset_airflow import DistributedTrainOperator, TrainingRetryPolicy
 
 
 def home() -> Path:
-    """Where everything this DAG keeps lies."""
+    """The directory for all files of this DAG."""
     default = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "digits"
     return Path(Variable.get("digits_home", default=str(default)))
 
@@ -38,7 +38,7 @@ def digits_sweep() -> None:
 
     @task
     def prepare() -> str:
-        """Writes the data; the directory it is in."""
+        """Writes the data and returns its directory."""
         from digits.model import write_digits
 
         write_digits(home() / "digits.npz")
@@ -46,7 +46,7 @@ def digits_sweep() -> None:
 
     @task
     def arguments(directory: str, params=None) -> list[list[str]]:
-        """Those of each training."""
+        """Returns the arguments of each training."""
         data = ["--data", f"{directory}/digits.npz", "--epochs", str(params["epochs"])]
         return [[*data, "--lr", str(rate)] for rate in params["rates"]]
 
@@ -62,13 +62,13 @@ def digits_sweep() -> None:
         checkpoint_dir="{{ ti.xcom_pull('prepare') }}/sweep/{{ run_id | replace(':', '_') }}/{{ ti.map_index }}",
         backend="local",
         retries=2,
-        retry_policy=TrainingRetryPolicy(),  # an error of the training's own is no reason to try again
-        max_active_tis_per_dagrun=1,  # one machine; on a cluster leave it out
+        retry_policy=TrainingRetryPolicy(),  # does not retry errors of the training code
+        max_active_tis_per_dagrun=1,  # for one machine; remove it on a cluster
     ).expand(args=arguments(prepared))
 
     @task
     def pick(trained: list[dict[str, Any]], params=None) -> dict[str, Any]:
-        """The best of them."""
+        """Returns the result with the highest accuracy."""
         results = [{"lr": rate, **result} for rate, result in zip(params["rates"], trained, strict=True)]
         for result in results:
             print(f"learning rate {result['lr']}: accuracy {result['accuracy']:.3f}")

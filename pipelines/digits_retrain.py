@@ -2,13 +2,13 @@
 
     prepare -> train (2 nodes x 2 processes, PyTorch DDP) -> evaluate -> promote
 
-Each run starts from the last promoted model (a warm start). The training code is that of dags/digits; it travels in
-the pipeline. `home` is a directory that every step and every training pod sees: any on a laptop, a volume on a cluster.
+Each run starts from the last promoted model (a warm start). The training code is that of dags/digits, stored in
+the pipeline. Every step and training pod can access the directory `home`: any on a laptop, a volume on a cluster.
 
     python pipelines/digits_retrain.py HOME
 """
 
-# KFP reads annotations, so they stay what they are: no `from __future__ import annotations`.
+# KFP evaluates annotations, so they must not be strings: no `from __future__ import annotations`.
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -19,14 +19,14 @@ from stepset_kfp import distributed_train
 
 CODE = Path(__file__).resolve().parent.parent / "dags" / "digits"
 IMAGE = "example/digits-python:1"
-"""Python with PyTorch, scikit-learn and KFP; where the steps run in pods."""
+"""Python with PyTorch, scikit-learn and KFP; used when the steps run in pods."""
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False, embedded_artifact_path=str(CODE))
 def prepare(home: str, run: str) -> NamedTuple(
     "Prepared", [("data", str), ("last_good", str), ("checkpoint_dir", str)]
 ):
-    """Writes the data, and looks up where to start."""
+    """Writes the data, and looks up the last good model."""
     from pathlib import Path
 
     from model import write_digits
@@ -41,9 +41,9 @@ def prepare(home: str, run: str) -> NamedTuple(
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False, embedded_artifact_path=str(CODE))
 def evaluate(candidate: dsl.Input[dsl.Model], data: str, last_good: str, metrics: dsl.Output[dsl.Metrics]) -> bool:
-    """Whether the new model is better than the last good one, on the same digits, which no rank trained on.
+    """Returns whether the new model is better than the last good one, on the same digits, which no rank trained on.
 
-    It is the component's only output parameter, because KFP 2.17's local runner knows no other in a dsl.If.
+    It is the component's only output parameter, because KFP 2.17's local runner supports no other in a dsl.If.
     """
     from pathlib import Path
 
@@ -61,7 +61,7 @@ def evaluate(candidate: dsl.Input[dsl.Model], data: str, last_good: str, metrics
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def promote(candidate: dsl.Input[dsl.Model], home: str) -> str:
-    """Makes the new model the good one."""
+    """Replaces the last good model by the new one."""
     import shutil
     from pathlib import Path
 
@@ -98,7 +98,7 @@ def digits_retrain(home: str, epochs: int = 8):
         candidate=train.outputs["model"], data=prepared.outputs["data"], last_good=prepared.outputs["last_good"]
     )
     evaluated.set_caching_options(False)
-    with dsl.If(evaluated.outputs["Output"] == True):  # noqa: E712  # it becomes a condition of the pipeline's
+    with dsl.If(evaluated.outputs["Output"] == True):  # noqa: E712  # becomes a condition of the pipeline
         promoted = promote(candidate=train.outputs["model"], home=home)
         promoted.set_caching_options(False)
 

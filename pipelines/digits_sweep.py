@@ -1,14 +1,14 @@
-"""Train with several learning rates, one after another or side by side, and name the best.
+"""Train with several learning rates, one after another or in parallel, and select the best.
 
 prepare -> train for each rate (dsl.ParallelFor) -> best (dsl.Collected)
 
 python pipelines/digits_sweep.py HOME
 """
 
-# KFP reads annotations, so they stay what they are: no `from __future__ import annotations`.
+# KFP evaluates annotations, so they must not be strings: no `from __future__ import annotations`.
 import sys
 from pathlib import Path
-from typing import List  # noqa: UP035  # KFP knows this one
+from typing import List  # noqa: UP035  # KFP supports only this one
 
 from digits_retrain import IMAGE, prepare
 from kfp import dsl, local
@@ -37,7 +37,7 @@ def digits_sweep(home: str, epochs: int = 4, rates: List[float] = [0.01, 0.05]):
             image=IMAGE,
             code="../dags/digits",
             script="train.py",
-            # No output of another task here: KFP 2.17's local runner takes it for the loop's item.
+            # No output of another task here: KFP 2.17's local runner would replace it by the loop's item.
             args=["--data", f"{home}/digits.npz", "--epochs", epochs, "--lr", rate],
             checkpoint_dir=f"{home}/sweep/{rate}",
         ).after(prepared)

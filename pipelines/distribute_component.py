@@ -1,9 +1,9 @@
-"""A component of one's own, made to run on two nodes with two processes each.
+"""A custom component that runs on two nodes with two processes each.
 
 python pipelines/distribute_component.py HOME
 """
 
-# KFP reads annotations, so they stay what they are: no `from __future__ import annotations`.
+# KFP evaluates annotations, so they must not be strings: no `from __future__ import annotations`.
 import sys
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from stepset_kfp import distribute
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False, embedded_artifact_path=str(CODE))
 def mean_image(data: str, metrics: dsl.Output[dsl.Metrics]) -> float:
-    """The mean brightness of all digits, each rank adding up its share."""
+    """The mean brightness of all digits; each rank sums its share."""
     from pathlib import Path
 
     import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Writes docs/airflow-examples.md: the example DAGs, verbatim. A test holds the page to the files.
+"""Writes docs/airflow-examples.md: the example DAGs, verbatim. A test compares the page with the files.
 
 python tools/dag_docs.py
 """
@@ -13,8 +13,8 @@ PAGE = ROOT / "docs" / "airflow-examples.md"
 DAGS = ROOT / "dags"
 _HEAD = """# Example DAGs
 
-Written by `tools/dag_docs.py` from [dags/](../dags), where each of them is run by a test. What their parameters mean
-is told in [Airflow](airflow.md).
+`tools/dag_docs.py` writes this page from [dags/](../dags); a test runs each DAG. [Airflow](airflow.md) describes
+the parameters.
 """
 _SCRIPT = DAGS / "digits" / "train.py"
 

@@ -1,6 +1,6 @@
 """Writes docs/job-file.md from the models: every field, its type, its default, its meaning.
 
-Run by `make docs`; a test compares the page with what this would write.
+`make docs` runs it; a test compares the page with its output.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ EXAMPLE = PAGE.parent.parent / "examples" / "job.yaml"
 
 _INTRO = """# The job file
 
-A job is a YAML or JSON file, a Python mapping, or the parameters of an operator: the same names everywhere.
-Unknown keys are errors that name the nearest known one. `stepset validate JOB.yaml` checks a file, `stepset schema`
+A job is a YAML or JSON file, a Python mapping, or the parameters of an operator, with the same names everywhere.
+An unknown key is an error that names the nearest known one. `stepset validate JOB.yaml` checks a file, `stepset schema`
 prints its JSON Schema for your editor.
 
 ```yaml
 {example}```
 
 Durations are whole seconds or text such as `90s`, `30m`, `12h`, `1d12h`. Quantities are Kubernetes' (`500m`, `4`,
-`16Gi`). In values of `env` and in `args` `$(NAME)` is replaced by the variable NAME, as Kubernetes does it, also in
-local runs.
+`16Gi`). In values of `env` and in `args`, `$(NAME)` is replaced by the value of the variable NAME, as in Kubernetes,
+also in local runs.
 """
 
 _MODELS: list[tuple[str, type[BaseModel]]] = [
@@ -43,7 +43,7 @@ _MODELS: list[tuple[str, type[BaseModel]]] = [
     ("framework: deepspeed", options.DeepSpeed),
     ("framework: mpi", options.MPI),
     ("framework: mlx", options.MLX),
-    ("`env`: text (a plain value will do)", EnvText),
+    ("`env`: text (or a plain value)", EnvText),
     ("`env`: a key of a Secret", EnvSecret),
     ("`env`: a field of the pod", EnvField),
     ("`resources_per_node`", Resources),

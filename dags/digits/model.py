@@ -1,4 +1,4 @@
-"""The handwritten digits, the network that reads them, and how good it is at it.
+"""The handwritten digits, the network that classifies them, and its evaluation.
 
 Used by train.py in every rank, and by the tasks of ../digits_retrain.py.
 """
@@ -14,8 +14,8 @@ Labels = torch.Tensor  # (images,), 0 to 9
 
 
 def write_digits(path: Path) -> dict[str, int]:
-    """Splits scikit-learn's digits into 1,437 to train on and 360 to test with, always the same; returns how many."""
-    from sklearn.datasets import load_digits  # the ranks need not wait for these imports
+    """Splits scikit-learn's digits into 1,437 for training and 360 for testing, always the same; returns the counts."""
+    from sklearn.datasets import load_digits  # imported here because the ranks do not need them
     from sklearn.model_selection import train_test_split
 
     images, labels = load_digits(return_X_y=True)
@@ -27,7 +27,7 @@ def write_digits(path: Path) -> dict[str, int]:
 
 
 def read_digits(path: Path, part: str) -> tuple[Pixels, Labels]:
-    """The `train` or the `test` part."""
+    """Returns the `train` or the `test` part."""
     with np.load(path) as file:
         return torch.from_numpy(file[f"{part}_x"]), torch.from_numpy(file[f"{part}_y"])
 
@@ -48,7 +48,7 @@ def new_model() -> nn.Module:
 
 
 def load_model(checkpoint: Path) -> nn.Module:
-    """The network with the weights of a checkpoint that train.py wrote."""
+    """Returns the network with the weights of a checkpoint written by train.py."""
     model = new_model()
     model.load_state_dict(torch.load(checkpoint, map_location="cpu")["model"])
     return model
@@ -56,7 +56,7 @@ def load_model(checkpoint: Path) -> nn.Module:
 
 @torch.no_grad()
 def score(model: nn.Module, pixels: Pixels, labels: Labels) -> dict[str, float]:
-    """Accuracy (0 to 1) and mean cross-entropy."""
+    """Returns accuracy (0 to 1) and mean cross-entropy."""
     logits = model(pixels)
     loss = nn.functional.cross_entropy(logits, labels)
     accuracy = (logits.argmax(1) == labels).float().mean()

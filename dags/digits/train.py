@@ -18,27 +18,27 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 def report(**progress: object) -> None:
-    """One line that stepset shows as the run's progress instead of as text."""
+    """Prints a line that stepset shows as the run's progress instead of as text."""
     sys.stdout.write(json.dumps({"stepset": progress}) + "\n")
     sys.stdout.flush()
 
 
 def starting_point(given: str) -> tuple[dict | None, bool]:
-    """The checkpoint to start from, and whether it is this run's own, to be gone on with."""
+    """Returns the checkpoint to start from, and whether it is this run's own, from which it resumes."""
     if own := os.environ.get("STEPSET_RESUME_FROM"):  # set when this is not the first attempt
         return torch.load(Path(own, "last.pt"), map_location="cpu"), True
     return (torch.load(given, map_location="cpu"), False) if given else (None, False)
 
 
 def save(checkpoint: Path, state: dict) -> None:
-    """Writes a checkpoint, never half of one."""
+    """Writes a checkpoint atomically."""
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     torch.save(state, unfinished := checkpoint.with_suffix(".new"))
     unfinished.replace(checkpoint)
 
 
 def main() -> None:
-    """What each of the four ranks does."""
+    """The program of each of the four ranks."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=8)
@@ -56,7 +56,7 @@ def main() -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     train = TensorDataset(*read_digits(args.data, "train"))
     test = read_digits(args.data, "test")
-    sampler = DistributedSampler(train, shuffle=True, seed=0)  # each rank sees its own quarter
+    sampler = DistributedSampler(train, shuffle=True, seed=0)  # each rank reads its own quarter
     loader = DataLoader(train, args.batch_size, sampler=sampler)
 
     torch.manual_seed(0)
@@ -102,7 +102,7 @@ def main() -> None:
         }
         if path := os.environ.get("STEPSET_RESULT_FILE"):
             Path(path).write_text(json.dumps(result))
-        print(f"accuracy {result['accuracy']:.2%} on {len(test[1])} digits nobody trained on", flush=True)
+        print(f"accuracy {result['accuracy']:.2%} on {len(test[1])} held-out digits", flush=True)
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""Train a small network on scikit-learn's digits with DeepSpeed ZeRO; runs under torchrun, deepspeed and mpirun alike.
+"""Train a small network on scikit-learn's digits with DeepSpeed ZeRO; runs under torchrun, deepspeed and mpirun.
 
 stepset run examples/deepspeed/train.py --framework deepspeed --nodes 2 --procs-per-node 2 -- --stage 2
 """
@@ -21,8 +21,8 @@ DIGITS = Path(find_spec("sklearn").origin).with_name("datasets") / "data/digits.
 
 
 def meet_by_mpi() -> None:
-    """Under mpirun: what the other launchers set. DeepSpeed's own way takes processes with one host name for one node,
-    and refuses to start where all simulated nodes of a local run share it."""
+    """Under mpirun, sets the variables of other launchers. DeepSpeed treats processes of one host name as one node,
+    and refuses to start in a local run, where all simulated nodes share the host name."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -41,7 +41,7 @@ def main() -> None:
     args = parser.parse_args()
 
     if not torch.cuda.is_available():
-        # On CPUs DeepSpeed starts by compiling an extension for collectives in shared memory (minutes, needs a
+        # On CPUs DeepSpeed first compiles an extension for collectives in shared memory (minutes, needs a
         # compiler); gloo does the same work without it.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if "OMPI_COMM_WORLD_RANK" in os.environ:
@@ -51,11 +51,11 @@ def main() -> None:
 
     config = {
         "train_micro_batch_size_per_gpu": 1500 // size,
-        # torch_adam: DeepSpeed's own Adam for CPUs is one more extension to compile.
+        # torch_adam: DeepSpeed's own Adam for CPUs is another extension to compile.
         "optimizer": {"type": "Adam", "params": {"lr": 0.01, "torch_adam": True}},
         "zero_optimization": {"stage": args.stage},
     }
-    torch.manual_seed(rank)  # every rank starts with other weights; DeepSpeed's broadcast makes them equal
+    torch.manual_seed(rank)  # every rank starts with different weights; DeepSpeed's broadcast makes them equal
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
     if resume_from := os.environ.get("STEPSET_RESUME_FROM"):

@@ -1,4 +1,4 @@
-"""Train a small network on scikit-learn's digits with JAX: one process a node, one mesh over all their devices.
+"""Train a small network on scikit-learn's digits with JAX: one process per node, one mesh over all devices.
 
 stepset run examples/jax/train.py --framework jax --nodes 2
 """
@@ -34,12 +34,12 @@ def train_step(weights: dict, pixels: jax.Array, labels: jax.Array) -> tuple[dic
 
 def main() -> None:
     if "JAX_COORDINATOR_ADDRESS" in os.environ:
-        # The one line JAX needs: by itself it reads the address only, not the number of processes nor their index.
+        # By itself JAX reads only the address, not the number of processes or their index.
         jax.distributed.initialize(
             os.environ["JAX_COORDINATOR_ADDRESS"],
             int(os.environ["JAX_NUM_PROCESSES"]),
             int(os.environ["JAX_PROCESS_ID"]),
-            # Else it asks Kubernetes about what it has been told already, and fails where it may not.
+            # Otherwise JAX queries Kubernetes for the same values, and fails if it has no permission.
             cluster_detection_method="deactivate",
         )
     rank, size = jax.process_index(), jax.process_count()
@@ -47,7 +47,7 @@ def main() -> None:
     mesh = Mesh(np.array(jax.devices()), ("batch",))  # jax.devices() is every device of every process
     split, same = NamedSharding(mesh, PartitionSpec("batch")), NamedSharding(mesh, PartitionSpec())
     digits = np.loadtxt(DIGITS, delimiter=",")
-    count = 1440 // size  # each process brings its part of one global batch
+    count = 1440 // size  # each process contributes its part of one global batch
     mine = slice(rank * count, (rank + 1) * count)
     pixels = jax.make_array_from_process_local_data(split, np.float32(digits[mine, :64] / 16))
     labels = jax.make_array_from_process_local_data(split, np.int32(digits[mine, 64]))
@@ -59,7 +59,7 @@ def main() -> None:
     for step in range(1, STEPS + 1):
         weights, loss = train_step(weights, pixels, labels)  # the compiler adds the all-reduce of the gradients
         if step % 20 == 0:
-            loss_now = round(float(loss), 4)  # every process takes part in what reads a global value
+            loss_now = round(float(loss), 4)  # every process takes part in reading a global value
             if rank == 0:
                 line = {"step": step, "progress": step / STEPS, "metrics": {"loss": loss_now}}
                 print(json.dumps({"stepset": line}), flush=True)

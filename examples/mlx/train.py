@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=60)
     args = parser.parse_args()
-    # Without strict=True a job whose ranks do not find each other trains once in every process, each by itself.
+    # Without strict=True, ranks that do not find each other train independently in every process.
     ring = "MLX_HOSTFILE" in os.environ
     mpi = "OMPI_COMM_WORLD_SIZE" in os.environ
     world = mx.distributed.init(strict=ring or mpi, backend="ring" if ring else "mpi" if mpi else "any")
@@ -32,7 +32,7 @@ def main() -> None:
     digits = np.loadtxt(DIGITS, delimiter=",")
     mine = mx.array(digits[rank:1500:size], mx.float32)
     pixels, labels = mine[:, :64] / 16, mine[:, 64].astype(mx.int32)
-    mx.random.seed(0)  # the same start everywhere, and averaged gradients keep it the same
+    mx.random.seed(0)  # the same initial weights in every rank; averaged gradients keep them equal
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     resume_from = os.environ.get("STEPSET_RESUME_FROM")
     if resume_from and (saved := Path(resume_from, "digits.safetensors")).exists():

@@ -1,6 +1,6 @@
-/* The smallest proof that every rank of an MPI job took part: the sum of rank + 1 over all ranks.
+/* A minimal check that every rank of an MPI job takes part: the sum of rank + 1 over all ranks.
  *
- * mpicc allreduce.c -o allreduce            (mpicc.mpich or mpicc.openmpi where both are installed)
+ * mpicc allreduce.c -o allreduce            (mpicc.mpich or mpicc.openmpi if both are installed)
  * command: [mpirun, ./allreduce]            in the job file, with framework: mpi
  */
 #include <mpi.h>
@@ -24,7 +24,7 @@ int main(int argc, char **argv)
 
     if (sum != size * (size + 1) / 2) {
         fprintf(stderr, "rank %d: sum is %d, not %d\n", rank, sum, size * (size + 1) / 2);
-        MPI_Abort(MPI_COMM_WORLD, 1); /* not exit(): MPICH notices a plain exit on another node too late */
+        MPI_Abort(MPI_COMM_WORLD, 1); /* not exit(): MPICH detects a plain exit on another node too late */
     }
     if (rank == 0) {
         const char *path = getenv("STEPSET_RESULT_FILE");

@@ -1,6 +1,6 @@
 """Softmax regression on scikit-learn's digits, data-parallel by MPI's all-reduce.
 
-framework: mpi            # mpirun starts this script on every node; any framework that speaks MPI works alike
+framework: mpi            # mpirun starts this script on every node; the same works for any MPI program
 """
 
 import json
@@ -22,7 +22,7 @@ def main() -> None:
     world = MPI.COMM_WORLD
     rank, size = world.Get_rank(), world.Get_size()
     started = int(os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE") or size)
-    if size != started:  # mpi4py found another MPI library than mpirun's: every rank would train alone, and succeed
+    if size != started:  # mpi4py loaded another MPI library than mpirun's: every rank would train alone and succeed
         sys.exit(f"mpirun started {started} ranks, {MPI.Get_library_version().split(',')[0]} sees {size}")
     digits = np.loadtxt(DIGITS, delimiter=",")
     pixels, labels = digits[rank:1500:size, :64] / 16, np.eye(10)[digits[rank:1500:size, 64].astype(int)]

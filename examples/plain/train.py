@@ -1,6 +1,6 @@
-"""A grid search over nodes that need not talk: each node fits its share of the settings, node 0 picks the best.
+"""A grid search over independent nodes: each node fits its share of the settings, node 0 selects the best.
 
-framework: plain          # no training environment at all, only STEPSET_*
+framework: plain          # no training environment, only STEPSET_*
 """
 
 import json
@@ -19,7 +19,7 @@ def main() -> None:
     node, nodes = int(os.environ.get("STEPSET_NODE_RANK", "0")), int(os.environ.get("STEPSET_NUM_NODES", "1"))
     if "STEPSET_CHECKPOINT_DIR" not in os.environ:
         sys.exit("STEPSET_CHECKPOINT_DIR: not set; the nodes meet there: give checkpoint_dir in the job file")
-    # A name of its own for each start of the run, so that nobody reads what an earlier one left.
+    # A separate name for each start of the run, so that no node reads files of an earlier start.
     start = f"{os.environ.get('STEPSET_RUN', 'run')}-{os.environ.get('STEPSET_ATTEMPT', '0')}"
     parts = [Path(os.environ["STEPSET_CHECKPOINT_DIR"], f"{start}.node-{k}.json") for k in range(nodes)]
 
@@ -33,7 +33,7 @@ def main() -> None:
             line = {"step": done, "progress": done / len(share), "metrics": {"accuracy": mine[-1]["accuracy"]}}
             print(json.dumps({"stepset": line}), flush=True)
     parts[node].with_suffix(".new").write_text(json.dumps(mine))
-    parts[node].with_suffix(".new").replace(parts[node])  # appears whole or not at all
+    parts[node].with_suffix(".new").replace(parts[node])  # atomic
 
     if node == 0:
         give_up = time.monotonic() + 600

@@ -1,8 +1,8 @@
-"""Training that goes on while nodes come and go: its step counter lives in a checkpoint that every new world loads.
+"""Training that continues while nodes join and leave: every new world loads the step counter from a checkpoint.
 
 framework: {kind: torch, elastic: {min_nodes: 1, max_nodes: 2, max_restarts: 3}}
 
-torchrun ends and restarts every rank when a node is lost or joins, so all that must survive is in the checkpoint.
+torchrun ends and restarts every rank when a node is lost or joins, so the checkpoint contains all persistent state.
 """
 
 import argparse
@@ -29,7 +29,7 @@ CHECKPOINT = Path(os.environ["STEPSET_CHECKPOINT_DIR"], "elastic.pt")
 
 
 def latest() -> dict:
-    """This run's checkpoint, read by rank 0 and sent to all, so that no two ranks start from different ones."""
+    """Returns this run's checkpoint, which rank 0 reads and broadcasts so that all ranks start from the same one."""
     saved = {"run": RUN, "step": 0, "worlds": []}
     if dist.get_rank() == 0 and CHECKPOINT.exists():
         found = torch.load(CHECKPOINT)
@@ -57,11 +57,11 @@ def main() -> None:
     if "model" in saved:
         model.module.load_state_dict(saved["model"])
     first_step = saved["step"]
-    # One entry for each world this run has had: from which step on, and how many ranks.
+    # One entry for each world of this run: its first step and its number of ranks.
     worlds = [*saved["worlds"], {"from_step": first_step, "world_size": size}]
 
     for step in range(first_step, args.steps):
-        # The step decides which 480 images are next and the rank which of them, whatever the world's size.
+        # The step selects the next 480 images, the rank its share of them, for any world size.
         batch = (torch.arange(480) + 480 * step)[rank::size] % len(pixels)
         loss = nn.functional.cross_entropy(model(pixels[batch].to(device)), labels[batch].to(device))
         model.zero_grad()

@@ -1,4 +1,4 @@
-"""Fully sharded training: every rank holds a part of each weight; sharded checkpoints that any world size reads.
+"""Fully sharded training: every rank holds a part of each weight; any world size can read the sharded checkpoints.
 
 stepset run examples/torch/fsdp.py --nodes 2 --procs-per-node 2
 """

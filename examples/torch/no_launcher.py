@@ -1,4 +1,4 @@
-"""Torch without a launcher: stepset starts the script once per rank and sets what `init_process_group` reads.
+"""Torch without a launcher: stepset starts the script once per rank and sets the variables of `init_process_group`.
 
 framework: {kind: torch, launcher: none}
 """
@@ -27,7 +27,7 @@ def main() -> None:
     digits = torch.tensor(np.loadtxt(DIGITS, delimiter=","), dtype=torch.float32)
     pixels = (digits[rank:1500:size, :64] / 16).to(device)
     labels = digits[rank:1500:size, 64].long().to(device)
-    torch.manual_seed(0)  # the same start everywhere, and averaged gradients keep it the same
+    torch.manual_seed(0)  # the same initial weights in every rank; averaged gradients keep them equal
     model = nn.Linear(64, 10).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for step in range(1, 101):

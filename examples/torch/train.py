@@ -34,14 +34,14 @@ def main() -> None:
     digits = torch.tensor(np.loadtxt(DIGITS, delimiter=","), dtype=torch.float32)
     pixels, labels = digits[:, :64] / 16, digits[:, 64].long()
     train = TensorDataset(pixels[:1500], labels[:1500])
-    sampler = DistributedSampler(train)  # each rank sees its share
+    sampler = DistributedSampler(train)  # each rank reads its share
     loader = DataLoader(train, args.batch_size, sampler=sampler)
 
-    torch.manual_seed(rank)  # every rank starts with other weights; DDP's broadcast makes them equal
+    torch.manual_seed(rank)  # every rank starts with different weights; DDP's broadcast makes them equal
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     first_epoch = 0
-    resume_from = os.environ.get("STEPSET_RESUME_FROM")  # a restarted run finds its checkpoint_dir here
+    resume_from = os.environ.get("STEPSET_RESUME_FROM")  # in a restarted run: its checkpoint_dir
     if resume_from and (last := Path(resume_from, "last.pt")).exists():
         saved = torch.load(last, map_location=device)
         model.module.load_state_dict(saved["model"])
@@ -59,12 +59,12 @@ def main() -> None:
             if checkpoint_dir := os.environ.get("STEPSET_CHECKPOINT_DIR"):
                 state = {"epoch": epoch + 1, "model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
                 torch.save(state, unfinished := Path(checkpoint_dir, "last.pt.new"))
-                unfinished.replace(Path(checkpoint_dir, "last.pt"))  # never half a checkpoint
+                unfinished.replace(Path(checkpoint_dir, "last.pt"))  # atomic
             metrics = {"loss": round(loss.item(), 4)}
             progress = {"step": epoch + 1, "progress": (epoch + 1) / args.epochs, "metrics": metrics}
-            print(json.dumps({"stepset": progress}), flush=True)  # who hears of a step finds its checkpoint
+            print(json.dumps({"stepset": progress}), flush=True)  # after the checkpoint of this step
 
-    # Every rank adds rank + 1, and compares its weights with rank 0's: nobody trained alone.
+    # Every rank adds rank + 1, and compares its weights with rank 0's: no rank trained alone.
     rank_sum = torch.tensor(rank + 1, device=device)
     dist.all_reduce(rank_sum)
     mine = torch.cat([p.detach().flatten() for p in model.parameters()])
@@ -72,7 +72,7 @@ def main() -> None:
     equal = torch.tensor(int(torch.equal(first, mine)), device=device)
     dist.all_reduce(equal, dist.ReduceOp.MIN)
     if rank == 0:
-        guess = model.module(pixels[1500:].to(device)).argmax(1).cpu()  # the digits held out
+        guess = model.module(pixels[1500:].to(device)).argmax(1).cpu()  # the held-out digits
         result = {
             "world_size": size,
             "rank_sum": rank_sum.item(),

@@ -1,4 +1,4 @@
-"""A TorchTune recipe of our own: a small Llama learns scikit-learn's digits as sequences, data-parallel.
+"""A custom TorchTune recipe: a small Llama learns scikit-learn's digits as sequences, data-parallel.
 
 framework: {kind: torchtune, recipe: recipe.py, config: config.yaml}
 args: [steps=60]          # any entry of the config can be overridden
@@ -31,7 +31,7 @@ def main(cfg: DictConfig) -> None:
 
     digits = torch.tensor(np.loadtxt(DIGITS, delimiter=",")).long()
     words = torch.cat([digits[:, :64], digits[:, 64:] + 17], dim=1)
-    torch.manual_seed(rank)  # every rank starts with other weights; DDP's broadcast makes them equal
+    torch.manual_seed(rank)  # every rank starts with different weights; DDP's broadcast makes them equal
     model = DistributedDataParallel(config.instantiate(cfg.model).to(device))
     optimizer = config.instantiate(cfg.optimizer, model.parameters())
     loss_of = config.instantiate(cfg.loss)
@@ -42,7 +42,7 @@ def main(cfg: DictConfig) -> None:
     for step in range(1, cfg.steps + 1):
         rows = (torch.arange(cfg.batch_size) * size + rank + step * size * cfg.batch_size) % len(words)
         batch = words[rows].to(device)
-        scores = model(batch[:, :-1])  # the next word, 64 times
+        scores = model(batch[:, :-1])  # the next token, 64 times
         loss = loss_of(scores.flatten(0, 1), batch[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()

@@ -19,7 +19,7 @@ ROUNDS = 10
 
 
 class Progress(xgb.callback.TrainingCallback):
-    """Rank 0 tells how far it is, as every callback runs in every worker."""
+    """Reports progress in rank 0 only, because callbacks run in every worker."""
 
     def after_iteration(self, model: xgb.Booster, epoch: int, evals_log: dict) -> bool:
         if collective.get_rank() == 0:
@@ -59,7 +59,7 @@ def main() -> None:
     if int(task) == 0:
         tracker = RabitTracker(n_workers=workers, host_ip=socket.gethostbyname(uri), port=port, sortby="task")
         tracker.start()
-    # Ten tries last 90 s; the default of three gives a tracker that starts late only 6 s.
+    # Ten tries last 90 s; the default of three tries ends after 6 s, before a slow tracker has started.
     with collective.CommunicatorContext(dmlc_tracker_uri=uri, dmlc_tracker_port=port, dmlc_task_id=task, dmlc_retry=10):
         train()
     if tracker:
