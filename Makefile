@@ -105,6 +105,11 @@ contract: system setup setup-kfp ## Run every scenario of docs/testing/contract.
 
 .PHONY: lint
 lint: setup ## Run ruff, mypy, the import contracts, and check that the agent's file is built from its sources
+	@$(MAKE) --no-print-directory checks
+
+.PHONY: checks
+checks: ## Run the same checks without installing anything (pre-commit runs them before a commit)
+	@test -x $(AIRFLOW)/ruff || { echo "no environment; run 'make setup' first" >&2; exit 1; }
 	@$(AIRFLOW)/ruff check .
 	@$(AIRFLOW)/ruff format --check .
 	@MYPY_CACHE_DIR=$(CACHE)/mypy $(AIRFLOW)/mypy

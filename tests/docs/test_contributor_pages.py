@@ -1,0 +1,166 @@
+"""Links and paths in the pages for contributors exist; the walk of docs/architecture.md goes in one direction."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+
+_SKIPPED = {".venvs", ".git", ".hypothesis", ".pytest_cache", "node_modules"}
+PAGES = sorted(path for path in ROOT.rglob("*.md") if not _SKIPPED.intersection(path.relative_to(ROOT).parts))
+
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_CODE = re.compile(r"`([^`\n]+)`")
+_PATH = re.compile(r"[\w.-]+(/[\w.-]+)*/?")
+_ROW = re.compile(r"^\| (\d+) \| \[[^\]]+\]\(([^)]+)\) \| ([^|]+) \|", re.MULTILINE)
+
+
+class Step(NamedTuple):
+    """A row of the walk: the file that it links, and the names to look for in it."""
+
+    number: int
+    path: Path
+    names: tuple[str, ...]
+
+
+def _text(page: Path) -> str:
+    """A page without its code blocks."""
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", _text(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def _broken_links(page: Path) -> list[str]:
+    broken = []
+    for link in _LINK.findall(_text(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        target, _, anchor = unquote(link).partition("#")
+        path = (page.parent / target) if target else page
+        if not path.exists() or (anchor and path.suffix == ".md" and anchor not in _anchors(path)):
+            broken.append(link)
+    return broken
+
+
+def _missing_paths(page: Path) -> list[str]:
+    """Paths in code spans that no file matches; NAME stands for any part of a file's name."""
+    named = [span for span in _CODE.findall(_text(page)) if "/" in span and _PATH.fullmatch(span)]
+    assert named
+    return [span for span in named if not span.startswith(".venvs/") and not any(ROOT.glob(span.replace("NAME", "*")))]
+
+
+def _walk() -> list[Step]:
+    return [
+        Step(int(number), (ARCHITECTURE.parent / link).resolve(), tuple(_CODE.findall(names)))
+        for number, link, names in _ROW.findall(ARCHITECTURE.read_text(encoding="utf-8"))
+    ]
+
+
+def _module(path: Path) -> str:
+    """The name by which a file is imported."""
+    for root in ("src", "providers", "components"):
+        if path.is_relative_to(ROOT / root):
+            return ".".join(path.relative_to(ROOT / root).with_suffix("").parts).removesuffix(".__init__")
+    raise AssertionError(f"{path} is in no package")
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _imports(path: Path) -> set[str]:
+    """Modules that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return found
+
+
+def _defined(path: Path) -> set[str]:
+    """Names of functions, classes, and variables of modules and classes that a file defines."""
+    found = set()
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+    return found
+
+
+def _commands(goal: str) -> str:
+    """The commands that make would run for a goal."""
+    # Variables of a make that runs these tests would add lines to the output.
+    env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    command = ["make", "-n", "-o", "setup", goal]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=True, text=True).stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_to_a_file(page: Path) -> None:
+    assert _broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", [CONTRIBUTING, ARCHITECTURE], ids=lambda page: page.name)
+def test_every_path_in_the_text_exists(page: Path) -> None:
+    assert _missing_paths(page) == []
+
+
+def test_a_wrong_link_and_a_wrong_path_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A title\n[a](#a-title) [b](#b) [c](c.md) [d](https://example.org/d) `src/nowhere.py` `src/stepset`"
+    )
+    assert _broken_links(page) == ["#b", "c.md"]
+    assert _missing_paths(page) == ["src/none.py"]
+
+
+class TestWalk:
+    """The walk from the operator to the environment of a process."""
+
+    def test_it_starts_at_the_operator_and_ends_in_the_agent(self) -> None:
+        steps = _walk()
+        assert [step.number for step in steps] == list(range(1, len(steps) + 1))
+        assert "class DistributedTrainOperator" in steps[0].path.read_text(encoding="utf-8")
+        assert _module(steps[-1].path).startswith("stepset.agent.")
+
+    @pytest.mark.parametrize("step", _walk(), ids=lambda step: str(step.number))
+    def test_the_file_defines_the_names_to_look_for(self, step: Step) -> None:
+        assert step.names
+        assert set(step.names) - _defined(step.path) == set()
+
+    def test_each_file_is_imported_by_an_earlier_one(self) -> None:
+        builder = ROOT / "tools" / "build_agent.py"
+        assert "from stepset.agent.command_line import main" in builder.read_text(encoding="utf-8")
+        known = {_module(_walk()[0].path), "stepset.agent.command_line"}
+        for step in _walk():
+            assert _module(step.path) in known, f"step {step.number}: no earlier file imports {step.path.name}"
+            known |= _imports(step.path)
+
+
+def test_pre_commit_runs_the_checks_of_make_lint() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    [repository] = config["repos"]
+    assert repository["repo"] == "local"  # no downloads
+    [hook] = repository["hooks"]
+    assert hook["entry"].split() == ["make", "--no-print-directory", "checks"]
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    assert _commands("lint").replace("make --no-print-directory checks\n", "") == _commands("checks")
