@@ -125,9 +125,7 @@ def test_every_path_in_the_text_exists(page: Path) -> None:
 
 def test_a_wrong_link_and_a_wrong_path_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(
-        "# A title\n[a](#a-title) [b](#b) [c](c.md) [d](https://example.org/d) `src/nowhere.py` `src/stepset`"
-    )
+    page.write_text("# A title\n[a](#a-title) [b](#b) [c](c.md) [d](https://example.org/d) `src/none.py` `src/stepset`")
     assert _broken_links(page) == ["#b", "c.md"]
     assert _missing_paths(page) == ["src/none.py"]
 

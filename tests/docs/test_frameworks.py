@@ -1,0 +1,44 @@
+"""Every framework is named wherever CONTRIBUTING.md says that it must be, and no other test would notice."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from stepset.spec import options
+from stepset.spec.base import JobModel
+from stepset.spec.schema import job_schema
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = {
+    model.model_fields["kind"].default: model for model in JobModel.__subclasses__() if "kind" in model.model_fields
+}
+
+
+def test_every_kind_has_a_model() -> None:
+    assert MODELS.keys() == set(options.KINDS)
+
+
+@pytest.mark.parametrize("kind", options.KINDS)
+def test_the_schema_requires_the_kind(kind: str) -> None:
+    assert job_schema()["$defs"][MODELS[kind].__name__]["required"] == ["kind"]
+
+
+@pytest.mark.parametrize("kind", options.KINDS)
+def test_the_command_line_names_it(kind: str) -> None:
+    [help_text] = re.findall(r'"(torch \(default\), .*)"', (ROOT / "src/stepset/cli/job_args.py").read_text("utf-8"))
+    assert kind in re.findall(r"\w+", help_text)
+
+
+@pytest.mark.parametrize("kind", options.KINDS)
+def test_it_has_a_page_in_the_list_of_frameworks(kind: str) -> None:
+    pages = ROOT / "docs" / "frameworks"
+    assert (pages / f"{kind}.md").exists()
+    assert f"({kind}.md)" in (pages / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in options.KINDS if MODELS[kind].model_fields.keys() - {"kind"}])
+def test_the_page_of_the_job_file_lists_its_options(kind: str) -> None:
+    assert f"\n## framework: {kind}\n" in (ROOT / "docs" / "job-file.md").read_text("utf-8")
