@@ -22,7 +22,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Permission:
-    """One verb on one resource: a plural, or `pods/log` for a subresource; `group` is empty for the core's."""
+    """One verb on one resource (its plural, with a subresource such as `pods/log`); `group` is empty for the core's."""
 
     group: str
     resource: str

@@ -39,7 +39,7 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class GangEnd:
-    """How an attempt ended: whether it `succeeded` by the plan's success rule, and every other end.
+    """How an attempt ended: whether it `succeeded` by the plan's success rule, and its unsuccessful ends.
 
     `node_lost`: an elastic world lost a node, which does not count as a restart.
     """
