@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import NoReturn
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import NoReturn
-
-    from stepset.agent.bundle import Bundle
+from stepset.agent.bundle import Bundle
 
 
 def usage(problem: str) -> NoReturn:
@@ -25,12 +22,7 @@ def usage(problem: str) -> NoReturn:
 
 
 def main(argv: Sequence[str], bundle: Bundle) -> int:
-    """Runs the mode that the first word names; returns the exit code of `run`.
-
-    Args:
-        argv: the command line without the program.
-        bundle: the agent's file.
-    """
+    """Runs the mode that the first word names; returns the exit code of `run`."""
     mode = argv[0] if argv else ""
     if mode == "rank":
         _rank(argv[1:])

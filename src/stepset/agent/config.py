@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from stepset.agent.errors import MESSAGE_LIMIT, setup_error
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _ADVICE = "agent and config must come from the same version of stepset"
 
 
 class Config:
     """A parsed CONFIG.json.
-
-    Args:
-        data: the parsed file.
 
     Raises:
         AgentError: a key is missing, unknown or of the wrong type.

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from stepset.agent.errors import ERROR_FILE
+from collections.abc import Mapping
+from typing import Any
+
+from stepset.agent.errors import ERROR_FILE, AgentError
 from stepset.agent.events import now
+from stepset.agent.lines import Tail
 from stepset.agent.process import oom_kills, outcome
 from stepset.agent.signals import signal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from stepset.agent.errors import AgentError
-    from stepset.agent.lines import Tail
 
 
 def failure_of(status: int, tail: Tail, env: Mapping[str, str], oom_kills_before: int) -> dict[str, Any]:
     """Returns the failure of a process: how it ended, the error, its last lines, and when.
 
     Args:
-        status: its status, as `waitpid` returns it.
-        tail: the end of its output.
-        env: its environment, which may name an error file.
+        status: as `waitpid` returns it.
+        env: may name an error file.
         oom_kills_before: `oom_kills()` before the process started.
     """
     text = tail.text()
@@ -36,7 +31,7 @@ def failure_of(status: int, tail: Tail, env: Mapping[str, str], oom_kills_before
 
 
 def failure_of_agent(error: AgentError) -> dict[str, Any]:
-    """Returns the failure for an error of the agent itself."""
+    """Returns an error of the agent itself as a failure."""
     return {"kind": error.kind, "exit_code": error.code, "error": str(error), "at": now()}
 
 
@@ -45,11 +40,6 @@ def find_error(text: str, error_file: str = "", rank: int | None = None) -> str:
 
     The sources, in this order: the file that torch's `record` writes, the traceback of the failed rank, the last
     traceback, a launcher's message between lines of dashes, the last line that looks like an error.
-
-    Args:
-        text: the output of the command.
-        error_file: path of the file that torch's error handler writes.
-        rank: the rank that failed, if known.
     """
     return (
         _recorded_error(error_file)
@@ -70,8 +60,7 @@ def last_traceback(text: str, only_tagged: str = "") -> str:
     """Returns the exception line of the last Python traceback, or "".
 
     Args:
-        text: an output, or its end.
-        only_tagged: the tag that torch.distributed puts before each line, such as `[rank1]: `; "" for any.
+        only_tagged: the tag that torch.distributed puts before each line, such as `[rank1]: `; "": any.
     """
     import re
 
@@ -112,7 +101,8 @@ def launcher_report(text: str) -> dict[str, Any]:
         if rank:
             report["rank"] = int(rank.group(1))
         if code:
-            report.update(_code_or_signal(int(code.group(1))))
+            number = int(code.group(1))
+            report["signal" if number < 0 else "exit_code"] = abs(number)
         return report
     for pattern, keys in (
         (r"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)", ("rank", "signal")),
@@ -126,10 +116,6 @@ def launcher_report(text: str) -> dict[str, Any]:
         if found:
             return {key: int(value) for key, value in zip(keys, found.groups())}  # noqa: B905 - no strict= in Python 3.8
     return report
-
-
-def _code_or_signal(code: int) -> dict[str, Any]:
-    return {"signal": -code} if code < 0 else {"exit_code": code}
 
 
 def _recorded_error(path: str) -> str:

@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 import time
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 ATOMIC = 4096  # PIPE_BUF of Linux: the kernel never interleaves writes of at most this size
 LINE_LIMIT = 1 << 20
@@ -19,11 +16,7 @@ _TAIL_SIZE = 1 << 18
 class Lines:
     """Prefixes each line of one stream with its source, many lines at a time.
 
-    A line longer than `limit` is returned in parts `[source+] ...`, so that memory stays bounded.
-
-    Args:
-        source: the text in brackets before each line.
-        limit: the most bytes without a line end that are buffered.
+    A line longer than `limit` bytes is returned in parts `[source+] ...`, so that memory stays bounded.
     """
 
     def __init__(self, source: str, limit: int = LINE_LIMIT) -> None:
@@ -106,14 +99,12 @@ class PartJoiner:
         self._parts: dict[bytes, bytearray] = {}
 
     def feed(self, data: bytes) -> bytes:
-        """Returns the lines that a chunk of bytes completes."""
         data = self._rest + data if self._rest else data
         end = data.rfind(b"\n") + 1
         self._rest = data[end:]
         return self.lines(data[:end])
 
     def lines(self, block: bytes) -> bytes:
-        """Returns the lines to print for a block of whole lines."""
         if not self._parts and b"+] " not in block and b"[stepset" not in block:
             return block
         out = []
@@ -134,23 +125,14 @@ class PartJoiner:
         return b"".join(out)
 
     def finish(self, source: bytes | None = None) -> bytes:
-        """Returns the lines whose last part is missing because their rank was killed.
-
-        Args:
-            source: only lines of this source; None: of all sources.
-        """
+        """Returns the lines of a source whose last part is missing because the rank was killed; None: all sources."""
         marks = [b"[" + source] if source else [m for m in self._parts if not m.startswith(b"[stepset")]
         held = [(mark, self._parts.pop(mark)) for mark in marks if mark in self._parts]
         return b"".join(b"%s] %s\n" % (mark, bytes(text)) for mark, text in held)
 
 
 class LauncherLines(Lines):
-    """The output of a launcher, which also contains lines of ranks that run in other pods.
-
-    Args:
-        source: the source of the launcher's own lines.
-        joiner: joins the parts of the ranks' lines.
-    """
+    """The output of a launcher, which also contains lines of ranks that run in other pods."""
 
     def __init__(self, source: str, joiner: PartJoiner) -> None:
         super().__init__(source)
@@ -188,7 +170,6 @@ class Tail:
         self.traced = 0.0
 
     def add(self, data: bytes) -> None:
-        """Appends a chunk."""
         self._data += data
         if len(self._data) > 2 * _TAIL_SIZE:
             del self._data[:-_TAIL_SIZE]

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from stepset.agent.config import Config
 from stepset.agent.errors import ERROR_FILE, IF_POSSIBLE, setup_error
 from stepset.agent.loop import widen
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
-
-    from stepset.agent.config import Config
 
 
 def create_fifo(config: Config, env: Mapping[str, str]) -> int:
     """Creates the directories of the agent and of the result, and the FIFO for lines of ranks; opens the FIFO.
-
-    Args:
-        config: the pod's config.
-        env: the environment of the pod's command.
 
     Raises:
         AgentError: one of them cannot be created.
@@ -45,7 +37,6 @@ def put_in_place(config: Config, env: Mapping[str, str], first: bool) -> None:
     """Removes files of an earlier attempt, copies the config's files and unpacks the job's code.
 
     Args:
-        config: the pod's config.
         env: the environment of the pod's command.
         first: whether this is the first pod, which also removes files outside the agent's directory.
 
@@ -71,11 +62,8 @@ def remove(path: str) -> None:
 def copy_files(files: Iterable[Mapping[str, str]]) -> None:
     """Copies files, and sets the modes that programs such as ssh require.
 
-    Args:
-        files: `source`, `path` and octal `mode` of each.
-
     Raises:
-        AgentError: one cannot be copied.
+        AgentError: an entry lacks `source` or `path`, its `mode` is not octal, or the file cannot be copied.
     """
     for entry in files:
         try:
@@ -98,7 +86,7 @@ def unpack(archive: str, directory: str) -> None:
     """Unpacks the tar.gz of the job's code.
 
     Raises:
-        AgentError: it cannot be read, or not be written to `directory`.
+        AgentError: the archive cannot be read, or `directory` cannot be written.
     """
     import tarfile
     import zlib
