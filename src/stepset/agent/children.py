@@ -1,4 +1,4 @@
-"""The processes that a pod's agent starts: ranks, a launcher or a plain command, or those that `rsh` asks for."""
+"""The processes that a pod's agent starts: ranks, a launcher or a plain command, or those that `rsh` requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stepset.agent.config import Config
-from stepset.agent.diagnosis import failure_of, find_error, launcher_report
 from stepset.agent.errors import ERROR_FILE
 from stepset.agent.events import short_event
 from stepset.agent.launch import process_env
@@ -44,6 +43,8 @@ class Child:
 
     def failure(self, status: int, oom_kills_before: int) -> dict[str, Any]:
         """Returns the failure of the process; for a launcher, that of the rank that the launcher reports."""
+        from stepset.agent.diagnosis import failure_of, find_error, launcher_report
+
         failure = failure_of(status, self.tail, self.env, oom_kills_before)
         if self.rank is not None:
             return {"rank": self.rank, **failure}

@@ -70,9 +70,8 @@ def _run(argv: Sequence[str], bundle: Bundle) -> int:
     if not argv or (len(argv) > 1 and argv[1] != "--"):
         usage("run: give a config, then -- and the command")
     from stepset.agent.config import read_config
-    from stepset.agent.diagnosis import failure_of_agent
     from stepset.agent.errors import AgentError, setup_error
-    from stepset.agent.events import long_event
+    from stepset.agent.events import failure_of_agent, long_event
     from stepset.agent.pod import Pod
 
     for fd in range(3):  # a pipe of the agent must not get the number of a closed standard stream

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from stepset.agent.errors import ERROR_FILE, AgentError
-from stepset.agent.events import now
+from stepset.agent.errors import ERROR_FILE
 from stepset.agent.lines import Tail
 from stepset.agent.process import oom_kills, outcome
 from stepset.agent.signals import signal
@@ -28,11 +29,6 @@ def failure_of(status: int, tail: Tail, env: Mapping[str, str], oom_kills_before
     failure["tail"] = last_lines(text)
     failure["at"] = round(tail.failed_at(), 3)
     return failure
-
-
-def failure_of_agent(error: AgentError) -> dict[str, Any]:
-    """Returns an error of the agent itself as a failure."""
-    return {"kind": error.kind, "exit_code": error.code, "error": str(error), "at": now()}
 
 
 def find_error(text: str, error_file: str = "", rank: int | None = None) -> str:
@@ -59,11 +55,8 @@ def last_lines(text: str, count: int = 20, width: int = 400) -> list[str]:
 def last_traceback(text: str, only_tagged: str = "") -> str:
     """Returns the exception line of the last Python traceback, or "".
 
-    Args:
-        only_tagged: the tag that torch.distributed puts before each line, such as `[rank1]: `; "": any.
+    `only_tagged` is the tag that torch.distributed puts before each line, such as `[rank1]: `; "": any.
     """
-    import re
-
     found = ""
     lines = text.split("\n")
     for at, line in enumerate(lines):
@@ -91,8 +84,6 @@ def launcher_report(text: str) -> dict[str, Any]:
 
     Reads torchrun's root cause (torch 2.15) and the messages of Open MPI 4 and 5 and MPICH 4.
     """
-    import re
-
     report: dict[str, Any] = {}
     causes = re.findall(r"Root Cause \(first observed failure\):\s*\n(.*?)(?:\n[=-]{5,}|\Z)", text, re.DOTALL)
     if causes:
@@ -120,8 +111,6 @@ def launcher_report(text: str) -> dict[str, Any]:
 
 def _recorded_error(path: str) -> str:
     """Reads what torch's error handler wrote (torch/distributed/elastic/multiprocessing/errors/error_handler.py)."""
-    import json
-
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             message = json.load(file)["message"]
@@ -133,15 +122,11 @@ def _recorded_error(path: str) -> str:
 
 def _boxed_message(text: str) -> str:
     """Returns the last message that Open MPI printed between lines of dashes."""
-    import re
-
     boxes = re.findall(r"^-{70,}\n(.*?)^-{70,}$", text, re.DOTALL | re.MULTILINE)
     return " ".join(boxes[-1].split())[:300] if boxes else ""
 
 
 def _error_line(text: str) -> str:
-    import re
-
     signs = re.compile(
         r"\berror\b|Fatal Python error|terminate called|what\(\):|not found|[Nn]o such|[Dd]enied|cannot|can't"
         r"|[Ff]ailed|[Ff]ailure\b|Segmentation fault|[A-Z]\w+(Error|Exception)\b"

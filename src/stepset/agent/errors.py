@@ -27,7 +27,7 @@ class AgentError(Exception):
         self.kind = kind
 
 
-class StopRequested(Exception):  # noqa: N818 - not an error: a caller asked for it
+class StopRequested(Exception):  # noqa: N818 - not an error: a caller requested it
     """A stop was requested before the command started."""
 
 

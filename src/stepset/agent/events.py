@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stepset.agent.config import Config
+from stepset.agent.errors import AgentError
 from stepset.agent.lines import PartJoiner
 
 
@@ -30,6 +31,11 @@ def long_event(name: str, fields: Mapping[str, Any], mark: bytes = b"[stepset]")
     import json
 
     return mark + b" " + json.dumps({"event": name, **fields}).encode() + b"\n"
+
+
+def failure_of_agent(error: AgentError) -> dict[str, Any]:
+    """Returns an error of the agent itself as a failure."""
+    return {"kind": error.kind, "exit_code": error.code, "error": str(error), "at": now()}
 
 
 def fitted(failure: dict[str, Any], limit: int, form: str = "%s") -> bytes:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from stepset.agent.config import Config
-from stepset.agent.errors import ERROR_FILE
+from stepset.agent.errors import ERROR_FILE, IF_POSSIBLE
 from stepset.agent.process import which
 
 
 def node_rank(env: Mapping[str, str]) -> int:
     """Returns the pod's index in its group; pods outside the world have the index of their Indexed Job."""
-    for name in ("STEPSET_NODE_RANK", "JOB_COMPLETION_INDEX"):
-        if env.get(name, "").isdigit():
-            return int(env[name])
-    return 0
+    return first_number(env, ("STEPSET_NODE_RANK", "JOB_COMPLETION_INDEX"))
+
+
+def first_number(env: Mapping[str, str], names: Iterable[str]) -> int:
+    """Returns the value of the first variable that is a number; 0 if none is."""
+    return next((int(env[name]) for name in names if env.get(name, "").isdigit()), 0)
 
 
 def set_rank_env(env: dict[str, str], directory: str) -> None:
@@ -26,15 +28,9 @@ def set_rank_env(env: dict[str, str], directory: str) -> None:
     env.setdefault("STEPSET_RESULT_FILE", os.path.join(directory, "result"))
     checkpoints = env.get("STEPSET_CHECKPOINT_DIR", "")
     again = any(env.get(name, "0") not in ("", "0") for name in ("STEPSET_ATTEMPT", "TORCHELASTIC_RESTART_COUNT"))
-    if again and checkpoints and _has_entries(checkpoints):
-        env["STEPSET_RESUME_FROM"] = checkpoints
-
-
-def _has_entries(directory: str) -> bool:
-    try:
-        return bool(os.listdir(directory))
-    except OSError:
-        return False
+    with IF_POSSIBLE:
+        if again and checkpoints and os.listdir(checkpoints):
+            env["STEPSET_RESUME_FROM"] = checkpoints
 
 
 def pod_env(config: Config, env: Mapping[str, str]) -> dict[str, str]:

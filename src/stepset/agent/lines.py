@@ -31,12 +31,7 @@ class Lines:
         end = data.rfind(b"\n")
         if end < 0:
             return self._hold(data)
-        block = data[:end]
-        if self._rest:
-            block = bytes(self._rest) + block
-            self._rest.clear()
-        self._open = False
-        return self.complete(block) + (self._hold(data[end + 1 :]) if end + 1 < len(data) else b"")
+        return self.complete(self._take_rest() + data[:end]) + self._hold(data[end + 1 :])
 
     def complete(self, block: bytes) -> bytes:
         """Returns the prefixed lines of a block of whole lines that lacks its last line end."""
@@ -44,21 +39,21 @@ class Lines:
 
     def finish(self) -> bytes:
         """Returns the last line, if the stream ended without a line end."""
-        if not self._rest and not self._open:
-            return b""
-        last = self.complete(bytes(self._rest))
-        self._rest.clear()
-        self._open = False
-        return last
+        return self.complete(self._take_rest()) if self._rest or self._open else b""
 
     def _hold(self, data: bytes) -> bytes:
         self._rest += data
         if len(self._rest) <= self._limit:
             return b""
-        part = b"%s%s\n" % (self.part_head, bytes(self._rest))
-        self._rest.clear()
+        part = self.part_head + self._take_rest() + b"\n"
         self._open = True
         return part
+
+    def _take_rest(self) -> bytes:
+        rest = bytes(self._rest)
+        self._rest.clear()
+        self._open = False
+        return rest
 
 
 def cut_into_writes(lines: bytes) -> list[bytes]:
@@ -125,7 +120,7 @@ class PartJoiner:
         return b"".join(out)
 
     def finish(self, source: bytes | None = None) -> bytes:
-        """Returns the lines of a source whose last part is missing because the rank was killed; None: all sources."""
+        """Returns the lines of a source (None: of all) whose last part is missing because the rank was killed."""
         marks = [b"[" + source] if source else [m for m in self._parts if not m.startswith(b"[stepset")]
         held = [(mark, self._parts.pop(mark)) for mark in marks if mark in self._parts]
         return b"".join(b"%s] %s\n" % (mark, bytes(text)) for mark, text in held)

@@ -33,7 +33,7 @@ class Loop:
         signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
         handled = tuple(signals)
         for number in handled:
-            signal.signal(number, _ignore)
+            signal.signal(number, lambda *_: None)  # Python itself writes the number to the wake-up pipe
         signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
         self._wake = inner
         self.watch(inner, self._read_signals)
@@ -60,10 +60,6 @@ class Loop:
     def _read_signals(self) -> None:
         with IF_POSSIBLE:
             self._signals += os.read(self._wake, 512)
-
-
-def _ignore(*_: object) -> None:
-    """Handles a signal: Python has already written its number to the wake-up pipe."""
 
 
 class Out:
@@ -122,10 +118,9 @@ class Out:
     @property
     def unread(self) -> bool:
         """Whether the pipe contains bytes that the reader has not read."""
-        try:
+        with IF_POSSIBLE:
             return any(fcntl.ioctl(self.fd, 0x541B, b"\0\0\0\0"))  # FIONREAD
-        except OSError:
-            return False
+        return False
 
 
 def _reopen_without_blocking(fd: int) -> tuple[int, bool]:
@@ -137,10 +132,8 @@ def _reopen_without_blocking(fd: int) -> tuple[int, bool]:
     if stat.S_ISREG(mode):
         return fd, False
     if stat.S_ISFIFO(mode):
-        try:
+        with IF_POSSIBLE:
             return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK), False
-        except OSError:
-            pass
     return fd, True
 
 

@@ -16,11 +16,7 @@ from stepset.agent.signals import kill, signal
 
 
 def peer_names(peers: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns the names to resolve; of a group above 64 pods only the first: the cost grows with pods squared.
-
-    Raises:
-        AgentError: an entry lacks its `pattern` or `count`.
-    """
+    """Returns the names to resolve; of a group above 64 pods only the first: the cost grows with pods squared."""
     names = []
     for peer in peers:
         try:
@@ -39,7 +35,7 @@ def wait_for_peers(config: Config, streams: Streams, turn: Callable[[float], Non
         turn: handles output and signals until a time of the monotonic clock; raises StopRequested after a stop.
 
     Raises:
-        AgentError: names do not resolve within the config's `peer_timeout`.
+        AgentError: names do not resolve within the config's `peer_timeout`, or an entry of its `peers` is invalid.
         StopRequested: a stop was requested.
     """
     # IPv4 addresses need no lookup.

@@ -10,9 +10,8 @@ from typing import Any
 from stepset.agent.bundle import Bundle
 from stepset.agent.children import Child, Children
 from stepset.agent.config import Config
-from stepset.agent.diagnosis import failure_of_agent
 from stepset.agent.errors import IF_POSSIBLE, AgentError, StopRequested
-from stepset.agent.events import RankEvents, long_event, now, short_event
+from stepset.agent.events import RankEvents, failure_of_agent, long_event, now, short_event
 from stepset.agent.launch import launcher_command, node_rank, pod_env, process_env
 from stepset.agent.lines import LauncherLines, Lines
 from stepset.agent.loop import READ_SIZE, Loop, Out, Streams
@@ -212,7 +211,7 @@ class Pod:
             launcher_code = code if not self._config.processes and not self._stopping.started_at else 0
             return report_failure(self._config, self._failures, launcher_code)
         if stopped_by:
-            # Not 0 even if the command exits with 0: a rank that saves and exits when asked to has not finished.
+            # Not 0 even if the command exits with 0: a rank that saves and exits on a stop signal has not finished.
             return 0 if self._children.server else 128 + stopped_by
         return code
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from stepset.agent.errors import EXIT_WORLD, IF_POSSIBLE, MESSAGE_LIMIT
 from stepset.agent.events import fitted, long_event, now, short_event
-from stepset.agent.launch import set_rank_env
+from stepset.agent.launch import first_number, set_rank_env
 from stepset.agent.lines import ATOMIC, Lines, Tail
 from stepset.agent.loop import READ_SIZE, Loop, Out, is_ready, read_all, read_pipe
 from stepset.agent.process import DRAIN, end_as, exit_code, oom_kills, outcome, spawn
@@ -33,7 +33,7 @@ def run_rank(program: Sequence[str], directory: str, world: int, report: bool) -
     """
     env = dict(os.environ)
     directory = env.get("STEPSET_AGENT_DIR") or directory
-    number = _first_number(env, _RANK)
+    number = first_number(env, _RANK)
     out = _out_to_agent(directory)
     to_launcher = _out_to_launcher() if report and out else None
     out = out or _out_to_launcher()
@@ -44,10 +44,6 @@ def run_rank(program: Sequence[str], directory: str, world: int, report: bool) -
     rank.start(program)
     rank.watch()
     rank.finish()
-
-
-def _first_number(env: Mapping[str, str], names: Iterable[str]) -> int:
-    return next((int(env[name]) for name in names if env.get(name, "").isdigit()), 0)
 
 
 def _out_to_agent(directory: str) -> Out | None:
@@ -119,9 +115,8 @@ class Rank:
         self._pipe, writer = read_pipe(1 << 18)
         self._pid = spawn(program, self._env, (0, writer, writer))
         os.close(writer)
-        local = _first_number(self._env, _LOCAL_RANK)
-        event = short_event("started", rank=self._number, local_rank=local, pid=self._pid, wrapper=os.getpid())
-        self._out.put(event)
+        local = first_number(self._env, _LOCAL_RANK)
+        self._out.put(short_event("started", rank=self._number, local_rank=local, pid=self._pid, wrapper=os.getpid()))
         self._loop.watch(self._pipe, self._read)
 
     def watch(self) -> None:
@@ -134,7 +129,7 @@ class Rank:
             # A shell ends as soon as it receives a stop signal; the program that it started may still be saving.
             if ended_at and time.monotonic() > ended_at + DRAIN and not self._stop_requested:
                 break
-        # Processes that it left end with it. Its pid is still reserved: `_ended` leaves it a zombie.
+        # Processes that the program left behind end with it. Its pid is still reserved: `_ended` leaves it a zombie.
         kill_group(self._pid, signal.SIGKILL)
         if self._status is None:
             self._status = os.waitpid(self._pid, 0)[1]
@@ -189,7 +184,9 @@ class Rank:
             if number != signal.SIGCHLD:
                 self._on_signal(number)
         if self._orphaned():
-            self._kill_and_exit()
+            if self._pid and self._status is None:
+                kill_group(self._pid, signal.SIGKILL)
+            os._exit(128 + signal.SIGKILL)
 
     def _on_signal(self, number: int) -> None:
         """Forwards a signal; only the first of several stop signals, which may come from launcher and agent."""
@@ -205,11 +202,6 @@ class Rank:
     def _orphaned(self) -> bool:
         """Returns whether the launcher or the agent is gone."""
         return os.getppid() != self._parent or self._out.broken or is_ready(self._out.fd, 0)
-
-    def _kill_and_exit(self) -> NoReturn:
-        if self._pid and self._status is None:
-            kill_group(self._pid, signal.SIGKILL)
-        os._exit(128 + signal.SIGKILL)
 
     def _flush(self) -> None:
         self._out.flush()

@@ -1,4 +1,4 @@
-"""`rsh` and the server that it connects to: what ssh and sshd are between pods, for the nodes of a local run."""
+"""`rsh` and its server, which replace ssh and sshd between the nodes of a local run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Server:
         loop.watch(self._listener.fileno(), self._accept)
 
     def deadlines(self) -> list[float]:
-        """Returns when commands are to be killed, as times of the monotonic clock."""
+        """Returns the times of the monotonic clock at which commands are killed."""
         return [request.kill_at for request in self.running.values() if request.kill_at]
 
     def keep_deadlines(self, at: float) -> None:

@@ -1,4 +1,4 @@
-"""What is put in place before the command starts: directories, the FIFO for ranks, files, the job's code."""
+"""The preparation of a pod before its command starts: directories, the FIFO for ranks, files, the job's code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def put_in_place(config: Config, env: Mapping[str, str], first: bool) -> None:
         first: whether this is the first pod, which also removes files outside the agent's directory.
 
     Raises:
-        AgentError: something cannot be copied or unpacked, or the working directory does not exist.
+        AgentError: a file cannot be copied, or its entry is invalid; the code cannot be unpacked; the working directory
+            does not exist.
     """
     for path in (env.get("STEPSET_RESULT_FILE", ""), env[ERROR_FILE]):
         if first or os.path.dirname(path) == config.dir:
@@ -60,11 +61,7 @@ def remove(path: str) -> None:
 
 
 def copy_files(files: Iterable[Mapping[str, str]]) -> None:
-    """Copies files, and sets the modes that programs such as ssh require.
-
-    Raises:
-        AgentError: an entry lacks `source` or `path`, its `mode` is not octal, or the file cannot be copied.
-    """
+    """Copies files, and sets the modes that programs such as ssh require."""
     for entry in files:
         try:
             source, path, mode = entry["source"], os.path.expanduser(entry["path"]), int(entry.get("mode", "0644"), 8)
@@ -83,11 +80,7 @@ def copy_files(files: Iterable[Mapping[str, str]]) -> None:
 
 
 def unpack(archive: str, directory: str) -> None:
-    """Unpacks the tar.gz of the job's code.
-
-    Raises:
-        AgentError: the archive cannot be read, or `directory` cannot be written.
-    """
+    """Unpacks the tar.gz of the job's code."""
     import tarfile
     import zlib
 

@@ -55,11 +55,10 @@ def kill_group(pid: int, number: int) -> None:
 
 def group_exists(pid: int) -> bool:
     """Returns whether a process group has any process."""
-    try:
+    with IF_POSSIBLE:
         os.killpg(pid, 0)
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def kill(pids: Iterable[int]) -> None:

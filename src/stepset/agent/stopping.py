@@ -1,4 +1,4 @@
-"""Stopping a pod: which signal is sent to which process, and when what is left is killed."""
+"""Stopping a pod: which signal is sent to which process, and when the processes that are left are killed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ REST = 2.0  # seconds for which the other ranks may go on after one has failed
 class Stopping:
     """When and how the processes of a pod are stopped.
 
-    `requested` is the signal that asked the agent to stop (0: none), `started_at` is when stopping began, in seconds
-    since the epoch (0: it has not).
+    `requested` is the signal that requested the stop (0: none), `started_at` is when the agent began to stop the
+    processes, in seconds since the epoch (0: not yet).
     """
 
     def __init__(self, config: Config, children: Children, ranks: RankEvents) -> None:
