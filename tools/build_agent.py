@@ -128,7 +128,7 @@ def decode(text: str) -> str:
 
 
 def strip(source: str, name: str) -> str:
-    """Returns a module without docstrings, comments, annotations and imports for type checkers, line by line.
+    """Returns a module without docstrings, comments, annotations and the imports for annotations, line by line.
 
     Args:
         source: the module.
@@ -170,10 +170,11 @@ def _comments(source: str) -> Iterator[_Edit]:
 
 def _unused(tree: ast.Module, source: str) -> Iterator[_Edit]:
     """The parts of a module that have no effect when it runs."""
+    used = _used_names(tree)
     for node in ast.walk(tree):
         for body in (getattr(node, field, None) for field in ("body", "orelse", "finalbody")):
             if isinstance(body, list):
-                yield from _unused_statements(body)
+                yield from _unused_statements(body, used)
         if isinstance(node, ast.arg) and node.annotation:
             yield _Edit(*_start(node, len(node.arg)), *_end(node.annotation))
         elif isinstance(node, ast.FunctionDef) and node.returns:
@@ -184,18 +185,25 @@ def _unused(tree: ast.Module, source: str) -> Iterator[_Edit]:
             yield _Edit(*_end(node.target), *_end(node.annotation))
 
 
-def _unused_statements(body: list[ast.stmt]) -> Iterator[_Edit]:
-    unused = [statement for statement in body if _is_unused(statement)]
+def _used_names(tree: ast.Module) -> set[str]:
+    """The names that a module uses outside annotations."""
+    annotations = [getattr(node, field, None) for node in ast.walk(tree) for field in ("annotation", "returns")]
+    unused = {node for annotation in annotations if annotation for node in ast.walk(annotation)}
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in unused}
+
+
+def _unused_statements(body: list[ast.stmt], used: set[str]) -> Iterator[_Edit]:
+    unused = [statement for statement in body if _is_unused(statement, used)]
     for statement in unused:
         yield _Edit(*_start(statement), *_end(statement), "pass" if len(unused) == len(body) else "")
 
 
-def _is_unused(statement: ast.stmt) -> bool:
+def _is_unused(statement: ast.stmt, used: set[str]) -> bool:
     match statement:
         case ast.Expr(value=ast.Constant(value=str())) | ast.ImportFrom(module="__future__"):
             return True
-        case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=[]):
-            return True
+        case ast.ImportFrom(names=names):
+            return not any((alias.asname or alias.name) in used for alias in names)
     return False
 
 

@@ -15,11 +15,9 @@ Place = Callable[[float, float], tuple[float, float]]
 
 
 def line_chart(points: Sequence[tuple[float, float]], label: str) -> str:
-    """Returns a curve with its axes; empty text for fewer than two finite points.
+    """Returns a curve with its axes; empty text for fewer than two finite points (x, y), in the order of their times.
 
-    Args:
-        points: (x, y), in the order of their times. Where x decreases, as after a restart, a new curve begins.
-        label: what y is, for screen readers.
+    Where x decreases, as after a restart, a new curve begins. `label` describes y for screen readers.
     """
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     if len(finite) < 2:

@@ -52,7 +52,7 @@ def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunL
             raise
         asked = _owned(request, identity, namespace)
         last = LastRequest(spare, namespace, target, asked, given["on_interrupt"])
-        # From here on: the run of an earlier try may exist already, and goes on unless this step ends it.
+        # From here on: the run of an earlier try may exist already, and continues unless this step ends it.
         with Interrupt(spare, last, BUDGET if identity else PATIENCE_ELSEWHERE) as interrupt:
             check_rights()
             _check_claims(connection, namespace, given.get("task_config"), request.job.num_nodes)
@@ -65,13 +65,10 @@ def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunL
 
 @dataclass(frozen=True)
 class LastRequest:
-    """What happens to the run of a step that is terminated.
+    """What happens to the run of a step that is terminated: `how` is suspend, delete or leave.
 
-    Args:
-        connection: one that nothing else uses.
-        target: what the run becomes.
-        how: suspend, delete or leave. A run that no retry could find, or that would not stay suspended, is deleted
-            instead.
+    A run that no retry could find, or that would not stay suspended, is deleted instead. `connection` must not be
+    shared.
     """
 
     connection: Connection

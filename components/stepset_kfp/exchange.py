@@ -49,9 +49,7 @@ class SameFiles:
 def exchange_for(options: Mapping[str, Any], task: TaskConfig | None, executor_input: Mapping[str, Any]) -> Exchange:
     """Returns the exchange of a step; raises BadInputError if step and training pods share no directory.
 
-    Args:
-        executor_input: of the step. It is the same in every retry of the step and in no other step, because it names
-            the outputs.
+    `executor_input` is the same in every retry of the step and in no other step, because it names the outputs.
     """
     if backend_name(options["backend"], os.environ) == "local":
         return SameFiles()

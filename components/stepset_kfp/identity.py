@@ -27,12 +27,9 @@ _SLUG = 26  # with a hash of ten characters within every target's budget (jobset
 
 @dataclass(frozen=True)
 class Identity:
-    """A step of a pipeline's run.
+    """A step of a pipeline's run; `node` is the workflow's, the same in every retry.
 
-    Args:
-        node: of the workflow, the same in every retry.
-        namespace: of the step's pod.
-        owned_by: an ownerReference to the Workflow; None if the pod has no such owner.
+    `owned_by` is an ownerReference to the Workflow; None if the pod has no such owner.
     """
 
     run_id: str

@@ -35,10 +35,8 @@ Manifest = Mapping[str, Any]
 class Interrupt:
     """Ends a run when the process gets a signal inside `with`. Only in the main thread.
 
-    Args:
-        connection: kept warm, for `act` only.
-        act: ends the run of a workload, None if there is none yet; returns what was done.
-        budget: seconds that `act` may take.
+    `act` ends the run of a workload (None: there is none yet) within `budget` seconds, and returns what was done.
+    `connection` is kept open for `act` only.
     """
 
     def __init__(self, connection: Connection, act: Callable[[Manifest | None], str], budget: float = BUDGET) -> None:

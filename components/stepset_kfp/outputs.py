@@ -104,7 +104,7 @@ def result_text(status: RunStatus) -> str:
 
 
 def _for_kfp(value: Any) -> Any:
-    """`value` as protobuf can read it: NaN and Infinity as its words, no lone surrogates."""
+    """`value` as protobuf can read it: NaN and Infinity as strings, no lone surrogates."""
     if isinstance(value, str):
         return _writable(value)
     if isinstance(value, float) and not math.isfinite(value):

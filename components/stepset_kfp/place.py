@@ -16,7 +16,7 @@ def in_kfp_pod(environ: Mapping[str, str]) -> bool:
 
 
 def backend_name(asked: str, environ: Mapping[str, str]) -> str:
-    """Returns the backend that was asked for; `auto`: the cluster in a step's pod, this machine elsewhere.
+    """Returns the backend that was requested; `auto`: the cluster in a step's pod, this machine elsewhere.
 
     Raises BadInputError for other names.
     """

@@ -18,9 +18,7 @@ def preflight(
 ) -> None:
     """Raises InfrastructureError with a line for each resource on which the account lacks verbs that a run needs.
 
-    Args:
-        gang: none, kueue, coscheduling or volcano.
-        secrets: whether the run creates a Secret, as MPI does.
+    `gang` is none, kueue, coscheduling or volcano; `secrets`: the run creates a Secret, as MPI does.
     """
     needed = [each for each in permissions(rules(target, gang)) if secrets or each.resource != "secrets"]
     client = connection.client

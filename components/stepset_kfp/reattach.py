@@ -1,4 +1,4 @@
-"""Finds the run that an earlier try of a step has left: continues it, resumes it, or creates it anew.
+"""Finds the run of a step's earlier try: continues it, resumes it, or creates it anew.
 
 A step is retried when its pod is evicted, its node is lost, or a user retries it. Its run is found by name and
 recognised by the owner's hash.
@@ -35,9 +35,8 @@ def reattach(
 ) -> tuple[Manifest, tuple[str, ...]]:
     """Returns the workload of a request's run, and notes on it. The request has a name and an owner.
 
-    Raises:
-        BadInputError: another owner has the name, or the job is not the one that was begun.
-        InfrastructureError: an earlier run does not end, or the server cannot be asked.
+    Raises BadInputError if another owner has the name or the job is not the one that was begun, and InfrastructureError
+    if an earlier run does not end or the server cannot be reached.
     """
     assert request.name is not None
     there = backend.workload(request.name)

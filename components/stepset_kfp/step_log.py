@@ -22,11 +22,9 @@ class Point:
 
 @dataclass
 class History:
-    """What happened in a run, in its order.
+    """What happened in a run, in its order; `points` are the training's reports, evenly fewer if there are very many.
 
-    Args:
-        events: seconds since the epoch, and the record that was presented then; none of progress.
-        points: the training's reports; of very many, evenly fewer.
+    `events` are pairs of seconds since the epoch and the record that was presented then; none of progress.
     """
 
     events: list[tuple[float, Record]] = field(default_factory=list)

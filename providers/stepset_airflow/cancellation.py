@@ -1,4 +1,4 @@
-"""Work of a trigger that goes on although Airflow cancels the trigger.
+"""Work of a trigger that continues although Airflow cancels the trigger.
 
 A triggerer cancels a trigger that is not wanted any more at each look at its triggers, once a second, until it has
 ended (airflow 3.3 triggerer_job_runner.py, cancelling_triggers). The first cancellation is what calls `on_kill`; the
@@ -17,7 +17,7 @@ _tasks: set[asyncio.Task[None]] = set()
 
 
 def spawn(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Starts a task that goes on whether or not another task awaits it."""
+    """Starts a task that continues whether or not another task awaits it."""
     task = asyncio.get_running_loop().create_task(coroutine)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
@@ -25,7 +25,7 @@ def spawn(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 
 
 async def wait_uncancelled(task: asyncio.Task[None], seconds: float) -> None:
-    """Awaits a task for at most `seconds` and ignores cancellations of the caller; a task that takes longer goes on."""
+    """Awaits a task for at most `seconds` and ignores cancellations of the caller; a longer task continues."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while not task.done() and (left := end - loop.time()) > 0:

@@ -1,6 +1,6 @@
 """Exactly one training for a task instance: its run is created, found again, or ended before a new one is created.
 
-A worker may die at any moment: the stored record and the run's name tell the next one what exists; record.py decides
+A worker may die at any moment: the next one finds the run by the stored record and its name; record.py decides
 what follows from that.
 """
 
@@ -30,13 +30,7 @@ Manifest = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Claim:
-    """A task's run.
-
-    Args:
-        workload: None if it no longer exists, or is not needed.
-        notes: shown with the run from the start.
-        found: whether an earlier try created the run.
-    """
+    """A task's run; `workload` is None if it no longer exists or is not needed, `found`: an earlier try created it."""
 
     record: Record
     workload: Manifest | None = None
@@ -49,13 +43,12 @@ class Claimer:
     """Creates or finds the run of one task instance.
 
     Args:
-        backend: returns the backend of a namespace.
-        namespace: where a new run is created.
+        backend: returns the backend of a namespace; a new run is created in `namespace`.
         instance: name of this Airflow.
         durable: whether a retry continues the run of an earlier try.
         request: name, attempt, owner -> the run to create.
-        end: ends an earlier run that is not wanted any more.
-        tidy: deletes what is left of a run that is over, if it is to be deleted.
+        end: ends an earlier run that is no longer wanted.
+        tidy: deletes the objects of a run that is over, if they are to be deleted.
     """
 
     backend: Callable[[str], KubernetesBackend]

@@ -158,9 +158,8 @@ class ClusterRun:
     def wait(self, claim: Claim, killed: Callable[[], bool]) -> RunStatus:
         """Follows the run in this process.
 
-        Raises:
-            AirflowException: the task was killed; the run was ended unless a retry is to continue it.
-            AirflowTaskTimeout: the task timed out; the run was ended.
+        Raises AirflowException if the task was killed (the run was ended unless a retry is to continue it), and
+        AirflowTaskTimeout if it timed out (the run was ended).
         """
         assert claim.workload is not None
         backend = self.backend(claim.record.namespace)
@@ -186,10 +185,9 @@ class ClusterRun:
         self._ending.check_wanted(claim)
 
     def defer(self, claim: Claim, event: Mapping[str, Any] | None = None) -> NoReturn:
-        """Lets a trigger follow the run; raises TaskDeferred, or AirflowException if the task was ended.
+        """Lets a trigger follow the run, from the last `event` of an earlier trigger on.
 
-        Args:
-            event: the last event of an earlier trigger.
+        Raises TaskDeferred, or AirflowException if the task was ended.
         """
         from stepset_airflow.triggers import DistributedTrainTrigger, reference
 
@@ -281,7 +279,7 @@ class ClusterRun:
         return self._outcome(status, ended)
 
     def _tidy(self, record: Record, workload: Mapping[str, Any] | None = None) -> None:
-        """Deletes the objects of a run that is over, if `on_finish_action` says so.
+        """Deletes the objects of a run that is over, if `on_finish_action` requires it.
 
         Without a workload it is looked up, and kept if the run was only suspended.
         """

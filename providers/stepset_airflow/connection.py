@@ -25,14 +25,9 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """How to find the cluster; no credentials.
+    """How to find the cluster, by KubernetesPodOperator's parameters; no credentials.
 
-    Args:
-        kubernetes_conn_id: Airflow's connection.
-        namespace: where runs are; default: the connection's, else that of the pod this runs in, else `default`.
-        in_cluster: use the service account of the pod this runs in.
-        cluster_context: of the kubeconfig.
-        config_file: the kubeconfig.
+    `namespace` is that of the runs; default: the connection's, else that of the pod this runs in, else `default`.
     """
 
     kubernetes_conn_id: str | None = "kubernetes_default"

@@ -32,7 +32,7 @@ class _DecoratedTrainOperator(DecoratedOperator, DistributedTrainOperator):
     _brings_program: ClassVar[bool] = True
 
     def execute(self, context: Context) -> Any:
-        """Runs the function in every rank; what it returns in rank 0 is the task's XCom."""
+        """Runs the function in every rank; its return value in rank 0 is the task's XCom."""
         from stepset.errors import BadInputError
         from stepset.functions import program_text
 
@@ -61,7 +61,7 @@ def distributed_train_task(
     """Makes a function a task that runs it in every rank of a distributed training.
 
     Only the function's text is sent to the ranks, without the rest of its module, so it imports what it needs itself.
-    Its arguments and what it returns in rank 0 are JSON.
+    Its arguments and its return value in rank 0 are JSON.
 
     Args:
         python_callable: the function.

@@ -29,9 +29,9 @@ class Ending:
     save: Callable[[Record], None]
 
     def killed(self, claim: Claim) -> NoReturn:
-        """Handles SIGTERM; the message of the AirflowException that it raises says what happens to the run.
+        """Handles SIGTERM (a user ended the task, or the worker is shutting down); raises AirflowException.
 
-        A user ended the task, or the worker is shutting down.
+        Its message states what happens to the run.
         """
         state, name = self._state(), claim.record.name
         if self.task.durable and not is_ended(state):
@@ -48,14 +48,14 @@ class Ending:
             self._for_good(claim, state)
 
     def stop(self, claim: Claim, ended: str | None) -> None:
-        """Ends a run as `on_kill_action` says, and stores `ended` in its record; None: the task no longer exists."""
+        """Ends a run by `on_kill_action`, and stores `ended` in its record; None: the task no longer exists."""
         if claim.workload is not None:
             self.end(self.backend(claim.record.namespace), claim.workload)
         if ended is not None and self.task.on_kill_action != "keep":
             self.save(claim.record.over(ended))
 
     def end(self, backend: KubernetesBackend, workload: Mapping[str, Any]) -> None:
-        """Does to a workload what `on_kill_action` says."""
+        """Applies `on_kill_action` to a workload."""
         from stepset.backends.kubernetes.stop import delete, suspend
 
         action = self.task.on_kill_action

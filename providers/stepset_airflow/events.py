@@ -63,11 +63,7 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
 
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Yields the runs of a namespace as they end, indefinitely.
-
-        Args:
-            kwargs: the fields of one of the triggers that share the stream.
-        """
+        """Yields the runs of a namespace as they end, indefinitely; `kwargs` are those of a trigger that shares it."""
         for module in HEAVY:
             await asyncio.to_thread(importlib.import_module, module)
         access = cls(**kwargs)._access
@@ -159,11 +155,9 @@ async def _reported(
 
 
 class _Finished:
-    """Runs that have ended.
+    """Runs that have ended: uid -> workload of those that are `unreported`.
 
-    Attributes:
-        begun: whether the runs that had ended before the watch are known.
-        unreported: uid -> workload of the runs that have ended since and are not reported yet.
+    `begun`: the runs that had ended before the watch are known.
     """
 
     def __init__(self) -> None:

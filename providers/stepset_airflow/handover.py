@@ -1,9 +1,9 @@
 """How far a trigger has written its task's log, stored in an XCom for the triggerer that takes the trigger over.
 
 Airflow starts the triggers of a killed triggerer elsewhere, from the fields they were deferred with. A triggerer that
-stood still for a while goes on writing although another one has its triggers. So each triggerer notes what it has
-written, and its own id. What it wrote after its last note is read from its log file, so nothing is lost. Triggers that
-write nothing note nothing.
+stood still for a while continues to write although another one has its triggers. So each triggerer notes its own id and
+what it has written, if anything. Lines that it wrote after its last note are read from its log file, so nothing is
+lost.
 """
 
 from __future__ import annotations
@@ -51,13 +51,11 @@ log = structlog.get_logger(logger_name=__name__)
 
 
 class Handover:
-    """What one trigger notes, and what it has found of its predecessor's notes.
-
-    Nothing is noted for a trigger without a task instance, as `dag.test()` runs triggers.
+    """The notes of one trigger and of its predecessor; a trigger without a task instance (`dag.test()`) notes nothing.
 
     Attributes:
         before: the position that a predecessor has noted, else the one at which the task was deferred.
-        written: what the predecessor has written after that.
+        written: the lines that the predecessor has written after that.
     """
 
     def __init__(self, trigger: BaseTrigger, position: Position, loop: _Loop) -> None:
@@ -130,8 +128,8 @@ class Handover:
 async def settle(trigger: BaseTrigger, begun: float) -> None:
     """Waits until a trigger that began at `begun`, by the event loop's clock, may send its event.
 
-    Airflow must know first that the task is deferred, and must have read what the trigger wrote: a triggerer stops
-    writing to the log of a trigger once it has ended, and learns of that on another channel than of the lines (airflow
+    First Airflow must know that the task is deferred, and must have read what the trigger wrote: a triggerer stops
+    writing to the log of a trigger once it has ended, and receives the end and the lines on different channels (airflow
     3.3 triggerer_job_runner.py, logger_cache).
     """
     if trigger.task_instance is None:
@@ -143,8 +141,8 @@ async def settle(trigger: BaseTrigger, begun: float) -> None:
 async def forget(trigger: BaseTrigger) -> None:
     """Deletes a trigger's note; the last thing a trigger does, after its event.
 
-    Airflow continues the task meanwhile, and then cancels the trigger, which only says that the event was received. If
-    this let the cancellation out, Airflow would take it for a user's action and call `on_kill`.
+    Airflow continues the task meanwhile, and then cancels the trigger to confirm the event. If this raised the
+    cancellation, Airflow would mistake it for a user's action and call `on_kill`.
     """
     if trigger.task_instance is None:
         return

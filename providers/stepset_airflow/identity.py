@@ -76,7 +76,7 @@ def epoch(ti: TaskInstance, retries: int) -> int:
 
 
 def free_name(name: str, backend: Backend) -> str:
-    """Returns `name`, or its next generation if a finished run has it; raises InfrastructureError if that run goes on.
+    """Returns `name`, or its next generation if a finished run has it; raises InfrastructureError if it is not over.
 
     The same task instance exists again when a user deletes a DAG run and Airflow creates it again.
     """

@@ -44,7 +44,7 @@ _ENTRIES = ("script", "module", "command", "function")
 
 
 def check_entries(fields: Mapping[str, Any], has_job: bool) -> None:
-    """Raises ValueError at parse time if nothing says what to run, or several fields do."""
+    """Raises ValueError at parse time if no field defines what to run, or several do."""
     given = [entry for entry in _ENTRIES if fields.get(entry) is not None]
     if len(given) > 1:
         raise ValueError(f"exactly one of {', '.join(_ENTRIES)} says what to run; {' and '.join(given)} are given")
@@ -66,11 +66,9 @@ def job_of(
         job: a mapping, or a job file's path relative to `dag_folder`; None: `fields` describe the whole job.
         fields: the job file's fields; those that are not None replace `job`'s.
         queue_name: short for scheduling.queue_name.
-        environment: additional variables of the ranks; the job's own come first.
-        labels: additional labels of the job's objects, likewise.
+        environment, labels: additional variables of the ranks and labels of the objects; the job's own take precedence.
 
-    Raises:
-        BadInputError: the job cannot be read, or is not valid.
+    Raises BadInputError if the job cannot be read, or is not valid.
     """
     from stepset.spec.load import parse_job, read_job_file
 

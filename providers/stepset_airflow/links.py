@@ -1,6 +1,6 @@
 """The links of a task instance in Airflow's UI: the training's page, and pages that `[stepset]` configures.
 
-Airflow asks for them in the worker when a task ends or is deferred, and stores the answers.
+Airflow requests them in the worker when a task ends or is deferred, and stores the results.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class WorkloadLink(BaseOperatorLink):
 
 
 class FailedRankLink(BaseOperatorLink):
-    """The log of the rank that failed first, where `[stepset] logs_url` says that logs are kept."""
+    """The log of the rank that failed first, in the log store that `[stepset] logs_url` names."""
 
     name = "Log of the failed rank"
 

@@ -56,17 +56,17 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
         exit_code_policy: exit code of the first failing rank, or failure kind -> `fail` (no further try), `retry` or
             `skip`; default: Rejected and Cancelled fail, everything else is retried while `retries` are left.
         callbacks: dotted paths of functions called with the run's status, as a mapping, at every change.
-        durable: a retry finds the run of an earlier try and goes on with it. A local run ends with its worker, so
+        durable: a retry finds the run of an earlier try and continues it. A local run ends with its worker, so
             there a retry starts anew, from the checkpoint in `checkpoint_dir` if there is one.
-        wait_for_completion: False leaves the run to itself; not possible with `local`.
-        deferrable: wait in the triggerer; a local run keeps its worker whatever this says.
+        wait_for_completion: False only starts the run; not possible with `local`.
+        deferrable: wait in the triggerer; a local run always keeps its worker.
             Default: [operators] default_deferrable.
         kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: which cluster, as
             KubernetesPodOperator has them; not used by `local`.
-        poll_interval: seconds between looks at the cluster; not used by `local`.
+        poll_interval: seconds between two reads of the cluster; not used by `local`.
         admission_timeout: seconds the run may wait for its queue; default: no limit; not used by `local`.
         startup_timeout: seconds until all pods run, once admitted; default 30 minutes; not used by `local`.
-        quiet_after: seconds without a line from `log_ranks` after which the log says so; None: never; not for `local`.
+        quiet_after: seconds without a line from `log_ranks` that the log reports; None: never; not used by `local`.
         on_finish_action: `keep`, `delete` or `delete_succeeded`, what becomes of the cluster's objects; not used by
             `local`, which keeps its run directory.
         on_kill_action: `delete`, `suspend` or `keep`, what a killed task does to its run; a local run always ends.
@@ -215,7 +215,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
 
         Raises:
             AirflowFailException: the job is not valid, or failed in a way that another try cannot fix.
-            AirflowSkipException: `exit_code_policy` says so.
+            AirflowSkipException: `exit_code_policy` requires it.
             AirflowException: the job failed, or the task was killed.
         """
         from stepset.backends import backend_of
@@ -237,7 +237,7 @@ class DistributedTrainOperator(TrainingLineage, BaseOperator):
                 raise AirflowFailException(str(error)) from error
             status = self._wait(self._handle)
         if self._killed:
-            # Airflow calls on_kill from its SIGTERM handler and then lets execute() go on (apache/airflow#73006):
+            # Airflow calls on_kill from its SIGTERM handler and then lets execute() continue (apache/airflow#73006):
             # without this a killed training could end its task as a success.
             raise AirflowException(f"run {status.name} was stopped because its task was killed")
         if status.phase is not Phase.SUCCEEDED:

@@ -24,10 +24,8 @@ def check_policy(policy: Mapping[int | str, str] | None) -> None:
 def verdict(failure: Failure | None, policy: Mapping[int | str, str] | None = None) -> str:
     """Returns what happens to the task: `fail` (no further try), `retry` (while tries are left) or `skip`.
 
-    Args:
-        failure: why the run failed; None: the run was lost.
-        policy: exit code of the first failing rank, or failure kind, -> verdict; exit codes come first. Default:
-            Rejected and Cancelled fail, everything else is retried.
+    `failure` is None if the run was lost. `policy` maps an exit code of the first failing rank, which comes first, or a
+    failure kind to a verdict; default: Rejected and Cancelled fail, everything else is retried.
     """
     if failure is None:
         return "retry"

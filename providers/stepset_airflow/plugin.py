@@ -1,6 +1,6 @@
 """The page "Training" in Airflow's UI. Airflow loads this plugin by its entry point, in all of its processes.
 
-Only an API server needs the application, so its modules are imported when an API server asks for it.
+Only an API server needs the application, so its modules are imported when an API server requests it.
 """
 
 from __future__ import annotations

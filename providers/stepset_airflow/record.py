@@ -1,4 +1,4 @@
-"""What a task remembers of its run, and what an execution of the task has to do. Pure.
+"""A task's record of its run, and what an execution of the task has to do. Pure.
 
 The record is stored before and after every step that could leave a run behind. It is read when the task is executed:
 for the first time, after its worker died, as a retry, or because a user cleared it.
@@ -77,7 +77,8 @@ class Told:
 class Anew:
     """A new run, the task's `generation`th; the same work was tried `attempt` times before.
 
-    `before` is the run before it. It is ended first if it still goes on, and tidied up if its worker died before that.
+    `before` is the run before it. If it is not over, it is ended first; otherwise objects that its worker left are
+    deleted.
     """
 
     generation: int = 1

@@ -28,7 +28,7 @@ class DistributedTrainSensor(BaseSensorOperator):
         target: what the run became: jobset, trainjob, statefulset, job or volcano.
         deferrable: wait in the triggerer. Default: [operators] default_deferrable.
         start_from_trigger: wait in the triggerer from the start; the task takes no worker slot before the run is over.
-        poll_interval: seconds between two looks at what no watch reports.
+        poll_interval: seconds between two reads of data that no watch reports.
         kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as for the operator.
     """
 

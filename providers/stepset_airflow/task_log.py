@@ -58,8 +58,8 @@ class TaskLog:
         ranks: ranks whose lines are written; None: all. Lines of no rank (launchers, roles) are written unless `ranks`
             is empty.
         callbacks: called with `RunStatus.to_dict()` at every change.
-        told: what another process has written of the run already, as its `told`.
-        written: what it has written after that; not written again.
+        told: the `told` of another process that has written to the log.
+        written: lines that it has written after that; they are not repeated.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class TaskLog:
         self._write(self._presenter.note(note))
 
     def call(self, callback: StatusCallback, status: RunStatus) -> None:
-        """Calls a callback; logs its error and goes on."""
+        """Calls a callback; logs its error and continues."""
         try:
             callback(status.to_dict())
         except Exception:  # noqa: BLE001 - the caller's code: a training is not stopped for it, but it is shown

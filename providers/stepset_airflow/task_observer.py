@@ -21,12 +21,9 @@ _SLICE = 50
 
 
 class TaskObserver:
-    """Writes what happens in a run, unless another triggerer writes it.
+    """Writes what happens in a run, unless another triggerer writes it; calls `callbacks` with each status, in threads.
 
-    Args:
-        sources: whose lines are written, such as `rank 0`; None: all.
-        callbacks: called with each status, in threads.
-        positions: returns the positions up to which the pods' logs are written.
+    `positions` returns the positions up to which the pods' logs are written.
     """
 
     def __init__(

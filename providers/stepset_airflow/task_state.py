@@ -14,7 +14,7 @@ DELETED = "deleted"
 """Not one of Airflow's states: the task instance no longer exists. It was deleted, or its DAG run or DAG was."""
 _ENDED = {"failed", "success", "skipped", "removed", "restarting", DELETED}
 """States in which a user has ended a task that ran or waited (airflow 3.3 TaskInstanceState). In all others the task
-goes on: Airflow executes it again, for example because the scheduler considers its worker dead."""
+continues: Airflow executes it again, for example because the scheduler considers its worker dead."""
 
 
 def state_of(ti: RuntimeTaskInstanceProtocol) -> str | None:

@@ -1,7 +1,7 @@
 """The triggers of deferred tasks: they follow a run in the triggerer and show it in the task's log meanwhile.
 
 Airflow creates a trigger from its serialized fields, may run it in two triggerers at once, and may start it again
-anywhere. So a trigger changes nothing on the cluster, except that it deletes pods of lost nodes where the job says so.
+anywhere. So a trigger changes nothing on the cluster, except that it deletes pods of lost nodes if the job requires it.
 `execute_complete` in a worker does what must be done exactly once.
 """
 
@@ -45,7 +45,7 @@ _USER_ACTED = "__airflow_user_action__"
 _ENDS = 25.0
 """Seconds in which `on_kill` must end a run; Airflow waits for 30."""
 _PAUSES = (1.0, 3.0)
-"""Seconds before Airflow is asked again for a task's state."""
+"""Seconds before Airflow is queried again for a task's state."""
 _LEAVES = 5.0
 """Seconds to wait until the last lines are read, before the trigger's log is closed."""
 
@@ -61,8 +61,8 @@ class DistributedTrainTrigger(BaseTrigger):
         ranks: ranks whose lines are shown; None: all.
         callbacks: dotted paths of functions that are called with each status, in threads.
         admission_timeout, startup_timeout: seconds; None: no limit.
-        quiet_after: seconds without a line after which the log says so; None: never.
-        poll_interval: seconds between two looks at what no watch reports.
+        quiet_after: seconds without a line after which the log reports it; None: never.
+        poll_interval: seconds between two reads of data that no watch reports.
         deadline: seconds since the epoch at which the task times out; None: never.
         on_kill_action: `delete`, `suspend` or `keep`.
         position: what was written to the task's log before, as handover.Position.
@@ -116,7 +116,7 @@ class DistributedTrainTrigger(BaseTrigger):
         """Ends the run if a user has ended the task.
 
         A triggerer that lost its triggers to another one for a while calls this for tasks that still wait
-        (apache/airflow#73454). So the task's state is checked first, and the run goes on while the task does, or while
+        (apache/airflow#73454). The task's state is checked first, and the run continues while the task does, or while
         its state is unknown. A task that was cleared ends its earlier run itself when it is executed again.
         """
         await wait_uncancelled(self._end_begins(), _ENDS)
@@ -196,7 +196,7 @@ class DistributedTrainTrigger(BaseTrigger):
         return {**about, "try_number": (self.page or {}).get("try_number")}
 
     async def _task_state(self) -> str | None:
-        """As `state_of`; asks again on errors, and returns None if Airflow does not answer."""
+        """As `state_of`; retries on errors, and returns None if Airflow does not answer."""
         from asgiref.sync import sync_to_async
 
         if self.task_instance is None:
@@ -262,13 +262,9 @@ class RunEndTrigger(DistributedTrainTrigger):
 
 
 async def appeared(client: Client, path: str, interval: float) -> Mapping[str, Any]:
-    """Returns an object as soon as it exists; bears refusals that may be temporary, as the watches do.
+    """Returns an object as soon as it exists, with a request every `interval` seconds.
 
-    Args:
-        interval: seconds between two requests.
-
-    Raises:
-        InfrastructureError: the server refuses the request for good.
+    Tolerates temporary refusals, as the watches do; raises InfrastructureError if the server refuses permanently.
     """
     from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, UnreachableError
     from stepset.backends.kubernetes.refusals import Forbearance
@@ -292,7 +288,7 @@ async def appeared(client: Client, path: str, interval: float) -> Mapping[str, A
 
 
 def reference(workload: Mapping[str, Any], target: str) -> dict[str, Any]:
-    """Returns what a trigger must know of a run's workload; nothing that could be a secret."""
+    """Returns the fields of a run's workload that a trigger needs; none of them can be a secret."""
     from stepset.targets.gang import QUEUE_LABEL
     from stepset.targets.identity import RANKS
 

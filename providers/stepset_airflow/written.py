@@ -16,7 +16,7 @@ _MASK = "***"
 
 
 class Written:
-    """Texts of a task's log that may come again, each as often as it was written.
+    """Texts of a task's log that may be repeated, each as often as it was written.
 
     Attributes:
         phase: the last line on the run's phase; empty: none.

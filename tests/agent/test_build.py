@@ -104,9 +104,9 @@ def _definitions(source: str) -> list[tuple[str, int]]:
 def test_what_is_stripped() -> None:
     source = '''"""Doc."""
 from __future__ import annotations
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from a import B
+from a import B
+from d import (
+    D, E)
 class C(Exception):
     """Doc
     of a class."""
@@ -118,16 +118,16 @@ def f(
     c: list[int] = [a]
     if c:
         return (c,
-            b)
+            b, D)
 X = 1
 """Doc of X."""
 '''
     assert strip(source, "m.py").split("\n") == [
         "",
         "",
-        "TYPE_CHECKING = False",
         "",
-        "",
+        "from d import (",
+        " D, E)",
         "class C(Exception):",
         " pass",
         "",
@@ -139,7 +139,7 @@ X = 1
         " c = [a]",
         " if c:",
         "  return (c,",
-        "   b)",
+        "   b, D)",
         "X = 1",
     ]
 

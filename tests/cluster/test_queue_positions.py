@@ -76,22 +76,22 @@ def test_runs_behind_a_running_one_state_their_positions(runs: Runs) -> None:
         wait_until_queued(runs, "second")
         file = runs.job_file(STAYS, **job)
         with runs.program("run", file, "--name", "third") as program:
-            said = lines_of(program)
-            wait_until_queued(runs, "third")
-            second.wait_until(lambda: position(second) == 1, "its position")
-            until(lambda: "queued: the run waits in queue team-a at position 2" in "".join(said))
-            for name, place in (("second", 1), ("third", 2)):
-                assert f"the run waits in queue team-a at position {place}" in runs.cli("status", name).stdout
-            found = json.loads(runs.cli("status", "third", "-o", "json").stdout)
-            assert found["waiting"]["position"] == 2
-            assert runs.cli("cancel", "second").returncode == 0
-            until(lambda: "queued: the run waits in queue team-a at position 1" in "".join(said))
-            program.send_signal(signal.SIGINT)
-            program.wait(60)
+            try:
+                said = lines_of(program)
+                wait_until_queued(runs, "third")
+                second.wait_until(lambda: position(second) == 1, "its position")
+                assert until(lambda: "queued: the run waits in queue team-a at position 2" in "".join(said)), said
+                for name, place in (("second", 1), ("third", 2)):
+                    assert f"the run waits in queue team-a at position {place}" in runs.cli("status", name).stdout
+                found = json.loads(runs.cli("status", "third", "-o", "json").stdout)
+                assert found["waiting"]["position"] == 2
+                assert runs.cli("cancel", "second").returncode == 0
+                assert until(lambda: "queued: the run waits in queue team-a at position 1" in "".join(said)), said
+                program.send_signal(signal.SIGINT)
+                program.wait(60)
+            finally:
+                program.kill()
         handle.wait()
-        told = [line for line in said if "queued: " in line]
-        assert " at position 2" in told[0], said
-        assert any("the run waits in queue team-a at position 1" in line for line in told), said
 
 
 def test_an_account_without_the_right_reads_why_a_run_waits_and_no_position(runs: Runs) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,7 +190,7 @@ class TestQueues:
             handle, heard = runs.start(code, **PAIR, **self.QUEUED, scheduling={"queue_name": name})
             heard.wait_for(Phase.PENDING, "Queued")
             heard.wait_until(lambda: "insufficient quota for cpu" in _waits_for(heard), "Kueue's words")
-            assert _waits_for(heard).startswith(f"the run waits in queue {name}")
+            assert re.match(rf"the run waits in queue {name}( at position 1)?: ", _waits_for(heard))
             set_cpus(runs.cluster, runs.namespace, 1)
             heard.wait_for_line("begins", count=2)
             set_active(runs.cluster, runs.namespace, False)
@@ -212,6 +213,6 @@ class TestQueues:
             status = handle.wait()
             assert status.failure is not None
             assert (status.failure.kind, int(status.exit_code)) == (FailureKind.UNSCHEDULABLE, 3)
-            assert status.failure.message.startswith(f"the run waits in queue {name}")
+            assert re.match(rf"the run waits in queue {name}( at position 1)?: ", status.failure.message)
             assert status.failure.message.endswith("; gave up after 1 s in the queue")
             runs.wait_nothing_left()

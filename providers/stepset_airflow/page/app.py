@@ -22,7 +22,7 @@ from stepset_airflow.page.reading import recent_runs, run_page
 PAGE = "training.html"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _HEADERS = {
-    # Airflow shows the page in a frame of its own; what runs have printed must never be taken for anything but text.
+    # Airflow shows the page in a frame of its own; output of runs must always be treated as text.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",

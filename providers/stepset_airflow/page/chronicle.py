@@ -22,9 +22,8 @@ _FIRST = 10
 class Chronicle:
     """A run's page.
 
-    Args:
-        about: what a status does not say, such as the namespace; part of the document.
-        stored: the document that was written of this task before; ignored if it is of another run.
+    `about` is the part of the document that is not in a status, such as the namespace. `stored` is the document that
+    was written of this task before; ignored if it is of another run.
     """
 
     def __init__(self, about: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:
@@ -84,10 +83,7 @@ class Chronicle:
             self._timeline.append(_entry(status.started, Phase.RUNNING, "", status.attempt))
 
     def _report(self, status: RunStatus, now: float, first: bool) -> bool:
-        """Takes what is new in a status; returns whether something is.
-
-        Another process may have reported what the first status of this process says.
-        """
+        """Adds what is new in a status, and was not reported by another process; returns whether anything is."""
         from stepset.watch.present.records import FirstFailure, ProgressReported, RanksStarted
 
         # The page shows these elsewhere.

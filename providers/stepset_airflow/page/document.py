@@ -37,13 +37,10 @@ def document_of(
     curve: Mapping[str, Any],
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Returns the document.
+    """Returns the document; `events` are those of `event_of`, `curve` is Curve.to_dict.
 
-    Args:
-        timeline: the phases so far, each with `at`, in seconds since the epoch.
-        events: what was reported so far, as `event_of`.
-        curve: as Curve.to_dict.
-        about: what a status does not say: namespace, target, try_number, updated.
+    `timeline` has the phases so far, each with `at` in seconds since the epoch; `about` has namespace, target,
+    try_number and updated.
     """
     from stepset.watch.present.sentences import phase_words, ranks_words
 

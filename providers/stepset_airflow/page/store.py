@@ -67,7 +67,7 @@ class TaskKey:
 
 
 def _asynchronous() -> bool:
-    """Whether Airflow can be asked without blocking: in a triggerer, but not in `dag.test()` (Airflow 3.3)."""
+    """Whether Airflow can be queried without blocking: in a triggerer, but not in `dag.test()` (Airflow 3.3)."""
     from airflow.sdk.execution_time import task_runner
 
     return hasattr(task_runner.SUPERVISOR_COMMS, "asend")

@@ -9,12 +9,9 @@ from __future__ import annotations
 import marshal
 import os
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from importlib.machinery import ModuleSpec
-    from types import CodeType, ModuleType, TracebackType
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType, TracebackType
 
 _PACKAGES = ("stepset", "stepset.agent")
 
@@ -25,7 +22,7 @@ class Bundle:
     Args:
         path: path of the file.
         read_sources: returns the source of each module by its name.
-        codes: the marshalled code of each module by its name; empty in a file that is not compiled.
+        codes: the marshalled code of each module by its name; empty if the file is not compiled.
     """
 
     def __init__(self, path: str, read_sources: Callable[[], dict[str, str]], codes: dict[str, bytes]) -> None:
@@ -46,14 +43,11 @@ class Bundle:
         """Leaves the creation of the module to Python."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Runs the code of a module."""
         name = module.__name__
         if name not in _PACKAGES:
-            code = marshal.loads(self._codes[name]) if self._codes else self.compile(name)
-            exec(code, module.__dict__)
+            exec(marshal.loads(self._codes[name]) if self._codes else self.compile(name), module.__dict__)
 
     def compile(self, name: str) -> CodeType:
-        """Compiles a module, once."""
         if name not in self._compiled:
             self._compiled[name] = compile(self._read_sources()[name], name.replace(".", "/") + ".py", "exec")
         return self._compiled[name]
@@ -63,12 +57,9 @@ class Bundle:
         return self._read_sources().get(name)
 
     def compiled(self, directory: str) -> str:
-        """Returns the path of the compiled copy, written if needed; that of the file itself if that is impossible.
+        """Returns the path of a compiled copy, which starts faster; of the file itself if no copy can be written.
 
-        The copy starts faster, which counts once per rank.
-
-        Args:
-            directory: where the copy is written if Python's cache directory beside the file is not writable.
+        The copy is in `directory` if Python's cache directory beside the file is not writable.
         """
         import importlib.util
 
@@ -93,7 +84,7 @@ class Bundle:
         return self.path
 
     def _head(self) -> bytes:
-        """Returns the first bytes of the copy: they name the version of Python and that of the file (PEP 552)."""
+        """Returns the first bytes of the copy, which identify the versions of Python and of the file (PEP 552)."""
         from importlib.util import MAGIC_NUMBER
 
         about = os.stat(self.path)
@@ -114,13 +105,7 @@ class Bundle:
 
 
 def install(path: str, read_sources: Callable[[], dict[str, str]], codes: dict[str, bytes]) -> Bundle:
-    """Makes the modules of a built file importable; returns the file.
-
-    Args:
-        path: path of the file.
-        read_sources: returns the source of each module by its name.
-        codes: the marshalled code of each module by its name; empty in a file that is not compiled.
-    """
+    """Makes the modules of a built file importable."""
     bundle = Bundle(os.path.abspath(path), read_sources, codes)
     sys.meta_path.insert(0, bundle)
     sys.excepthook = _print_traceback

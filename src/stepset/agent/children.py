@@ -1,40 +1,31 @@
-"""The processes that a pod's agent starts: ranks, a launcher or a plain command, or those that `rsh` asks for."""
+"""The processes that a pod's agent starts: ranks, a launcher or a plain command, or those that `rsh` requests."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from stepset.agent.diagnosis import failure_of, find_error, launcher_report
+from stepset.agent.config import Config
 from stepset.agent.errors import ERROR_FILE
 from stepset.agent.events import short_event
 from stepset.agent.launch import process_env
 from stepset.agent.lines import Lines, Tail
-from stepset.agent.loop import READ_SIZE, read_pipe
-from stepset.agent.process import exit_code as code_of
-from stepset.agent.process import oom_kills, outcome, spawn
+from stepset.agent.loop import READ_SIZE, Streams, read_pipe
+from stepset.agent.process import exit_code, oom_kills, outcome, spawn
+from stepset.agent.rsh import Server
 from stepset.agent.setup import remove
 from stepset.agent.signals import descendants, forward_signal, group_exists, kill, kill_group, signal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from stepset.agent.config import Config
-    from stepset.agent.loop import Streams
-    from stepset.agent.rsh import Server
 
 
 class Child:
     """A process that the agent has started, and its output.
 
     Args:
-        pid: its pid.
-        rank: its rank; None for a launcher or a command that is not a rank.
-        pipe: the read end of its output.
-        lines: prefixes its output.
-        env: its environment.
+        rank: None for a launcher or a command that is not a rank.
+        pipe: the read end of the output.
+        lines: prefixes the output.
     """
 
     def __init__(self, pid: int, rank: int | None, pipe: int, lines: Lines, env: Mapping[str, str]) -> None:
@@ -51,7 +42,9 @@ class Child:
         self.group_signalled = False
 
     def failure(self, status: int, oom_kills_before: int) -> dict[str, Any]:
-        """Returns its failure; of a launcher, that of the rank that the launcher reports."""
+        """Returns the failure of the process; for a launcher, that of the rank that the launcher reports."""
+        from stepset.agent.diagnosis import failure_of, find_error, launcher_report
+
         failure = failure_of(status, self.tail, self.env, oom_kills_before)
         if self.rank is not None:
             return {"rank": self.rank, **failure}
@@ -67,10 +60,9 @@ class Children:
     """All processes that the agent has started.
 
     Args:
-        config: the pod's config.
         env: the environment of the pod's command.
         node: the pod's index in its group.
-        streams: receive their output.
+        streams: receive the output of the processes.
     """
 
     def __init__(self, config: Config, env: Mapping[str, str], node: int, streams: Streams) -> None:
@@ -85,9 +77,7 @@ class Children:
     def start_ranks(self, command: Sequence[str], source: str) -> list[int]:
         """Starts the config's `processes` copies of a command; returns their ranks, [] if they are not in the world.
 
-        Args:
-            command: the program and its arguments.
-            source: the source of their lines, if they are not in the world.
+        The lines of processes outside the world have the prefix `source`.
         """
         config, ranks = self._config, []
         for local in range(config.processes):
@@ -112,15 +102,7 @@ class Children:
         rank: int | None = None,
         dies_by: int = signal.SIGKILL,
     ) -> Child:
-        """Starts one process.
-
-        Args:
-            command: the program and its arguments.
-            env: its whole environment.
-            lines: prefixes its output.
-            rank: its rank, if it is one.
-            dies_by: the signal that the kernel sends when the agent ends.
-        """
+        """Starts one process, which gets the signal `dies_by` from the kernel when the agent ends."""
         inner, outer = read_pipe(1 << 18)
         null = os.open(os.devnull, os.O_RDONLY)
         pid = spawn(command, env, (null, outer, outer), dies_by=dies_by, work_dir=self._config.work_dir)
@@ -152,7 +134,6 @@ class Children:
         self._streams.out.put(child.lines.finish())
 
     def running(self) -> list[Child]:
-        """Returns the children that have not ended."""
         return [child for child in self.all if child.status is None]
 
     def saving(self) -> bool:
@@ -161,7 +142,7 @@ class Children:
 
     def exit_code(self) -> int:
         """Returns the exit code of the first child that failed; 0 if none did."""
-        return next((code_of(outcome(child.status)) for child in self.all if child.status), 0)
+        return next((exit_code(outcome(child.status)) for child in self.all if child.status), 0)
 
     def reap(self) -> bool:
         """Records the processes that have ended; returns whether any are left."""
@@ -177,6 +158,10 @@ class Children:
                     child.status, child.ended_at = status, time.monotonic()
             if self.server:
                 self.server.on_exit(pid, status)
+
+    def forward_user_signal(self, number: int) -> None:
+        for child in self.running():
+            forward_signal(child.pid, number)
 
     def forward(self, number: int) -> None:
         """Sends a stop signal to every child; a server stops accepting commands."""

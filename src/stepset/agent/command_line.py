@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import NoReturn
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import NoReturn
-
-    from stepset.agent.bundle import Bundle
+from stepset.agent.bundle import Bundle
 
 
 def usage(problem: str) -> NoReturn:
@@ -25,12 +22,7 @@ def usage(problem: str) -> NoReturn:
 
 
 def main(argv: Sequence[str], bundle: Bundle) -> int:
-    """Runs the mode that the first word names; returns the exit code of `run`.
-
-    Args:
-        argv: the command line without the program.
-        bundle: the agent's file.
-    """
+    """Runs the mode that the first word names; returns the exit code of `run`."""
     mode = argv[0] if argv else ""
     if mode == "rank":
         _rank(argv[1:])
@@ -78,9 +70,8 @@ def _run(argv: Sequence[str], bundle: Bundle) -> int:
     if not argv or (len(argv) > 1 and argv[1] != "--"):
         usage("run: give a config, then -- and the command")
     from stepset.agent.config import read_config
-    from stepset.agent.diagnosis import failure_of_agent
     from stepset.agent.errors import AgentError, setup_error
-    from stepset.agent.events import long_event
+    from stepset.agent.events import failure_of_agent, long_event
     from stepset.agent.pod import Pod
 
     for fd in range(3):  # a pipe of the agent must not get the number of a closed standard stream

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from stepset.agent.errors import MESSAGE_LIMIT, setup_error
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _ADVICE = "agent and config must come from the same version of stepset"
 
 
 class Config:
-    """A parsed CONFIG.json.
-
-    Args:
-        data: the parsed file.
-
-    Raises:
-        AgentError: a key is missing, unknown or of the wrong type.
-    """
+    """A parsed CONFIG.json."""
 
     def __init__(self, data: Any) -> None:
         if not isinstance(data, dict):
@@ -69,7 +59,7 @@ def read_config(path: str) -> Config:
     """Reads the config at `path`.
 
     Raises:
-        AgentError: the file cannot be read, or is not a valid config.
+        AgentError: the file cannot be read or is not JSON, or a key is missing, unknown or of the wrong type.
     """
     import json
 

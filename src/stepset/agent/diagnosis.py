@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
 from stepset.agent.errors import ERROR_FILE
-from stepset.agent.events import now
+from stepset.agent.lines import Tail
 from stepset.agent.process import oom_kills, outcome
 from stepset.agent.signals import signal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from stepset.agent.errors import AgentError
-    from stepset.agent.lines import Tail
 
 
 def failure_of(status: int, tail: Tail, env: Mapping[str, str], oom_kills_before: int) -> dict[str, Any]:
     """Returns the failure of a process: how it ended, the error, its last lines, and when.
 
     Args:
-        status: its status, as `waitpid` returns it.
-        tail: the end of its output.
-        env: its environment, which may name an error file.
+        status: as `waitpid` returns it.
+        env: may name an error file.
         oom_kills_before: `oom_kills()` before the process started.
     """
     text = tail.text()
@@ -35,21 +31,11 @@ def failure_of(status: int, tail: Tail, env: Mapping[str, str], oom_kills_before
     return failure
 
 
-def failure_of_agent(error: AgentError) -> dict[str, Any]:
-    """Returns the failure for an error of the agent itself."""
-    return {"kind": error.kind, "exit_code": error.code, "error": str(error), "at": now()}
-
-
 def find_error(text: str, error_file: str = "", rank: int | None = None) -> str:
     """Returns the first real error behind a failed command as one line, or "" if there is none.
 
     The sources, in this order: the file that torch's `record` writes, the traceback of the failed rank, the last
     traceback, a launcher's message between lines of dashes, the last line that looks like an error.
-
-    Args:
-        text: the output of the command.
-        error_file: path of the file that torch's error handler writes.
-        rank: the rank that failed, if known.
     """
     return (
         _recorded_error(error_file)
@@ -69,12 +55,8 @@ def last_lines(text: str, count: int = 20, width: int = 400) -> list[str]:
 def last_traceback(text: str, only_tagged: str = "") -> str:
     """Returns the exception line of the last Python traceback, or "".
 
-    Args:
-        text: an output, or its end.
-        only_tagged: the tag that torch.distributed puts before each line, such as `[rank1]: `; "" for any.
+    `only_tagged` is the tag that torch.distributed puts before each line, such as `[rank1]: `; "": any.
     """
-    import re
-
     found = ""
     lines = text.split("\n")
     for at, line in enumerate(lines):
@@ -102,8 +84,6 @@ def launcher_report(text: str) -> dict[str, Any]:
 
     Reads torchrun's root cause (torch 2.15) and the messages of Open MPI 4 and 5 and MPICH 4.
     """
-    import re
-
     report: dict[str, Any] = {}
     causes = re.findall(r"Root Cause \(first observed failure\):\s*\n(.*?)(?:\n[=-]{5,}|\Z)", text, re.DOTALL)
     if causes:
@@ -112,7 +92,8 @@ def launcher_report(text: str) -> dict[str, Any]:
         if rank:
             report["rank"] = int(rank.group(1))
         if code:
-            report.update(_code_or_signal(int(code.group(1))))
+            number = int(code.group(1))
+            report["signal" if number < 0 else "exit_code"] = abs(number)
         return report
     for pattern, keys in (
         (r"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)", ("rank", "signal")),
@@ -128,14 +109,8 @@ def launcher_report(text: str) -> dict[str, Any]:
     return report
 
 
-def _code_or_signal(code: int) -> dict[str, Any]:
-    return {"signal": -code} if code < 0 else {"exit_code": code}
-
-
 def _recorded_error(path: str) -> str:
     """Reads what torch's error handler wrote (torch/distributed/elastic/multiprocessing/errors/error_handler.py)."""
-    import json
-
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             message = json.load(file)["message"]
@@ -147,15 +122,11 @@ def _recorded_error(path: str) -> str:
 
 def _boxed_message(text: str) -> str:
     """Returns the last message that Open MPI printed between lines of dashes."""
-    import re
-
     boxes = re.findall(r"^-{70,}\n(.*?)^-{70,}$", text, re.DOTALL | re.MULTILINE)
     return " ".join(boxes[-1].split())[:300] if boxes else ""
 
 
 def _error_line(text: str) -> str:
-    import re
-
     signs = re.compile(
         r"\berror\b|Fatal Python error|terminate called|what\(\):|not found|[Nn]o such|[Dd]enied|cannot|can't"
         r"|[Ff]ailed|[Ff]ailure\b|Segmentation fault|[A-Z]\w+(Error|Exception)\b"

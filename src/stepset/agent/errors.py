@@ -16,7 +16,7 @@ class AgentError(Exception):
     """A failure of the agent itself.
 
     Args:
-        code: the agent's exit code, one of EXIT_PEERS, EXIT_WORLD, EXIT_RESULT and EXIT_SETUP.
+        code: one of OWN_CODES, the exit code of the agent.
         kind: the kind of the failure in the status of the run.
         message: one line: what is wrong, where, and how to fix it.
     """
@@ -27,7 +27,7 @@ class AgentError(Exception):
         self.kind = kind
 
 
-class StopRequested(Exception):  # noqa: N818 - not an error: a caller asked for it
+class StopRequested(Exception):  # noqa: N818 - not an error: a caller requested it
     """A stop was requested before the command started."""
 
 

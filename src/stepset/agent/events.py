@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from stepset.agent.config import Config
+from stepset.agent.errors import AgentError
 from stepset.agent.lines import PartJoiner
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from stepset.agent.config import Config
 
 
 def now() -> float:
@@ -26,26 +23,25 @@ def short_event(name: str, **fields: object) -> bytes:
 
 
 def long_event(name: str, fields: Mapping[str, Any], mark: bytes = b"[stepset]") -> bytes:
-    """Returns an event.
+    """Returns an event with fields of any kind.
 
-    Args:
-        name: its name.
-        fields: its other fields.
-        mark: `[stepset 3]` for an event of rank 3 that may be cut into parts, so that events of other ranks between
-            the parts are not taken for parts.
+    The mark `[stepset 3]` distinguishes an event of rank 3 that may be cut into parts from the events of other ranks
+    between the parts.
     """
     import json
 
     return mark + b" " + json.dumps({"event": name, **fields}).encode() + b"\n"
 
 
+def failure_of_agent(error: AgentError) -> dict[str, Any]:
+    """Returns an error of the agent itself as a failure."""
+    return {"kind": error.kind, "exit_code": error.code, "error": str(error), "at": now()}
+
+
 def fitted(failure: dict[str, Any], limit: int, form: str = "%s") -> bytes:
     """Returns a failure as JSON in at most `limit` bytes: drops lines of its tail first, then cuts its error.
 
-    Args:
-        failure: the failure.
-        limit: bytes.
-        form: the text around the JSON, with `%s` in its place.
+    `form` is the text around the JSON, with `%s` in its place.
     """
     import json
 
@@ -66,9 +62,8 @@ class RankEvents:
     `result` is the size and the content of rank 0's result.
 
     Args:
-        config: the pod's config.
         failures: the pod's failures; cleared when the launcher starts a new attempt.
-        on_failure: called with a new failure.
+        on_failure: called with each new failure.
         put: prints lines.
     """
 
@@ -90,7 +85,7 @@ class RankEvents:
         self._attempt: set[int] = set()  # local ranks that the launcher has started in the current attempt
 
     def _on_event(self, text: bytes) -> bytes:
-        """Records an event; returns the line to print."""
+        """Records an event; returns the line to print, b"" for none."""
         import json
 
         try:

@@ -4,55 +4,37 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 
-from stepset.agent.errors import ERROR_FILE
+from stepset.agent.config import Config
+from stepset.agent.errors import ERROR_FILE, IF_POSSIBLE
 from stepset.agent.process import which
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from stepset.agent.config import Config
 
 
 def node_rank(env: Mapping[str, str]) -> int:
     """Returns the pod's index in its group; pods outside the world have the index of their Indexed Job."""
-    for name in ("STEPSET_NODE_RANK", "JOB_COMPLETION_INDEX"):
-        if env.get(name, "").isdigit():
-            return int(env[name])
-    return 0
+    return first_number(env, ("STEPSET_NODE_RANK", "JOB_COMPLETION_INDEX"))
+
+
+def first_number(env: Mapping[str, str], names: Iterable[str]) -> int:
+    """Returns the value of the first variable that is a number; 0 if none is."""
+    return next((int(env[name]) for name in names if env.get(name, "").isdigit()), 0)
 
 
 def set_rank_env(env: dict[str, str], directory: str) -> None:
-    """Sets the variables that every rank gets, unless the job sets them.
-
-    Args:
-        env: the environment to change.
-        directory: the agent's directory.
-    """
+    """Sets the variables that every rank gets, unless the job sets them; `directory` is that of the agent."""
     env.pop("STEPSET_AGENT_DIR", None)
     env.setdefault("PYTHONUNBUFFERED", "1")
     env.setdefault("STEPSET_RESULT_FILE", os.path.join(directory, "result"))
     checkpoints = env.get("STEPSET_CHECKPOINT_DIR", "")
     again = any(env.get(name, "0") not in ("", "0") for name in ("STEPSET_ATTEMPT", "TORCHELASTIC_RESTART_COUNT"))
-    if again and checkpoints and _has_entries(checkpoints):
-        env["STEPSET_RESUME_FROM"] = checkpoints
-
-
-def _has_entries(directory: str) -> bool:
-    try:
-        return bool(os.listdir(directory))
-    except OSError:
-        return False
+    with IF_POSSIBLE:
+        if again and checkpoints and os.listdir(checkpoints):
+            env["STEPSET_RESUME_FROM"] = checkpoints
 
 
 def pod_env(config: Config, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of the pod's command.
-
-    Args:
-        config: the pod's config.
-        env: the environment of the agent.
-    """
+    """Returns the environment of the pod's command, made from that of the agent."""
     own = dict(env)
     own.pop("STEPSET_LIFELINE", None)
     own.pop("STEPSET_AGENT_DIR", None)  # of a run that started this run
@@ -70,10 +52,9 @@ def pod_env(config: Config, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def process_env(config: Config, env: Mapping[str, str], node: int, local: int) -> dict[str, str]:
-    """Returns the environment of one process of the pod.
+    """Returns the environment of one process of the pod, with the config's `process_env` filled in.
 
     Args:
-        config: the pod's config; its `process_env` is filled in.
         env: the environment of the pod's command.
         node: the pod's index in its group.
         local: the process's index in the pod; 0 for a command that starts ranks.
@@ -96,10 +77,9 @@ def launcher_command(config: Config, command: Sequence[str], env: Mapping[str, s
     """Returns the launcher's command line, with `agent.py rank` before the program of every rank.
 
     Args:
-        config: the pod's config.
         command: the pod's command.
         env: the launcher's environment.
-        agent: path of the agent's file.
+        agent: path of the agent's file or of its compiled copy.
     """
     launcher = [expand(word, env) for word in config.launcher]
     program = [expand(word, env) for word in config.program]

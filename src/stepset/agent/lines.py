@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 import time
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 ATOMIC = 4096  # PIPE_BUF of Linux: the kernel never interleaves writes of at most this size
 LINE_LIMIT = 1 << 20
@@ -19,11 +16,7 @@ _TAIL_SIZE = 1 << 18
 class Lines:
     """Prefixes each line of one stream with its source, many lines at a time.
 
-    A line longer than `limit` is returned in parts `[source+] ...`, so that memory stays bounded.
-
-    Args:
-        source: the text in brackets before each line.
-        limit: the most bytes without a line end that are buffered.
+    A line longer than `limit` bytes is returned in parts `[source+] ...`, so that memory stays bounded.
     """
 
     def __init__(self, source: str, limit: int = LINE_LIMIT) -> None:
@@ -38,12 +31,7 @@ class Lines:
         end = data.rfind(b"\n")
         if end < 0:
             return self._hold(data)
-        block = data[:end]
-        if self._rest:
-            block = bytes(self._rest) + block
-            self._rest.clear()
-        self._open = False
-        return self.complete(block) + (self._hold(data[end + 1 :]) if end + 1 < len(data) else b"")
+        return self.complete(self._take_rest() + data[:end]) + self._hold(data[end + 1 :])
 
     def complete(self, block: bytes) -> bytes:
         """Returns the prefixed lines of a block of whole lines that lacks its last line end."""
@@ -51,21 +39,21 @@ class Lines:
 
     def finish(self) -> bytes:
         """Returns the last line, if the stream ended without a line end."""
-        if not self._rest and not self._open:
-            return b""
-        last = self.complete(bytes(self._rest))
-        self._rest.clear()
-        self._open = False
-        return last
+        return self.complete(self._take_rest()) if self._rest or self._open else b""
 
     def _hold(self, data: bytes) -> bytes:
         self._rest += data
         if len(self._rest) <= self._limit:
             return b""
-        part = b"%s%s\n" % (self.part_head, bytes(self._rest))
-        self._rest.clear()
+        part = self.part_head + self._take_rest() + b"\n"
         self._open = True
         return part
+
+    def _take_rest(self) -> bytes:
+        rest = bytes(self._rest)
+        self._rest.clear()
+        self._open = False
+        return rest
 
 
 def cut_into_writes(lines: bytes) -> list[bytes]:
@@ -106,14 +94,12 @@ class PartJoiner:
         self._parts: dict[bytes, bytearray] = {}
 
     def feed(self, data: bytes) -> bytes:
-        """Returns the lines that a chunk of bytes completes."""
         data = self._rest + data if self._rest else data
         end = data.rfind(b"\n") + 1
         self._rest = data[end:]
         return self.lines(data[:end])
 
     def lines(self, block: bytes) -> bytes:
-        """Returns the lines to print for a block of whole lines."""
         if not self._parts and b"+] " not in block and b"[stepset" not in block:
             return block
         out = []
@@ -134,23 +120,14 @@ class PartJoiner:
         return b"".join(out)
 
     def finish(self, source: bytes | None = None) -> bytes:
-        """Returns the lines whose last part is missing because their rank was killed.
-
-        Args:
-            source: only lines of this source; None: of all sources.
-        """
+        """Returns the lines of a source (None: of all) whose last part is missing because the rank was killed."""
         marks = [b"[" + source] if source else [m for m in self._parts if not m.startswith(b"[stepset")]
         held = [(mark, self._parts.pop(mark)) for mark in marks if mark in self._parts]
         return b"".join(b"%s] %s\n" % (mark, bytes(text)) for mark, text in held)
 
 
 class LauncherLines(Lines):
-    """The output of a launcher, which also contains lines of ranks that run in other pods.
-
-    Args:
-        source: the source of the launcher's own lines.
-        joiner: joins the parts of the ranks' lines.
-    """
+    """The output of a launcher, which also contains lines of ranks that run in other pods."""
 
     def __init__(self, source: str, joiner: PartJoiner) -> None:
         super().__init__(source)
@@ -188,7 +165,6 @@ class Tail:
         self.traced = 0.0
 
     def add(self, data: bytes) -> None:
-        """Appends a chunk."""
         self._data += data
         if len(self._data) > 2 * _TAIL_SIZE:
             del self._data[:-_TAIL_SIZE]

@@ -7,14 +7,11 @@ import os
 import select
 import stat
 import sys
+from collections.abc import Callable, Iterable
 
 from stepset.agent.errors import IF_POSSIBLE
 from stepset.agent.lines import ATOMIC, cut_into_writes
 from stepset.agent.signals import signal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 READ_SIZE = 1 << 16
 _OUT_LIMIT = 1 << 20  # unwritten bytes above which the sources of `Streams` are not read
@@ -23,8 +20,7 @@ _OUT_LIMIT = 1 << 20  # unwritten bytes above which the sources of `Streams` are
 class Loop:
     """Waits for file descriptors and signals, and calls the function registered for each file descriptor.
 
-    Args:
-        signals: the signals to handle. They are unblocked.
+    Unblocks `signals`, and handles them.
     """
 
     def __init__(self, signals: Iterable[int]) -> None:
@@ -37,7 +33,7 @@ class Loop:
         signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
         handled = tuple(signals)
         for number in handled:
-            signal.signal(number, _ignore)
+            signal.signal(number, lambda *_: None)  # Python itself writes the number to the wake-up pipe
         signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
         self._wake = inner
         self.watch(inner, self._read_signals)
@@ -66,15 +62,10 @@ class Loop:
             self._signals += os.read(self._wake, 512)
 
 
-def _ignore(*_: object) -> None:
-    """Handles a signal: Python has already written its number to the wake-up pipe."""
-
-
 class Out:
     """Writes lines without blocking when the reader is slow.
 
     Args:
-        fd: the file descriptor to write to.
         atomic: cut lines with `cut_into_writes`, because other processes write to the same pipe.
         spaced: write a piece only when the reader has read the piece before. mpirun forwards the bytes of each read
             at once, so that it forwards whole lines.
@@ -102,12 +93,9 @@ class Out:
         try:
             while done < len(self._queue) and not (self._spaced and self.unread):
                 piece = self._queue[done]
-                if self._may_block:
-                    if not _writable(self.fd):
-                        break
-                    written = os.write(self.fd, piece[:ATOMIC])
-                else:
-                    written = os.write(self.fd, piece)
+                if self._may_block and not is_ready(self.fd, select.POLLOUT):
+                    break
+                written = os.write(self.fd, piece[:ATOMIC] if self._may_block else piece)
                 self.pending -= written
                 if written < len(piece):
                     self._queue[done] = memoryview(piece)[written:]
@@ -130,10 +118,9 @@ class Out:
     @property
     def unread(self) -> bool:
         """Whether the pipe contains bytes that the reader has not read."""
-        try:
+        with IF_POSSIBLE:
             return any(fcntl.ioctl(self.fd, 0x541B, b"\0\0\0\0"))  # FIONREAD
-        except OSError:
-            return False
+        return False
 
 
 def _reopen_without_blocking(fd: int) -> tuple[int, bool]:
@@ -145,16 +132,15 @@ def _reopen_without_blocking(fd: int) -> tuple[int, bool]:
     if stat.S_ISREG(mode):
         return fd, False
     if stat.S_ISFIFO(mode):
-        try:
+        with IF_POSSIBLE:
             return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK), False
-        except OSError:
-            pass
     return fd, True
 
 
-def _writable(fd: int) -> bool:
+def is_ready(fd: int, mask: int) -> bool:
+    """Returns whether an event of `mask` is pending now, or `fd` is broken."""
     poll = select.poll()
-    poll.register(fd, select.POLLOUT)
+    poll.register(fd, mask)
     return bool(poll.poll(0))
 
 
@@ -192,10 +178,6 @@ class Streams:
     """Standard output of a pod's agent, and the pipes that feed it.
 
     While more than 1 MiB is unwritten, the sources are not read: a slow reader slows the ranks down.
-
-    Args:
-        out: where lines are written.
-        loop: the event loop.
     """
 
     def __init__(self, out: Out, loop: Loop) -> None:
@@ -211,7 +193,6 @@ class Streams:
             self.loop.watch(fd, call)
 
     def remove(self, fd: int) -> None:
-        """Removes a source."""
         del self._sources[fd]
         self.loop.forget(fd)
 

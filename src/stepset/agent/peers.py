@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+from stepset.agent.config import Config
 from stepset.agent.errors import EXIT_PEERS, AgentError, setup_error
 from stepset.agent.events import long_event
-from stepset.agent.loop import read_all, read_pipe
+from stepset.agent.loop import Loop, Streams, read_all, read_pipe
 from stepset.agent.process import fork
 from stepset.agent.signals import kill, signal
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
-
-    from stepset.agent.config import Config
-    from stepset.agent.loop import Streams
-
 
 def peer_names(peers: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns the names to resolve; of a group above 64 pods only the first: the cost grows with pods squared.
-
-    Args:
-        peers: `pattern` and `count` of each group.
-
-    Raises:
-        AgentError: an entry lacks one of them.
-    """
+    """Returns the names to resolve; of a group above 64 pods only the first: the cost grows with pods squared."""
     names = []
     for peer in peers:
         try:
@@ -39,86 +27,68 @@ def peer_names(peers: Iterable[Mapping[str, Any]]) -> list[str]:
     return names
 
 
-class PeerWait:
+def wait_for_peers(config: Config, streams: Streams, turn: Callable[[float], None]) -> None:
     """Waits until every peer's name resolves.
 
     Args:
-        config: the pod's config.
         streams: print the names that are missing.
         turn: handles output and signals until a time of the monotonic clock; raises StopRequested after a stop.
+
+    Raises:
+        AgentError: names do not resolve within the config's `peer_timeout`, or an entry of its `peers` is invalid.
+        StopRequested: a stop was requested.
     """
-
-    def __init__(self, config: Config, streams: Streams, turn: Callable[[float], None]) -> None:
-        self._config = config
-        self._streams = streams
-        self._turn = turn
-
-    def run(self) -> None:
-        """Waits.
-
-        Raises:
-            AgentError: names do not resolve within the config's `peer_timeout`.
-            StopRequested: a stop was requested.
-        """
-        missing = [name for name in peer_names(self._config.peers) if not _is_address(name)]
-        deadline = time.monotonic() + self._config.peer_timeout
-        pause, reported = 0.1, 0
-        why = ""
-        while missing:
-            missing, problem = self._resolve(missing, deadline)
-            why = problem or why  # the last attempt may have no time left for an answer
-            if missing and len(missing) != reported:
-                reported = len(missing)
-                self._streams.out.put(long_event("waiting", {"missing": missing}))
-            until = min(time.monotonic() + pause, deadline)
-            while missing and time.monotonic() < until:
-                self._turn(until)
-            pause = min(pause * 2, 1.0)
-            if missing and time.monotonic() >= deadline:
-                names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-                raise AgentError(
-                    EXIT_PEERS,
-                    "Rendezvous",
-                    f"{names} did not resolve within {self._config.peer_timeout:g} s ({why or 'no answer'});"
-                    " check that these pods and their headless Service exist",
-                )
-        self._turn(time.monotonic())  # handles a stop that was requested before the event loop ran
-
-    def _resolve(self, names: list[str], deadline: float) -> tuple[list[str], str]:
-        """Returns the names that do not resolve, and why the first of them does not ("": no answer in time)."""
-        pid, pipe = _start_lookup(names)
-        answers, ended = b"", False
-        self._streams.loop.watch(pipe, _wake)
-        try:
-            while not ended and time.monotonic() < deadline:
-                self._turn(deadline)
-                chunks, ended = read_all(pipe)
-                answers += b"".join(chunks)
-        finally:
-            self._streams.loop.forget(pipe)
-            os.close(pipe)
-            if not ended:
-                kill([pid])
-        problems = dict(line.split(" ", 1) for line in answers.decode("utf-8", "replace").splitlines())
-        found = {name: problems.get(str(index)) for index, name in enumerate(names)}
-        missing = {name: problem for name, problem in found.items() if problem != ""}
-        return list(missing), next(filter(None, missing.values()), "")
+    # IPv4 addresses need no lookup.
+    missing = [name for name in peer_names(config.peers) if not name.replace(".", "").isdigit()]
+    deadline = time.monotonic() + config.peer_timeout
+    pause, reported = 0.1, 0
+    why = ""
+    while missing:
+        missing, problem = _resolve(missing, streams.loop, turn, deadline)
+        why = problem or why  # the last attempt may have no time left for an answer
+        if missing and len(missing) != reported:
+            reported = len(missing)
+            streams.out.put(long_event("waiting", {"missing": missing}))
+        until = min(time.monotonic() + pause, deadline)
+        while missing and time.monotonic() < until:
+            turn(until)
+        pause = min(pause * 2, 1.0)
+        if missing and time.monotonic() >= deadline:
+            names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+            raise AgentError(
+                EXIT_PEERS,
+                "Rendezvous",
+                f"{names} did not resolve within {config.peer_timeout:g} s ({why or 'no answer'});"
+                " check that these pods and their headless Service exist",
+            )
+    turn(time.monotonic())  # handles a stop that was requested before the event loop ran
 
 
-def _is_address(name: str) -> bool:
-    """Returns whether a peer is an IPv4 address, which needs no lookup."""
-    return name.replace(".", "").isdigit()
-
-
-def _wake() -> None:
-    """Ends a turn of the event loop; the caller reads the bytes."""
+def _resolve(names: list[str], loop: Loop, turn: Callable[[float], None], deadline: float) -> tuple[list[str], str]:
+    """Returns the names that do not resolve, and why the first of them does not ("": no answer in time)."""
+    pid, pipe = _start_lookup(names)
+    answers, ended = b"", False
+    loop.watch(pipe, lambda: None)  # ends a turn; the bytes are read below
+    try:
+        while not ended and time.monotonic() < deadline:
+            turn(deadline)
+            chunks, ended = read_all(pipe)
+            answers += b"".join(chunks)
+    finally:
+        loop.forget(pipe)
+        os.close(pipe)
+        if not ended:
+            kill([pid])
+    problems = dict(line.split(" ", 1) for line in answers.decode("utf-8", "replace").splitlines())
+    found = {name: problems.get(str(index)) for index, name in enumerate(names)}
+    missing = {name: problem for name, problem in found.items() if problem != ""}
+    return list(missing), next(filter(None, missing.values()), "")
 
 
 def _start_lookup(names: Sequence[str]) -> tuple[int, int]:
     """Resolves names in a child process, because a lookup cannot be interrupted.
 
-    Returns:
-        its pid, and a pipe with a line `index problem` for each name; the problem is empty if the name resolves.
+    Returns its pid, and a pipe with a line `index problem` for each name; the problem is empty if the name resolves.
     """
     import socket
 

@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from stepset.agent.children import Children
-from stepset.agent.diagnosis import failure_of_agent
+from stepset.agent.bundle import Bundle
+from stepset.agent.children import Child, Children
+from stepset.agent.config import Config
 from stepset.agent.errors import IF_POSSIBLE, AgentError, StopRequested
-from stepset.agent.events import RankEvents, long_event, now, short_event
+from stepset.agent.events import RankEvents, failure_of_agent, long_event, now, short_event
 from stepset.agent.launch import launcher_command, node_rank, pod_env, process_env
 from stepset.agent.lines import LauncherLines, Lines
 from stepset.agent.loop import READ_SIZE, Loop, Out, Streams
-from stepset.agent.peers import PeerWait
+from stepset.agent.peers import wait_for_peers
 from stepset.agent.process import DRAIN, become_subreaper, exit_code, outcome
 from stepset.agent.setup import create_fifo, put_in_place
-from stepset.agent.signals import (
-    HANDLED_SIGNALS,
-    LIFELINE_GRACE,
-    STOP_SIGNALS,
-    USER_SIGNALS,
-    descendants,
-    forward_signal,
-    signal,
-)
+from stepset.agent.signals import HANDLED_SIGNALS, LIFELINE_GRACE, STOP_SIGNALS, USER_SIGNALS, descendants, signal
 from stepset.agent.stopping import Stopping
 from stepset.agent.verdict import read_result, report_failure, write_termination_log
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from stepset.agent.bundle import Bundle
-    from stepset.agent.children import Child
-    from stepset.agent.config import Config
 
 _LINGER = 0.5  # seconds for which processes that a command left behind may end by themselves
 
@@ -43,8 +29,7 @@ class Pod:
     """One pod.
 
     Args:
-        config: what the pods of its group do.
-        command: the command to run; empty for a pod that serves.
+        command: empty for a pod that serves.
         env: the environment of the agent.
         bundle: the agent's file, which launchers start before each rank.
     """
@@ -68,13 +53,13 @@ class Pod:
             self._streams.loop.watch(0, self._on_lifeline)
 
     def run(self) -> int:
-        """Runs the pod; returns its exit code."""
+        """Returns the exit code of the pod."""
         try:
             become_subreaper()
             self._fifo = create_fifo(self._config, self._env)
             self._streams.add(self._fifo, self._read_fifo)
             put_in_place(self._config, self._env, self._node == 0)
-            PeerWait(self._config, self._streams, self._turn_before_start).run()
+            wait_for_peers(self._config, self._streams, self._turn_before_start)
             self._start()
             while not self._done():
                 self._turn(self._until_next_deadline())
@@ -174,8 +159,7 @@ class Pod:
             if number in STOP_SIGNALS:
                 self._stopping.request(number)
             elif number in USER_SIGNALS:
-                for child in self._children.running():
-                    forward_signal(child.pid, number)
+                self._children.forward_user_signal(number)
         self._children.reap()
 
     def _read_fifo(self) -> bool:
@@ -227,7 +211,7 @@ class Pod:
             launcher_code = code if not self._config.processes and not self._stopping.started_at else 0
             return report_failure(self._config, self._failures, launcher_code)
         if stopped_by:
-            # Not 0 even if the command exits with 0: a rank that saves and exits when asked to has not finished.
+            # Not 0 even if the command exits with 0: a rank that saves and exits on a stop signal has not finished.
             return 0 if self._children.server else 128 + stopped_by
         return code
 

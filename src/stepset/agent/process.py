@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 from stepset.agent.errors import IF_POSSIBLE
 from stepset.agent.signals import HANDLED_SIGNALS, signal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any, NoReturn
 
 DRAIN = 0.2  # seconds that the pipe of an ended process is still read, if a process that it started keeps it open
 _PR_SET_PDEATHSIG = 1
@@ -80,11 +77,10 @@ def spawn(
     its standard error and exits as in a shell: 127 not found, 126 not executable.
 
     Args:
-        argv: the program and its arguments.
-        env: its whole environment.
-        stdio: file descriptors that become its 0, 1 and 2.
+        env: the whole environment of the program.
+        stdio: the file descriptors that become standard input, output and error of the program.
         dies_by: the signal that the kernel sends when this process ends.
-        work_dir: its working directory; "": that of this process.
+        work_dir: the working directory of the program; "": that of this process.
     """
     pid = fork(dies_by)
     if pid:
@@ -100,8 +96,7 @@ def spawn(
 def fork(dies_by: int) -> int:
     """Forks as `os.fork` does; the child leads a process group and has no signal handlers.
 
-    Args:
-        dies_by: the signal that the kernel sends to the child when this process ends (on Linux).
+    On Linux the kernel sends the signal `dies_by` to the child when this process ends.
     """
     prctl(0, 0)  # loads libc before the fork
     parent = os.getpid()
@@ -113,7 +108,9 @@ def fork(dies_by: int) -> int:
             os.setpgid(pid, pid)  # parent and child both do it: either may run first
         return pid
     os.setpgid(0, 0)
-    _reset_signals()
+    signal.set_wakeup_fd(-1)
+    for number in (*HANDLED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):  # Python itself ignores the last two
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     prctl(_PR_SET_PDEATHSIG, dies_by)
     if os.getppid() != parent:
@@ -121,23 +118,15 @@ def fork(dies_by: int) -> int:
     return 0
 
 
-def _reset_signals() -> None:
-    """Restores the default signal handling in a child; Python itself ignores SIGPIPE and SIGXFSZ."""
-    signal.set_wakeup_fd(-1)
-    for number in (*HANDLED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-
-
 def _execute(argv: Sequence[str], env: Mapping[str, str], work_dir: str) -> None:
     path = argv[0]
     try:
         if work_dir:
             os.chdir(work_dir)
-        found = which(argv[0], env)
-        if found is None:
+        path = which(argv[0], env) or ""
+        if not path:
             os.write(2, f"stepset: cannot start {argv[0]}: not found on PATH\n".encode())
             os._exit(127)
-        path = found
         os.execve(path, list(argv), dict(env))
     except OSError as error:
         os.write(2, f"stepset: cannot start {path}: {error.strerror}\n".encode())
@@ -147,11 +136,8 @@ def _execute(argv: Sequence[str], env: Mapping[str, str], work_dir: str) -> None
 def end_as(end: Mapping[str, int], hydra: bool = False) -> NoReturn:
     """Ends this process as another process ended.
 
-    Args:
-        end: an `outcome`.
-        hydra: whether the launcher of MPICH or Intel MPI started this rank. Over several nodes that launcher does not
-            notice a rank that exits with a code, and the other ranks wait forever; it notices a signal (MPICH 4.0.2,
-            executed).
+    `hydra` is whether the launcher of MPICH or Intel MPI started this rank. Over several nodes that launcher does not
+    notice a rank that exits with a code, and the other ranks wait forever; it notices a signal (MPICH 4.0.2, executed).
     """
     number = end.get("signal", 0)
     if hydra and end.get("exit_code"):

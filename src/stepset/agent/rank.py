@@ -6,19 +6,16 @@ import os
 import select
 import stat
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from stepset.agent.errors import EXIT_WORLD, IF_POSSIBLE, MESSAGE_LIMIT
 from stepset.agent.events import fitted, long_event, now, short_event
-from stepset.agent.launch import set_rank_env
+from stepset.agent.launch import first_number, set_rank_env
 from stepset.agent.lines import ATOMIC, Lines, Tail
-from stepset.agent.loop import READ_SIZE, Loop, Out, read_all, read_pipe
+from stepset.agent.loop import READ_SIZE, Loop, Out, is_ready, read_all, read_pipe
 from stepset.agent.process import DRAIN, end_as, exit_code, oom_kills, outcome, spawn
 from stepset.agent.signals import HANDLED_SIGNALS, STOP_BY_MPIRUN, STOP_SIGNALS, forward_signal, kill_group, signal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any, NoReturn
 
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
 _SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE")
@@ -29,7 +26,6 @@ def run_rank(program: Sequence[str], directory: str, world: int, report: bool) -
     """Runs one rank and ends this process as the rank ended.
 
     Args:
-        program: the program of the rank and its arguments.
         directory: the directory of the pod's agent, unless STEPSET_AGENT_DIR names another.
         world: the world size that the rank must have; 0: any.
         report: whether failures and the result are also written to standard output, which mpirun forwards to the agent
@@ -37,7 +33,7 @@ def run_rank(program: Sequence[str], directory: str, world: int, report: bool) -
     """
     env = dict(os.environ)
     directory = env.get("STEPSET_AGENT_DIR") or directory
-    number = _first_number(env, _RANK)
+    number = first_number(env, _RANK)
     out = _out_to_agent(directory)
     to_launcher = _out_to_launcher() if report and out else None
     out = out or _out_to_launcher()
@@ -48,10 +44,6 @@ def run_rank(program: Sequence[str], directory: str, world: int, report: bool) -
     rank.start(program)
     rank.watch()
     rank.finish()
-
-
-def _first_number(env: Mapping[str, str], names: Iterable[str]) -> int:
-    return next((int(env[name]) for name in names if env.get(name, "").isdigit()), 0)
 
 
 def _out_to_agent(directory: str) -> Out | None:
@@ -78,10 +70,8 @@ class Rank:
     """One rank, from its start to its end.
 
     Args:
-        number: its rank in the world.
-        env: its environment.
-        out: where its lines are written.
-        report: where failures and the result are written as well, for an agent in another pod.
+        number: the rank in the world.
+        report: receives failures and the result, too, for an agent in another pod.
         by_mpirun: whether mpirun started it, so that the agent in mpirun's pod waits for the result of rank 0.
     """
 
@@ -117,7 +107,6 @@ class Rank:
         end_as({"exit_code": EXIT_WORLD}, self._hydra)
 
     def start(self, program: Sequence[str]) -> None:
-        """Starts the program."""
         if self._by_mpirun and self._number == 0:
             path = self._env["STEPSET_RESULT_FILE"]
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -126,9 +115,8 @@ class Rank:
         self._pipe, writer = read_pipe(1 << 18)
         self._pid = spawn(program, self._env, (0, writer, writer))
         os.close(writer)
-        local = _first_number(self._env, _LOCAL_RANK)
-        event = short_event("started", rank=self._number, local_rank=local, pid=self._pid, wrapper=os.getpid())
-        self._out.put(event)
+        local = first_number(self._env, _LOCAL_RANK)
+        self._out.put(short_event("started", rank=self._number, local_rank=local, pid=self._pid, wrapper=os.getpid()))
         self._loop.watch(self._pipe, self._read)
 
     def watch(self) -> None:
@@ -138,10 +126,10 @@ class Rank:
             self._turn(DRAIN if ended_at else 1.0)
             if not ended_at and self._ended():
                 ended_at = time.monotonic()
-            # A shell ends as soon as it is asked to stop; the program that it started may still be saving.
+            # A shell ends as soon as it receives a stop signal; the program that it started may still be saving.
             if ended_at and time.monotonic() > ended_at + DRAIN and not self._stop_requested:
                 break
-        # Processes that it left end with it. Its pid is still reserved: `_ended` leaves it a zombie.
+        # Processes that the program left behind end with it. Its pid is still reserved: `_ended` leaves it a zombie.
         kill_group(self._pid, signal.SIGKILL)
         if self._status is None:
             self._status = os.waitpid(self._pid, 0)[1]
@@ -196,7 +184,9 @@ class Rank:
             if number != signal.SIGCHLD:
                 self._on_signal(number)
         if self._orphaned():
-            self._kill_and_exit()
+            if self._pid and self._status is None:
+                kill_group(self._pid, signal.SIGKILL)
+            os._exit(128 + signal.SIGKILL)
 
     def _on_signal(self, number: int) -> None:
         """Forwards a signal; only the first of several stop signals, which may come from launcher and agent."""
@@ -211,16 +201,7 @@ class Rank:
 
     def _orphaned(self) -> bool:
         """Returns whether the launcher or the agent is gone."""
-        if os.getppid() != self._parent or self._out.broken:
-            return True
-        poll = select.poll()
-        poll.register(self._out.fd, 0)
-        return bool(poll.poll(0))
-
-    def _kill_and_exit(self) -> NoReturn:
-        if self._pid and self._status is None:
-            kill_group(self._pid, signal.SIGKILL)
-        os._exit(128 + signal.SIGKILL)
+        return os.getppid() != self._parent or self._out.broken or is_ready(self._out.fd, 0)
 
     def _flush(self) -> None:
         self._out.flush()
@@ -232,9 +213,7 @@ class Rank:
             time.sleep(0.001)
         # A launcher that ends when its rank ends must have read the last lines of the rank.
         last = self._report or self._out
-        while last.waits_for_reader or (last is not self._out and last.unread):
-            if time.monotonic() > deadline:
-                break
+        while (last.waits_for_reader or (last is not self._out and last.unread)) and time.monotonic() <= deadline:
             time.sleep(0.001)
 
     def _read(self) -> None:

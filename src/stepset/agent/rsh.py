@@ -1,30 +1,22 @@
-"""`rsh` and the server that it connects to: what ssh and sshd are between pods, for the nodes of a local run."""
+"""`rsh` and its server, which replace ssh and sshd between the nodes of a local run."""
 
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import time
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 from stepset.agent.errors import IF_POSSIBLE, setup_error
-from stepset.agent.loop import READ_SIZE
+from stepset.agent.loop import READ_SIZE, Loop
 from stepset.agent.process import exit_code, outcome, spawn
 from stepset.agent.signals import LIFELINE_GRACE, descendants, kill, kill_group, signal
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Mapping, Sequence
-    from typing import NoReturn
-
-    from stepset.agent.loop import Loop
-
 
 class Request:
-    """A command that an `rsh` asked for.
-
-    Args:
-        connection: the connection to that `rsh`; it closes when the `rsh` ends.
-    """
+    """A command that an `rsh` requested; the connection closes when that `rsh` ends."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -37,19 +29,11 @@ class Request:
 class Server:
     """Runs commands for `rsh`, with the environment of this pod and the standard input and outputs of the `rsh`.
 
-    Args:
-        path: path of the Unix socket to listen on.
-        env: the environment of the commands.
-        work_dir: their working directory.
-        loop: the event loop.
-
     Raises:
-        AgentError: it cannot listen on `path`.
+        AgentError: the server cannot listen on the Unix socket `path`.
     """
 
     def __init__(self, path: str, env: Mapping[str, str], work_dir: str, loop: Loop) -> None:
-        import socket
-
         self._env = env
         self._work_dir = work_dir
         self._loop = loop
@@ -69,7 +53,7 @@ class Server:
         loop.watch(self._listener.fileno(), self._accept)
 
     def deadlines(self) -> list[float]:
-        """Returns when commands are to be killed, as times of the monotonic clock."""
+        """Returns the times of the monotonic clock at which commands are killed."""
         return [request.kill_at for request in self.running.values() if request.kill_at]
 
     def keep_deadlines(self, at: float) -> None:
@@ -106,9 +90,6 @@ class Server:
 
     def _receive(self, request: Request) -> None:
         """Reads more of a request; starts its command when it is complete."""
-        import socket
-        import struct
-
         data = b""
         try:
             data, extra, _, _ = request.connection.recvmsg(READ_SIZE, socket.CMSG_SPACE(3 * 4))
@@ -140,11 +121,7 @@ class Server:
 
 
 class UnixPath:
-    """The address of a Unix socket whose path may exceed the limit of such an address, about 100 bytes.
-
-    Args:
-        path: the path.
-    """
+    """The address of a Unix socket whose path may exceed the limit of such an address, about 100 bytes."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -166,13 +143,9 @@ def run_rsh(directory: str, host: str, words: Sequence[str]) -> NoReturn:
     """Runs a command in the pod that serves as `host`; ends with its exit code, or with 255 as ssh does.
 
     Args:
-        directory: where the sockets of the pods are.
-        host: the name of the socket.
+        directory: contains a socket named `host`.
         words: the command; as with ssh, the words become one line for a shell.
     """
-    import socket
-    import struct
-
     path = os.path.join(directory, host)
     connection = socket.socket(socket.AF_UNIX)
     deadline = time.monotonic() + 10

@@ -1,26 +1,18 @@
-"""What is put in place before the command starts: directories, the FIFO for ranks, files, the job's code."""
+"""The preparation of a pod before its command starts: directories, the FIFO for ranks, files, the job's code."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from stepset.agent.config import Config
 from stepset.agent.errors import ERROR_FILE, IF_POSSIBLE, setup_error
 from stepset.agent.loop import widen
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
-
-    from stepset.agent.config import Config
 
 
 def create_fifo(config: Config, env: Mapping[str, str]) -> int:
     """Creates the directories of the agent and of the result, and the FIFO for lines of ranks; opens the FIFO.
-
-    Args:
-        config: the pod's config.
-        env: the environment of the pod's command.
 
     Raises:
         AgentError: one of them cannot be created.
@@ -45,12 +37,12 @@ def put_in_place(config: Config, env: Mapping[str, str], first: bool) -> None:
     """Removes files of an earlier attempt, copies the config's files and unpacks the job's code.
 
     Args:
-        config: the pod's config.
         env: the environment of the pod's command.
         first: whether this is the first pod, which also removes files outside the agent's directory.
 
     Raises:
-        AgentError: something cannot be copied or unpacked, or the working directory does not exist.
+        AgentError: a file cannot be copied, or its entry is invalid; the code cannot be unpacked; the working directory
+            does not exist.
     """
     for path in (env.get("STEPSET_RESULT_FILE", ""), env[ERROR_FILE]):
         if first or os.path.dirname(path) == config.dir:
@@ -69,14 +61,7 @@ def remove(path: str) -> None:
 
 
 def copy_files(files: Iterable[Mapping[str, str]]) -> None:
-    """Copies files, and sets the modes that programs such as ssh require.
-
-    Args:
-        files: `source`, `path` and octal `mode` of each.
-
-    Raises:
-        AgentError: one cannot be copied.
-    """
+    """Copies files, and sets the modes that programs such as ssh require."""
     for entry in files:
         try:
             source, path, mode = entry["source"], os.path.expanduser(entry["path"]), int(entry.get("mode", "0644"), 8)
@@ -95,11 +80,7 @@ def copy_files(files: Iterable[Mapping[str, str]]) -> None:
 
 
 def unpack(archive: str, directory: str) -> None:
-    """Unpacks the tar.gz of the job's code.
-
-    Raises:
-        AgentError: it cannot be read, or not be written to `directory`.
-    """
+    """Unpacks the tar.gz of the job's code."""
     import tarfile
     import zlib
 

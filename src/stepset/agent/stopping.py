@@ -1,16 +1,13 @@
-"""Stopping a pod: which signal is sent to which process, and when what is left is killed."""
+"""Stopping a pod: which signal is sent to which process, and when the processes that are left are killed."""
 
 from __future__ import annotations
 
 import time
 
+from stepset.agent.children import Children
+from stepset.agent.config import Config
+from stepset.agent.events import RankEvents
 from stepset.agent.signals import STOP_BY_MPIRUN, forward_signal, signal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from stepset.agent.children import Children
-    from stepset.agent.config import Config
-    from stepset.agent.events import RankEvents
 
 REST = 2.0  # seconds for which the other ranks may go on after one has failed
 
@@ -18,13 +15,8 @@ REST = 2.0  # seconds for which the other ranks may go on after one has failed
 class Stopping:
     """When and how the processes of a pod are stopped.
 
-    `requested` is the signal that asked the agent to stop (0: none), `started_at` is when stopping began, in seconds
-    since the epoch (0: it has not).
-
-    Args:
-        config: the pod's config.
-        children: the processes that the agent started.
-        ranks: the ranks that a launcher started.
+    `requested` is the signal that requested the stop (0: none), `started_at` is when the agent began to stop the
+    processes, in seconds since the epoch (0: not yet).
     """
 
     def __init__(self, config: Config, children: Children, ranks: RankEvents) -> None:
@@ -51,12 +43,7 @@ class Stopping:
             self._rest_until = time.monotonic() + REST
 
     def start(self, number: int, grace: float) -> None:
-        """Sends a signal to the ranks or the command, and schedules SIGKILL.
-
-        Args:
-            number: the signal.
-            grace: seconds until SIGKILL.
-        """
+        """Sends a signal to the ranks or the command, and schedules SIGKILL in `grace` seconds."""
         at = time.monotonic() + grace
         self._kill_at = min(self._kill_at, at) if self._kill_at else at
         if self.started_at:

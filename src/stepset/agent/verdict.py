@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
+from stepset.agent.config import Config
 from stepset.agent.errors import EXIT_RESULT, MESSAGE_LIMIT, OWN_CODES, AgentError
-from stepset.agent.events import fitted
+from stepset.agent.events import RankEvents, fitted
 from stepset.agent.process import exit_code
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from stepset.agent.config import Config
-    from stepset.agent.events import RankEvents
 
 
 def report_failure(config: Config, failures: list[dict[str, Any]], launcher_code: int) -> int:
-    """Writes the first failure to the termination log; returns the pod's exit code.
+    """Writes the first of one or more failures to the termination log; returns the pod's exit code.
 
-    Args:
-        config: the pod's config.
-        failures: all failures, at least one.
-        launcher_code: the exit code of a launcher that ended by itself; 0 if it succeeded or was stopped.
+    `launcher_code` is the exit code of a launcher that ended by itself; 0 if the launcher succeeded or was stopped.
     """
     first = min(failures, key=lambda failure: float(failure["at"]))
     write_termination_log(config, fitted(first, MESSAGE_LIMIT, '{"stepset": {"failed": %s}}'))
@@ -33,12 +25,7 @@ def report_failure(config: Config, failures: list[dict[str, Any]], launcher_code
 
 
 def read_result(config: Config, env: Mapping[str, str], ranks: RankEvents) -> bytes | None:
-    """Returns rank 0's result, if rank 0 ran in this pod, or in another one that reported it, and left one.
-
-    Args:
-        config: the pod's config.
-        env: the environment of the pod's command.
-        ranks: the ranks that ran.
+    """Returns the result of a rank 0 that ran in this pod, or in another pod that reported it; None if there is none.
 
     Raises:
         AgentError: the result is too large, or not JSON.

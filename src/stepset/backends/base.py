@@ -88,7 +88,7 @@ class Backend(Protocol):
     """
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> RunHandle:
-        """Starts a run; BadInputError if the job cannot run as asked, InfrastructureError if something else fails."""
+        """Starts a run; BadInputError if the job cannot run as requested, InfrastructureError for any other failure."""
 
     def submit(self, request: RunRequest) -> RunStatus:
         """Creates a run that this process does not follow; BadInputError where a run ends with its process."""
@@ -109,4 +109,4 @@ class Backend(Protocol):
         """Blocks until the run is over, or for `timeout` seconds; returns the status at that time."""
 
     def cancel(self, name: str) -> RunStatus:
-        """Asks the run to stop and returns at once; a second request kills it."""
+        """Requests the run's end and returns at once; a second request kills it."""

@@ -15,9 +15,8 @@ def container_env(
 ) -> list[dict[str, Any]]:
     """`env` of a container, in the plan's order.
 
-    Args:
-        rank_field: the pod's field with its index in the group; None if there is none.
-        attempt_field: the pod's field with the number of restarts; None if they are not counted.
+    `rank_field` is the pod's field with its index in the group, `attempt_field` that with the number of restarts; None
+    if there is no such field.
     """
     rows = []
     for entry in entries:

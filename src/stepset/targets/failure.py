@@ -1,8 +1,8 @@
-"""What a failed pod means: for its Job, and for the JobSet that holds the gang.
+"""The meaning of a failed pod for its Job, and for the JobSet that holds the gang.
 
 Kubernetes can distinguish three kinds. A disruption (eviction, preemption, node loss: the pod's condition
 DisruptionTarget) restarts the gang and is not counted. An error of the training code is counted, or is final if the job
-says so. Everything else is counted, including running out of memory (exit code 137).
+requires that. Everything else, including running out of memory (exit code 137), is counted.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ Gang = Literal["none", "kueue", "coscheduling", "volcano"]
 _COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 _VOLCANO_ANNOTATION = "scheduling.k8s.io/group-name"
 # Names under which both schedulers install themselves (scheduler-plugins' and Volcano's Helm charts); a cluster with
-# other names says so in pod_template.spec.schedulerName.
+# other names needs pod_template.spec.schedulerName.
 _SCHEDULERS = {"coscheduling": "scheduler-plugins-scheduler", "volcano": "volcano"}
 
 
 def gang_of(job: TrainingJob) -> Gang:
-    """What keeps the gang together: as the job says, else Kueue if there is a queue."""
+    """The gang scheduler: as the job requires, else Kueue if there is a queue."""
     return job.scheduling.gang or ("kueue" if job.scheduling.queue_name else "none")
 
 
@@ -54,10 +54,9 @@ def stages(plan: LaunchPlan) -> tuple[tuple[PodGroup, ...], ...]:
 
 
 def min_members(job: TrainingJob, plan: LaunchPlan, stage: tuple[PodGroup, ...]) -> dict[str, int]:
-    """How many pods of each group of a stage must fit at once.
+    """The number of pods of each group of a stage that must fit at once: all, or min_nodes of an elastic world.
 
-    All of them; of an elastic world its min_nodes. `scheduling.min_member` sets the sum for the world's stage, nodes
-    first.
+    `scheduling.min_member` sets the sum for the world's stage, nodes first.
     """
     counts = {group.name: group.count for group in stage}
     if NODE not in counts:

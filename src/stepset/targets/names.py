@@ -49,10 +49,7 @@ VOLCANO_HOSTS = "{run}-{group}-{index}.{subdomain}"
 class PodNames:
     """The text of a plan's places in pods.
 
-    Args:
-        run: the run's name, which the JobSet or other workload has, too.
-        subdomain: the headless Service's name.
-        hosts: the name of pod `index` of `group`; default: as in a JobSet.
+    `subdomain` is the headless Service's name; `hosts` the name of pod `index` of `group`, by default as in a JobSet.
     """
 
     plan: LaunchPlan

@@ -45,11 +45,7 @@ class PodStyle:
 def pod_template(
     request: RenderRequest, group: PodGroup, style: PodStyle, gang: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The pod template of one group: `metadata` and `spec`, with the job's `pod_template` merged over it.
-
-    Args:
-        gang: the part of a pod template that makes the pods a gang.
-    """
+    """The pod template of one group, with the job's `pod_template` merged over it; `gang`: fields that make a gang."""
     job, scheduling = request.job, request.job.scheduling
     account = given(serviceAccountName=job.service_account)
     volumes, mounts = pod_volumes(request, group, scratch=style.scratch, trainer_mounts=style.trainer_volumes)

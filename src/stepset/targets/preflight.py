@@ -31,10 +31,9 @@ _ANNOTATIONS_LIMIT = 256 * 1024
 
 
 def check(job: TrainingJob, plan: LaunchPlan, target: str = "jobset", run: str | None = None) -> None:
-    """Raises BadInputError, with one line for each problem, for a job that a cluster would refuse.
+    """Raises BadInputError, with one line for each problem, if a cluster would refuse the job.
 
-    Args:
-        run: the run's name; default: the job's.
+    `run` is the run's name; default: the job's.
     """
     check_target(target)
     _refuse(problems(job, plan, target, run or job.name))

@@ -1,7 +1,7 @@
-"""The least Role that lets somebody submit, watch and end runs, and who gets it.
+"""The least Role for submitting, watching and ending runs, and the accounts that get it.
 
-Called by `stepset rbac`; deploy/rbac/ holds what it prints. Secrets can be made and removed but not read: nobody needs
-to read a run's ssh keys, and a Role cannot tell them from others' secrets.
+deploy/rbac/ holds the output of `stepset rbac`. Secrets can be created and deleted but not read: no account needs to
+read a run's ssh keys, and a Role cannot distinguish them from other Secrets.
 """
 
 from __future__ import annotations
@@ -32,12 +32,7 @@ _POD_GROUPS = {"coscheduling": "scheduling.x-k8s.io", "volcano": "scheduling.vol
 
 @dataclass(frozen=True)
 class Account:
-    """A service account.
-
-    Args:
-        name: its name.
-        namespace: where it is; None: where the runs are.
-    """
+    """A service account; `namespace` None: the namespace of the runs."""
 
     name: str
     namespace: str | None = None
@@ -66,17 +61,11 @@ def rbac(
     namespace: str = "default",
     accounts: Sequence[Account] = (),
 ) -> list[dict[str, Any]]:
-    """A Role and its RoleBinding; for the CLI also the ServiceAccount they are for.
+    """A Role and its RoleBinding; for the CLI also the ServiceAccount of the Role.
 
-    Args:
-        backend: who submits: airflow, kfp or cli.
-        target: what a run becomes.
-        gang: none, kueue, coscheduling or volcano.
-        namespace: where the runs are.
-        accounts: who gets the Role; default: the accounts the backend usually has.
-
-    Raises:
-        BadInputError: an unknown backend, target or gang.
+    `backend` submits the runs: airflow, kfp or cli. `gang` is none, kueue, coscheduling or volcano. `accounts` get the
+    Role; default: the accounts that the backend usually has. Raises BadInputError for an unknown backend, target or
+    gang.
     """
     _known("backend", backend, _ACCOUNTS)
     check_target(target)

@@ -21,8 +21,7 @@ TARGETS: Mapping[str, Callable[[RenderRequest], list[dict[str, Any]]]] = {
 def render(request: RenderRequest, target: str = "jobset") -> list[dict[str, Any]]:
     """The manifests of a run: plain dicts, the same for the same request, in the order of an apply.
 
-    Raises:
-        BadInputError: an unknown target, or a job that the cluster would refuse.
+    Raises BadInputError for an unknown target, or a job that the cluster would refuse.
     """
     check_request(request, target)
     objects = TARGETS[target](request)

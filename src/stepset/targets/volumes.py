@@ -24,11 +24,9 @@ Rows = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 def pod_volumes(
     request: RenderRequest, group: PodGroup, *, scratch: bool, trainer_mounts: frozenset[str] = frozenset()
 ) -> Rows:
-    """Volumes of a group's pods and their mounts in the container `node`.
+    """Volumes of a group's pods and their mounts in the container `node`; Trainer itself adds `trainer_mounts`.
 
-    Args:
-        scratch: whether the pod needs its scratch directory even without the agent.
-        trainer_mounts: names of volumes that Kubeflow Trainer adds by itself.
+    `scratch`: the pod needs its scratch directory even without the agent.
     """
     files = [file for file in request.plan.files if group.name in file.groups and file.name not in trainer_mounts]
     parts = [

@@ -94,15 +94,10 @@ _ERROR_LINE = r"[A-Za-z_][\w.]*?([Ee]rror|Exception|Interrupt|Exit|Fault)\b(?::|
 
 
 def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: Sequence[str] = ()) -> Failure | None:
-    """The failure behind the observations; None if nothing failed.
+    """The failure behind observations of all unsuccessful ends, in any order; None if nothing failed.
 
-    The earliest end counts. What was stopped on purpose is never the cause, and a rank that only lost its peer only if
-    nothing else can be.
-
-    Args:
-        observations: every unsuccessful end, in any order.
-        restarts: gang restarts before.
-        events: cluster events that matter.
+    The earliest end counts. A pod that was stopped on purpose is never the cause, and a rank that only lost its peer
+    only if nothing else can be. `restarts` and `events` become part of the result.
     """
     every = merge(observations)
     candidates = [o for o in every if not o.stopped]
@@ -185,7 +180,7 @@ def looks_like_aftermath(o: Observation) -> bool:
 
 
 def kind_of(o: Observation) -> FailureKind:
-    """The kind of a failure: by what the observer knows, how it ended, and what it printed."""
+    """The kind of a failure: by the observer's hints, the exit code or signal, and the output."""
     if o.kind is not None:
         return o.kind
     if o.out_of_memory:

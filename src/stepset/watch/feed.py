@@ -36,11 +36,9 @@ class Ask:
 
 
 class Feed:
-    """The objects of one collection.
+    """The `wanted` objects of one collection.
 
-    Args:
-        wanted: whether to keep an object.
-        decode: decodes a line of a watch into `type` and `object`; raises ValueError.
+    `decode` turns a line of a watch into `type` and `object`, or raises ValueError.
     """
 
     def __init__(
@@ -122,15 +120,14 @@ class Feed:
         return changes
 
     def expired(self) -> None:
-        """The server has forgotten the version to go on from (410): list again."""
+        """The server has forgotten the version to continue from (410): list again."""
         self._version = self._continue = ""
         self._pages = {}
 
     def failed(self) -> float:
-        """Records that a request failed, or a watch ended with nothing but an error.
+        """Records that a request failed, or a watch ended with only an error; returns the seconds to wait.
 
-        Returns:
-            Seconds to wait before the next one; the caller adds jitter where many wait for the same server.
+        The caller adds jitter where many wait for the same server.
         """
         self._failures += 1
         return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self._failures - 1, 16)))

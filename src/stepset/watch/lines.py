@@ -43,17 +43,16 @@ class Batch:
 
     lines: list[tuple[Head, bytes]] = field(default_factory=list)  # log lines, without progress lines
     shown: bytes = b""  # the same lines as bytes, with heads and line ends
-    raw: dict[str, list[bytes]] = field(default_factory=dict)  # source -> what it printed, progress too; no heads
+    raw: dict[str, list[bytes]] = field(default_factory=dict)  # source -> its output with progress, without heads
     progress: list[Progress] = field(default_factory=list)  # reports of the training code
     events: list[dict[str, Any]] = field(default_factory=list)  # reports of the agent
     parts: bool = False  # whether some lines are only parts
 
 
 class Splitter:
-    """Splits the output of one agent, in chunks that may end anywhere.
+    """Splits one agent's output, in chunks that may end anywhere.
 
-    Args:
-        source: the source of lines without a head: output of the agent itself or its interpreter in an emergency.
+    Lines without a head get `source`: they are output of the agent itself or, in an emergency, its interpreter.
     """
 
     def __init__(self, source: str) -> None:

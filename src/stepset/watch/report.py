@@ -1,4 +1,4 @@
-"""Why a run failed, in words: one block for every interface, each with its own heading. Pure."""
+"""Why a run failed, as text: one block for every interface, each with its own heading. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ def failure_text(status: RunStatus) -> str:
 def failure_lines(failure: Failure, name: Style = str, text: Style = str) -> list[str]:
     """All that is known of a failure, as rows of a name and lines.
 
-    Args:
-        name: formats the rows' names, for example with a colour.
-        text: formats text of other origin, for example without control characters.
+    `name` formats the rows' names, for example with a colour; `text` external text, for example without control
+    characters.
     """
     return [line for title, values in failure_rows(failure) for line in row_lines(title, values, name, text)]
 

@@ -41,13 +41,10 @@ _ZONE = len(b"2006-01-02T15:04:05.000000000")
 
 
 class Resume:
-    """Joins the responses for one container's log to one log.
+    """Joins the responses for one container's log to one log; `stamped` keeps each line's timestamp.
 
     Timestamps may be equal, and slightly out of order. If a clock is set back by more than a second, lines printed
     between two responses are missed.
-
-    Args:
-        stamped: keep each line's timestamp.
     """
 
     def __init__(self, *, stamped: bool = False) -> None:

@@ -87,13 +87,7 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The last report of the training code, on a `{"stepset": {...}}` line.
-
-    Args:
-        step: the current step.
-        progress: the part that is done, 0 to 1.
-        metrics: name -> value.
-    """
+    """The training code's last report, on a `{"stepset": {...}}` line; `progress` is the part that is done, 0 to 1."""
 
     step: int | None = None
     progress: float | None = None
@@ -137,7 +131,7 @@ class Waiting:
 
     Args:
         queue: the queue's name; Kueue: of the LocalQueue.
-        reason: one word of the queue's controller; Kueue: the reason of the Workload's condition QuotaReserved.
+        reason: the controller's one-word reason; Kueue: that of the Workload's condition QuotaReserved.
         message: the controller's message; empty as long as there is none.
         position: 1 is the first of the LocalQueue; None if unknown. Kueue reports it only through its visibility
             API, which needs a permission of its own.
@@ -165,7 +159,7 @@ class RunStatus:
         reason: why it does not run: Queued, Unschedulable, PullingImage, Starting; NodeLost if a node is gone.
         attempt: gang restarts so far.
         world_size: planned ranks, if known.
-        trouble: what keeps it from going on, as the failure if it were given up now; None once it is over.
+        trouble: what keeps the run from making progress, as the failure if it were given up now; None once it is over.
         waiting: its place in a queue; None if it waits in none.
     """
 
@@ -233,11 +227,9 @@ def _failure(data: dict[str, Any] | None) -> Failure | None:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line of a log.
+    """A line of a log: `source` is for example `rank 3` or `prepare-0`, `text` has no line end.
 
-    Args:
-        source: `rank 3`, `node 0`, `launcher`, `prepare-0`.
-        text: the line without its end; bytes that are not UTF-8 become U+FFFD.
+    Bytes that are not UTF-8 become U+FFFD.
     """
 
     source: str

@@ -220,7 +220,7 @@ def test_it_ends_with_its_task_though_news_of_the_run_comes_as_it_is_cancelled(t
         while not said:
             await asyncio.sleep(0.1)
         async with (
-            shared_informer(ClusterAccess(**waiting.access)) as shared,
+            shared_informer(ClusterAccess(**waiting.access), "jobset") as shared,
             shared.informer.follow(waiting.workload) as beside,
         ):
             beside.news.clear()

@@ -56,6 +56,8 @@ CONFIG = STATE / "config"
 KUBECONFIG = STATE / "admin.kubeconfig"
 CHOICE_FILE = STATE / "choice.json"
 STARTED_FILE = STATE / "started"
+STARTED_BY_FILE = STATE / "started-by"
+"""A digest of the code that started the cluster."""
 BORROWED_FILE = STATE / "borrowed"  # there as long as whoever brought the cluster up is about to take it down
 LOCK = Path("/run/lock") / f"{NAME}.lock"
 

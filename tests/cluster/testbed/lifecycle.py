@@ -7,6 +7,7 @@ how far a start came.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from .layout import (
     KUBECONFIG,
     LOCK,
     PIDS,
+    STARTED_BY_FILE,
     STARTED_FILE,
     STATE,
     Choice,
@@ -99,11 +101,15 @@ def require_running() -> Choice:
 
 
 def is_whole(choice: Choice) -> bool:
-    """Whether everything that `up` started still runs and every node is Ready; one that comes back is waited for.
+    """Whether this version of the test bed started the cluster, all of it still runs, and every node is Ready.
+
+    A node that becomes Ready again is awaited.
 
     Args:
         choice: the running cluster's.
     """
+    if not STARTED_BY_FILE.exists() or STARTED_BY_FILE.read_text() != _digest():
+        return False
     if not STARTED_FILE.exists() or any(process.pid_of(name) is None for name in STARTED_FILE.read_text().split()):
         return False
     try:
@@ -157,6 +163,7 @@ def _start(choice: Choice) -> None:
     controlplane.kubectl(choice, "wait", "--for=condition=Ready", "--timeout=180s", *names)
     controlplane.kubectl(choice, "wait", "--for=create", "--timeout=180s", "serviceaccount/default", "-n", "default")
     STARTED_FILE.write_text("\n".join(_processes()))
+    STARTED_BY_FILE.write_text(_digest())
     CHOICE_FILE.write_text(json.dumps(asdict(choice)))
 
 
@@ -214,3 +221,9 @@ def _locked() -> Iterator[None]:
             if LOCK.exists() and os.path.samestat(LOCK.stat(), os.fstat(lock.fileno())):
                 yield
                 return
+
+
+def _digest() -> str:
+    """A digest of the test bed's code: another version starts another cluster."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()

@@ -1,4 +1,4 @@
-"""Kubernetes: runs on a cluster, and what its server says about a job beforehand.
+"""Kubernetes: runs on a cluster, and checks of a job by its server beforehand.
 
 Only this package imports the `kubernetes` package, and only inside functions: everything else works without it.
 """
@@ -13,13 +13,9 @@ if TYPE_CHECKING:
 
 
 def kubernetes_backend(options: ClusterOptions | None = None) -> KubernetesBackend:
-    """Returns the backend for a cluster; sends nothing yet.
+    """Returns the backend for a cluster, by default that of the kubeconfig's current context; sends nothing yet.
 
-    Args:
-        options: which cluster; default: that of the kubeconfig's current context.
-
-    Raises:
-        BadInputError: the `kubernetes` package is missing, or there is no usable kubeconfig.
+    Raises BadInputError if the `kubernetes` package is missing or there is no usable kubeconfig.
     """
     from stepset.backends.base import ClusterOptions
     from stepset.backends.kubernetes.api.connection import connect

@@ -22,12 +22,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Permission:
-    """One verb on one resource.
-
-    Args:
-        group: API group; empty for the core's.
-        resource: plural, with the subresource if there is one (`pods/log`).
-    """
+    """One verb on one resource (its plural, with a subresource such as `pods/log`); `group` is empty for the core's."""
 
     group: str
     resource: str
@@ -50,11 +45,7 @@ def permissions(rules: Sequence[Mapping[str, Any]]) -> Iterator[Permission]:
 
 
 async def allowed(client: Client, asked: Permission, namespace: str) -> bool:
-    """Whether the account has a permission in a namespace.
-
-    Raises:
-        InfrastructureError: the server does not answer the question.
-    """
+    """Whether the account has a permission in a namespace; raises InfrastructureError if the server does not answer."""
     name, _, sub = asked.resource.partition("/")
     attributes = {
         "namespace": namespace,
@@ -92,11 +83,9 @@ async def missing_of(client: Client, asked: Sequence[Permission], namespace: str
 async def problems(
     client: Client, missing: Sequence[Permission], namespace: str, target: str, gang: str, door: str = "cli"
 ) -> list[str]:
-    """Returns one line for each resource on which verbs are missing, with the command that grants them.
+    """Returns one line for each resource on which verbs are missing, with the command that grants the Role.
 
-    Args:
-        target, gang: what the Role is for.
-        door: whose Role: cli, airflow or kfp.
+    `door` (cli, airflow or kfp), `target` and `gang` determine the Role.
     """
     if not missing:
         return []
@@ -117,7 +106,7 @@ async def problems(
 
 
 async def _who(client: Client) -> str:
-    """Returns the account's name; empty if the server does not tell (before Kubernetes 1.28)."""
+    """Returns the account's name; empty if the server does not report it (before Kubernetes 1.28)."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     reply = await client.post(_WHO_AM_I, review)
     return str(reply.body.get("status", {}).get("userInfo", {}).get("username", "")) if reply.accepted else ""

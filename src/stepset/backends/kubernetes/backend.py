@@ -45,14 +45,9 @@ def _blocking(
 
 
 class KubernetesBackend:
-    """Runs jobs on a cluster.
+    """Runs jobs on a cluster; `namespace` defaults to the connection's, the other arguments are those of `ClusterRuns`.
 
-    Args:
-        namespace: default: the connection's.
-        target, sources, patience, change_pod: as for `ClusterRuns`.
-
-    Raises:
-        BadInputError: an unknown target.
+    Raises BadInputError for an unknown target.
     """
 
     def __init__(
@@ -150,8 +145,7 @@ class KubernetesHandle:
     def wait(self) -> RunStatus:
         """Blocks until the run is over, or `leave` was called; returns its status.
 
-        Raises:
-            InfrastructureError: the account may not read the run.
+        Raises InfrastructureError if the account may not read the run.
         """
         wait_in_turns(self._future)
         self._left.wait()
@@ -168,11 +162,8 @@ class KubernetesHandle:
     def cancel(self, stop: Stop = delete) -> None:
         """Deletes the run; the second call kills its pods. May be called from any thread.
 
-        Args:
-            stop: `stop.suspend` suspends the run instead; `wait` returns when its pods have ended.
-
-        Raises:
-            InfrastructureError: the run is not followed any more, and the server cannot be reached.
+        With `stop.suspend` it suspends the run instead, and `wait` returns when the pods have ended. Raises
+        InfrastructureError if the run is not followed any more and the server cannot be reached.
         """
         self._follower.cancel(stop)
         if self._future.done() and not self._follower.status.phase.final:
@@ -182,11 +173,11 @@ class KubernetesHandle:
                 raise InfrastructureError(f"run {self.name} goes on, and cannot be stopped: {error}") from error
 
     def leave(self) -> None:
-        """Makes `wait` return although the run goes on. May be called from any thread."""
+        """Makes `wait` return although the run continues. May be called from any thread."""
         self._follower.leave()
 
     def close(self) -> None:
-        """Stops following; the run goes on."""
+        """Stops following; the run continues."""
         self.leave()
         if not self.ended(_LEAVES_WITHIN):
             self._future.cancel()

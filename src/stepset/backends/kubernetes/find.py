@@ -24,15 +24,10 @@ from stepset.watch.state import RunStatus
 
 
 async def find(site: NamespacedClient, name: str, targets: Sequence[str] = tuple(WORKLOADS)) -> Manifest:
-    """Returns the workload of a run.
+    """Returns the workload of a run, or of a job's newest run, among the kinds `targets`.
 
-    Args:
-        name: a run's name, or a job's: its newest run.
-        targets: which kinds of workloads are searched.
-
-    Raises:
-        RunNotFoundError: there is none.
-        InfrastructureError: the server cannot be reached, or denies access to all kinds.
+    Raises RunNotFoundError if there is none, InfrastructureError if the server cannot be reached or denies access to
+    all kinds.
     """
     kinds = [WORKLOADS[target] for target in targets]
     answers = await gather(*(site.client.get(site.one(kind, name)) for kind in kinds))

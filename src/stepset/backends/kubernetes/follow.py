@@ -134,15 +134,14 @@ class RunFollower:
         self._wake()
 
     def leave(self) -> None:
-        """Makes `follow` return although the run goes on. May be called from any thread."""
+        """Makes `follow` return although the run continues. May be called from any thread."""
         self._left = True
         self._wake()
 
     async def follow(self, timeout: float | None = None) -> RunStatus:
         """Returns the status once the run is over or suspended by `cancel`, after `leave`, or after `timeout` seconds.
 
-        Raises:
-            InfrastructureError: the account may not read the run.
+        Raises InfrastructureError if the account may not read the run.
         """
         if (known := verdict_of(self._workload)) is not None:
             await self._tell(known)

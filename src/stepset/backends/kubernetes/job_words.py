@@ -58,8 +58,7 @@ class JobWords:
     def field(self, manifest: Manifest, path: str) -> str | None:
         """Returns the job file's field behind a manifest's, such as `image`; None if there is none.
 
-        Args:
-            path: such as `spec.template.spec.containers[0].image`, with or without indices.
+        `path` is for example `spec.template.spec.containers[0].image`, with or without indices.
         """
         pattern = _TEMPLATES.get(manifest["kind"])
         if pattern is not None and (found := pattern.match(path)):

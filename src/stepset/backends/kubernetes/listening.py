@@ -18,11 +18,7 @@ Args = TypeVarTuple("Args")
 
 
 class ListenerObserver:
-    """Calls a listener in a thread of its own, so that a slow one does not block the event loop.
-
-    Args:
-        sources: whose lines the listener receives, such as `rank 0`; None: all.
-    """
+    """Calls a listener with lines of `sources` (None: all) in a thread of its own: a slow one blocks no event loop."""
 
     def __init__(self, listener: RunListener | None, sources: frozenset[str] | None = None) -> None:
         self._listener, self._sources = listener, sources

@@ -18,8 +18,7 @@ REFUSES_AT_START = 60.0
 class Forbearance:
     """Whether to retry after a refusal: a server that has just started does not know all accounts and roles yet.
 
-    Args:
-        allowed: the server has allowed the same request before.
+    `allowed`: the server has allowed the same request before.
     """
 
     def __init__(self, allowed: bool = False) -> None:

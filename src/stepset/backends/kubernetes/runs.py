@@ -38,7 +38,7 @@ Rows = list[bytes]
 
 
 class ClusterRuns:
-    """The runs in a namespace.
+    """The runs in a namespace. An unknown `target` raises BadInputError.
 
     Every method raises InfrastructureError if the server cannot be reached or denies access.
 
@@ -47,9 +47,6 @@ class ClusterRuns:
         sources: whose lines listeners receive, such as `rank 0`; default: all.
         patience: when a run that does not start is given up.
         change_pod: applied to every pod template, metadata and spec; default: as rendered.
-
-    Raises:
-        BadInputError: an unknown target.
     """
 
     def __init__(
@@ -71,13 +68,9 @@ class ClusterRuns:
         self._cancelled: dict[str, tuple[str, RunStatus]] = {}
 
     async def make(self, request: RunRequest) -> tuple[Submitted, tuple[str, ...]]:
-        """Creates a run, or finds the one that the same owner has created before.
+        """Creates a run, or finds the one that the same owner has created before; returns it with its first notes.
 
-        Returns:
-            The run, and the notes that are shown with it from the start.
-
-        Raises:
-            BadInputError: the job is not valid, or the server refuses it; no object remains then.
+        Raises BadInputError if the job is not valid or the server refuses it; no object remains then.
         """
         rendered = await self._rendered(request)
         made = await submit(self.site, rendered, self._target, self._change_pod)
@@ -98,13 +91,10 @@ class ClusterRuns:
         *,
         looks_only: bool = False,
     ) -> AsyncIterator[RunFollower]:
-        """Makes a follower of a run for the block.
+        """Makes a follower of a run for the block; `notes` are shown with the run from the start.
 
-        Args:
-            workload: as it was created or read.
-            listener: receives lines and states, in a thread of its own.
-            notes: shown with the run from the start.
-            looks_only: the caller is not responsible for the run: no verdict is written, no pod is released.
+        `listener` receives lines and states, in a thread of its own. With `looks_only` the caller is not responsible
+        for the run: no verdict is written, no pod is released.
         """
         async with self.observer(listener) as observer:
             yield self.follower(workload, observer, notes, looks_only=looks_only)
@@ -145,14 +135,7 @@ class ClusterRuns:
         return await read_run(self.site, workload, time.time())
 
     async def status(self, name: str) -> RunStatus:
-        """Returns the state of a run.
-
-        Args:
-            name: a run's name, or a job's: its newest run.
-
-        Raises:
-            RunNotFoundError: there is none.
-        """
+        """Returns the state of a run, or of a job's newest run; raises RunNotFoundError if there is none."""
         return await self.read(await self.find(name))
 
     async def list(self) -> list[RunStatus]:
@@ -174,15 +157,10 @@ class ClusterRuns:
     async def lines(
         self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None
     ) -> AsyncGenerator[LogLine, None]:
-        """Yields the lines of a run that its pods still hold, in the order of their times.
+        """Yields the lines of `sources` (default: all) that a run's pods still hold, in the order of their times.
 
-        Args:
-            name: as for `status`.
-            follow: continue until the run is over, and yield lines as they are printed.
-            sources: only their lines, such as `rank 0`; default: all.
-
-        Raises:
-            InfrastructureError: some lines cannot be read; the others are yielded first.
+        `follow` continues until the run is over, and yields lines as they are printed. If some lines cannot be read,
+        raises InfrastructureError after the others.
         """
         workload = await self.find(name)
         if follow and verdict_of(workload) is None:

@@ -30,12 +30,9 @@ _PODS = Permission("", "pods", "create")
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of a check without objections.
+    """The result of a check without objections: how many objects, pods and permissions were checked.
 
-    Args:
-        server: its address.
-        objects, pods, permissions: how many were checked.
-        notes: the server's warnings, and what could not be tried.
+    `notes` are the server's warnings, and what could not be tried.
     """
 
     server: str
@@ -49,9 +46,8 @@ class Checked:
 async def check_on_server(request: RenderRequest, target: str, client: Client) -> Checked:
     """Checks a run in its request's namespace, or else the client's.
 
-    Raises:
-        BadInputError: one line for each thing that the server or stepset would refuse.
-        InfrastructureError: the server cannot be reached, or does not answer.
+    Raises BadInputError with one line for each objection of the server or stepset, and InfrastructureError if the
+    server cannot be reached or does not answer.
     """
     objects = render(request, target)
     namespace = request.namespace or (await client.open()).namespace

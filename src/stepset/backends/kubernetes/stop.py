@@ -69,10 +69,9 @@ async def release_pod(site: NamespacedClient, name: str, uid: str) -> None:
 
 
 def check(reply: Reply, what: str, manifest: Manifest) -> bool:
-    """Returns whether a request was accepted; False if the object no longer exists, or another one has its name.
+    """Whether a request was accepted; False if the object no longer exists, or another one has its name.
 
-    Args:
-        what: what the request was to do, such as `deleted`.
+    `what` completes error messages, such as `deleted`.
     """
     if reply.accepted or reply.status in (404, 409) or _another(reply):
         return reply.accepted

@@ -45,12 +45,7 @@ _STARTED = "started"
 
 @dataclass(frozen=True)
 class Submitted:
-    """A run that is on the server.
-
-    Args:
-        adopted: the workload existed before.
-        warnings: those of the server.
-    """
+    """A run that is on the server; `adopted`: the workload existed before. `warnings` are the server's."""
 
     workload: Manifest
     adopted: bool
@@ -62,10 +57,8 @@ async def submit(
 ) -> Submitted:
     """Creates a run, or finds the one that the same owner has created before.
 
-    Raises:
-        BadInputError: the job is not valid, the server refuses it, or a run of that name has another owner. No object
-            remains then.
-        InfrastructureError: the server cannot be reached, or denies access.
+    Raises BadInputError if the job is not valid, the server refuses it, or a run of that name has another owner; no
+    object remains then. Raises InfrastructureError if the server cannot be reached or denies access.
     """
     # In a thread: a large job takes long to render, and `change_pod` is the site's code.
     *rest, workload = await asyncio.to_thread(_rendered, request, target, change_pod)

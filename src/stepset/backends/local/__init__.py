@@ -25,9 +25,8 @@ GRACE = 10.0
 class LocalBackend:
     """Runs jobs as processes on this machine; `stepset.backends.base.Backend` documents the methods.
 
-    Args:
-        home: where run directories are; default: $STEPSET_HOME, else the user's state directory.
-        grace: seconds between SIGTERM and SIGKILL when a rank is stopped.
+    Run directories are in `home`; default: $STEPSET_HOME, else the user's state directory. A rank that is stopped has
+    `grace` seconds between SIGTERM and SIGKILL.
     """
 
     def __init__(self, home: Path | None = None, grace: float = GRACE) -> None:
@@ -77,7 +76,7 @@ class LocalBackend:
             time.sleep(_POLL if until is None else min(_POLL, max(0.0, until - time.monotonic())))
 
     def cancel(self, name: str) -> RunStatus:
-        """Asks a run to stop; of a run that is Lost, kills the processes that are left."""
+        """Requests a run's end; kills the remaining processes of a run that is Lost."""
         run = self._store.find(name)
         status = run.read()
         if status.phase is Phase.LOST:

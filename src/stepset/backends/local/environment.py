@@ -163,7 +163,7 @@ def most_processes() -> int | None:
 
 
 def gpus_per_node(plan: LaunchPlan, group: PodGroup) -> int:
-    """GPUs a node uses: what it asks for, else one for each process."""
+    """GPUs a node uses: those it requests, else one for each process."""
     return accelerator(group.resources)[1] or plan.world.procs_per_node or 0
 
 

@@ -39,12 +39,9 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class GangEnd:
-    """How an attempt ended.
+    """How an attempt ended: whether it `succeeded` by the plan's success rule, and its unsuccessful ends.
 
-    Args:
-        succeeded: whether it did by the plan's success rule.
-        observations: every end that was not a success.
-        node_lost: an elastic world lost a node, which does not count as a restart.
+    `node_lost`: an elastic world lost a node, which does not count as a restart.
     """
 
     succeeded: bool
@@ -344,7 +341,7 @@ class Gang:
                 self._reap(pod)
 
     def _stop(self, at_once: bool = False) -> None:
-        """Tells every pod to end, except pods in which something failed, which end by themselves.
+        """Requests the end of every pod, except pods in which something failed, which end by themselves.
 
         The agent of such a pod already gives its launcher two seconds to report, and then stops the rest.
         """

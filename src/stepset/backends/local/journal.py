@@ -128,7 +128,7 @@ class Journal:
     def _write(self, status: RunStatus) -> None:
         self._unwritten = False
         if self._processes_unwritten:
-            with suppress(OSError):  # a full disk: the state cannot be written either, and says so
+            with suppress(OSError):  # a full disk: writing the state fails, too, and reports it
                 self._run.write_processes(self._processes)
                 self._processes_unwritten = False
         try:

@@ -31,9 +31,8 @@ from stepset.watch.state import RunStatus
 def start_run(store: Store, grace: float, request: RunRequest, listener: RunListener | None) -> LocalHandle:
     """Starts a run in this process and returns its handle at once; `listener` is called from the run's own thread.
 
-    Raises:
-        BadInputError: the job cannot run as asked; nothing was created.
-        InfrastructureError: no free port, no free address, or no space on the disk.
+    Raises BadInputError if the job cannot run as requested (nothing was created), and InfrastructureError if there is
+    no free port, no free address, or no space on the disk.
     """
     job = request.job
     if job.agent == "auto":
@@ -116,7 +115,7 @@ class LocalHandle:
         return self._status
 
     def cancel(self) -> None:
-        """Asks the run to stop; a second call kills it. Safe in signal handlers and in any thread."""
+        """Requests the run's end; a second call kills it. Safe in signal handlers and in any thread."""
         self._requests.append(None)
 
     def asked_to_stop(self) -> int:

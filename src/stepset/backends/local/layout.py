@@ -83,7 +83,7 @@ class PodSpec:
         source: the source of the agent's own lines, as in LogLine.
         directory: its scratch directory.
         env, command: the agent's complete environment and command line.
-        serves: whether the pod is ready only when its agent says so.
+        serves: whether the pod is ready only when its agent reports it.
     """
 
     name: str
@@ -124,8 +124,7 @@ def plan_files(plan: LaunchPlan, site: Site, ports: Mapping[str, int]) -> dict[P
 def pod_specs(plan: LaunchPlan, host: Host, site: Site, ports: Mapping[str, int], attempt: int) -> list[PodSpec]:
     """Returns every pod of a plan, in the order of its groups, with the ports of this attempt.
 
-    Raises:
-        BadInputError: a variable is a field that no local pod has, or a text that no process can take.
+    Raises BadInputError for a variable that is a field which no local pod has, or a text that no process can take.
     """
     return [
         _spec(plan, group, index, host, site, _Places(plan, site, ports, attempt, index, group.name))

@@ -24,11 +24,9 @@ PROCESSES_FILE = "processes.json"
 
 @dataclass(frozen=True)
 class Supervisor:
-    """The process that runs a job, as it recorded itself.
+    """The process that runs a job, as it recorded itself; `process` is None if the record has none.
 
-    Args:
-        process: its process; None if the record has none.
-        pids_are_ours: whether the supervisor's pids have the same meaning in this process.
+    `pids_are_ours`: the supervisor's pids have the same meaning in this process.
     """
 
     process: ProcessId | None = None

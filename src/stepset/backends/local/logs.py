@@ -27,11 +27,7 @@ _POLL = 0.1
 
 
 class Recorder:
-    """Writes the logs of a run, and keeps the last lines of each source.
-
-    Attributes:
-        broken: why writing had to stop (a full disk), or None.
-    """
+    """Writes a run's logs and keeps the last lines of each source; `broken` is the error that ended writing, if any."""
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
@@ -114,12 +110,9 @@ def _write_all(fd: int, data: bytes) -> None:
 def read_lines(
     run: RunDir, *, follow: bool = False, sources: frozenset[str] | None = None, poll: float = _POLL
 ) -> Iterator[list[LogLine]]:
-    """Yields the lines of a run in blocks, in the order in which they were printed.
+    """Yields the lines of a run, or of `sources` only, in blocks, in the order in which they were printed.
 
-    Args:
-        follow: go on until the run is over; while nothing is printed, yield empty blocks, so that the caller can stop.
-        sources: only these sources; default: all.
-        poll: seconds between two reads.
+    `follow` continues until the run is over, with empty blocks while nothing is printed, so that the caller can stop.
     """
     splitter, joiner = Splitter("log"), Joiner()
     for chunk in _chunks(run, follow, poll):

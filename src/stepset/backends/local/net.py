@@ -30,9 +30,8 @@ _TRIES = 2_000
 class Claims:
     """Addresses and ports this process holds for a run; `release` or leaving the context gives them back.
 
-    Args:
-        directory: where the lock files are; all processes of a user must use the same.
-        ports: the ports to choose from; default: those below the ephemeral ports.
+    All processes of a user must use the same `directory` for lock files. `ports`: default: those below the ephemeral
+    ports.
     """
 
     def __init__(self, directory: Path | None = None, ports: range | None = None) -> None:
@@ -138,7 +137,7 @@ def loopback_interface() -> str:
 
 
 def _allowed_ports() -> range:
-    """The ports below the ephemeral ones, if the system says which those are."""
+    """The ports below the ephemeral ones, if the system states which those are."""
     try:
         low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError, IndexError):

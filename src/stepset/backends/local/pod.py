@@ -22,10 +22,9 @@ class Pod:
     """A pod that is to run, runs, or has run.
 
     Attributes:
-        lines: splits the pod's output into lines.
         ready: whether the agent reported that it serves.
         exit_code: of the agent, negative for a signal as in subprocess; None while it runs.
-        stopped: whether the pod was told to end.
+        stopped: whether this process requested the pod's end.
         end: a descriptor that is readable once the agent has ended; -1 where the system has none.
     """
 
@@ -97,7 +96,7 @@ class Pod:
             return None
 
     def terminate(self) -> None:
-        """Tells the agent to end its pod: with grace, or at once when told a second time."""
+        """Signals the agent to end its pod: with grace, or at once if this is the second request."""
         self.stopped = True
         self._signal(signal.SIGTERM)
 

@@ -14,13 +14,9 @@ _MAX_PID = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """What /proc/PID/stat says of a process (proc_pid_stat(5)).
+    """A process in /proc/PID/stat (proc_pid_stat(5)); `started` is in clock ticks after boot.
 
-    Args:
-        name: the file name of its program.
-        state: one letter; Z and X for a process that has ended.
-        parent: the pid of its parent.
-        started: its start time in clock ticks after boot.
+    `name` is the file name of the program; the `state` of a process that has ended is Z or X.
     """
 
     name: str

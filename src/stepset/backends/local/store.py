@@ -51,7 +51,7 @@ def home_directory(environ: Mapping[str, str]) -> Path:
             return Path(given).expanduser().absolute()
         except RuntimeError as error:
             raise BadInputError(f"STEPSET_HOME: {given}: there is no such home directory; give a path") from error
-    # The specification says to ignore relative paths in this variable.
+    # The specification requires that relative paths in this variable are ignored.
     if (state := environ.get("XDG_STATE_HOME", "")).startswith("/"):
         return Path(state) / "stepset"
     try:
@@ -198,11 +198,8 @@ class Store:
     def create(self, status: RunStatus, job: TrainingJob) -> tuple[RunDir, int]:
         """Creates the directory of a new run; returns it and the descriptor of its lock, which is held.
 
-        It is created under another name and moved, so that no reader sees a run without state or without lock.
-
-        Raises:
-            BadInputError: the name is taken.
-            InfrastructureError: the directory cannot be created (no permission, disk full).
+        It is created under another name and moved, so that no reader sees a run without state or without lock. Raises
+        BadInputError if the name is taken, InfrastructureError for no permission or a full disk.
         """
         target = self.runs / status.name
         if target.exists():
@@ -272,7 +269,7 @@ class Store:
 
 
 def disk_full(error: OSError) -> bool:
-    """Whether the error says that the disk, or the user's quota, is full."""
+    """Whether the error means that the disk, or the user's quota, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 

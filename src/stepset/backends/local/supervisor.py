@@ -33,12 +33,7 @@ _FINAL_KINDS = (FailureKind.CANCELLED, FailureKind.DEADLINE_EXCEEDED, FailureKin
 
 @dataclass(frozen=True)
 class Assignment:
-    """Everything the supervisor of a run needs.
-
-    Args:
-        claims: the run's addresses and ports; released at the end.
-        specs, ports: the pods of the first attempt and their ports.
-    """
+    """What a supervisor needs for a run: it starts the pods `specs` with `ports`, and releases `claims` at the end."""
 
     request: RunRequest
     plan: LaunchPlan

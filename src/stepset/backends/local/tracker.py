@@ -57,7 +57,7 @@ class Tracker:
             self.set(phase=Phase.RUNNING, reason="", started=self._status.started or now)
 
     def event(self, spec: PodSpec, event: Mapping[str, Any], stopped: bool) -> None:
-        """Records an agent's report of its ranks (docs/design/agent.md); `stopped`: the pod was told to end."""
+        """Records an agent's report of its ranks (docs/design/agent.md); `stopped`: the pod's end was requested."""
         rank = event.get("rank")
         if not isinstance(rank, int) or event["event"] not in ("started", "exited"):
             return

@@ -9,12 +9,10 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change to an object.
+    """A change to an object; `verb` is as in watch events, and ADDED for the objects of a first list.
 
-    Args:
-        verb: as in watch events; objects of a first list are ADDED.
-        object: the object, with apiVersion and kind; a deleted one as it was last seen.
-        witnessed: False for a DELETED that was concluded from a new list without the object: its last state is unknown.
+    `object` has apiVersion and kind; a deleted one is as it was last seen. `witnessed` is False for a DELETED that was
+    concluded from a new list without the object: its last state is unknown.
     """
 
     verb: Literal["ADDED", "MODIFIED", "DELETED"]

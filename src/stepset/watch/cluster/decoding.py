@@ -82,11 +82,7 @@ _OBJECT = msgspec.json.Decoder(_OBJECT_TYPE)
 
 
 def decode_list(body: bytes) -> Object:
-    """Decodes a page of a list; another reply, such as a Status, is decoded whole.
-
-    Raises:
-        ValueError: the body is not JSON.
-    """
+    """Decodes a page of a list; decodes another reply, such as a Status, whole. Raises ValueError for invalid JSON."""
     try:
         page = _LIST.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -99,11 +95,7 @@ def decode_list(body: bytes) -> Object:
 
 
 def decode_event(line: bytes) -> Object:
-    """Decodes one line of a watch, without its line end, into `type` and `object`.
-
-    Raises:
-        ValueError: the line is not a watch event.
-    """
+    """Decodes one line of a watch, without line end, into `type` and `object`; raises ValueError for any other line."""
     try:
         event = _WATCH_EVENT.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:

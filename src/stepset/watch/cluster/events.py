@@ -103,11 +103,9 @@ class Events:
         return sorted((each for each in self._by_uid.values() if each.reason in wanted), key=lambda each: each.last)
 
     def told(self, since: float, until: float, made: float = 0.0) -> tuple[str, ...]:
-        """The latest relevant events, one line each; equal ones are counted in one line, the newest comes last.
+        """The latest relevant events between two times (seconds since the epoch), one line each, the newest last.
 
-        Args:
-            since, until: when they happened, in seconds since the epoch.
-            made: when the last pod was created: refusals before that time were overcome.
+        Equal events are counted in one line. Refusals before `made`, when the last pod was created, were overcome.
         """
         groups: dict[tuple[str, str], list[Event]] = {}
         for each in self._by_uid.values():

@@ -33,9 +33,7 @@ def failure_of(
 ) -> Failure:
     """Why a run failed that its controller, or a StatefulSet's pods, report as failed.
 
-    Args:
-        seen: the terminations of the present pods.
-        at: when it failed, in seconds since the epoch.
+    `seen` are the ends of the present pods; `at` is in seconds since the epoch.
     """
     restarts = objects.attempt
     failure = (

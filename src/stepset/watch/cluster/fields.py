@@ -83,6 +83,6 @@ def holds(condition: Fields | None) -> bool:
 
 
 def one_line(words: str, limit: int = 1000) -> str:
-    """The words on one line, cut to a limit of characters."""
+    """The text on one line, cut to a limit of characters."""
     line = " ".join(words.split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."

@@ -13,7 +13,7 @@ LEAVING = "it is being deleted; its pods are given time to end"
 QUIET = "if it hangs, `py-spy dump` in its pods tells where, and a deadline ends it"
 
 UNREACHABLE_AFTER = 10.0
-"""Seconds without an answer after which a note says so."""
+"""Seconds without an answer after which a note reports it."""
 
 _FAREWELL = 15.0
 """Seconds to wait for the deletion of pods whose run is gone; orphaned pods are never deleted."""
@@ -28,14 +28,14 @@ def silence(server: str, seconds: float) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a run may make no progress before it is given up.
+    """How long a run may make no progress before the follower gives up.
 
     Args:
-        admission: seconds it may wait in a queue; None: for ever.
-        startup: seconds from there until all of it runs, and again after each restart; None: for ever.
+        admission: seconds that the run may wait in a queue; None: no limit.
+        startup: seconds from admission until all pods run, and again after each restart; None: no limit.
         hopeless: whether a problem that does not resolve itself ends the wait early (`Trouble.patience`), even one
             without a limit if nothing can resolve it. False for callers that only read.
-        quiet: seconds without output from a running run after which a note says so; None: never.
+        quiet: seconds without output from a running run after which a note reports this; None: never.
     """
 
     admission: float | None = None
@@ -49,13 +49,10 @@ ONLY_LOOKS = Patience(None, None, hopeless=False)
 
 
 class Keeper:
-    """Decides about one run.
+    """Decides about one run; `gave_up`: the run did not end, but its end is no longer awaited.
 
-    Its methods take `now` in seconds since the epoch, `clock` in seconds of a monotonic clock, and `silent`, the
-    seconds for which the server has not answered.
-
-    Attributes:
-        gave_up: the run did not end, but its end is no longer awaited.
+    Methods take `now` in seconds since the epoch, `clock` in seconds of a monotonic clock, and `silent`, the seconds
+    for which the server has not answered.
     """
 
     def __init__(self, patience: Patience) -> None:
@@ -74,12 +71,7 @@ class Keeper:
     def judged(
         self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float, silent: float
     ) -> RunStatus:
-        """The status to report: given up, or not yet final while pods still have time to end.
-
-        Args:
-            status: computed from the objects.
-            before: what was reported last.
-        """
+        """The status to report: given up, or not yet final while pods have time to end; `before` was reported last."""
         if status.phase.final and self._leaving(objects, now):
             # Its ranks may be saving their state; the run is over when they have ended.
             return before.with_(notes=(*status.notes, LEAVING), progress=status.progress)
@@ -92,7 +84,7 @@ class Keeper:
         return self._quiet(self._given_up(status, objects, now, clock), clock)
 
     def to_release(self, objects: RunObjects, now: float, silent: float) -> list[LostPod]:
-        """Pods of lost nodes to delete by force, because the job says so; each until it is `released`."""
+        """Pods of lost nodes to delete by force, as the job requires; each until it is `released`."""
         if silent > UNREACHABLE_AFTER:
             return []
         return [pod for pod in lost_pods(objects, now) if pod.due and pod.uid not in self._released]

@@ -24,14 +24,12 @@ _DEPARTED_KEPT = 8
 
 
 class RunObjects:
-    """What is known of one run.
+    """The objects of one run as last seen.
 
-    Args:
-        name: the run's name, which its workload has too; default: that of the first workload seen.
-        uid: the workload's uid; default: that of the first. A workload of that name with another uid is another run.
+    `name` and `uid` are those of the run's workload; default: of the first workload seen. A workload of that name with
+    another uid is another run.
 
     Attributes:
-        events: what happened to its objects.
         fate: `deleted` once the workload's deletion was seen, `missing` once it is gone without that.
         unwanted: the follower has deleted the run, so that a missing workload counts as deleted.
         position: the run's position in Kueue's queue, from 1; None if unknown, or if it is not queued.

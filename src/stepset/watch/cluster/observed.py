@@ -83,10 +83,8 @@ def observations(
 ) -> list[Observation]:
     """Every unsuccessful end of some pods.
 
-    Args:
-        pods: the pods.
-        present: they are pods of the present attempt, to which the workload's conditions refer.
-        blame_told: no other failure is known: the pod whose deletion was requested first is the cause.
+    `present`: the pods are of the present attempt, to which the workload's conditions refer. `blame_told`: no other
+    failure is known, so the pod whose deletion was requested first is the cause.
     """
     own: list[Observation] = []
     told: list[Pod] = []

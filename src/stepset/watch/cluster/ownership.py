@@ -8,12 +8,7 @@ from stepset.watch.cluster.fields import Fields, part, rows, text
 
 
 def owned(objects: Iterable[Fields], uid: str) -> list[Fields]:
-    """Returns a workload, what it owns directly or through others, and the events about these, owners first.
-
-    Args:
-        objects: of any owners.
-        uid: the workload's.
-    """
+    """Returns the workload with a uid, the objects it owns (also indirectly), and events about these, owners first."""
     found, uids, left = list[Fields](), {uid}, [(each, _uids(each)) for each in objects]
     while belonging := [each for each, theirs in left if not uids.isdisjoint(theirs)]:
         left = [(each, theirs) for each, theirs in left if uids.isdisjoint(theirs)]

@@ -221,7 +221,7 @@ def _end(row: Fields, ended: Fields, agent: bool) -> End:
         container=text(row, "name"),
         exit_code=code,
         reason=reason,
-        # Each layer between kubelet and kernel prepends its own words.
+        # Each layer between kubelet and kernel prepends its own text.
         message="" if ran else one_line(message).rpartition("unable to start container process: ")[2],
         at=time_of(ended, "finishedAt"),
         said=said(message, code, agent) if ran else SILENT,

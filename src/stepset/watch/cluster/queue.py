@@ -1,7 +1,7 @@
-"""What Kueue says of a run: its Workload, which stands in a queue for it, and the Workload's position there.
+"""A run's Workload in Kueue, and its position in a queue.
 
-Called by RunObjects, and by whoever asks for positions. Sources: sigs.k8s.io/kueue v0.16.2
-apis/kueue/v1beta2/workload_types.go, v0.18.2 apis/visibility/v1beta2/types.go (v1beta1 has the same fields).
+Sources: sigs.k8s.io/kueue v0.16.2 apis/kueue/v1beta2/workload_types.go, v0.18.2 apis/visibility/v1beta2/types.go
+(v1beta1 has the same fields).
 """
 
 from __future__ import annotations
@@ -15,17 +15,12 @@ from stepset.watch.state import Waiting
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A place in a queue.
+    """A Workload of Kueue: a place in a queue.
 
     Args:
-        uid: of Kueue's Workload.
-        owners: uids of what stands in the queue.
-        queue: the queue's name.
-        admitted: it may run.
-        reason: why it may not yet, as one word of Kueue's.
-        message: the same in Kueue's words.
-        evicted: why it was sent back into the queue, where it was.
-        evicted_at: when, in seconds since the epoch.
+        owners: uids of the objects that wait in the queue.
+        reason: why it is not admitted yet, as one word; `message` is Kueue's sentence.
+        evicted: why it was sent back into the queue, if it was, at `evicted_at` seconds since the epoch.
     """
 
     uid: str
@@ -38,23 +33,14 @@ class Ticket:
     evicted_at: float | None
 
     def waiting(self, queue: str, position: int | None = None) -> Waiting:
-        """Its place in the queue, while it is not admitted.
-
-        Args:
-            queue: the queue's name as the run's object has it, for a Workload that names none yet.
-            position: its position in the queue, from 1; None: not known.
-        """
+        """Its place in the queue while it is not admitted; `queue` is used if the Workload names no queue yet."""
         message = self.message
         if self.evicted:
             message = f"{message} (it was sent back: {self.evicted})".lstrip()
         return Waiting(self.queue or queue, self.reason, message, position)
 
     def position_in(self, positions: Mapping[str, int]) -> int | None:
-        """Its position; None where the summary does not list it.
-
-        Args:
-            positions: as `read_positions` returned them.
-        """
+        """Its position in the result of `read_positions`; None if that does not list it."""
         return min((positions[uid] for uid in self.owners if uid in positions), default=None)
 
 
@@ -82,13 +68,9 @@ def read_ticket(data: Fields) -> Ticket:
 
 
 def read_positions(summary: object) -> dict[str, int]:
-    """Reads a PendingWorkloadsSummary of a LocalQueue.
+    """Reads a LocalQueue's PendingWorkloadsSummary: uid of each Workload's owner -> position in the queue, from 1.
 
-    Args:
-        summary: any JSON value; what is no such summary, or no such item, is left out.
-
-    Returns:
-        The uid of a Workload's owner -> its position in the LocalQueue, from 1. Items do not state the Workload's uid.
+    Items do not state the Workload's uid. Anything that is not such a summary, or not such an item, is omitted.
 
     >>> owner = {"kind": "JobSet", "name": "digits-1", "uid": "u-1"}
     >>> read_positions({"items": [{"metadata": {"ownerReferences": [owner]}, "positionInLocalQueue": 0}]})

@@ -21,11 +21,7 @@ PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded"
 def rows_of(
     pods: Sequence[Pod], objects: RunObjects, reports: Reports, where: Homes, stopped: frozenset[str]
 ) -> list[RankStatus]:
-    """Rows of the present attempt's pods, ranks first.
-
-    Args:
-        stopped: names of pods that were stopped because another failed, or the run was over.
-    """
+    """Rows of the present attempt's pods, ranks first; pods in `stopped` did not end by themselves."""
     last_lines = tails(pods)
     verdicts = {rank: failed for pod in pods for rank, failed in _verdict(pod)}
     rows: list[RankStatus] = []

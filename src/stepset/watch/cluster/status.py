@@ -108,7 +108,7 @@ def _nothing_known(objects: RunObjects, now: float) -> RunStatus:
 
 
 def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> _End | None:
-    """The end of the run; None while it goes on."""
+    """The end of the run; None while it continues."""
     if workload.ended:
         return _End("ended", Phase.SUCCEEDED if workload.ended == "Succeeded" else Phase.FAILED, workload.at)
     if not workload.suspended:

@@ -1,4 +1,4 @@
-"""What keeps a run from going on: no room, no image, no Secret, a quota, a webhook, a lost node.
+"""Problems that keep a run from making progress: no room, no image, no Secret, a quota, a webhook, a lost node.
 
 Trouble is no failure: quotas are freed and nodes return. A waiting caller gives up at its time limit, and earlier where
 the problem does not resolve itself.
@@ -58,7 +58,7 @@ _NO_ANSWER = re.compile(r"failed calling webhook|[Ii]nternal error|[Tt]imed? ?ou
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What keeps a run from going on."""
+    """A problem that keeps a run from making progress."""
 
     reason: str  # Queued, Unschedulable, PullingImage, Starting or NodeLost
     failure: Failure  # the run's failure if it were given up now
@@ -75,7 +75,7 @@ class LostPod:
     uid: str
     node: str
     since: float  # when it should have been gone, in seconds since the epoch
-    due: bool  # to be deleted by force: the job asks for it, and its time limit has passed
+    due: bool  # to be deleted by force: the job requires it, and its time limit has passed
 
 
 def lost_pods(objects: RunObjects, now: float) -> list[LostPod]:
@@ -94,7 +94,7 @@ def lost_pods(objects: RunObjects, now: float) -> list[LostPod]:
 
 
 def trouble_of(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> Trouble | None:
-    """The worst problem that keeps a run from going on, if any; `now` is in seconds since the epoch."""
+    """The worst problem that keeps a run from making progress, if any; `now` is in seconds since the epoch."""
     if workload.suspended:
         return _queue(objects, workload, now)
     return next(_troubles(objects, workload, pods, now), None)
@@ -272,7 +272,7 @@ def _trouble(reason: str, kind: FailureKind, text: str, pod: Pod | LostPod | Non
 
 
 def _names(pods: Sequence[Pod]) -> str:
-    """Some pods in words: the name of the first, the number of the others."""
+    """Some pods as text: the name of the first, the number of the others."""
     first = f"pod {pods[0].name}" + (f" on {pods[0].node}" if pods[0].node else "")
     return first + (f" and {len(pods) - 1} more" if len(pods) > 1 else "")
 

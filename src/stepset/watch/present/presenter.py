@@ -37,11 +37,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 class Presenter:
-    """Presents one run.
-
-    Args:
-        told: the state of an earlier presenter.
-    """
+    """Presents one run; `told` is the state of an earlier presenter."""
 
     def __init__(self, told: Mapping[str, Any] | None = None) -> None:
         before = told or {}
@@ -71,11 +67,7 @@ class Presenter:
         return self._progress
 
     def see(self, status: RunStatus, clock: float) -> list[Record]:
-        """Returns the records that are new, including earlier ones that were held back by a rate limit and are due now.
-
-        Args:
-            clock: seconds of a monotonic clock.
-        """
+        """Returns the new records, and earlier ones whose rate limit has passed; `clock` is monotonic, in seconds."""
         notes = [record for note in status.notes for record in self.note(note)]
         if status.phase.final:
             return [*notes, *self._new_progress(status, clock), *self._new_phase(status, clock)]

@@ -1,6 +1,6 @@
 """What an interface reports of a run: one frozen record for each thing that happened. Pure.
 
-An interface chooses the destination, colour and prefix of a record, never its words.
+An interface chooses the destination, colour and prefix of a record, never its text.
 """
 
 from __future__ import annotations
@@ -42,11 +42,10 @@ class ProgressReported(Record):
 
 @dataclass(frozen=True, slots=True)
 class HeldUp(Record):
-    """The run waits in a queue, or something keeps it from going on: no room, no image, a missing Secret, a lost node.
+    """The run waits in a queue, or a problem delays it: no room, no image, a missing Secret, a lost node.
 
-    Args:
-        rows: titles and texts of a table about the run: the problem first, `advice` if there is some.
-        about: queue, pod or node; of two records with the same words about the same one, only the first is new.
+    `rows` are titles and texts of a table: the problem first, then `advice` if there is any. Of two records with the
+    same text and the same `about` (queue, pod or node), only the first is new.
     """
 
     rows: tuple[tuple[str, str], ...] = ()
@@ -62,7 +61,7 @@ class FirstFailure(Record):
 
 
 def held_up(status: RunStatus) -> HeldUp | None:
-    """What keeps a run from going on; None if nothing does."""
+    """The problem that keeps a run from making progress; None if there is none."""
     waiting, trouble = status.waiting, status.trouble
     if status.phase.final or (waiting is None and trouble is None):
         return None

@@ -1,4 +1,4 @@
-"""The sentences about a run. Pure: no other module words a run's state."""
+"""The sentences about a run. Pure: no other module describes a run's state in text."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def what_happened(failure: Failure) -> str:
 
 
 def trouble_sentence(trouble: Failure) -> str:
-    """What keeps a run from going on, and what to do about it.
+    """The problem that keeps a run from making progress, and what to do about it.
 
     >>> trouble_sentence(Failure(FailureKind.UNSCHEDULABLE, "no room for pod a: 2 Insufficient cpu", "Ask for less."))
     'trouble: Unschedulable: no room for pod a: 2 Insufficient cpu. Ask for less.'
@@ -154,9 +154,8 @@ def trouble_sentence(trouble: Failure) -> str:
 def end_sentence(status: RunStatus, *, style: Style = str, text: Style = str) -> str:
     """How a run that is over ended.
 
-    Args:
-        style: formats the verb, for example with a colour.
-        text: formats text of other origin, for example without control characters.
+    `style` formats the verb, for example with a colour; `text` formats external text, for example without control
+    characters.
 
     >>> end_sentence(RunStatus("digits-1", "digits", "local", Phase.SUCCEEDED, created=10.0, finished=22.3, attempt=1))
     'run digits-1 succeeded in 12.3 s after 1 restart'

@@ -55,11 +55,9 @@ Load = Callable[[], Awaitable[ClientConfig]]
 
 @dataclass(eq=False)
 class _Session:
-    """The connections that were opened with one reading of the configuration.
+    """The connections that were opened with one reading of the configuration, and the number of `requests` in progress.
 
-    Args:
-        requests: how many requests are in progress, their responses included.
-        replaced: a newer reading replaced this one; the session is closed after its last request.
+    Once a newer reading has `replaced` this one, the session is closed after its last response.
     """
 
     config: ClientConfig
@@ -92,11 +90,8 @@ class _Session:
 class Client:
     """An API server and the credentials for it; `async with` keeps connections open until its last user leaves.
 
-    A client belongs to one event loop at a time.
-
-    Args:
-        load: reads the configuration; the client calls it again when the server does not accept the credentials.
-        config: a reading that exists already; default: the first request calls `load`.
+    A client belongs to one event loop at a time. It calls `load` for the configuration, unless `config` is given, and
+    again when the server does not accept the credentials.
     """
 
     def __init__(self, load: Load, config: ClientConfig | None = None) -> None:
@@ -118,11 +113,7 @@ class Client:
                 await session.close()
 
     async def open(self) -> ClientConfig:
-        """Returns the configuration; reads it if that has not been done.
-
-        Raises:
-            BadInputError: the configuration cannot be used.
-        """
+        """Returns the configuration, read if necessary; raises BadInputError if it cannot be used."""
         if self._config is None:
             async with self._opening:
                 self._config = self._config or await self._load()
@@ -160,11 +151,7 @@ class Client:
         timeout: float = REQUEST_TIMEOUT,
         decode: Decode = json.loads,
     ) -> Reply:
-        """Sends a request and returns the reply.
-
-        Args:
-            timeout: seconds for the whole request.
-            decode: decodes the reply's body; raises ValueError.
+        """Sends a request and returns the reply within `timeout` seconds; `decode` may raise ValueError.
 
         Raises:
             UnreachableError: the server cannot be reached, or failed.
@@ -185,12 +172,8 @@ class Client:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Requests a watch or a pod's log; yields the parts of the response as they arrive.
 
-        Args:
-            read_timeout: seconds without a byte after which the response counts as broken.
-
-        Raises:
-            RefusedError: the server refused.
-            UnreachableError, UnauthorizedError, BadInputError: as `request` raises them.
+        After `read_timeout` seconds without a byte the response counts as broken. Raises RefusedError if the server
+        refuses, and the errors of `request`.
         """
         limits = aiohttp.ClientTimeout(
             total=None, connect=2 * _CONNECT_TIMEOUT, sock_connect=_CONNECT_TIMEOUT, sock_read=read_timeout

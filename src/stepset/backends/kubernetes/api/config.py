@@ -23,11 +23,9 @@ _HEADERS: Mapping[str, str] = {"Accept": "application/json", "User-Agent": "step
 
 @dataclass(frozen=True, eq=False)
 class ClientConfig:
-    """One reading of a kubeconfig, a service account or an Airflow connection.
+    """One reading of a kubeconfig, a service account or an Airflow connection, with its default namespace.
 
-    Args:
-        configuration: a kubernetes.client.Configuration.
-        namespace: the default namespace of the context or the service account.
+    `configuration` is a kubernetes.client.Configuration.
     """
 
     configuration: Any
@@ -45,10 +43,9 @@ class ClientConfig:
         return self.configuration.refresh_api_key_hook is not None
 
     def headers(self) -> dict[str, str]:
-        """Returns the headers of a request, the bearer token included.
+        """Returns a request's headers, with the bearer token.
 
-        Raises:
-            UnauthorizedError: the credential plugin, or the token file, provides no token.
+        Raises UnauthorizedError if the credential plugin, or the token file, provides no token.
         """
         try:
             with self._lock:
@@ -62,11 +59,7 @@ class ClientConfig:
         return {**_HEADERS, token["key"]: token["value"]} if token and token["value"] else dict(_HEADERS)
 
     def tls(self) -> ssl.SSLContext:
-        """Returns the TLS context, with the certificate authorities and the client certificate read from their files.
-
-        Raises:
-            BadInputError: the certificate files cannot be read.
-        """
+        """Returns the TLS context with the certificates of the files; raises BadInputError if these cannot be read."""
         configuration = self.configuration
         data = getattr(configuration, "ca_cert_data", None)  # from kubernetes 37 on
         try:
@@ -103,14 +96,10 @@ class ClientConfig:
 
 
 def load_config(kubeconfig: str | None = None, context: str | None = None) -> ClientConfig:
-    """Reads the configuration.
+    """Reads `kubeconfig`; default: the files of KUBECONFIG, else ~/.kube/config, else the pod's service account.
 
-    Args:
-        kubeconfig: a file; default: the files of KUBECONFIG, else ~/.kube/config, else the pod's service account.
-        context: a context of the kubeconfig; default: the current one.
-
-    Raises:
-        BadInputError: the `kubernetes` package is missing, or the kubeconfig cannot be used.
+    `context` defaults to the kubeconfig's current one. Raises BadInputError if the `kubernetes` package is missing or
+    the kubeconfig cannot be used.
     """
     try:
         from kubernetes import client

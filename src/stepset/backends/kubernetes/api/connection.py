@@ -19,16 +19,9 @@ Args = TypeVarTuple("Args")
 class Connection:
     """An API server and the credentials for it. May be used from several threads; `with` keeps connections open.
 
-    Args:
-        load: reads the configuration; it may block. Called now, and again when the server does not accept the
-            credentials.
-
-    Attributes:
-        client: the asynchronous client; only for functions that `call` runs.
-        namespace: the default namespace.
-
-    Raises:
-        BadInputError: the configuration cannot be used.
+    `load` reads the configuration and may block. It is called now, which raises BadInputError if the configuration
+    cannot be used, and again when the server does not accept the credentials. Only functions that `call` runs may use
+    `client`.
     """
 
     def __init__(self, load: Callable[[], ClientConfig]) -> None:

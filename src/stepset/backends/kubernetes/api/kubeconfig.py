@@ -15,11 +15,7 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def load_into(configuration: Any, kubeconfig: str | None, context: str | None) -> str:
-    """Fills in a kubernetes.client.Configuration and returns the default namespace; arguments: see `load_config`.
-
-    Raises:
-        BadInputError: a file cannot be read, there is none, or the context cannot be used.
-    """
+    """Fills in a kubernetes.client.Configuration; returns the default namespace. Raises as `load_config` does."""
     from kubernetes import config
 
     if not (files := _files(kubeconfig, context)):

@@ -131,8 +131,7 @@ def iterate_in(portal: BlockingPortal, make: Callable[[], AsyncGenerator[T, None
 async def items_of(produce: Callable[[Callable[[T], Awaitable[None]]], Awaitable[None]]) -> AsyncGenerator[T, None]:
     """Yields the items that a function produces in a task of its own, which ends with the generator.
 
-    Args:
-        produce: called with a function that passes on one item and returns once the item is received.
+    `produce` is called with a function that passes on one item and returns once the item is received.
     """
     send, receive = anyio.create_memory_object_stream[T]()
 

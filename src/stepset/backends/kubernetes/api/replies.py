@@ -24,10 +24,9 @@ _SIZE = re.compile(r"etcdserver: request is too large|trying to send message lar
 class Reply:
     """The API server's reply to one request.
 
-    Args:
-        status: the HTTP status; never 401, 429 or 5xx, which raise, except 413 in place of 5xx for too large objects.
-        body: the object, or the Status that states the reason of a refusal; empty if the body is no JSON object.
-        warnings: the texts of the Warning headers.
+    `status` is never 401, 429 or 5xx, which raise, except 413 in place of 5xx for too large objects. `body` is the
+    object, or the Status that states the reason of a refusal; empty if it is no JSON object. `warnings` are the texts
+    of the Warning headers.
     """
 
     status: int
@@ -64,12 +63,7 @@ class RefusedError(InfrastructureError):
 def read_reply(
     server: str, status: int, data: bytes, warnings: Iterable[str] = (), decode: Decode = json.loads
 ) -> Reply:
-    """Reads a reply.
-
-    Args:
-        server: the server's address, for error messages.
-        warnings: the Warning headers.
-        decode: decodes the body; raises ValueError.
+    """Reads a reply; error messages contain the address `server`. `decode` may raise ValueError.
 
     Raises:
         UnreachableError: the server failed (429, 5xx).

@@ -38,12 +38,7 @@ _INSTALLED: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind of object, as requests name it.
-
-    Args:
-        group: API group; empty for the core's.
-        plural: its name in paths.
-    """
+    """A kind of object, as requests name it: its plural in paths, and its API group, empty for the core's."""
 
     group: str
     version: str

@@ -18,11 +18,7 @@ GiveUp = Callable[[], None]
 
 
 class LogConnections:
-    """Limits how many logs are read at the same time.
-
-    Args:
-        limit: default: 512, or half of the file descriptors that the process may have.
-    """
+    """Limits how many logs are read at the same time; default: 512, or half of the process's file descriptors."""
 
     def __init__(self, limit: int | None = None) -> None:
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -35,11 +31,7 @@ class LogConnections:
 
     @asynccontextmanager
     async def one(self, give_up: GiveUp | None) -> AsyncIterator[None]:
-        """Holds one of the connections while the block lasts.
-
-        Args:
-            give_up: called when other readers wait: ends the block soon; None: the block ends by itself.
-        """
+        """Holds a connection for the block; `give_up` ends it soon when other readers wait, None: it ends by itself."""
         await self._acquire()
         if give_up is not None:
             self._following[give_up] = None

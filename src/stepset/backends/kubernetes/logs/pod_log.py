@@ -62,12 +62,9 @@ def log_path(namespace: str, pod: LogPod) -> str:
 
 
 def log_query(pod: LogPod, since: str | None, *, follow: bool = False, previous: bool = False) -> dict[str, str]:
-    """Returns the parameters of a request for a pod's log.
+    """Returns the parameters of a request for a pod's log from `since` on (as `Resume.since`).
 
-    Args:
-        since: as `Resume.since`.
-        follow: the response continues until the container ends.
-        previous: the log of the container's last start but one.
+    `follow` continues the response until the container ends; `previous` selects the container's last start but one.
     """
     return {
         "container": pod.container,
@@ -89,13 +86,11 @@ class PodLog:
     """Reads one pod's log and passes each line to a consumer, once.
 
     Args:
-        pod: as first seen.
         resume: the position up to which another process has consumed the log; None: its beginning.
         quiet: seconds without a byte after which the log is requested again.
         allowed: the server has shown a log of the run before.
 
     Attributes:
-        pod: as last seen.
         problem: why the log could not be read to its end.
     """
 

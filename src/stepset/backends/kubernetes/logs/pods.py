@@ -1,4 +1,4 @@
-"""What a log reader needs to know of a pod: whether it has a log, of which ranks, whether more lines follow. Pure."""
+"""The properties of a pod that a log reader needs: its log, its ranks, whether more lines follow. Pure."""
 
 from __future__ import annotations
 
@@ -72,11 +72,9 @@ def log_pod(data: Fields, gone: bool = False) -> LogPod:
 
 
 def may_hold(pod: LogPod, sources: frozenset[str] | None, ranks: Ranks) -> bool:
-    """Whether a pod's log may hold lines of one of `sources`.
+    """Whether a pod's log may hold lines of `sources`, such as `rank 3`, `node 0`, `launcher`, `prepare-0`; None: all.
 
-    Args:
-        sources: such as `rank 3`, `node 0`, `launcher`, `prepare-0`; None: all.
-        ranks: as the workload states them; empty if it does not, and then any pod may hold any rank.
+    `ranks` are as the workload states them; empty if it does not, and then any pod may hold any rank.
     """
     if sources is None or pod.source in sources:
         return True

@@ -31,10 +31,9 @@ OpenLog = Callable[[Callable[[], AsyncGenerator[bytes, None]]], Iterator[bytes]]
 
 
 async def pods_with_logs(site: NamespacedClient, workload: Manifest, sources: frozenset[str] | None) -> list[LogPod]:
-    """Returns the pods of a run that have a log which may hold lines of `sources`, in the order of their attempts.
+    """Returns the pods of a run whose logs may hold lines of `sources`, in the order of their attempts.
 
-    Raises:
-        InfrastructureError: the account may not read the pods.
+    Raises InfrastructureError if the account may not read the pods.
     """
     run, known = str(workload["metadata"]["name"]), read_workload(workload)
     reply = await site.client.get(site.all(PODS), {"labelSelector": f"{RUN}={run}"})
@@ -50,8 +49,7 @@ def merged_rows(
 ) -> Generator[list[bytes], None, None]:
     """Yields blocks of rows `[source] text`, merged by time; those of earlier attempts first. Blocks the thread.
 
-    Raises:
-        InfrastructureError: some logs cannot be read; the rows of the others are yielded first.
+    If some logs cannot be read, it raises InfrastructureError after the rows of the others.
     """
     lost: list[InfrastructureError] = []
     for _, attempt in groupby(pods, key=lambda pod: pod.attempt):

@@ -21,11 +21,9 @@ _ZONE = len(b"2006-01-02T15:04:05.000000000")
 
 
 def rows_of(pod: LogPod, stamped: Iterable[bytes], sources: frozenset[str] | None) -> Iterator[Block]:
-    """Yields a pod's rows, with parts of lines joined, without events and progress.
+    """Yields a pod's rows of `sources` (None: all), with parts of lines joined, without events and progress.
 
-    Args:
-        stamped: the pod's log in chunks, as `Resume(stamped=True)` returns it.
-        sources: only their rows; None: all.
+    `stamped` is the pod's log in chunks, as `Resume(stamped=True)` returns it.
     """
     reader = _Reader(pod, sources)
     for chunk in stamped:

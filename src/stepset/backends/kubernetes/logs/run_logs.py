@@ -21,12 +21,7 @@ _HURRY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class PodOutput:
-    """What a pod printed.
-
-    Args:
-        pod: its uid.
-        position: the end of the batch in the log, as plain data; None: another process has consumed the batch already.
-    """
+    """What a pod printed, up to `position` in its log; None: another process has consumed it already."""
 
     pod: str
     batch: Batch

@@ -20,8 +20,7 @@ _BYTES = 1 << 16
 def in_groups(logs: Sequence[Iterator[Block]], at_once: int) -> Iterator[Block]:
     """Yields what `merged` does, with at most `at_once` of the logs open at a time; more logs need temporary files.
 
-    Raises:
-        InfrastructureError: the temporary files cannot be written.
+    Raises InfrastructureError if the temporary files cannot be written.
     """
     if len(logs) <= at_once:
         yield from merged(logs)

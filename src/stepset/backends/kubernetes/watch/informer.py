@@ -43,12 +43,7 @@ Collections = Callable[[str, Manifest], list[Collection]]
 
 @dataclass(eq=False)
 class FollowedRun:
-    """One run that an informer follows.
-
-    Args:
-        workload: the run's workload, or its apiVersion, kind and metadata.
-        collections: the keys of its collections, that of the workload first.
-        objects: its objects as last seen.
+    """One run that an informer follows; the first of its `collections` (by key) is the workload's.
 
     Attributes:
         news: is set when the run, or its watches, have changed.
@@ -111,14 +106,7 @@ class FollowedRun:
 
 
 class Informer:
-    """Follows runs; `async with` ends its watches.
-
-    Args:
-        collections: which collections are followed for a run: `of_run` or `of_namespace`.
-
-    Attributes:
-        reflectors: by the keys of their collections.
-    """
+    """Follows runs, each by the collections that `of_run` or `of_namespace` returns; `async with` ends its watches."""
 
     def __init__(self, site: NamespacedClient, collections: Collections = of_run) -> None:
         self.site, self._collections = site, collections
@@ -149,11 +137,7 @@ class Informer:
         return self._router.runs
 
     def objects(self, run: str) -> RunObjects:
-        """Returns the objects of a run.
-
-        Raises:
-            KeyError: the run is not followed and was not seen.
-        """
+        """Returns the objects of a run; raises KeyError if it is not followed and was not seen."""
         found = self._router.objects(run)
         if found is None:
             raise KeyError(run)
@@ -163,8 +147,7 @@ class Informer:
     async def follow(self, workload: Manifest) -> AsyncIterator[FollowedRun]:
         """Follows a run while the block lasts; apiVersion, kind and metadata of its workload suffice.
 
-        Raises:
-            InfrastructureError: the server cannot be reached, or denies access.
+        Raises InfrastructureError if the server cannot be reached or denies access.
         """
         collections = self._collections(self.site.namespace, workload)
         name, uid = str(workload["metadata"]["name"]), str(workload["metadata"]["uid"])
@@ -222,8 +205,7 @@ class Informer:
     async def _exists(self, followed: FollowedRun) -> bool:
         """Reads a workload that the watch has not reported: it may be too new, or deleted.
 
-        Raises:
-            InfrastructureError: the server cannot be reached, or denies access, for a minute.
+        Raises InfrastructureError if the server cannot be reached, or denies access, for a minute.
         """
         clock, grace = asyncio.get_running_loop().time, Forbearance(allowed=True)
         while True:

@@ -31,11 +31,7 @@ _LOOK = 0.5
 
 @dataclass(frozen=True)
 class Probe:
-    """One workload that is read to find out whether the server answers.
-
-    Args:
-        seen: returns its version as the watch last reported it; empty if it was deleted.
-    """
+    """A workload to read; `seen` returns its version as the watch last reported it, empty if it was deleted."""
 
     path: str
     uid: str

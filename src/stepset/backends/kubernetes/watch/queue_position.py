@@ -28,13 +28,9 @@ _LOOK = 1.0
 
 
 class QueuePositions:
-    """Reads the positions of runs that wait in the LocalQueues of a namespace.
+    """Reads the positions of waiting runs in a namespace's LocalQueues, for each queue once in `every` seconds.
 
-    Args:
-        every: seconds between two requests for the positions in one queue.
-
-    Attributes:
-        available: False after a refusal, or if the cluster lacks the API: no further request is sent.
+    `available` is False after a refusal, or if the cluster lacks the API: no further request is sent.
     """
 
     def __init__(self, site: NamespacedClient, every: float = EVERY) -> None:

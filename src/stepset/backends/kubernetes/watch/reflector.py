@@ -37,10 +37,7 @@ Changed = Callable[[Sequence[Change]], None]
 
 
 class Reflector:
-    """Follows one collection.
-
-    Args:
-        changed: called with the changes, in the event loop; first with all objects, even if there are none.
+    """Follows one collection; passes changes to `changed` in the event loop, first all objects, even if there are none.
 
     Attributes:
         listed: all objects of the collection are known, or they are not needed and the account may not read them.

@@ -23,12 +23,9 @@ _KUEUE_UID = "kueue.x-k8s.io/job-uid"
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection of objects that concern one run, or the runs of a namespace.
+    """Objects that concern one run, or the runs of a namespace: those that the server selects and `wanted` accepts.
 
-    Args:
-        selectors: labelSelector, fieldSelector.
-        wanted: whether an object that the server selected concerns the run.
-        needed: the run's state cannot be computed without it; others are left out if the account may not read them.
+    `needed`: the run's state cannot be computed without them; others are left out if the account may not read them.
     """
 
     path: str
