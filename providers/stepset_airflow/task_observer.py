@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _SLICE = 50
 """Lines written before other tasks of the event loop have their turn."""
+_LONG = 1 << 20
+"""Characters from which a line is written in a thread: Airflow's log takes 0.15 s of CPU for 8 MiB."""
 
 
 class TaskObserver:
@@ -52,7 +54,10 @@ class TaskObserver:
         for count, line in enumerate(log_lines(joiner.join(output.batch.lines)), 1):
             if not known and (self._sources is None or line.source in self._sources):
                 await self._handover.may_write_a_line()
-                self._shown.on_line(line)
+                if len(line.text) > _LONG:
+                    await asyncio.to_thread(self._shown.on_line, line)
+                else:
+                    self._shown.on_line(line)
             if not count % _SLICE:
                 await asyncio.sleep(0)
         if not known:

@@ -118,12 +118,14 @@ class Theatre:
         proxy: the fault-injecting proxy.
         triggerers: start triggerers.
         directory: for the files of the plays.
+        heavy: held by a play of many pods, so that the nodes start the pods of one at a time.
     """
 
     cluster: Cluster
     proxy: Proxy
     triggerers: Triggerers
     directory: Path
+    heavy: threading.Lock = field(default_factory=threading.Lock)
 
     def play(self, case: Case, group: Group) -> tuple[View, list[str]]:
         """Plays a scenario to its end; what the interface has shown, and the callbacks that blocked its event loop.
@@ -132,6 +134,8 @@ class Theatre:
             AssertionError: a step did not happen in time.
         """
         with ExitStack() as stack:
+            if case.scenario.heavy:
+                stack.enter_context(self.heavy)
             try:
                 return self._play(case, group, stack)
             except BaseException:
