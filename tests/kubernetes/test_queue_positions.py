@@ -204,6 +204,21 @@ def test_an_older_kueue_answers_in_its_own_version() -> None:
     assert [path.removesuffix("/a/pendingworkloads") for path in requests] == [V2, V1, V1]
 
 
+def positions_after(answers: list[tuple[int, Any]]) -> list[int | None]:
+    """The position of a waiting run after each answer of a server."""
+    left = list(answers)
+
+    async def read() -> list[int | None]:
+        async with ApiServer(namespace(lambda _: left.pop(0))) as server, client_at(server.port) as client:
+            positions, run, found = QueuePositions(NamespacedClient(client, "ns"), every=0), waiting(), []
+            for _ in answers:
+                await positions.read([run])
+                found.append(run.position)
+            return found
+
+    return asyncio.run(read())
+
+
 @pytest.mark.parametrize(
     "odd",
     [(500, {}), (503, {"message": "the server is currently unable"}), (429, {}), (200, [1]), (403, FORBIDDEN)],
@@ -213,29 +228,13 @@ def test_an_answer_that_cannot_be_used_leaves_the_position_and_is_asked_for_agai
     """Also a refusal by a server that has allowed the same before: it may have started anew."""
     answers = [(200, summary("other", "one")), odd, (200, summary("one"))]
 
-    async def read() -> list[int | None]:
-        async with ApiServer(namespace(lambda _: answers.pop(0))) as server, client_at(server.port) as client:
-            positions, run, found = QueuePositions(NamespacedClient(client, "ns"), every=0), waiting(), []
-            for _ in range(3):
-                await positions.read([run])
-                found.append(run.position)
-            return found
-
-    assert asyncio.run(read()) == [2, 2, 1]
+    assert positions_after(answers) == [2, 2, 1]
 
 
 def test_a_queue_that_does_not_exist_yet_has_no_positions() -> None:
     answers = [(404, NO_SUCH_QUEUE), (200, summary("one"))]
 
-    async def read() -> list[int | None]:
-        async with ApiServer(namespace(lambda _: answers.pop(0))) as server, client_at(server.port) as client:
-            positions, run, found = QueuePositions(NamespacedClient(client, "ns"), every=0), waiting(), []
-            for _ in range(2):
-                await positions.read([run])
-                found.append(run.position)
-            return found
-
-    assert asyncio.run(read()) == [None, 1]
+    assert positions_after(answers) == [None, 1]
 
 
 def test_a_status_states_the_position_after_one_request() -> None:

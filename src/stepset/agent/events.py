@@ -118,7 +118,7 @@ class RankEvents:
         self.running[rank] = event["wrapper"]
         self.seen.add(rank)
         if local in self._attempt and self._config.launcher_restarts:
-            # A new attempt. (Global ranks would not show it: a node that comes back may get others.)
+            # A new attempt. Global ranks do not identify it: a node that returns may get other ranks.
             self._attempt.clear()
             self._failures.clear()
         self._attempt.add(local)

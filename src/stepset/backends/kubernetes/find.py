@@ -133,10 +133,5 @@ def _items(reply: Reply) -> Sequence[Manifest]:
 def _check_sight(site: NamespacedClient, replies: Sequence[Reply]) -> None:
     """Raises if the account may read no kind at all; kinds that are missing or denied are ordinary."""
     hidden = [reply for reply in replies if may_not(reply)]
-    if hidden and not any(reply.accepted or _no_such_object(reply) for reply in replies):
+    if hidden and not any(reply.accepted or reply.lacks_object for reply in replies):
         raise missing_right(hidden[-1], site.namespace)
-
-
-def _no_such_object(reply: Reply) -> bool:
-    """Whether the server has the kind, but no object of the name: for a missing kind its reply names no object."""
-    return reply.status == 404 and bool((reply.body.get("details") or {}).get("name"))

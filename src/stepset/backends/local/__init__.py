@@ -59,7 +59,7 @@ class LocalBackend:
         return self._store.list()
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
-        return _lines_of(self.blocks(name, follow=follow, sources=sources))
+        return (line for block in self.blocks(name, follow=follow, sources=sources) for line in block)
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
@@ -84,8 +84,3 @@ class LocalBackend:
         elif not status.phase.final:
             run.ask_to_cancel()
         return status
-
-
-def _lines_of(blocks: Iterator[list[LogLine]]) -> Iterator[LogLine]:
-    for block in blocks:
-        yield from block

@@ -39,6 +39,12 @@ class Reply:
         return 200 <= self.status < 300
 
     @property
+    def lacks_object(self) -> bool:
+        """Whether the server has the kind, but no object of the name: for a missing kind its reply names no object."""
+        details = self.body.get("details")
+        return self.status == NOT_FOUND and isinstance(details, Mapping) and bool(details.get("name"))
+
+    @property
     def message(self) -> str:
         """The Status message in one line of at most 300 characters; empty if there is none."""
         return one_line(self.body.get("message", ""))

@@ -18,6 +18,7 @@ from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.queue import read_positions
 
 EVERY = 10.0
+"""Seconds between two requests for the positions in one queue."""
 ANSWER_WITHIN = 10.0
 """Seconds in which the server must answer."""
 LIMIT = 1000
@@ -76,7 +77,7 @@ class QueuePositions:
             return None
         except StepsetError:  # not the answer of a Kubernetes API server
             return None
-        if reply is None or (not reply.accepted and not _lacks_queue(reply)):
+        if reply is None or (not reply.accepted and not reply.lacks_object):
             self._refused()
             return None
         self._forbearance.granted()
@@ -87,7 +88,7 @@ class QueuePositions:
         for version in self._versions:
             path = f"{self._site.one(version, queue)}/pendingworkloads"
             reply = await self._site.client.request("GET", path, query={"limit": str(LIMIT)}, timeout=ANSWER_WITHIN)
-            if reply.status != NOT_FOUND or _lacks_queue(reply):
+            if reply.status != NOT_FOUND or reply.lacks_object:
                 self._versions = [version]
                 return reply
         return None
@@ -110,12 +111,6 @@ def _place(run: RunObjects, positions: Mapping[str, int]) -> bool:
     ticket, before = run.queued, run.position
     run.position = None if ticket is None else ticket.position_in(positions)
     return run.position != before
-
-
-def _lacks_queue(reply: Reply) -> bool:
-    """Whether the API exists and the queue does not: for a missing API the server names no object."""
-    details = reply.body.get("details")
-    return reply.status == NOT_FOUND and isinstance(details, Mapping) and bool(details.get("name"))
 
 
 def _now() -> float:
