@@ -117,7 +117,7 @@ class Namespace:
         with connect(self.kubeconfig) as connection:
             site = NamespacedClient(connection.client, self.name)
             pods = connection.call(pods_with_logs, site, workload(ranks), sources)
-            return [row for rows in merged_rows(site, pods, sources, iterate) for row in rows]
+            return [row for rows in iterate(lambda: merged_rows(site, pods, sources)) for row in rows]
 
     def lines(self, sources: frozenset[str] | None = None, ranks: str = "{}") -> list[LogLine]:
         parted = [row[1:].partition(b"] ") for row in self.rows(sources, ranks)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,8 +31,17 @@ def log(*lines: tuple[int, bytes], zone: str = "Z") -> list[bytes]:
 def shown(
     *logs: list[bytes], agent: bool = True, sources: frozenset[str] | None = None, at_once: int = 100
 ) -> list[bytes]:
-    rows = [rows_of(pod(index, agent), chunks, sources) for index, chunks in enumerate(logs)]
-    return [row for _, some in in_groups(rows, at_once) for row in some]
+    async def merge() -> list[bytes]:
+        rows = [rows_of(pod(index, agent), as_they_arrive(chunks), sources) for index, chunks in enumerate(logs)]
+        return [row async for _, some in in_groups(rows, at_once) for row in some]
+
+    return asyncio.run(merge())
+
+
+async def as_they_arrive(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        await asyncio.sleep(0)
+        yield chunk
 
 
 class TestOrder:

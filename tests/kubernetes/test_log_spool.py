@@ -9,12 +9,19 @@ from pathlib import Path
 import pytest
 
 SPOOLING = """
+import asyncio
 import sys
 from stepset.backends.kubernetes.logs.spool import in_groups
 from stepset.errors import InfrastructureError
-logs = [iter([([b"%06d" % n for n in range(count)], [b"x" * 100] * count)]) for count in [int(sys.argv[1])] * 3]
+
+async def log(count):
+    yield [b"%06d" % n for n in range(count)], [b"x" * 100] * count
+
+async def total(count):
+    return sum([len(rows) async for _, rows in in_groups([log(count) for _ in range(3)], 2)])
+
 try:
-    print(sum(len(rows) for _, rows in in_groups(logs, 2)))
+    print(asyncio.run(total(int(sys.argv[1]))))
 except InfrastructureError as error:
     print(error)
 """

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
-
-import anyio
-from anyio.from_thread import BlockingPortal
 
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.portal import items_of, iterate_in
+from stepset.backends.kubernetes.api.portal import items_of
 from stepset.backends.kubernetes.api.resources import WORKLOADS, Manifest
 from stepset.backends.kubernetes.find import find, read_all, read_objects, read_run
 from stepset.backends.kubernetes.follow import Observer, RunFollower, Stop
@@ -176,27 +171,12 @@ class ClusterRuns:
                 for row in rows:
                     yield line_of(row)
 
-    def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:
+    async def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:
         """Yields what `lines` does without `follow`, in blocks of rows `[source] text`."""
-
-        async def merge(send: Callable[[Rows], Awaitable[None]]) -> None:
-            pods = await pods_with_logs(self.site, workload, sources)
-            async with BlockingPortal() as portal:
-                merged = merged_rows(self.site, pods, sources, partial(iterate_in, portal))
-                step: asyncio.Future[Rows | None] | None = None
-                try:
-                    while True:
-                        step = asyncio.ensure_future(asyncio.to_thread(next, merged, None))
-                        if (rows := await asyncio.shield(step)) is None:
-                            return
-                        await send(rows)
-                finally:
-                    with anyio.CancelScope(shield=True):  # the generators need the portal to close their streams
-                        if step is not None:
-                            await asyncio.wait({step})
-                        await asyncio.to_thread(merged.close)
-
-        return items_of(merge)
+        pods = await pods_with_logs(self.site, workload, sources)
+        async with aclosing(merged_rows(self.site, pods, sources)) as blocks:
+            async for rows in blocks:
+                yield rows
 
     async def wait(self, name: str, timeout: float | None = None) -> RunStatus:
         """Returns the final status of a run, or its current one after `timeout` seconds; raises as `status` does."""

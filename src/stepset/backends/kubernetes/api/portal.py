@@ -101,12 +101,6 @@ def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
 
     The generator that `make` returns runs in one task, to its end or until the caller leaves.
     """
-    with EventLoop() as portal:
-        yield from iterate_in(portal, make)
-
-
-def iterate_in(portal: BlockingPortal, make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
-    """Iterates as `iterate` does, in the event loop of a portal; must be called in a thread."""
 
     async def produce() -> None:
         async with send, aclosing(make()) as generator:
@@ -114,18 +108,19 @@ def iterate_in(portal: BlockingPortal, make: Callable[[], AsyncGenerator[T, None
                 await send.send(item)
 
     send, receive = anyio.create_memory_object_stream[T](1)
-    future = portal.start_task_soon(produce)
-    try:
-        while True:
-            try:
-                yield _call(portal, receive.receive)
-            except anyio.EndOfStream:
-                future.result()
-                return
-    finally:
-        future.cancel()
-        wait([future])
-        receive.close()
+    with EventLoop() as portal:
+        future = portal.start_task_soon(produce)
+        try:
+            while True:
+                try:
+                    yield _call(portal, receive.receive)
+                except anyio.EndOfStream:
+                    future.result()
+                    return
+        finally:
+            future.cancel()
+            wait([future])
+            receive.close()
 
 
 async def items_of(produce: Callable[[Callable[[T], Awaitable[None]]], Awaitable[None]]) -> AsyncGenerator[T, None]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
-from contextlib import aclosing
-from functools import partial
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, aclosing
 from itertools import groupby
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
@@ -26,9 +25,6 @@ _BLOCK = 1 << 16
 _AT_ONCE = 100
 """Pods whose logs are read at the same time; each takes a connection."""
 
-OpenLog = Callable[[Callable[[], AsyncGenerator[bytes, None]]], Iterator[bytes]]
-"""Returns an iterator over an asynchronous generator that runs in the event loop."""
-
 
 async def pods_with_logs(site: NamespacedClient, workload: Manifest, sources: frozenset[str] | None) -> list[LogPod]:
     """Returns the pods of a run whose logs may hold lines of `sources`, in the order of their attempts.
@@ -44,18 +40,22 @@ async def pods_with_logs(site: NamespacedClient, workload: Manifest, sources: fr
     return sorted(pods, key=lambda pod: (pod.attempt, pod.group, pod.index))
 
 
-def merged_rows(
-    site: NamespacedClient, pods: Sequence[LogPod], sources: frozenset[str] | None, open_log: OpenLog
-) -> Generator[list[bytes], None, None]:
-    """Yields blocks of rows `[source] text`, merged by time; those of earlier attempts first. Blocks the thread.
+async def merged_rows(
+    site: NamespacedClient, pods: Sequence[LogPod], sources: frozenset[str] | None
+) -> AsyncGenerator[list[bytes], None]:
+    """Yields blocks of rows `[source] text`, merged by time; those of earlier attempts first.
 
     If some logs cannot be read, it raises InfrastructureError after the rows of the others.
     """
     lost: list[InfrastructureError] = []
     for _, attempt in groupby(pods, key=lambda pod: pod.attempt):
-        logs = [rows_of(pod, open_log(partial(_stamped, site, pod, lost)), sources) for pod in attempt]
-        for _, rows in in_groups(logs, _AT_ONCE):
-            yield rows
+        async with AsyncExitStack() as opened:
+            logs = []
+            for pod in attempt:
+                stamped = await opened.enter_async_context(aclosing(_stamped(site, pod, lost)))
+                logs.append(await opened.enter_async_context(aclosing(rows_of(pod, stamped, sources))))
+            async for _, rows in await opened.enter_async_context(aclosing(in_groups(logs, _AT_ONCE))):
+                yield rows
     if lost:
         raise lost[0]
 

@@ -6,7 +6,7 @@ Works on blocks of lines for speed: sixteen ranks may print at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 from itertools import accumulate
 
 from stepset.backends.kubernetes.logs.merge import Block
@@ -20,13 +20,15 @@ _SECOND = len(b"2006-01-02T15:04:05")
 _ZONE = len(b"2006-01-02T15:04:05.000000000")
 
 
-def rows_of(pod: LogPod, stamped: Iterable[bytes], sources: frozenset[str] | None) -> Iterator[Block]:
+async def rows_of(
+    pod: LogPod, stamped: AsyncIterable[bytes], sources: frozenset[str] | None
+) -> AsyncGenerator[Block, None]:
     """Yields a pod's rows of `sources` (None: all), with parts of lines joined, without events and progress.
 
     `stamped` is the pod's log in chunks, as `Resume(stamped=True)` returns it.
     """
     reader = _Reader(pod, sources)
-    for chunk in stamped:
+    async for chunk in stamped:
         if (block := reader.feed(chunk))[1]:
             yield block
     if (block := reader.finish())[1]:
@@ -87,13 +89,21 @@ class _Reader:
             return times, rows
         if not self._joiner.waiting and all(map(_REGULAR.match, texts)):
             return times, texts
+        irregular = [number for number, text in enumerate(texts) if not _REGULAR.match(text)]
         shown_times, shown = [], []
-        for time, text in zip(times, texts, strict=True):
-            regular = not self._joiner.waiting and _REGULAR.match(text)
-            for row in (text,) if regular else self._joined(text + b"\n"):
-                shown_times.append(time)
-                shown.append(row)
-        return shown_times, shown
+        following, start = iter(irregular), 0
+        while True:
+            if not self._joiner.waiting:
+                end = next((number for number in following if number >= start), len(texts))
+                shown_times += times[start:end]
+                shown += texts[start:end]
+                start = end
+            if start == len(texts):
+                return shown_times, shown
+            rows = list(self._joined(texts[start] + b"\n"))
+            shown_times += [times[start]] * len(rows)
+            shown += rows
+            start += 1
 
     def _joined(self, line: bytes) -> Iterator[bytes]:
         """Yields the rows that a line completes."""

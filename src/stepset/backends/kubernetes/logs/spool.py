@@ -5,9 +5,10 @@ Each connection takes a file descriptor, of which a process has about a thousand
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing
 from typing import IO
 
 from stepset.backends.kubernetes.logs.merge import Block, merged
@@ -17,16 +18,20 @@ _BYTES = 1 << 16
 """Bytes of a file that are read at a time."""
 
 
-def in_groups(logs: Sequence[Iterator[Block]], at_once: int) -> Iterator[Block]:
+async def in_groups(logs: Sequence[AsyncIterator[Block]], at_once: int) -> AsyncGenerator[Block, None]:
     """Yields what `merged` does, with at most `at_once` of the logs open at a time; more logs need temporary files.
 
     Raises InfrastructureError if the temporary files cannot be written.
     """
     if len(logs) <= at_once:
-        yield from merged(logs)
+        async with aclosing(merged(logs)) as blocks:
+            async for block in blocks:
+                yield block
         return
     try:
-        yield from _through_files(logs, at_once)
+        async with aclosing(_through_files(logs, at_once)) as blocks:
+            async for block in blocks:
+                yield block
     except OSError as error:
         raise InfrastructureError(
             f"{tempfile.tempdir or 'temporary directory'}: {error.strerror}; the logs of {len(logs)} pods are put in"
@@ -34,19 +39,29 @@ def in_groups(logs: Sequence[Iterator[Block]], at_once: int) -> Iterator[Block]:
         ) from error
 
 
-def _through_files(logs: Sequence[Iterator[Block]], at_once: int) -> Iterator[Block]:
-    with ExitStack() as files:
+async def _through_files(logs: Sequence[AsyncIterator[Block]], at_once: int) -> AsyncGenerator[Block, None]:
+    async with AsyncExitStack() as opened:
         groups = []
         for first in range(0, len(logs), at_once):
-            file = files.enter_context(tempfile.TemporaryFile())
-            for times, rows in merged(logs[first : first + at_once]):
-                file.writelines(b"%s %s\n" % each for each in zip(times, rows, strict=True))
-            file.seek(0)
-            groups.append(_read(file))
-        yield from in_groups(groups, at_once)
+            file = opened.enter_context(await asyncio.to_thread(tempfile.TemporaryFile))
+            async with aclosing(merged(logs[first : first + at_once])) as blocks:
+                async for block in blocks:
+                    await asyncio.to_thread(_store, file, block)
+            groups.append(await opened.enter_async_context(aclosing(_stored(file))))
+        async for block in await opened.enter_async_context(aclosing(in_groups(groups, at_once))):
+            yield block
 
 
-def _read(file: IO[bytes]) -> Iterator[Block]:
-    while lines := file.readlines(_BYTES):
-        parted = [line[:-1].partition(b" ") for line in lines]
-        yield [time for time, _, _ in parted], [row for _, _, row in parted]
+def _store(file: IO[bytes], block: Block) -> None:
+    file.writelines(b"%s %s\n" % each for each in zip(*block, strict=True))
+
+
+async def _stored(file: IO[bytes]) -> AsyncGenerator[Block, None]:
+    await asyncio.to_thread(file.seek, 0)
+    while block := await asyncio.to_thread(_load, file):
+        yield block
+
+
+def _load(file: IO[bytes]) -> Block | None:
+    parted = [line[:-1].partition(b" ") for line in file.readlines(_BYTES)]
+    return ([time for time, _, _ in parted], [row for _, _, row in parted]) if parted else None
