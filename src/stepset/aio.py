@@ -195,7 +195,7 @@ async def _cluster_runs(options: ClusterOptions | None) -> AsyncIterator[Cluster
     from stepset.backends.kubernetes.api.client import client_of
     from stepset.backends.kubernetes.api.namespaced import NamespacedClient
     from stepset.backends.kubernetes.runs import ClusterRuns
-    from stepset.watch.cluster.keeper import Patience
+    from stepset.watch.cluster.supervisor import Patience
 
     asked = options or ClusterOptions()
     async with client_of(asked.kubeconfig, asked.context) as client:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from stepset_airflow.record import ANEW, RETRY, SUCCEEDED, Again, Anew, Record, Told, next_step
+from stepset_airflow.run.run_record import ANEW, RETRY, SUCCEEDED, Again, Anew, Record, Told, next_step
 
 RECORD = Record("train-7b8f072d72-1", "ml", uid="u1", attempt=2)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepset_airflow.written import Written
+from stepset_airflow.logs.deduplicate import Written
 
 pytestmark = pytest.mark.airflow
 

@@ -17,7 +17,7 @@ from stepset.backends.kubernetes.api.client import client_of
 from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.replies import RefusedError
 from stepset.errors import InfrastructureError
-from stepset.watch.feed import Feed
+from stepset.watch.list_watch import Feed
 from stepset.watch.state import FailureKind, Phase
 from tests.cluster.many import RESULT
 from tests.cluster.proxy import proxy_to

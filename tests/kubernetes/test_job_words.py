@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepset.backends.kubernetes.job_words import JobWords
+from stepset.backends.kubernetes.submit.field_map import JobWords
 from stepset.frameworks import make_plan
 from stepset.spec import load_job
 from tests.targets.golden import EXAMPLES, pairs, render_example

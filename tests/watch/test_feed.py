@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepset.watch.cluster.change import Change
-from stepset.watch.feed import LONGEST_DELAY, Feed
+from stepset.watch.list_watch import LONGEST_DELAY, Feed
 
 
 def pod(name: str, version: int, **more: Any) -> dict[str, Any]:

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepset.watch import resume
-from stepset.watch.resume import Resume
+from stepset.watch import log_cursor
+from stepset.watch.log_cursor import Resume
 
 START = datetime(2026, 3, 29, 0, 59, 58, tzinfo=UTC)
 NO_OFFSET = timedelta(0)
@@ -217,7 +217,7 @@ class TestVeryLongLines:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert size + len(reader.finish()) == 2000 * len(block) + 1
-        assert peak < 8 * resume.LONG
+        assert peak < 8 * log_cursor.LONG
 
     def test_go_on_after_a_cut_where_they_were(self) -> None:
         parts = [Part(n, b"%05d" % n * 3000, True) for n in range(60)]
@@ -276,8 +276,8 @@ def test_any_log_cut_anywhere_comes_once_and_in_order(
     kubelet: Kubelet, cuts: list[tuple[int, bool]], sizes: list[int], limits: tuple[int, int]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resume, "LONG", limits[0])
-        patch.setattr(resume, "_HELD", limits[1])
+        patch.setattr(log_cursor, "LONG", limits[0])
+        patch.setattr(log_cursor, "_HELD", limits[1])
         reader, out = Resume(), b""
         for cut, fails in cuts:
             # What is kept back of a long line must be enough for the error.

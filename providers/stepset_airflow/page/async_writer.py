@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from stepset_airflow.page.chronicle import Chronicle
-from stepset_airflow.page.pace import Pace
-from stepset_airflow.page.store import TaskKey
+from stepset_airflow.page.history import Chronicle
+from stepset_airflow.page.page_xcom import TaskKey
+from stepset_airflow.page.throttle import Pace
 
 if TYPE_CHECKING:
     from stepset.watch.state import RunStatus

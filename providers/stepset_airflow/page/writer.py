@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stepset_airflow.identity import TaskInstance
-from stepset_airflow.links import links_of
-from stepset_airflow.page.chronicle import Chronicle
-from stepset_airflow.page.pace import Pace
-from stepset_airflow.page.store import TaskKey
-from stepset_airflow.page.tries import remember_try
-from stepset_airflow.record import Store
+from stepset_airflow.links.training import links_of
+from stepset_airflow.page.history import Chronicle
+from stepset_airflow.page.page_xcom import TaskKey
+from stepset_airflow.page.past_tries import remember_try
+from stepset_airflow.page.throttle import Pace
+from stepset_airflow.task_state import TaskStateStore
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -75,7 +75,7 @@ class PageWriter:
         if self._dirty and write:
             self._write()
 
-    def remember(self, store: Store) -> None:
+    def remember(self, store: TaskStateStore) -> None:
         """Stores how this try has ended, for the page of the next one; `on_status` must have been called before."""
         self.close()
         remember_try(store, self._chronicle.document(time.time()))

@@ -22,7 +22,7 @@ from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.sources import read_sources
 from stepset.spec import parse_job
-from stepset_airflow.claim import Claim, Claimer
+from stepset_airflow.run.reattach import Claim, Claimer
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from stepset.watch.report import failure_lines
+from stepset.watch.present.failure_report import failure_lines
 from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
-from stepset_airflow.page.chronicle import PHASES, Chronicle
 from stepset_airflow.page.document import LIMIT, RANK_FIELDS, plain
+from stepset_airflow.page.history import PHASES, Chronicle
 
 RUN = RunStatus("train-1", "train", "kubernetes", created=100.0, world_size=2)
 FAILURE = Failure(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from stepset.watch.state import Phase, Progress, RunStatus
-from stepset_airflow.page.chronicle import Chronicle
-from stepset_airflow.page.pace import BUDGET, Pace
+from stepset_airflow.page.history import Chronicle
+from stepset_airflow.page.throttle import BUDGET, Pace
 from stepset_airflow.page.writer import PageWriter
 from tests.waiting import until
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stepset.watch.cluster.keeper import ONLY_LOOKS, Keeper, Patience, silence
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
+from stepset.watch.cluster.supervisor import ONLY_LOOKS, Keeper, Patience, silence
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 from tests.watch.cluster.streams import seen, stream
 

@@ -20,7 +20,7 @@ def kubernetes_backend(options: ClusterOptions | None = None) -> KubernetesBacke
     from stepset.backends.base import ClusterOptions
     from stepset.backends.kubernetes.api.connection import connect
     from stepset.backends.kubernetes.backend import KubernetesBackend
-    from stepset.watch.cluster.keeper import Patience
+    from stepset.watch.cluster.supervisor import Patience
 
     asked = options or ClusterOptions()
     return KubernetesBackend(

@@ -16,11 +16,11 @@ from stepset.backends.kubernetes.api.portal import EventLoop, iterate, wait_in_t
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.follow import Stop
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
-from stepset.backends.kubernetes.pod_changes import ChangePod
 from stepset.backends.kubernetes.runs import ClusterRuns
 from stepset.backends.kubernetes.stop import delete
+from stepset.backends.kubernetes.submit.pod_changes import ChangePod
 from stepset.errors import InfrastructureError, StepsetError
-from stepset.watch.cluster.keeper import Patience
+from stepset.watch.cluster.supervisor import Patience
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.lines import Joiner
 from stepset.watch.state import LogLine, RunStatus

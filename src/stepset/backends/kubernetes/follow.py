@@ -16,20 +16,20 @@ from typing import Any, Protocol
 import anyio
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.refusal_grace import REFUSES_AT_START
 from stepset.backends.kubernetes.api.replies import UnreachableError
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
-from stepset.backends.kubernetes.refusals import REFUSES_AT_START
 from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, suspend
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer
 from stepset.errors import StepsetError
-from stepset.targets.identity import RANKS
-from stepset.watch.cluster.fields import part, text
-from stepset.watch.cluster.keeper import ONLY_LOOKS, Keeper, Patience, silence
+from stepset.targets.metadata import RANKS
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import PROOF_PATIENCE, all_ended, proven, status_of
+from stepset.watch.cluster.supervisor import ONLY_LOOKS, Keeper, Patience, silence
+from stepset.watch.cluster.unstructured import part, text
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.cluster.workload import read_ranks
 from stepset.watch.state import Phase, RunStatus

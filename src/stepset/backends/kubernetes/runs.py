@@ -16,14 +16,14 @@ from stepset.backends.kubernetes.follow import Observer, RunFollower, Stop
 from stepset.backends.kubernetes.listening import ListenerObserver, OutputStream
 from stepset.backends.kubernetes.logs.reading import merged_rows, pods_with_logs
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
-from stepset.backends.kubernetes.pod_changes import ChangePod
 from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
-from stepset.backends.kubernetes.submit import Submitted, remove_half_submitted, submit
+from stepset.backends.kubernetes.submit.pod_changes import ChangePod
+from stepset.backends.kubernetes.submit.submission import Submitted, remove_half_submitted, submit
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
 from stepset.spec.names import check_dns_1035
 from stepset.targets.request import RenderRequest, check_target
-from stepset.watch.cluster.keeper import Patience
+from stepset.watch.cluster.supervisor import Patience
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.lines import Joiner, log_lines

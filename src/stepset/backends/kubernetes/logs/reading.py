@@ -16,9 +16,9 @@ from stepset.backends.kubernetes.logs.pods import LogPod, log_pod, may_hold
 from stepset.backends.kubernetes.logs.rows import rows_of
 from stepset.backends.kubernetes.logs.spool import in_groups
 from stepset.errors import InfrastructureError
-from stepset.targets.identity import RUN
+from stepset.targets.metadata import RUN
 from stepset.watch.cluster.workload import read_workload
-from stepset.watch.resume import Resume
+from stepset.watch.log_cursor import Resume
 
 _TRIES = 5
 _BLOCK = 1 << 16
