@@ -15,7 +15,7 @@ from stepset.watch.present.failure_report import failure_text
 from stepset.watch.present.records import held_up
 from stepset.watch.state import LogLine, Phase, RunStatus
 from stepset_airflow.logs.task_log import TaskLog
-from stepset_airflow.page.history import Chronicle
+from stepset_airflow.page.history import RunHistory
 from stepset_kfp.outputs.report import report_html
 from stepset_kfp.step.step_log import StepLog
 from stepset_kfp.step.train import fail
@@ -69,7 +69,7 @@ def step_log(run: Happened) -> list[str]:
 
 def page(run: Happened) -> list[str]:
     """The events of Airflow's page, then the diagnosis as rows; what waits is on a card while it does."""
-    chronicle = Chronicle({})
+    chronicle = RunHistory({})
     for number, status in enumerate(each for each in run if isinstance(each, RunStatus)):
         chronicle.see(status, float(number))
         card, held = chronicle.document(float(number))["trouble"], held_up(status)

@@ -17,7 +17,7 @@ from stepset.errors import BadInputError, InfrastructureError
 from stepset.targets.gang import gang_of
 from stepset.targets.metadata import OWNER_HASH
 from stepset.targets.request import check_target
-from stepset.watch.cluster.supervisor import Patience
+from stepset.watch.cluster.supervisor import Timeouts
 from stepset.watch.state import RunStatus
 from stepset_kfp.backend import in_kfp_pod
 from stepset_kfp.step.interrupt import BUDGET, Interrupt
@@ -38,7 +38,7 @@ def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunL
     """Runs a job to its end; raises as `KubernetesBackend.start`, or InfrastructureError for missing rights."""
     target = given["target"] or "jobset"
     check_target(target)
-    patience = Patience(given["admission_timeout"] or None, given["startup_timeout"] or None)
+    patience = Timeouts(given["admission_timeout"] or None, given["startup_timeout"] or None)
     with connect() as connection, connect() as spare:
         namespace = given["namespace"] or connection.namespace
 

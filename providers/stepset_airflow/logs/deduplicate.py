@@ -15,7 +15,7 @@ _MASK = "***"
 """What Airflow writes in place of a secret; only its log has it, so the text behind it is not known here."""
 
 
-class Written:
+class LogDeduplicator:
     """Texts of a task's log that may be repeated, each as often as it was written.
 
     Attributes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stepset_airflow.logs.deduplicate import Written
+from stepset_airflow.logs.deduplicate import LogDeduplicator
 
 if TYPE_CHECKING:
     from stepset.backends.base import RunListener
@@ -74,7 +74,7 @@ class TaskLog:
         from stepset.watch.present.presenter import Presenter
 
         self._log, self._ranks, self._callbacks, self._sources = log, ranks, callbacks, sources
-        before, self._written = dict(told or {}), Written(written)
+        before, self._written = dict(told or {}), LogDeduplicator(written)
         self._presenter = Presenter({**before, "phase": self._written.phase or before.get("phase", "")})
 
     @property

@@ -261,17 +261,17 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
 
     def _execute_on_cluster(self, context: Context) -> Any:
         def execute(run: ClusterRun) -> Any:
-            claim = run.begin(lambda: self._killed)
-            if claim.record.ended:
-                return run.told(claim.record)
-            if claim.workload is None:
-                return run.finish(claim, run.gone(claim.record))
+            attached = run.begin(lambda: self._killed)
+            if attached.record.ended:
+                return run.told(attached.record)
+            if attached.workload is None:
+                return run.finish(attached, run.gone(attached.record))
             if not self.wait_for_completion:
-                run.check_wanted(claim)
-                return {"run": claim.record.name, "namespace": claim.record.namespace, "uid": claim.record.uid}
+                run.check_wanted(attached)
+                return {"run": attached.record.name, "namespace": attached.record.namespace, "uid": attached.record.uid}
             if self.deferrable:
-                run.defer(claim)
-            return run.finish(claim, run.wait(claim, lambda: self._killed))
+                run.defer(attached)
+            return run.finish(attached, run.wait(attached, lambda: self._killed))
 
         return self._on_cluster(context, execute)
 

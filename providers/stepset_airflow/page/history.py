@@ -19,7 +19,7 @@ EVENTS = 40
 _FIRST = 10
 
 
-class Chronicle:
+class RunHistory:
     """A run's page.
 
     `about` is the part of the document that is not in a status, such as the namespace. `stored` is the document that

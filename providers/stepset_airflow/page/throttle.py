@@ -15,7 +15,7 @@ _QUIET_SHARE = 1 / 60
 
 
 @dataclass(frozen=True)
-class Pace:
+class WriteThrottle:
     """How often a document is written by a process that follows so many runs."""
 
     followed: int = 1
@@ -23,9 +23,10 @@ class Pace:
     def wait(self, age: float, urgent: bool) -> float:
         """Seconds from one writing to the next; urgent if the run's phase, or a rank's state, has changed.
 
-        >>> Pace().wait(10, urgent=False), Pace().wait(600, urgent=False), Pace().wait(600, urgent=True)
+        >>> at_once = WriteThrottle()
+        >>> at_once.wait(10, urgent=False), at_once.wait(600, urgent=False), at_once.wait(600, urgent=True)
         (2.0, 10.0, 1.0)
-        >>> Pace(followed=400).wait(600, urgent=False)
+        >>> WriteThrottle(followed=400).wait(600, urgent=False)
         100.0
         """
         least = AT_LEAST if urgent else min(QUIET_MOST, max(QUIET_LEAST, age * _QUIET_SHARE))

@@ -23,9 +23,9 @@ from stepset_airflow.logs.task_log import Listeners
 from stepset_airflow.page.page_xcom import TaskKey
 from stepset_airflow.run.exit_policy import should_delete, verdict
 from stepset_airflow.run.pod_mutation import mutate_pod
-from stepset_airflow.run.reattach import Claim, Claimer
-from stepset_airflow.run.run_record import RETRY, SUCCEEDED, Record
-from stepset_airflow.run.termination import Ending
+from stepset_airflow.run.reattach import Reattacher, Reattachment
+from stepset_airflow.run.run_record import RETRY, SUCCEEDED, RunRecord
+from stepset_airflow.run.termination import Termination
 from stepset_airflow.run.training_task import TrainingTask
 from stepset_airflow.triggers.workload_reference import workload_reference
 
@@ -53,18 +53,21 @@ class ClusterRun:
 
     # --- before
 
-    def begin(self, killed: Callable[[], bool]) -> Claim:
-        """Creates or finds the run; raises as `Claimer.claim`, or AirflowException if the task was killed before."""
-        if killed() and self.claimer.remembered() is None:
+    def begin(self, killed: Callable[[], bool]) -> Reattachment:
+        """Creates or finds the run.
+
+        Raises the errors of `Reattacher.reattach`, and AirflowException if the task was killed before.
+        """
+        if killed() and self.reattacher.remembered() is None:
             raise AirflowException("no run was made, because its task was killed")
-        found = self.claimer.claim()
+        found = self.reattacher.reattach()
         if found.found:
             self._task.log.info(f"run {found.record.name} is there already: this task goes on with it")
         if found.workload is not None:
             self.page(found.record).on_status(self._begun(found))
         return found
 
-    def page(self, record: Record, *, resumed: bool = False) -> PageWriter:
+    def page(self, record: RunRecord, *, resumed: bool = False) -> PageWriter:
         """Returns the writer of the run's page; `resumed` continues the page that a trigger has written."""
         from stepset_airflow.page.writer import open_page
 
@@ -84,16 +87,18 @@ class ClusterRun:
         if self._page is not None:
             self._page.close(write=write)
 
-    def _begun(self, claim: Claim) -> RunStatus:
+    def _begun(self, attached: Reattachment) -> RunStatus:
         """The status of a run before its pods are read."""
         from stepset.watch.state import RunStatus
 
-        return RunStatus(claim.record.name, self._job[0].name, "kubernetes", created=time.time(), notes=claim.notes)
+        return RunStatus(
+            attached.record.name, self._job[0].name, "kubernetes", created=time.time(), notes=attached.notes
+        )
 
     @cached_property
-    def claimer(self) -> Claimer:
+    def reattacher(self) -> Reattacher:
         task, ti = self._task, self._context["ti"]
-        return Claimer(
+        return Reattacher(
             backend=self.backend,
             namespace=self._connection.namespace,
             store=self._context["task_state_store"],
@@ -107,13 +112,13 @@ class ClusterRun:
         )
 
     @cached_property
-    def _ending(self) -> Ending:
-        return Ending(self._task, self._context["ti"], self.backend, lambda record: self.claimer.save(record))
+    def _ending(self) -> Termination:
+        return Termination(self._task, self._context["ti"], self.backend, lambda record: self.reattacher.save(record))
 
     def backend(self, namespace: str) -> KubernetesBackend:
         """Returns the backend of a namespace."""
         from stepset.backends.kubernetes.backend import KubernetesBackend
-        from stepset.watch.cluster.supervisor import Patience
+        from stepset.watch.cluster.supervisor import Timeouts
 
         if namespace not in self._backends:
             self._backends[namespace] = KubernetesBackend(
@@ -121,7 +126,7 @@ class ClusterRun:
                 namespace=namespace,
                 target=self._task.target or "jobset",
                 sources=self.sources,
-                patience=Patience(self._task.admission_timeout, self._task.startup_timeout, quiet=self._quiet_after),
+                patience=Timeouts(self._task.admission_timeout, self._task.startup_timeout, quiet=self._quiet_after),
                 change_pod=mutate_pod,
             )
         return self._backends[namespace]
@@ -156,53 +161,53 @@ class ClusterRun:
 
     # --- meanwhile
 
-    def wait(self, claim: Claim, killed: Callable[[], bool]) -> RunStatus:
+    def wait(self, attached: Reattachment, killed: Callable[[], bool]) -> RunStatus:
         """Follows the run in this process.
 
         Raises AirflowException if the task was killed (the run was ended unless a retry is to continue it), and
         AirflowTaskTimeout if it timed out (the run was ended).
         """
-        assert claim.workload is not None
-        backend = self.backend(claim.record.namespace)
-        listener = Listeners(self._task.task_log(), self.page(claim.record))
-        handle = backend.follow(claim.workload, listener, claim.notes)
+        assert attached.workload is not None
+        backend = self.backend(attached.record.namespace)
+        listener = Listeners(self._task.task_log(), self.page(attached.record))
+        handle = backend.follow(attached.workload, listener, attached.notes)
         try:
             while not handle.ended(_LOOK):
                 if killed():
                     self.close(write=False)  # Airflow kills the process after some seconds: end the run first
-                    self._ending.killed(claim)
+                    self._ending.killed(attached)
             return handle.wait()
         except AirflowTaskTimeout:
             self.close()
-            self._ending.stop(claim, RETRY)
+            self._ending.stop(attached, RETRY)
             raise
         finally:
             handle.close()
             self.close()
 
-    def check_wanted(self, claim: Claim) -> None:
-        """As Ending.check_wanted, with the page's thread stopped."""
+    def check_wanted(self, attached: Reattachment) -> None:
+        """As Termination.check_wanted, with the page's thread stopped."""
         self.close()
-        self._ending.check_wanted(claim)
+        self._ending.check_wanted(attached)
 
-    def defer(self, claim: Claim, event: Mapping[str, Any] | None = None) -> NoReturn:
+    def defer(self, attached: Reattachment, event: Mapping[str, Any] | None = None) -> NoReturn:
         """Lets a trigger follow the run, from the last `event` of an earlier trigger on.
 
         Raises TaskDeferred, or AirflowException if the task was ended.
         """
         from stepset_airflow.triggers.distributed_train import DistributedTrainTrigger
 
-        assert claim.workload is not None
-        self.check_wanted(claim)
+        assert attached.workload is not None
+        self.check_wanted(attached)
         task, position = self._task, (event or {}).get("position") or {}
         shown = task.task_log(position.get("told"))
-        for note in claim.notes:
+        for note in attached.notes:
             shown.note(note)
-        access = replace(self.access, namespace=claim.record.namespace)
+        access = replace(self.access, namespace=attached.record.namespace)
         task.defer(
             trigger=DistributedTrainTrigger(
                 access=access.to_dict(),
-                workload=workload_reference(claim.workload, task.target or "jobset"),
+                workload=workload_reference(attached.workload, task.target or "jobset"),
                 sources=None if self.sources is None else sorted(self.sources),
                 ranks=None if task.ranks is None else sorted(task.ranks),
                 callbacks=task.callbacks,
@@ -232,30 +237,30 @@ class ClusterRun:
         """Continues after a trigger's event; returns and raises as `finish`, or AirflowTaskTimeout."""
         from stepset.watch.state import RunStatus
 
-        record = self.claimer.remembered()
+        record = self.reattacher.remembered()
         if record is None or "error" in event:
             raise AirflowException(str(event.get("error") or "nobody remembers which run this task has waited for"))
         if record.ended:
             return self.told(record)
         backend, told = self.backend(record.namespace), RunStatus.from_dict(dict(event["status"]))
-        claim = Claim(record, backend.workload(record.name, record.uid))
+        attached = Reattachment(record, backend.workload(record.name, record.uid))
         if event.get("late"):
-            self._ending.stop(claim, RETRY)
+            self._ending.stop(attached, RETRY)
             raise AirflowTaskTimeout(f"execution_timeout: the time is over; run {record.name} was {told.phase.value}")
         # The cluster's present state takes precedence over the event, if the cluster still has the run.
         status = told
-        if claim.workload is not None:
-            now = backend.read(claim.workload)
+        if attached.workload is not None:
+            now = backend.read(attached.workload)
             if now.phase.final:
                 status = told if now.phase is told.phase else now
             elif not (event.get("gave_up") and told.phase.final):
-                self.defer(claim, event)
-            backend.conclude(claim.workload, status, stop=bool(event.get("gave_up")) and status is told)
+                self.defer(attached, event)
+            backend.conclude(attached.workload, status, stop=bool(event.get("gave_up")) and status is told)
         self._task.task_log((event.get("position") or {}).get("told")).on_status(status)
         self.page(record, resumed=True)
-        return self.finish(claim, status)
+        return self.finish(attached, status)
 
-    def told(self, record: Record) -> Any:
+    def told(self, record: RunRecord) -> Any:
         """Ends the task as it was about to end when its worker died; returns and raises as `finish`."""
         from stepset.watch.state import RunStatus
 
@@ -265,21 +270,21 @@ class ClusterRun:
         self._tidy(record)
         return self._outcome(status, record.ended)
 
-    def finish(self, claim: Claim, status: RunStatus) -> Any:
+    def finish(self, attached: Reattachment, status: RunStatus) -> Any:
         """Concludes a run that is over, and returns its result; raises the exception that the task's policy demands."""
         from stepset.watch.cluster.verdict import verdict_text
         from stepset.watch.state import Phase
 
         succeeded = status.phase is Phase.SUCCEEDED
         ended = SUCCEEDED if succeeded else verdict(status.failure, self._task.exit_code_policy)
-        record = claim.record.over(ended, None if ended == RETRY else json.loads(verdict_text(status)))
-        self.claimer.save(record)
+        record = attached.record.over(ended, None if ended == RETRY else json.loads(verdict_text(status)))
+        self.reattacher.save(record)
         self.page(record).on_status(status)
-        if claim.workload is not None:
-            self._tidy(record, claim.workload)
+        if attached.workload is not None:
+            self._tidy(record, attached.workload)
         return self._outcome(status, ended)
 
-    def _tidy(self, record: Record, workload: Mapping[str, Any] | None = None) -> None:
+    def _tidy(self, record: RunRecord, workload: Mapping[str, Any] | None = None) -> None:
         """Deletes the objects of a run that is over, if `on_finish_action` requires it.
 
         Without a workload it is looked up, and kept if the run was only suspended.
@@ -309,7 +314,7 @@ class ClusterRun:
         self._task.tell_assets(self._context, status)
         return status.result
 
-    def gone(self, record: Record) -> RunStatus:
+    def gone(self, record: RunRecord) -> RunStatus:
         """The status of a run whose workload no longer exists, so that its end is unknown."""
         from stepset.watch.diagnose import ADVICE
         from stepset.watch.state import Failure, FailureKind, Phase, RunStatus

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from stepset_airflow.identity import TaskInstance, cluster_name, epoch, owner_of
-from stepset_airflow.run.run_record import KEY, Again, Anew, Record, Told, next_step
+from stepset_airflow.run.run_record import KEY, Finished, Reattach, RunRecord, StartNew, next_step
 from stepset_airflow.task_state import TaskStateStore
 
 if TYPE_CHECKING:
@@ -30,17 +30,17 @@ Manifest = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Claim:
+class Reattachment:
     """A task's run; `workload` is None if it no longer exists or is not needed, `found`: an earlier try created it."""
 
-    record: Record
+    record: RunRecord
     workload: Manifest | None = None
     notes: tuple[str, ...] = ()
     found: bool = False
 
 
 @dataclass(frozen=True)
-class Claimer:
+class Reattacher:
     """Creates or finds the run of one task instance.
 
     Args:
@@ -61,14 +61,14 @@ class Claimer:
     durable: bool
     request: Callable[[str, int, str], RunRequest]
     end: Callable[[KubernetesBackend, Manifest], None]
-    tidy: Callable[[Record], None]
+    tidy: Callable[[RunRecord], None]
 
-    def claim(self) -> Claim:
+    def reattach(self) -> Reattachment:
         """Returns the run; raises as `KubernetesBackend.make`. After an error the next call continues."""
         step = next_step(self.remembered(), epoch(self.ti, self.retries), self.durable)
-        if isinstance(step, Told):
-            return Claim(step.record, found=True)
-        if isinstance(step, Again):
+        if isinstance(step, Finished):
+            return Reattachment(step.record, found=True)
+        if isinstance(step, Reattach):
             record = step.record
         else:
             if step.before is not None and step.before.ended:
@@ -78,20 +78,20 @@ class Claimer:
             record = self._free(step)
             self.save(record)
         if record.uid:
-            return Claim(record, self.backend(record.namespace).workload(record.name, record.uid), found=True)
+            return Reattachment(record, self.backend(record.namespace).workload(record.name, record.uid), found=True)
         return self._made(record)
 
-    def remembered(self) -> Record | None:
+    def remembered(self) -> RunRecord | None:
         found = self.store.get(KEY)
-        return Record.from_dict(found) if isinstance(found, Mapping) else None
+        return RunRecord.from_dict(found) if isinstance(found, Mapping) else None
 
-    def save(self, record: Record) -> None:
+    def save(self, record: RunRecord) -> None:
         """Stores a record for as long as the task instance exists."""
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
         self.store.set(KEY, record.to_dict(), retention=NEVER_EXPIRE)
 
-    def _made(self, record: Record) -> Claim:
+    def _made(self, record: RunRecord) -> Reattachment:
         from stepset.errors import BadInputError
 
         backend, owner = self.backend(record.namespace), owner_of(self.ti, self.instance)
@@ -108,9 +108,9 @@ class Claimer:
             made, notes = backend.make(self.request(record.name, record.attempt, owner))
         record = replace(record, uid=str(made.workload["metadata"]["uid"]))
         self.save(record)
-        return Claim(record, made.workload, notes, found=made.adopted)
+        return Reattachment(record, made.workload, notes, found=made.adopted)
 
-    def _free(self, step: Anew) -> Record:
+    def _free(self, step: StartNew) -> RunRecord:
         """The record of a new run, under a name that no other run has, also none that the state store does not hold."""
         backend, generation = self.backend(self.namespace), step.generation
         owner = owner_of(self.ti, self.instance)
@@ -120,12 +120,12 @@ class Claimer:
                 break  # of this task instance, which Airflow has deleted and created again
             generation += 1
         now = epoch(self.ti, self.retries)
-        return Record(self._name(generation), self.namespace, generation, epoch=now, attempt=step.attempt)
+        return RunRecord(self._name(generation), self.namespace, generation, epoch=now, attempt=step.attempt)
 
     def _name(self, generation: int) -> str:
         return cluster_name(self.ti, self.instance, generation)
 
-    def _end_earlier(self, record: Record) -> None:
+    def _end_earlier(self, record: RunRecord) -> None:
         backend = self.backend(record.namespace)
         there = backend.workload(record.name, record.uid)
         if there is not None and (record.uid or _is_of(there, owner_of(self.ti, self.instance))):

@@ -13,11 +13,11 @@ from typing import Any
 KEY = "stepset_run"
 """Key in the task state store."""
 
-SUCCEEDED, RETRY, ANEW = "succeeded", "retry", "anew"
+SUCCEEDED, RETRY, START_NEW = "succeeded", "retry", "anew"
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """A task's run.
 
     Args:
@@ -43,30 +43,30 @@ class Record:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Record:
+    def from_dict(cls, data: Mapping[str, Any]) -> RunRecord:
         return cls(**data)
 
-    def over(self, ended: str, status: Mapping[str, Any] | None = None) -> Record:
+    def over(self, ended: str, status: Mapping[str, Any] | None = None) -> RunRecord:
         """Returns a record whose end was handled."""
         return replace(self, ended=ended, status=status)
 
 
 @dataclass(frozen=True)
-class Again:
+class Reattach:
     """The run is this one: find it, or create it if it was not created yet."""
 
-    record: Record
+    record: RunRecord
 
 
 @dataclass(frozen=True)
-class Told:
+class Finished:
     """The run is over and was handled; the task ends as it was about to end when its worker died."""
 
-    record: Record
+    record: RunRecord
 
 
 @dataclass(frozen=True)
-class Anew:
+class StartNew:
     """A new run, the task's `generation`th; the same work was tried `attempt` times before.
 
     `before` is the run before it. If it is not over, it is ended first; otherwise objects that its worker left are
@@ -75,22 +75,22 @@ class Anew:
 
     generation: int = 1
     attempt: int = 0
-    before: Record | None = None
+    before: RunRecord | None = None
 
 
-def next_step(record: Record | None, epoch: int, durable: bool) -> Again | Told | Anew:
+def next_step(record: RunRecord | None, epoch: int, durable: bool) -> Reattach | Finished | StartNew:
     """Returns what an execution of the task has to do; `durable` tasks continue the run of an earlier try.
 
     >>> next_step(None, 0, True)
-    Anew(generation=1, attempt=0, before=None)
+    StartNew(generation=1, attempt=0, before=None)
     """
     if record is None:
-        return Anew()
+        return StartNew()
     generation = record.generation + 1
-    if record.epoch != epoch or record.ended == ANEW:
-        return Anew(generation, before=record)
+    if record.epoch != epoch or record.ended == START_NEW:
+        return StartNew(generation, before=record)
     if record.ended == RETRY:
-        return Anew(generation, record.attempt + 1, before=record)
+        return StartNew(generation, record.attempt + 1, before=record)
     if record.ended:
-        return Told(record)
-    return Again(record) if durable else Anew(generation, record.attempt + 1, before=record)
+        return Finished(record)
+    return Reattach(record) if durable else StartNew(generation, record.attempt + 1, before=record)

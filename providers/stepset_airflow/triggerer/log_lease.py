@@ -50,7 +50,7 @@ Position = Mapping[str, Any]
 log = structlog.get_logger(logger_name=__name__)
 
 
-class Handover:
+class LogLease:
     """The notes of one trigger and of its predecessor; a trigger without a task instance (`dag.test()`) notes nothing.
 
     Attributes:
@@ -200,7 +200,7 @@ _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary(
 
 
 @asynccontextmanager
-async def handing_over(trigger: BaseTrigger, position: Position) -> AsyncIterator[Handover]:
+async def lease_log(trigger: BaseTrigger, position: Position) -> AsyncIterator[LogLease]:
     """Takes over what a predecessor of a running trigger has written; `position` is the one at the deferral."""
     running = asyncio.get_running_loop()
     loop = _loops.get(running)
@@ -208,9 +208,9 @@ async def handing_over(trigger: BaseTrigger, position: Position) -> AsyncIterato
         loop = _loops[running] = _Loop()
     loop.users += 1
     try:
-        handover = Handover(trigger, position, loop)
-        await handover.find()
-        yield handover
+        lease = LogLease(trigger, position, loop)
+        await lease.find()
+        yield lease
     finally:
         loop.users -= 1
         if not loop.users:

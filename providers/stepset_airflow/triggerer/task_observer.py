@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stepset.watch.state import RunStatus
     from stepset_airflow.logs.task_log import StatusCallback, TaskLog
     from stepset_airflow.page.async_writer import AsyncPageWriter
-    from stepset_airflow.triggerer.log_lease import Handover, Position
+    from stepset_airflow.triggerer.log_lease import LogLease, Position
 
 _SLICE = 50
 """Lines written before other tasks of the event loop have their turn."""
@@ -32,15 +32,15 @@ class TaskObserver:
         self,
         shown: TaskLog,
         page: AsyncPageWriter,
-        handover: Handover,
+        lease: LogLease,
         sources: frozenset[str] | None,
         callbacks: tuple[StatusCallback, ...],
         positions: Callable[[], Mapping[str, Any]],
     ) -> None:
-        self._shown, self._page, self._handover = shown, page, handover
+        self._shown, self._page, self._handover = shown, page, lease
         self._sources, self._callbacks, self._positions = sources, callbacks, positions
         self._joiners: dict[str, Joiner] = {}
-        self._at = str(handover.before.get("at", ""))
+        self._at = str(lease.before.get("at", ""))
 
     @property
     def position(self) -> Position:

@@ -24,7 +24,7 @@ from stepset_airflow.task_state import is_ended, state_of
 from stepset_airflow.triggerer.cancellation import spawn, wait_uncancelled
 from stepset_airflow.triggerer.imports import import_in_thread
 from stepset_airflow.triggerer.log_backpressure import all_read
-from stepset_airflow.triggerer.log_lease import forget, handing_over, settle
+from stepset_airflow.triggerer.log_lease import forget, lease_log, settle
 
 log = structlog.get_logger(logger_name=__name__)
 
@@ -53,7 +53,7 @@ class DistributedTrainTrigger(BaseTrigger):
         poll_interval: seconds between two reads of data that no watch reports.
         deadline: seconds since the epoch at which the task times out; None: never.
         on_kill_action: `delete`, `suspend` or `keep`.
-        position: what was written to the task's log before, as handover.Position.
+        position: what was written to the task's log before, as lease.Position.
         page: fields of the TaskKey whose page is written; None: no page.
     """
 
@@ -129,7 +129,7 @@ class DistributedTrainTrigger(BaseTrigger):
         """Follows the run; returns the final status, whether the task timed out, and what was written to the log."""
         from stepset.backends.kubernetes.follow import RunFollower
         from stepset.watch.cluster.reports import Reports
-        from stepset.watch.cluster.supervisor import Patience
+        from stepset.watch.cluster.supervisor import Timeouts
         from stepset.watch.cluster.verdict import verdict_text
         from stepset_airflow.page.async_writer import AsyncPageWriter
         from stepset_airflow.triggerer.shared_informer import shared_informer
@@ -138,15 +138,15 @@ class DistributedTrainTrigger(BaseTrigger):
         ranks = None if self.ranks is None else frozenset(self.ranks)
         sources = None if self.sources is None else frozenset(self.sources)
         async with (
-            handing_over(self, self.position or {}) as handover,
+            lease_log(self, self.position or {}) as lease,
             shared_informer(ClusterAccess(**self.access), self.workload["target"]) as shared,
         ):
-            before = handover.before
-            shown, reports = TaskLog(log, ranks, told=before.get("told"), written=handover.written), Reports()
+            before = lease.before
+            shown, reports = TaskLog(log, ranks, told=before.get("told"), written=lease.written), Reports()
             reports.progress = shown.progress
             page = AsyncPageWriter(self.page, self._about())
             observer = TaskObserver(
-                shown, page, handover, sources, find_callbacks(self.callbacks), lambda: follower.positions
+                shown, page, lease, sources, find_callbacks(self.callbacks), lambda: follower.positions
             )
             follower = RunFollower(
                 shared.informer.site,
@@ -154,14 +154,14 @@ class DistributedTrainTrigger(BaseTrigger):
                 observer,
                 informer=shared.informer,
                 sources=sources,
-                patience=Patience(self.admission_timeout, self.startup_timeout, quiet=self.quiet_after),
+                patience=Timeouts(self.admission_timeout, self.startup_timeout, quiet=self.quiet_after),
                 concludes=False,
                 reports=reports,
                 positions=before.get("printed"),
                 connections=shared.connections,
                 poll=self.poll_interval,
             )
-            noting = asyncio.create_task(handover.keep(lambda: observer.position))
+            noting = asyncio.create_task(lease.keep(lambda: observer.position))
             try:
                 await page.open()
                 status = await follower.follow(None if self.deadline is None else self.deadline - time.time())

@@ -32,10 +32,10 @@ class Ask:
     """The next request."""
 
     query: Mapping[str, str]  # parameters, beside the collection's own selectors
-    watch: bool  # the response is a stream for `Feed.data`, else one body for `Feed.listed`
+    watch: bool  # the response is a stream for `ListWatch.data`, else one body for `ListWatch.listed`
 
 
-class Feed:
+class ListWatch:
     """The `wanted` objects of one collection.
 
     `decode` turns a line of a watch into `type` and `object`, or raises ValueError.

@@ -40,7 +40,7 @@ _ZONE = len(b"2006-01-02T15:04:05.000000000")
 """Where a timestamp's zone begins."""
 
 
-class Resume:
+class LogCursor:
     """Joins the responses for one container's log to one log; `stamped` keeps each line's timestamp.
 
     Timestamps may be equal, and slightly out of order. If a clock is set back by more than a second, lines printed
@@ -76,7 +76,7 @@ class Resume:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], *, stamped: bool = False) -> Resume:
+    def from_dict(cls, data: Mapping[str, Any], *, stamped: bool = False) -> LogCursor:
         """Continues from the position that `to_dict` returned."""
         resume = cls(stamped=stamped)
         resume._last, resume._latest = data["last"].encode("ascii"), data["latest"].encode("ascii")

@@ -19,7 +19,7 @@ from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
 from stepset.watch.cluster.verdict import verdict_of
-from stepset.watch.list_watch import Feed
+from stepset.watch.list_watch import ListWatch
 from stepset.watch.state import RunStatus
 
 
@@ -101,7 +101,7 @@ async def _runs_of_kind(site: NamespacedClient, kind: Resource, now: float) -> d
 
 
 async def _listed(site: NamespacedClient, collection: Collection) -> list[Change]:
-    feed, changes = Feed(collection.wanted), list[Change]()
+    feed, changes = ListWatch(collection.wanted), list[Change]()
     while not feed.listed_once:
         reply = await site.client.get(collection.path, {**collection.selectors, **feed.ask().query}, decode_list)
         if not reply.accepted:

@@ -28,7 +28,7 @@ from stepset.errors import StepsetError
 from stepset.targets.metadata import RANKS
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import PROOF_PATIENCE, all_ended, proven, status_of
-from stepset.watch.cluster.supervisor import ONLY_LOOKS, Keeper, Patience, silence
+from stepset.watch.cluster.supervisor import ONLY_LOOKS, Supervisor, Timeouts, silence
 from stepset.watch.cluster.unstructured import part, text
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.cluster.workload import read_ranks
@@ -85,7 +85,7 @@ class RunFollower:
         *,
         informer: Informer | None = None,
         sources: frozenset[str] | None = None,
-        patience: Patience | None = None,
+        patience: Timeouts | None = None,
         keeper: bool = True,
         concludes: bool | None = None,
         notes: tuple[str, ...] = (),
@@ -99,7 +99,7 @@ class RunFollower:
         self._keeper, self._concludes = keeper, keeper if concludes is None else concludes
         self._notes, self._reports = notes, reports or Reports()
         self._positions, self._connections = positions, connections
-        self._judge = Keeper(patience or ONLY_LOOKS)
+        self._judge = Supervisor(patience or ONLY_LOOKS)
         self._run: FollowedRun | None = None
         self._logs: RunLogs | None = None
         self._reconnections = 0

@@ -11,7 +11,7 @@ from stepset.plan.model import LAUNCHER, NODE
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.reports import PodReport, RankReport, Reports
-from stepset.watch.cluster.terminations import Homes, tails
+from stepset.watch.cluster.terminations import RankPlacement, tails
 from stepset.watch.cluster.unstructured import integer
 from stepset.watch.state import Failure, RankStatus
 
@@ -19,7 +19,7 @@ PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded"
 
 
 def rows_of(
-    pods: Sequence[Pod], objects: RunObjects, reports: Reports, where: Homes, stopped: frozenset[str]
+    pods: Sequence[Pod], objects: RunObjects, reports: Reports, where: RankPlacement, stopped: frozenset[str]
 ) -> list[RankStatus]:
     """Rows of the present attempt's pods, ranks first; pods in `stopped` did not end by themselves."""
     last_lines = tails(pods)
@@ -40,7 +40,7 @@ def rows_of(
     return rows
 
 
-def _ranks(pod: Pod, report: PodReport | None, where: Homes) -> Sequence[int]:
+def _ranks(pod: Pod, report: PodReport | None, where: RankPlacement) -> Sequence[int]:
     """The ranks a pod holds: by its reports, else by the plan, else by its verdict."""
     planned = where.ranks_of(pod)
     if report is not None and report.ranks:

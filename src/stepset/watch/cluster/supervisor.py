@@ -27,7 +27,7 @@ def silence(server: str, seconds: float) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """How long a run may make no progress before the follower gives up.
 
     Args:
@@ -44,18 +44,18 @@ class Patience:
     quiet: float | None = None
 
 
-ONLY_LOOKS = Patience(None, None, hopeless=False)
+ONLY_LOOKS = Timeouts(None, None, hopeless=False)
 """For callers that do not own the run."""
 
 
-class Keeper:
+class Supervisor:
     """Decides about one run; `gave_up`: the run did not end, but its end is no longer awaited.
 
     Methods take `now` in seconds since the epoch, `clock` in seconds of a monotonic clock, and `silent`, the seconds
     for which the server has not answered.
     """
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: Timeouts) -> None:
         self.gave_up = False
         self._patience = patience
         self._waited_for, self._since = "", 0.0

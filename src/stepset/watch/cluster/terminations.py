@@ -49,7 +49,7 @@ _KINDS = {kind.value: kind for kind in FailureKind}
 
 
 @dataclass(frozen=True, slots=True)
-class Homes:
+class RankPlacement:
     """Which pod holds which rank."""
 
     ranges: Mapping[str, tuple[int, int]]  # group -> (first rank, ranks per pod), as planned
@@ -61,9 +61,9 @@ class Homes:
         return range(first + pod.index * count, first + (pod.index + 1) * count)
 
 
-def homes(workload: Workload | None, pods: Sequence[Pod], reports: Reports) -> Homes:
+def homes(workload: Workload | None, pods: Sequence[Pod], reports: Reports) -> RankPlacement:
     """Which pod holds which rank: the agents' reports take precedence over the plan."""
-    found = Homes(workload.ranks if workload else {}, {})
+    found = RankPlacement(workload.ranks if workload else {}, {})
     by_rank = {rank: pod for pod in pods for rank in found.ranks_of(pod)}
     for pod in pods:
         report = reports.of(pod.uid)
@@ -76,7 +76,7 @@ def observations(
     pods: Sequence[Pod],
     objects: RunObjects,
     reports: Reports,
-    where: Homes,
+    where: RankPlacement,
     *,
     present: bool = True,
     blame_told: bool = False,
@@ -135,7 +135,7 @@ def _stop_of(pod: Pod, objects: RunObjects, first: float, present: bool) -> bool
     return asked >= min(causes) and min(causes) < math.inf
 
 
-def _deleted(pod: Pod, stopped: bool, where: Homes) -> Observation:
+def _deleted(pod: Pod, stopped: bool, where: RankPlacement) -> Observation:
     return _of_pod(
         pod,
         where,
@@ -148,7 +148,7 @@ def _deleted(pod: Pod, stopped: bool, where: Homes) -> Observation:
     )
 
 
-def _failures(pod: Pod, report: PodReport | None, where: Homes) -> Iterator[Observation]:
+def _failures(pod: Pod, report: PodReport | None, where: RankPlacement) -> Iterator[Observation]:
     """What failed in a pod that was not deleted."""
     if pod.disruption is not None and not _before(pod.end, pod.disruption.at):
         yield _of_pod(
@@ -210,7 +210,7 @@ def _before(end: End | None, at: float | None) -> bool:
     return (exact if exact is not None else end.at) < at
 
 
-def _verdict(pod: Pod, end: End, failed: Mapping[str, Any], where: Homes) -> Observation:
+def _verdict(pod: Pod, end: End, failed: Mapping[str, Any], where: RankPlacement) -> Observation:
     """The agent's verdict in the termination message."""
     seen = _event(pod, failed, where)
     tail = failed.get("tail")
@@ -218,7 +218,7 @@ def _verdict(pod: Pod, end: End, failed: Mapping[str, Any], where: Homes) -> Obs
     return _with_memory(replace(seen, tail=lines), end)
 
 
-def _reported(pod: Pod, report: PodReport, where: Homes) -> Iterator[Observation]:
+def _reported(pod: Pod, report: PodReport, where: RankPlacement) -> Iterator[Observation]:
     """The failed ranks in the agent's output."""
     for said in report.ranks.values():
         for event in (said.ended, said.failed):
@@ -230,7 +230,7 @@ def _reported(pod: Pod, report: PodReport, where: Homes) -> Iterator[Observation
         yield replace(_event(pod, report.failed, where), tail=report.tail(pod.source))
 
 
-def _unsaid(pod: Pod, end: End, report: PodReport | None, where: Homes) -> Iterator[Observation]:
+def _unsaid(pod: Pod, end: End, report: PodReport | None, where: RankPlacement) -> Iterator[Observation]:
     """A pod that failed without an agent's verdict: by its exit code and its last lines."""
     for event in end.said.events:
         failed = event.get("event") == "failed"
@@ -258,7 +258,7 @@ def _guilty(tails: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     return (guilty or list(tails.values()) or [()])[-1]
 
 
-def _event(pod: Pod, event: Mapping[str, Any], where: Homes) -> Observation:
+def _event(pod: Pod, event: Mapping[str, Any], where: RankPlacement) -> Observation:
     """An agent's report of an end as an observation."""
     rank, kind = integer(event, "rank"), event.get("kind")
     # A launcher's pod reports ranks of other pods.
@@ -285,7 +285,7 @@ def _with_memory(seen: Observation, end: End) -> Observation:
     return replace(seen, out_of_memory=False) if killed and seen.kind is None and not error_of(seen) else seen
 
 
-def _of_pod(pod: Pod, where: Homes, at: float | None, **known: Any) -> Observation:
+def _of_pod(pod: Pod, where: RankPlacement, at: float | None, **known: Any) -> Observation:
     """What happened to a pod as a whole: its rank's end if it holds a single one, else its own."""
     ranks = where.ranks_of(pod)
     rank = ranks[0] if len(ranks) == 1 and pod.group == NODE else None

@@ -30,7 +30,7 @@ from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.watch.cluster.unstructured import one_line
 from stepset.watch.lines import Batch, Splitter
-from stepset.watch.log_cursor import Resume
+from stepset.watch.log_cursor import LogCursor
 from stepset.watch.plain_lines import PlainSplitter
 
 QUIET = 120.0
@@ -63,7 +63,7 @@ def log_path(namespace: str, pod: LogPod) -> str:
 
 
 def log_query(pod: LogPod, since: str | None, *, follow: bool = False, previous: bool = False) -> dict[str, str]:
-    """Returns the parameters of a request for a pod's log from `since` on (as `Resume.since`).
+    """Returns the parameters of a request for a pod's log from `since` on (as `LogCursor.since`).
 
     `follow` continues the response until the container ends; `previous` selects the container's last start but one.
     """
@@ -114,10 +114,10 @@ class PodLog:
         # The current request, and since when a followed log has been silent.
         self._request = anyio.CancelScope()
         self._silent_since: float | None = None
-        self._position = Resume()
+        self._position = LogCursor()
         self._splitter: Splitter | PlainSplitter = Splitter(pod.source) if pod.agent else PlainSplitter(pod.source)
         # Reads the same responses until it finds what the other process has not consumed.
-        self._before = None if resume is None else Resume.from_dict(resume)
+        self._before = None if resume is None else LogCursor.from_dict(resume)
         self._starts_read = 0
         # Whether the last line that was consumed is of the current start.
         self._amid_start = False

@@ -25,7 +25,7 @@ async def rows_of(
 ) -> AsyncGenerator[Block, None]:
     """Yields a pod's rows of `sources` (None: all), with parts of lines joined, without events and progress.
 
-    `stamped` is the pod's log in chunks, as `Resume(stamped=True)` returns it.
+    `stamped` is the pod's log in chunks, as `LogCursor(stamped=True)` returns it.
     """
     reader = _Reader(pod, sources)
     async for chunk in stamped:

@@ -14,7 +14,7 @@ from stepset.backends.kubernetes.api.replies import Reply
 from stepset.backends.kubernetes.api.resources import Manifest, resource_of
 from stepset.backends.kubernetes.submit.access_review import Permission, allowed, missing_of, permissions
 from stepset.backends.kubernetes.submit.access_review import problems as access_problems
-from stepset.backends.kubernetes.submit.field_map import JobWords
+from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.backends.kubernetes.submit.refusals import misses_runtime, namespace_missing, no_namespace, refusals
 from stepset.backends.kubernetes.submit.rejections import unknown_fields
 from stepset.backends.kubernetes.submit.ssh_keys import with_keys
@@ -56,7 +56,7 @@ async def check_on_server(request: RenderRequest, target: str, client: Client) -
     missing = await missing_of(client, asked, namespace)
     found = await access_problems(client, missing, namespace, target, gang)
     notes: list[str] = []
-    words = JobWords(request.job, request.plan)
+    words = FieldMapper(request.job, request.plan)
 
     # `found` already names the objects that the account may not create.
     may = [each for each in objects if _create(each) not in missing]

@@ -49,7 +49,7 @@ _TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 
 
 @dataclass(frozen=True)
-class JobWords:
+class FieldMapper:
     """Names fields of manifests in the terms of the job file."""
 
     job: TrainingJob

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from stepset.backends.kubernetes.api.replies import TOO_LARGE, Reply
 from stepset.backends.kubernetes.api.resources import Manifest, resource_of
-from stepset.backends.kubernetes.submit.field_map import JobWords
+from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.backends.kubernetes.submit.rejections import rejections
 
 
-def refusals(reply: Reply, manifest: Manifest, words: JobWords) -> Iterator[str]:
+def refusals(reply: Reply, manifest: Manifest, words: FieldMapper) -> Iterator[str]:
     """Yields one line for each objection to an object's creation; none if the object exists already."""
     # The server checks for existence last: an existing object has passed all other checks.
     if reply.accepted or already_exists(reply):

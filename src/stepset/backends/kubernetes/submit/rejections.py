@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from stepset.backends.kubernetes.api.resources import Manifest
-from stepset.backends.kubernetes.submit.field_map import JobWords
+from stepset.backends.kubernetes.submit.field_map import FieldMapper
 
 _LIMIT = 300
 _SAID = (
@@ -23,14 +23,14 @@ _UNKNOWN_FIELD = re.compile(r'(unknown|duplicate) field "([^"]+)"')
 _UNDECODABLE = re.compile(r"cannot unmarshal (\w+) into Go struct field [A-Za-z]+\.([\w.]+) of type \S*?(\w+)$")
 _PLACED = re.compile(r"^((?:spec|metadata)\b[^\s:]*): (.*)$", re.DOTALL)
 
-_Place = Callable[[JobWords, Manifest], str]
+_Place = Callable[[FieldMapper, Manifest], str]
 
 # Admission's objections to a pod as a whole: pattern, the job's field, the remedy.
 _ADMISSION: tuple[tuple[str, _Place, str], ...] = (
-    (r"exceeded quota|failed quota", JobWords.resources, "fit it into the namespace's quota, or have that raised"),
+    (r"exceeded quota|failed quota", FieldMapper.resources, "fit it into the namespace's quota, or have that raised"),
     (
         r"\b(minimum|maximum|max limit to request ratio|min limit)\b.* per (Container|Pod)",
-        JobWords.resources,
+        FieldMapper.resources,
         "keep to the namespace's LimitRange",
     ),
     (
@@ -56,7 +56,7 @@ _ADMISSION: tuple[tuple[str, _Place, str], ...] = (
 )
 
 
-def rejections(status: Manifest, manifest: Manifest, words: JobWords) -> Iterator[str]:
+def rejections(status: Manifest, manifest: Manifest, words: FieldMapper) -> Iterator[str]:
     """Yields one line for each objection of a Status that the server returned for a manifest."""
     causes = status.get("details", {}).get("causes") or ()
     placed = [each for each in causes if _PLACED.match(f"{each.get('field', '')}: ")]
@@ -73,7 +73,7 @@ def rejections(status: Manifest, manifest: Manifest, words: JobWords) -> Iterato
     yield from _unplaced(text, hook, manifest, words)
 
 
-def unknown_fields(warning: str, manifest: Manifest, words: JobWords) -> str:
+def unknown_fields(warning: str, manifest: Manifest, words: FieldMapper) -> str:
     """Returns a server's warning, with the job's field if the warning names one of the manifest's."""
     if found := _UNKNOWN_FIELD.search(warning):
         field = words.field(manifest, found[2]) or f"{manifest['kind']} {found[2]}"
@@ -81,7 +81,7 @@ def unknown_fields(warning: str, manifest: Manifest, words: JobWords) -> str:
     return shortened(warning)
 
 
-def _unplaced(text: str, hook: str, manifest: Manifest, words: JobWords) -> Iterator[str]:
+def _unplaced(text: str, hook: str, manifest: Manifest, words: FieldMapper) -> Iterator[str]:
     fields = _UNKNOWN_FIELD.findall(text)
     if fields:
         for what, path in fields:
@@ -98,7 +98,7 @@ def _unplaced(text: str, hook: str, manifest: Manifest, words: JobWords) -> Iter
         yield f"{_name(manifest)}: {who} refuses it: {shortened(text)}"
 
 
-def _line(manifest: Manifest, words: JobWords, path: str, said: str) -> str:
+def _line(manifest: Manifest, words: FieldMapper, path: str, said: str) -> str:
     field = words.field(manifest, path) or f"{_name(manifest)}: {path}"
     return f"{field}: the server refuses it: {shortened(said)}"
 

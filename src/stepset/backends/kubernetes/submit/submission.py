@@ -18,7 +18,7 @@ from stepset.backends.kubernetes.api.permissions import lacks_permission, missin
 from stepset.backends.kubernetes.api.replies import Reply
 from stepset.backends.kubernetes.api.resources import RUNTIMES, WORKLOADS, Manifest, resource_of
 from stepset.backends.kubernetes.stop import delete
-from stepset.backends.kubernetes.submit.field_map import JobWords
+from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.backends.kubernetes.submit.pod_changes import ChangePod, with_changed_pods
 from stepset.backends.kubernetes.submit.refusals import (
     already_exists,
@@ -92,7 +92,7 @@ class _Submission:
 
     def __init__(self, site: NamespacedClient, request: RenderRequest) -> None:
         self._site, self._request = site, request
-        self._words = JobWords(request.job, request.plan)
+        self._words = FieldMapper(request.job, request.plan)
 
     async def make_runtime(self, runtime: Manifest) -> None:
         reply = await self._site.create(_marked(runtime))
