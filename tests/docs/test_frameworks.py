@@ -1,4 +1,4 @@
-"""Every framework is named wherever CONTRIBUTING.md says that it must be, and no other test would notice."""
+"""Every framework is in the files that CONTRIBUTING.md lists and that no other test checks."""
 
 from __future__ import annotations
 
