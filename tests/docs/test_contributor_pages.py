@@ -1,4 +1,4 @@
-"""Links and paths in the pages for contributors exist; an earlier file imports each file of docs/architecture.md's walk."""
+"""Links, paths and file names in the pages for contributors exist; the walk of docs/architecture.md follows imports."""
 
 from __future__ import annotations
 
