@@ -28,7 +28,7 @@ def main(names: list[str]) -> int:
     if unknown:
         sys.stderr.write(f"unknown benchmark {unknown[0]!r}; the benchmarks are {', '.join(GROUPS)}\n")
         return 2
-    print("| what | measured | budget | held |\n|---|---|---|---|")
+    print("| what | measured | budget | met |\n|---|---|---|---|")
     for name in names or GROUPS:
         for row in importlib.import_module(f"benchmarks.{name}").rows():
             print(row.markdown(), flush=True)

@@ -73,15 +73,15 @@ class Row:
         what: the scenario.
         measured: the figures, ratios first.
         budget: the limit for the figures, as text; empty if there is none.
-        held: whether the figures are within the budget; None if there is none.
+        met: whether the figures are within the budget; None if there is none.
     """
 
     what: str
     measured: str
     budget: str
-    held: bool | None = None
+    met: bool | None = None
 
     def markdown(self) -> str:
         """Returns the row as Markdown."""
-        mark = {True: "yes", False: "**no**", None: ""}[self.held]
+        mark = {True: "yes", False: "**no**", None: ""}[self.met]
         return f"| {self.what} | {self.measured} | {self.budget} | {mark} |"

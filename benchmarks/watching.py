@@ -230,8 +230,8 @@ def _waits(recordings: dict[str, Recording], idle: float, busy: float) -> list[R
     for what, way in ((TRIGGER, "trigger"), (CLIENT, "client")):
         share = ours.cpu / ours.seconds / (costs[way].cpu / costs[way].seconds)
         text = f"{share:.4f} x CPU: {ours.a_minute()} against {costs[way].a_minute()}"
-        held = share <= 1 / 20 if way == "trigger" else None
-        result.append(Row(what, text, BUDGET if way == "trigger" else "", held))
+        met = share <= 1 / 20 if way == "trigger" else None
+        result.append(Row(what, text, BUDGET if way == "trigger" else "", met))
     return result
 
 
