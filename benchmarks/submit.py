@@ -24,7 +24,7 @@ from stepset.backends.base import ClusterOptions, RunRequest
 from stepset.backends.kubernetes import kubernetes_backend
 from stepset.sources import read_sources
 from stepset.spec import parse_job
-from stepset.targets.overlay import merge
+from stepset.targets.pods.strategic_merge import merge
 from stepset.watch.state import Phase, RunStatus
 
 WHAT = "submit to running: 2 pods by the backend, against `kubectl apply` of the same manifests and `kubectl wait`"

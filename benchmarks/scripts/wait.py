@@ -30,7 +30,7 @@ async def ours(kubeconfig: str, namespace: str, runs: list[str], samples: Sample
     _connect_airflow(kubeconfig)
     import structlog
 
-    from stepset_airflow.triggers import DistributedTrainTrigger
+    from stepset_airflow.triggers.distributed_train import DistributedTrainTrigger
 
     # What a worker hands over.
     there = {each["metadata"]["name"]: each for each in json.loads(Path(f"{samples.path}.runs").read_text())}

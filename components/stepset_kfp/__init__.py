@@ -9,15 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stepset_kfp.distributed import distribute as distribute
-    from stepset_kfp.factory import distributed_train as distributed_train
+    from stepset_kfp.authoring.distribute import distribute as distribute
+    from stepset_kfp.authoring.distributed_train import distributed_train as distributed_train
     from stepset_kfp.training.cleanup_training.component import cleanup_training as cleanup_training
     from stepset_kfp.training.wait_for_training.component import wait_for_training as wait_for_training
 
 _WHERE = {
     "cleanup_training": "stepset_kfp.training.cleanup_training.component",
-    "distribute": "stepset_kfp.distributed",
-    "distributed_train": "stepset_kfp.factory",
+    "distribute": "stepset_kfp.authoring.distribute",
+    "distributed_train": "stepset_kfp.authoring.distributed_train",
     "wait_for_training": "stepset_kfp.training.wait_for_training.component",
 }
 

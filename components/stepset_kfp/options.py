@@ -8,7 +8,7 @@ from typing import Any
 from stepset.errors import BadInputError
 from stepset.targets.request import check_target
 from stepset.watch.present.sources import ranks_to_log
-from stepset_kfp.place import AUTO, backend_name
+from stepset_kfp.backend import AUTO, backend_name
 
 ON_INTERRUPT = ("suspend", "delete", "leave")
 _TIMEOUTS = ("admission_timeout", "startup_timeout")

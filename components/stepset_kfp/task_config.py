@@ -11,6 +11,9 @@ from typing import Any, Protocol
 
 from stepset.spec.template import NODE
 
+TASK_CONFIG = "stepset_task_config"
+"""The input of a distributed component that receives KFP's task config."""
+
 
 class TaskConfig(Protocol):
     """kfp.dsl.TaskConfig; None in every field that was not set, and in all of them locally."""
@@ -90,7 +93,7 @@ def _env(
 
 def _template(own: Mapping[str, Any], task: TaskConfig, env: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The job's pod template merged over the task's volumes and variables."""
-    from stepset.targets.overlay import merge
+    from stepset.targets.pods.strategic_merge import merge
 
     container = {
         "name": NODE,

@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stepset_airflow.events import JobSetFinishedEventTrigger
     from stepset_airflow.exceptions import TrainingFailedError
-    from stepset_airflow.operators import DistributedTrainOperator
+    from stepset_airflow.operators.distributed_train import DistributedTrainOperator
     from stepset_airflow.retry import TrainingRetryPolicy
-    from stepset_airflow.sensors import DistributedTrainSensor
+    from stepset_airflow.sensors.distributed_train import DistributedTrainSensor
+    from stepset_airflow.triggers.jobset_finished import JobSetFinishedEventTrigger
 
 __all__ = [
     "DistributedTrainOperator",

@@ -27,7 +27,7 @@ class TrainingFailedError(AirflowException):
     @classmethod
     def of(cls, status: RunStatus) -> TrainingFailedError:
         """The exception of a run that failed."""
-        from stepset.watch.report import failure_text
+        from stepset.watch.present.failure_report import failure_text
 
         failure = status.failure
         if failure is None:

@@ -12,12 +12,15 @@ def get_provider_info() -> dict[str, Any]:
         "name": "stepset",
         "description": "A distributed training run as one task.",
         "task-decorators": [
-            {"name": "distributed_train", "class-name": "stepset_airflow.decorators.distributed_train_task"}
+            {
+                "name": "distributed_train",
+                "class-name": "stepset_airflow.decorators.distributed_train.distributed_train_task",
+            }
         ],
         "extra-links": [
-            "stepset_airflow.links.TrainingLink",
-            "stepset_airflow.links.WorkloadLink",
-            "stepset_airflow.links.FailedRankLink",
+            "stepset_airflow.links.training.TrainingLink",
+            "stepset_airflow.links.training.WorkloadLink",
+            "stepset_airflow.links.training.FailedRankLink",
         ],
         "config": {
             "stepset": {

@@ -1,9 +1,9 @@
-"""Whether a user ended a task, or only its worker or triggerer is shutting down."""
+"""The state of a task, and the store of its own data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stepset_airflow.identity import map_index_of
 
@@ -15,6 +15,14 @@ DELETED = "deleted"
 _ENDED = {"failed", "success", "skipped", "removed", "restarting", DELETED}
 """States in which a user has ended a task that ran or waited (airflow 3.3 TaskInstanceState). In all others the task
 continues: Airflow executes it again, for example because the scheduler considers its worker dead."""
+
+
+class TaskStateStore(Protocol):
+    """Airflow's task state store."""
+
+    def get(self, key: str) -> Any: ...
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None: ...
 
 
 def state_of(ti: RuntimeTaskInstanceProtocol) -> str | None:

@@ -195,7 +195,7 @@ async def _cluster_runs(options: ClusterOptions | None) -> AsyncIterator[Cluster
     from stepset.backends.kubernetes.api.client import client_of
     from stepset.backends.kubernetes.api.namespaced import NamespacedClient
     from stepset.backends.kubernetes.runs import ClusterRuns
-    from stepset.watch.cluster.keeper import Patience
+    from stepset.watch.cluster.supervisor import Timeouts
 
     asked = options or ClusterOptions()
     async with client_of(asked.kubeconfig, asked.context) as client:
@@ -204,5 +204,5 @@ async def _cluster_runs(options: ClusterOptions | None) -> AsyncIterator[Cluster
             NamespacedClient(client, asked.namespace or config.namespace),
             target=asked.target,
             sources=asked.sources,
-            patience=Patience(asked.admission_timeout, asked.startup_timeout),
+            patience=Timeouts(asked.admission_timeout, asked.startup_timeout),
         )

@@ -28,7 +28,7 @@ from typing import Any
 
 from stepset.agent.process import prctl
 
-MODULES = ("stepset_airflow.operators", "airflow.dag_processing.dagbag", "a2wsgi")
+MODULES = ("stepset_airflow.operators.distributed_train", "airflow.dag_processing.dagbag", "a2wsgi")
 """What a DAG's run imports only when it needs it."""
 _PR_SET_PDEATHSIG = 1
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from stepset_airflow.cancellation import spawn, wait_uncancelled
+from stepset_airflow.triggerer.cancellation import spawn, wait_uncancelled
 
 pytestmark = pytest.mark.airflow
 

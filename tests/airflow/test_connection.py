@@ -17,7 +17,7 @@ import yaml
 from stepset.backends.kubernetes.api.config import ClientConfig
 from stepset.backends.kubernetes.api.connection import Connection
 from stepset.errors import BadInputError
-from stepset_airflow.connection import ClusterAccess, client_of, connect
+from stepset_airflow.hooks.cluster import ClusterAccess, client_of, connect
 
 pytestmark = pytest.mark.airflow
 

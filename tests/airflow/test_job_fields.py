@@ -8,7 +8,7 @@ import pytest
 
 from stepset.errors import BadInputError
 from stepset.spec import TrainingJob
-from stepset_airflow.job_fields import JOB_FIELDS, check_entries, job_of
+from stepset_airflow.run.job_fields import JOB_FIELDS, check_entries, job_of
 
 
 def test_the_fields_are_those_of_the_job_file_in_its_order() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from stepset.watch.state import Failure, FailureKind
 from stepset_airflow import DistributedTrainOperator
-from stepset_airflow.links import FailedRankLink, Place, TrainingLink, WorkloadLink, links_of
+from stepset_airflow.links.training import FailedRankLink, Place, TrainingLink, WorkloadLink, links_of
 
 pytestmark = pytest.mark.airflow
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from stepset_airflow.log_channel import unread
+from stepset_airflow.triggerer.log_backpressure import unread
 
 pytestmark = pytest.mark.airflow
 
@@ -16,11 +16,11 @@ IN_A_TRIGGERER = """
 import asyncio, json, os, socket, threading, time
 import structlog
 from airflow.sdk.execution_time.supervisor import _configure_logs_over_json_channel
-from stepset_airflow.log_channel import all_read, unread
+from stepset_airflow.triggerer.log_backpressure import all_read, unread
 
 triggers, triggerer = socket.socketpair()
 _configure_logs_over_json_channel(os.dup(triggers.fileno()))
-log = structlog.get_logger(logger_name="stepset_airflow.triggers")
+log = structlog.get_logger(logger_name="stepset_airflow.triggers.distributed_train")
 seen = [unread()]
 log.info("a line")
 seen.append(unread())

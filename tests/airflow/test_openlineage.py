@@ -15,7 +15,7 @@ from tests.airflow.test_import import new_modules
 
 pytestmark = [pytest.mark.airflow, pytest.mark.local]
 
-Told = dict[str, dict[str, Any]]
+Finished = dict[str, dict[str, Any]]
 SECRET = "hunter2-is-no-good-password"
 SCRIPT = """
     import json, os, sys, time
@@ -68,7 +68,7 @@ TASKS = f"""
 
 
 @pytest.fixture(scope="module")
-def told(airflow_db: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
+def told(airflow_db: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finished]:
     """Task -> the last event of each of its states, of a run with OpenLineage switched on."""
     directory = tmp_path_factory.mktemp("lineage")
     transport = {"type": "file", "log_file_path": str(directory / "events"), "append": True}
@@ -84,7 +84,7 @@ def told(airflow_db: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     assert "ended as" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
     text = (directory / "events").read_text()
     assert SECRET not in text
-    found: dict[str, Told] = {}
+    found: dict[str, Finished] = {}
     for each in map(json.loads, text.splitlines()):
         found.setdefault(each["job"]["name"].rpartition(".")[2], {})[each["eventType"]] = each
     return found
@@ -100,7 +100,7 @@ def places(event: dict[str, Any], which: str) -> list[tuple[str, str]]:
     return [(each["namespace"], each["name"]) for each in event[which]]
 
 
-def test_a_training_that_succeeds(told: dict[str, Told]) -> None:
+def test_a_training_that_succeeds(told: dict[str, Finished]) -> None:
     events = told["succeeds"]
     assert list(events) == ["START", "COMPLETE"]
     start, complete = events["START"], events["COMPLETE"]
@@ -121,7 +121,7 @@ def test_a_training_that_succeeds(told: dict[str, Told]) -> None:
     assert places(complete, "outputs") == [("file", "/models/digits"), ("s3://models", "digits/7.pt")]
 
 
-def test_a_training_that_fails_leaves_a_diagnosis_and_no_checkpoint(told: dict[str, Told]) -> None:
+def test_a_training_that_fails_leaves_a_diagnosis_and_no_checkpoint(told: dict[str, Finished]) -> None:
     events = told["fails"]
     assert list(events) == ["START", "FAIL"]
     failed = facet(events["FAIL"])
@@ -135,11 +135,11 @@ def test_a_training_that_fails_leaves_a_diagnosis_and_no_checkpoint(told: dict[s
     assert "rank 1" in events["FAIL"]["run"]["facets"]["errorMessage"]["message"]
 
 
-def test_a_warm_start_is_an_input(told: dict[str, Told]) -> None:
+def test_a_warm_start_is_an_input(told: dict[str, Finished]) -> None:
     assert places(told["starts_warm"]["COMPLETE"], "inputs") == [("file", "/models/last.pt")]
 
 
-def test_a_decorated_function_is_told_of_too(told: dict[str, Told]) -> None:
+def test_a_decorated_function_is_told_of_too(told: dict[str, Finished]) -> None:
     events = told["function"]
     assert "job" not in facet(events["START"])
     assert facet(events["COMPLETE"])["phase"] == "Succeeded"
@@ -148,5 +148,5 @@ def test_a_decorated_function_is_told_of_too(told: dict[str, Told]) -> None:
 
 def test_without_openlineage_nothing_of_it_is_imported() -> None:
     added = new_modules("from stepset_airflow import DistributedTrainOperator", "from airflow.sdk import DAG, task")
-    assert "stepset_airflow.openlineage" in added
+    assert "stepset_airflow.openlineage.mixin" in added
     assert not [name for name in added if name.startswith(("openlineage", "airflow.providers.openlineage"))]

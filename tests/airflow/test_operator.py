@@ -16,7 +16,7 @@ from stepset.spec import TrainingJob
 from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.records import FirstFailure, RunEnded
 from stepset_airflow import DistributedTrainOperator
-from stepset_airflow.job_fields import JOB_FIELDS
+from stepset_airflow.run.job_fields import JOB_FIELDS
 from tests.watch.cluster.streams import final
 
 pytestmark = pytest.mark.airflow

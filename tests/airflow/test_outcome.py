@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepset.watch.state import Failure, FailureKind
-from stepset_airflow.outcome import check_policy, should_delete, verdict
+from stepset_airflow.run.exit_policy import check_policy, should_delete, verdict
 
 
 def failure(kind: FailureKind, exit_code: int | None = 1) -> Failure:

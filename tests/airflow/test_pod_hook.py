@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from stepset.backends.kubernetes.pod_changes import with_changed_pods
-from stepset.backends.kubernetes.trial_pods import templates
-from stepset_airflow.pod_hook import mutate_pod
+from stepset.backends.kubernetes.submit.pod_changes import with_changed_pods
+from stepset.backends.kubernetes.submit.trial_pods import templates
+from stepset_airflow.run.pod_mutation import mutate_pod
 from tests.airflow.policy import pods_changed_by
 from tests.targets.making import rendered
 

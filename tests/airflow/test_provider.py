@@ -10,7 +10,7 @@ import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import conf, task
 
-from stepset_airflow.decorators import distributed_train_task
+from stepset_airflow.decorators.distributed_train import distributed_train_task
 from stepset_airflow.get_provider_info import get_provider_info
 
 pytestmark = pytest.mark.airflow

@@ -6,52 +6,61 @@ import json
 
 import pytest
 
-from stepset_airflow.record import ANEW, RETRY, SUCCEEDED, Again, Anew, Record, Told, next_step
+from stepset_airflow.run.run_record import (
+    RETRY,
+    START_NEW,
+    SUCCEEDED,
+    Finished,
+    Reattach,
+    RunRecord,
+    StartNew,
+    next_step,
+)
 
-RECORD = Record("train-7b8f072d72-1", "ml", uid="u1", attempt=2)
+RECORD = RunRecord("train-7b8f072d72-1", "ml", uid="u1", attempt=2)
 
 
 def test_a_task_that_remembers_nothing_makes_its_first_run() -> None:
-    assert next_step(None, 0, durable=True) == Anew(1, 0)
+    assert next_step(None, 0, durable=True) == StartNew(1, 0)
 
 
 @pytest.mark.parametrize("uid", ["", "u1"])
 def test_a_run_whose_end_was_not_dealt_with_is_gone_on_with(uid: str) -> None:
-    record = Record("train-7b8f072d72-1", "ml", uid=uid)
-    assert next_step(record, 0, durable=True) == Again(record)
+    record = RunRecord("train-7b8f072d72-1", "ml", uid=uid)
+    assert next_step(record, 0, durable=True) == Reattach(record)
 
 
 def test_a_task_that_is_not_durable_ends_it_and_trains_anew_from_the_checkpoint() -> None:
-    assert next_step(RECORD, 0, durable=False) == Anew(2, 3, before=RECORD)
+    assert next_step(RECORD, 0, durable=False) == StartNew(2, 3, before=RECORD)
 
 
 def test_after_a_failure_a_retry_trains_anew_from_the_checkpoint() -> None:
     record = RECORD.over(RETRY)
-    assert next_step(record, 0, durable=True) == Anew(2, 3, before=record)
+    assert next_step(record, 0, durable=True) == StartNew(2, 3, before=record)
 
 
 @pytest.mark.parametrize("ended", [SUCCEEDED, "fail", "skip"])
 def test_an_end_that_was_dealt_with_is_told_again(ended: str) -> None:
     record = RECORD.over(ended, {"phase": "Failed"})
-    assert next_step(record, 0, durable=True) == Told(record)
-    assert next_step(record, 0, durable=False) == Told(record)
+    assert next_step(record, 0, durable=True) == Finished(record)
+    assert next_step(record, 0, durable=False) == Finished(record)
 
 
-@pytest.mark.parametrize("ended", [SUCCEEDED, RETRY, "fail", "skip", ANEW])
+@pytest.mark.parametrize("ended", [SUCCEEDED, RETRY, "fail", "skip", START_NEW])
 def test_a_cleared_task_trains_from_the_beginning(ended: str) -> None:
     record = RECORD.over(ended)
-    assert next_step(record, 2, durable=True) == Anew(2, 0, before=record)
+    assert next_step(record, 2, durable=True) == StartNew(2, 0, before=record)
 
 
 def test_a_cleared_task_s_run_that_may_go_on_is_ended_first() -> None:
-    assert next_step(RECORD, 2, durable=True) == Anew(2, 0, before=RECORD)
+    assert next_step(RECORD, 2, durable=True) == StartNew(2, 0, before=RECORD)
 
 
 def test_a_task_that_was_cleared_while_it_ran_trains_from_the_beginning() -> None:
-    record = RECORD.over(ANEW)
-    assert next_step(record, 0, durable=True) == Anew(2, 0, before=record)
+    record = RECORD.over(START_NEW)
+    assert next_step(record, 0, durable=True) == StartNew(2, 0, before=record)
 
 
 def test_a_record_survives_json() -> None:
     record = RECORD.over(SUCCEEDED, {"phase": "Succeeded", "ranks": []})
-    assert Record.from_dict(json.loads(json.dumps(record.to_dict()))) == record
+    assert RunRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record

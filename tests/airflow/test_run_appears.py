@@ -10,7 +10,7 @@ import pytest
 
 from stepset.backends.kubernetes.api.replies import RefusedError, UnauthorizedError
 from stepset.errors import InfrastructureError
-from stepset_airflow.triggers import appeared
+from stepset_airflow.triggers.run_end import appeared
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at
 

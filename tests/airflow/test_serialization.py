@@ -18,8 +18,9 @@ from stepset_airflow import (
     JobSetFinishedEventTrigger,
     TrainingRetryPolicy,
 )
-from stepset_airflow.connection import ClusterAccess
-from stepset_airflow.triggers import DistributedTrainTrigger, RunEndTrigger
+from stepset_airflow.hooks.cluster import ClusterAccess
+from stepset_airflow.triggers.distributed_train import DistributedTrainTrigger
+from stepset_airflow.triggers.run_end import RunEndTrigger
 
 pytestmark = pytest.mark.airflow
 
@@ -78,7 +79,7 @@ def test_a_sensor_keeps_its_fields_and_starts_from_its_trigger_where_it_is_asked
     assert (plain.run_name, plain.namespace, plain.start_from_trigger) == ("{{ ds }}", "ml", False)
     assert direct.start_from_trigger
     args = direct.start_trigger_args
-    assert args.trigger_cls == "stepset_airflow.triggers.RunEndTrigger"
+    assert args.trigger_cls == "stepset_airflow.triggers.run_end.RunEndTrigger"
     assert RunEndTrigger(**BaseSerialization.deserialize(args.trigger_kwargs)).run_name == "digits-1"
 
 

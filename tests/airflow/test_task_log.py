@@ -9,7 +9,7 @@ import pytest
 
 from stepset.errors import BadInputError
 from stepset.watch.state import Failure, FailureKind, LogLine, Phase, Progress, RunStatus
-from stepset_airflow.task_log import TaskLog, find_callbacks, ranks_to_log
+from stepset_airflow.logs.task_log import TaskLog, find_callbacks, ranks_to_log
 
 
 class Lines:

@@ -14,7 +14,7 @@ from airflow.jobs.triggerer_job_runner import TriggerLoggingFactory
 from airflow.sdk.log import logging_processors
 from airflow.utils.helpers import log_filename_template_renderer
 
-from stepset_airflow.trigger_log import written_after
+from stepset_airflow.logs.predecessor_log import written_after
 
 pytestmark = pytest.mark.airflow
 
@@ -50,7 +50,7 @@ def write(ti: TaskInstanceDTO, job: int, *entries: tuple[float, str]) -> Path:
     log = factory(logging_processors(json_output=True))
     for second, text in entries:
         time = at(second).isoformat().replace("+00:00", "Z")
-        log.info(text, timestamp=time, ti_id=str(ti.id), logger="stepset_airflow.triggers")
+        log.info(text, timestamp=time, ti_id=str(ti.id), logger="stepset_airflow.triggers.distributed_train")
     factory.close()
     return next(file for file in Path(factory._filehandle.name).parent.iterdir() if f".{job}." in file.name)
 

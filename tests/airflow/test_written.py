@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepset_airflow.written import Written
+from stepset_airflow.logs.deduplicate import LogDeduplicator
 
 pytestmark = pytest.mark.airflow
 
@@ -35,7 +35,7 @@ def test_who_goes_on_from_a_note_writes_what_was_not_written_and_nothing_twice(d
     noted = [draw(st.integers(0, len(lines))) for lines in each]
     killed = [draw(st.integers(place, len(lines))) for place, lines in zip(noted, each, strict=True)]
     tail = [lines[note:kill] for lines, note, kill in zip(each, noted, killed, strict=True)]
-    written = Written(interleaved(draw, tail))
+    written = LogDeduplicator(interleaved(draw, tail))
     # Whoever goes on comes by all lines after the note, and those of several ranks in another order.
     again = interleaved(draw, [lines[note:] for lines, note in zip(each, noted, strict=True)])
     new = [text for text in again if not written.has(text)]
@@ -44,30 +44,32 @@ def test_who_goes_on_from_a_note_writes_what_was_not_written_and_nothing_twice(d
 
 
 def test_a_secret_that_only_the_log_hides_is_the_same_line() -> None:
-    written = Written(["[rank 0] a", "[rank 0] token=***", "[rank 0] b"])
+    written = LogDeduplicator(["[rank 0] a", "[rank 0] token=***", "[rank 0] b"])
     lines = ["[rank 0] a", "[rank 0] token=abc", "[rank 0] b", "[rank 0] c"]
     assert [line for line in lines if not written.has(line)] == ["[rank 0] c"]
 
 
 def test_stars_that_a_training_prints_are_no_secret() -> None:
-    written = Written(["[rank 0] ***** Running training *****"])
+    written = LogDeduplicator(["[rank 0] ***** Running training *****"])
     assert not written.has("[rank 0] something else")
-    assert Written(["[rank 0] ***** Running training *****"]).has("[rank 0] ***** Running training *****")
+    assert LogDeduplicator(["[rank 0] ***** Running training *****"]).has("[rank 0] ***** Running training *****")
 
 
 def test_lines_that_do_not_come_again_are_passed_over() -> None:
-    written = Written(["[rank 0] rotated away", "[rank 0] b"])
+    written = LogDeduplicator(["[rank 0] rotated away", "[rank 0] b"])
     assert [line for line in ("[rank 0] b", "[rank 0] c") if not written.has(line)] == ["[rank 0] c"]
 
 
 def test_once_a_rank_is_past_what_was_written_it_may_say_the_same_again() -> None:
-    written = Written(["[rank 0] a", "[rank 0] b"])
+    written = LogDeduplicator(["[rank 0] a", "[rank 0] b"])
     said = ["[rank 0] new", "[rank 0] a", "[rank 0] b"]
     assert [line for line in said if not written.has(line)] == said
 
 
 def test_where_the_run_is_and_what_else_was_said_are_told_apart() -> None:
-    written = Written(["run a: Pending", "a note", "progress: 1 %", "run a: Running, 2 ranks", "run a goes on: since"])
+    written = LogDeduplicator(
+        ["run a: Pending", "a note", "progress: 1 %", "run a: Running, 2 ranks", "run a goes on: since"]
+    )
     assert written.phase == "run a: Running, 2 ranks"
     assert written.notes == {"a note", "run a goes on: since"}
     assert written.has("progress: 1 %")

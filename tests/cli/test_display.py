@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from stepset.cli import display as module
-from stepset.cli.display import RunDisplay
+from stepset.cli.output import run_display as module
+from stepset.cli.output.run_display import RunDisplay
 from stepset.watch.present.presenter import PROGRESS_EVERY
 from stepset.watch.state import Failure, FailureKind, LogLine, Phase, Progress, RunStatus
 from tests.waiting import LIMIT, until

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from stepset.cli.job_args import JobArgs
-from stepset.cli.overrides import parse_env, parse_setting, with_field
+from stepset.cli.arguments.job_args import JobArgs
+from stepset.cli.arguments.overrides import parse_env, parse_setting, with_field
 from stepset.errors import BadInputError
 from stepset.spec import TrainingJob
 from tests.cli.conftest import Cli

@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from stepset.cli import tables
-from stepset.cli.formats import as_json
-from stepset.cli.report import outcome
-from stepset.cli.status_page import list_page, status_page
-from stepset.cli.where import Where
+from stepset.cli.arguments.where import Where
+from stepset.cli.output import tables
+from stepset.cli.output.formats import as_json
+from stepset.cli.output.outcome import outcome
+from stepset.cli.output.status_page import list_page, status_page
+from stepset.watch.present.failure_report import ended
 from stepset.watch.present.sentences import duration, progress_words, state_line
-from stepset.watch.report import ended
 from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 
 RANKS = tuple(

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from stepset.cli import tables
-from stepset.cli.tables import Line, rendered, table
+from stepset.cli.output import tables
+from stepset.cli.output.tables import Line, rendered, table
 
 _SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
 

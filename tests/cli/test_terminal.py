@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepset.cli import log_lines, overrides, terminal, words
-from stepset.cli.terminal import for_terminal, is_terminal, painted, printable, source_colour, wants_colour
+from stepset.cli.arguments import overrides
+from stepset.cli.output import log_lines, terminal, world
+from stepset.cli.output.terminal import for_terminal, is_terminal, painted, printable, source_colour, wants_colour
 
 
 class Terminal(io.StringIO):
@@ -20,7 +21,7 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("module", [terminal, overrides, log_lines, words], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [terminal, overrides, log_lines, world], ids=lambda m: m.__name__)
 def test_the_examples_in_the_docstrings_hold(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]  # a module
     assert result.attempted > 0

@@ -26,7 +26,7 @@ from stepset.backends.kubernetes import kubernetes_backend
 from stepset.sources import read_sources
 from stepset.spec import parse_job
 from stepset.spec.job import TrainingJob
-from stepset.targets.overlay import merge
+from stepset.targets.pods.strategic_merge import merge
 from stepset.targets.rbac import Account, rbac
 from stepset.watch.state import LogLine, Phase, RunStatus
 from tests.cluster.testbed.handle import Cluster

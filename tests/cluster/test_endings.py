@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stepset.targets.identity import VERDICT
+from stepset.targets.metadata import VERDICT
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.state import FailureKind, Phase, RunStatus
 from tests.cluster.many import BRIEF, MEET, PAIR, RANK, RESULT, SLEEP, Many, many

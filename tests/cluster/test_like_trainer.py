@@ -17,7 +17,7 @@ import pytest
 
 from stepset.errors import BadInputError
 from stepset.plan.expand import expand
-from stepset.targets.identity import TRAINER_STEP
+from stepset.targets.metadata import TRAINER_STEP
 from stepset.targets.render import render
 from tests.cluster.api import Api, Manifest
 from tests.cluster.testbed.handle import Cluster

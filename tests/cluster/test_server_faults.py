@@ -17,7 +17,7 @@ from stepset.backends.kubernetes.api.client import client_of
 from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.replies import RefusedError
 from stepset.errors import InfrastructureError
-from stepset.watch.feed import Feed
+from stepset.watch.list_watch import ListWatch
 from stepset.watch.state import FailureKind, Phase
 from tests.cluster.many import RESULT
 from tests.cluster.proxy import proxy_to
@@ -193,7 +193,7 @@ def test_what_a_server_has_forgotten_is_listed_anew(
 
 def answer_to_a_watch_from(runs: Runs, version: str) -> int:
     """What the server says to whoever goes on from an old version."""
-    feed = Feed()
+    feed = ListWatch()
     feed.listed({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": []})
     path, query = f"/api/v1/namespaces/{runs.namespace}/pods", feed.ask().query
 
@@ -213,7 +213,7 @@ def test_pages_that_etcd_has_forgotten_are_asked_for_from_the_first(runs: Runs, 
     with connect(runs.cluster.kubeconfig) as connection:
         for name in ("a", "b", "c"):
             connection.call(connection.client.post, path, {"metadata": {"name": name}})
-        feed = Feed()
+        feed = ListWatch()
         assert feed.listed(connection.get(path, {**feed.ask().query, "limit": "1"}).body) == []
         connection.call(connection.client.delete, f"{path}/c", {})
         outages.compact_etcd()

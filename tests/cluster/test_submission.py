@@ -9,9 +9,9 @@ import pytest
 
 from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.refusals import misses_runtime
-from stepset.backends.kubernetes.submit import create_after_runtime
-from stepset.targets.identity import SUBMISSION
+from stepset.backends.kubernetes.submit.refusals import misses_runtime
+from stepset.backends.kubernetes.submit.submission import create_after_runtime
+from stepset.targets.metadata import SUBMISSION
 from tests.cluster.runs import Runs
 from tests.targets.making import rendered
 

@@ -19,7 +19,7 @@ import yaml
 
 import stepset
 from stepset.cli import main
-from stepset.targets.overlay import merge
+from stepset.targets.pods.strategic_merge import merge
 from stepset.targets.rbac import rbac
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.pod import Mount

@@ -12,6 +12,7 @@ from stepset.spec.base import JobModel
 from stepset.spec.schema import job_schema
 
 ROOT = Path(__file__).resolve().parents[2]
+JOB_ARGS = ROOT / "src/stepset/cli/arguments/job_args.py"
 MODELS = {
     model.model_fields["kind"].default: model for model in JobModel.__subclasses__() if "kind" in model.model_fields
 }
@@ -28,7 +29,9 @@ def test_the_schema_requires_the_kind(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", options.KINDS)
 def test_the_command_line_names_it(kind: str) -> None:
-    [help_text] = re.findall(r'"(torch \(default\), .*)"', (ROOT / "src/stepset/cli/job_args.py").read_text("utf-8"))
+    [help_text] = re.findall(
+        r'"(torch \(default\), .*)"', (ROOT / "src/stepset/cli/arguments/job_args.py").read_text("utf-8")
+    )
     assert kind in re.findall(r"\w+", help_text)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from kfp import compiler, dsl
 
-from stepset.targets.overlay import merge
+from stepset.targets.pods.strategic_merge import merge
 from stepset.targets.rbac import Account, rbac
 from stepset_kfp import distributed_train
 from tests.cluster.testbed.handle import Cluster

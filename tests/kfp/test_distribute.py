@@ -12,9 +12,9 @@ from kfp import compiler, dsl
 
 from stepset.errors import BadInputError
 from stepset_kfp import distribute
-from stepset_kfp.entry import program
-from stepset_kfp.exchange import Shared, local_path
-from stepset_kfp.rank_main import apart
+from stepset_kfp.ranks.exchange import Shared, local_path
+from stepset_kfp.ranks.main import apart
+from stepset_kfp.step.distributed import program
 from tests.kfp.pipelines import run_pipeline
 
 
@@ -89,7 +89,7 @@ def test_its_inputs_and_outputs_stay_the_same(tmp_path: Path) -> None:
     assert set(after.inputs) - set(before.inputs) == {"stepset_task_config"}
     assert after.outputs == before.outputs
     assert len(after.task_config_passthroughs) == 6
-    assert "stepset_kfp.entry" not in str(count.component_spec.implementation.container), (
+    assert "stepset_kfp.step.distributed" not in str(count.component_spec.implementation.container), (
         "the component is left as it is"
     )
     compiler.Compiler().compile(many, str(tmp_path / "many.yaml"))

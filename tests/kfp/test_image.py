@@ -25,7 +25,7 @@ try:
     pathlib.Path("/usr/mark").touch()
 except OSError as error:
     print(error)
-from stepset_kfp.preflight import main
+from stepset_kfp.step.preflight import main
 sys.argv = ["preflight"]
 sys.exit(main())
 """

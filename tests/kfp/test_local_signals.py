@@ -27,8 +27,8 @@ STEP = """
 import threading
 from pathlib import Path
 from stepset.spec import parse_job
-from stepset_kfp.step import Asked, run
-from stepset_kfp.step_log import StepLog
+from stepset_kfp.step.train import Asked, run
+from stepset_kfp.step.step_log import StepLog
 
 job = parse_job({"name": "job", "framework": {"kind": "torch", "launcher": "none"}, "script": "train.py",
                  "num_nodes": 2, "procs_per_node": 2})
@@ -80,7 +80,7 @@ def test_of_any_number_end_the_step_and_its_ranks(tmp_path: Path, home: Path, nu
 
 
 def test_of_a_rank_of_a_component_reach_its_command_each(tmp_path: Path) -> None:
-    run = f"import sys; from stepset_kfp.rank_main import run; sys.exit(run([sys.executable, '-c', {COMMAND!r}]))"
+    run = f"import sys; from stepset_kfp.ranks.main import run; sys.exit(run([sys.executable, '-c', {COMMAND!r}]))"
     with subprocess.Popen([sys.executable, "-c", run], cwd=tmp_path) as rank:
         try:
             assert until((tmp_path / "seen").exists)
@@ -97,7 +97,7 @@ def test_of_a_rank_of_a_component_reach_its_command_each(tmp_path: Path) -> None
 @pytest.mark.parametrize(("command", "code"), [("exit 3", 3), ("kill -9 $$", 128 + 9), ("true", 0)])
 def test_a_rank_of_a_component_ends_as_its_command(command: str, code: int) -> None:
     before = signal.getsignal(signal.SIGTERM), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    from stepset_kfp.rank_main import run
+    from stepset_kfp.ranks.main import run
 
     assert run(["sh", "-c", command]) == code
     assert (signal.getsignal(signal.SIGTERM), len(os.listdir("/proc/self/fd"))) == before  # noqa: PTH208

@@ -13,8 +13,8 @@ from stepset.errors import InfrastructureError
 from stepset.spec import parse_job
 from stepset.watch.state import Phase, RunStatus
 from stepset_kfp import distributed_train
-from stepset_kfp.outputs import write_model
-from stepset_kfp.step import train
+from stepset_kfp.outputs.artifacts import write_model
+from stepset_kfp.step.train import train
 from stepset_kfp.training.distributed_train.component import distributed_train as component
 from tests.kfp.pipelines import one_step, run_pipeline
 

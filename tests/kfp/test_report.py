@@ -8,9 +8,10 @@ from html.parser import HTMLParser
 
 from stepset.watch.present.records import Note, PhaseChanged
 from stepset.watch.state import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus
-from stepset_kfp.charts import line_chart
-from stepset_kfp.report import report_html
-from stepset_kfp.step_log import History, Point, StepLog
+from stepset_kfp.outputs.charts import line_chart
+from stepset_kfp.outputs.history import History, Point
+from stepset_kfp.outputs.report import report_html
+from stepset_kfp.step.step_log import StepLog
 
 STATUS = RunStatus(
     "digits-1",

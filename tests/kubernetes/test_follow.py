@@ -12,7 +12,7 @@ import pytest
 
 from stepset.backends.kubernetes.stop import suspend
 from stepset.errors import InfrastructureError
-from stepset.targets.identity import VERDICT
+from stepset.targets.metadata import VERDICT
 from stepset.watch.state import Phase, RunStatus
 from tests.kubernetes.nowhere import RUN, nowhere
 
@@ -55,7 +55,7 @@ def test_a_handle_whose_run_is_over_and_that_is_dropped_holds_up_no_later_call(t
     program = f"""
 import gc, pathlib, threading, time
 from stepset.errors import InfrastructureError
-from stepset.targets.identity import VERDICT
+from stepset.targets.metadata import VERDICT
 from stepset.watch.state import Phase, RunStatus
 from tests.kubernetes.nowhere import nowhere
 backend = nowhere(pathlib.Path({str(tmp_path)!r}))

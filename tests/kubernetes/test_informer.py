@@ -20,7 +20,7 @@ from stepset.backends.kubernetes.find import read_run
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer, namespace_informer
 from stepset.errors import InfrastructureError
-from stepset.targets.identity import RUN
+from stepset.targets.metadata import RUN
 from stepset.watch.state import Phase, RunStatus
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at, kubeconfig

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepset.backends.kubernetes.job_words import JobWords
+from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.frameworks import make_plan
 from stepset.spec import load_job
 from tests.targets.golden import EXAMPLES, pairs, render_example
@@ -26,7 +26,7 @@ POD = "spec.replicatedJobs[1].template.spec.template.spec"
 def said(kind: str, path: str, target: str = "jobset", **job: Any) -> str | None:
     asked = request(**{**JOB, **job})
     manifest = next(each for each in rendered(target, **{**JOB, **job}) if each["kind"] == kind)
-    return JobWords(asked.job, asked.plan).field(manifest, path)
+    return FieldMapper(asked.job, asked.plan).field(manifest, path)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def paths(value: Any, place: str = "") -> Iterator[str]:
 @pytest.mark.parametrize(("name", "target"), list(pairs()), ids=lambda v: v)
 def test_every_field_of_every_pod_has_a_word(name: str, target: str) -> None:
     job = load_job(EXAMPLES / f"{name}.yaml")
-    words = JobWords(job, make_plan(job))
+    words = FieldMapper(job, make_plan(job))
     for manifest in render_example(name, target):
         for path in paths(manifest):
             assert words.field(manifest, path) is not None or not POD_FIELD.search(path), path

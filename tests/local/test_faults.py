@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from stepset.backends.local import LocalBackend
-from stepset.backends.local.store import Store
+from stepset.backends.local.store import RunStore
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 from tests.local.conftest import GRACE, Local, eventually_none, living, wait_for
 from tests.waiting import LIMIT, until
@@ -334,7 +334,7 @@ class TestAFullDisk:
 
         with pytest.raises(InfrastructureError, match="No space left on device; free some space"):
             LocalBackend(small / "home").start(local.request(""))
-        assert list(Store(small / "home").runs.iterdir()) == []
+        assert list(RunStore(small / "home").runs.iterdir()) == []
 
 
 def test_a_port_that_is_taken_is_a_rendezvous_failure(local: Local) -> None:

@@ -17,7 +17,7 @@ import pytest
 from stepset.backends.local import LocalBackend
 from stepset.backends.local.liveness import PROCESSES_FILE, SUPERVISOR_FILE, with_ended_ranks, with_lost_ranks
 from stepset.backends.local.processes import ProcessId, pid_space, process_stat
-from stepset.backends.local.store import RunDir, Store
+from stepset.backends.local.store import RunDir, RunStore
 from stepset.spec import TrainingJob
 from stepset.watch.state import FailureKind, Phase, RankStatus, RunStatus
 from tests.local.conftest import Local, living, wait_for
@@ -210,7 +210,7 @@ class TestARecord:
     def run(self, tmp_path: Path) -> RunDir:
         """A run of this process, whose rank 0 is a process that does not exist."""
         status = RunStatus("digits-1", "digits", "local", Phase.RUNNING, ranks=self.ROWS)
-        run, _ = Store(tmp_path).create(status, TrainingJob(name="digits", framework="plain", command=["true"]))
+        run, _ = RunStore(tmp_path).create(status, TrainingJob(name="digits", framework="plain", command=["true"]))
         own = ProcessId.of(os.getpid())
         assert own is not None
         run.write_processes({"node-0": own, "rank 0": ProcessId(own.pid, 1)})

@@ -11,7 +11,7 @@ import pytest
 
 from stepset.backends.local import logs
 from stepset.backends.local.logs import Recorder, copy_lines
-from stepset.backends.local.store import RunDir, Store
+from stepset.backends.local.store import RunDir, RunStore
 from stepset.spec import TrainingJob
 from stepset.watch.lines import Splitter
 from stepset.watch.state import LogLine, Phase, RunStatus
@@ -21,7 +21,7 @@ STATUS = RunStatus(name="digits-1", job="digits", backend="local", phase=Phase.R
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    return Store(tmp_path).create(STATUS, TrainingJob(command=["true"]))[0]
+    return RunStore(tmp_path).create(STATUS, TrainingJob(command=["true"]))[0]
 
 
 def record(run: RunDir, *chunks: bytes) -> Recorder:
@@ -129,7 +129,7 @@ class TestFollowing:
     def test_ends_when_the_run_is_lost(self, tmp_path: Path) -> None:
         import os
 
-        run, lock = Store(tmp_path).create(STATUS, TrainingJob(command=["true"]))
+        run, lock = RunStore(tmp_path).create(STATUS, TrainingJob(command=["true"]))
         record(run, b"[rank 0] so far\n")
         os.close(lock)
         assert list(read_lines(run, follow=True, poll=0.01)) == [LogLine("rank 0", "so far")]

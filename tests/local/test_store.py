@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stepset.backends.local.store import RunDir, Store, home_directory
+from stepset.backends.local.store import RunDir, RunStore, home_directory
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
 from stepset.spec import TrainingJob
 from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
@@ -51,7 +51,7 @@ class TestTheHome:
 
 class TestARun:
     def test_is_found_by_its_name_and_by_its_jobs(self, tmp_path: Path) -> None:
-        store = Store(tmp_path)
+        store = RunStore(tmp_path)
         for number in (1, 3, 2):
             store.create(status(f"digits-{number}", created=float(number)), JOB)
         assert store.find("digits-2").name == "digits-2"
@@ -60,12 +60,12 @@ class TestARun:
 
     @pytest.mark.parametrize("name", ["nope", "", "..", "../runs", ".", 300 * "a", "a\0b", "\udcff"])
     def test_that_nobody_knows_is_said_to_be_unknown(self, tmp_path: Path, name: str) -> None:
-        Store(tmp_path).create(status(), JOB)
+        RunStore(tmp_path).create(status(), JOB)
         with pytest.raises(RunNotFoundError, match="no such run"):
-            Store(tmp_path).find(name)
+            RunStore(tmp_path).find(name)
 
     def test_keeps_its_state_through_the_file(self, tmp_path: Path) -> None:
-        run, _ = Store(tmp_path).create(status(), JOB)
+        run, _ = RunStore(tmp_path).create(status(), JOB)
         written = status(
             phase=Phase.FAILED,
             ranks=(RankStatus("rank 0", 0, "node-0", exit_code=1, state="Failed", last_line="x\ufffd"),),
@@ -78,23 +78,23 @@ class TestARun:
         assert run.read() == written
 
     def test_cannot_take_the_name_of_another(self, tmp_path: Path) -> None:
-        Store(tmp_path).create(status(), JOB)
+        RunStore(tmp_path).create(status(), JOB)
         with pytest.raises(BadInputError, match="there is a run 'digits-1' already"):
-            Store(tmp_path).create(status(), JOB)
+            RunStore(tmp_path).create(status(), JOB)
         assert [p.name for p in (tmp_path / "runs").iterdir()] == ["digits-1"]
 
     def test_leaves_nothing_behind_when_it_cannot_be_made(self, tmp_path: Path) -> None:
         (tmp_path / "runs").write_text("a file")
         with pytest.raises(InfrastructureError, match="set STEPSET_HOME"):
-            Store(tmp_path).create(status(), JOB)
+            RunStore(tmp_path).create(status(), JOB)
 
     def test_holds_no_value_of_a_secret(self, tmp_path: Path) -> None:
         job = TrainingJob(command=["true"], env={"TOKEN": {"secret": "hub", "key": "token"}})
-        run, _ = Store(tmp_path).create(status(), job)
+        run, _ = RunStore(tmp_path).create(status(), job)
         assert json.loads((run.path / "job.json").read_text())["env"]["TOKEN"] == {"secret": "hub", "key": "token"}
 
     def test_whose_state_cannot_be_read_does_not_hide_the_others(self, tmp_path: Path) -> None:
-        store = Store(tmp_path)
+        store = RunStore(tmp_path)
         store.create(status("digits-1"), JOB)
         broken, _ = store.create(status("digits-2"), JOB)
         (broken.path / "state.json").write_text("{")
@@ -103,7 +103,7 @@ class TestARun:
             broken.read()
 
     def test_is_removed_when_its_time_to_live_is_over(self, tmp_path: Path) -> None:
-        store = Store(tmp_path)
+        store = RunStore(tmp_path)
         over = {"phase": Phase.SUCCEEDED, "finished": 100.0}
         store.create(status("kept", **over), JOB)
         store.create(status("short", **over), TrainingJob(command=["true"], ttl="1m"))
@@ -115,7 +115,7 @@ class TestARun:
 
 class TestARunWithoutSupervisor:
     def test_is_lost_unless_it_was_over(self, tmp_path: Path) -> None:
-        run, lock = Store(tmp_path).create(status(phase=Phase.RUNNING, attempt=2), JOB)
+        run, lock = RunStore(tmp_path).create(status(phase=Phase.RUNNING, attempt=2), JOB)
         assert run.read().phase is Phase.RUNNING
         os.close(lock)
         lost = run.read()
@@ -129,9 +129,9 @@ class TestARunWithoutSupervisor:
 
     def test_is_lost_when_the_process_was_killed(self, tmp_path: Path) -> None:
         program = (
-            "import sys; from pathlib import Path; from stepset.backends.local.store import Store\n"
+            "import sys; from pathlib import Path; from stepset.backends.local.store import RunStore\n"
             "from stepset.spec import TrainingJob; from stepset.watch.state import RunStatus\n"
-            f"store, job = Store(Path({str(tmp_path)!r})), TrainingJob(command=['true'])\n"
+            f"store, job = RunStore(Path({str(tmp_path)!r})), TrainingJob(command=['true'])\n"
             "store.create(RunStatus('digits-1', 'digits', 'local'), job)\n"
             "print('made', flush=True); sys.stdin.read()"
         )
@@ -147,7 +147,7 @@ class TestARunWithoutSupervisor:
             assert run.read().phase is Phase.LOST
 
     def test_two_who_look_at_once_do_not_take_each_other_for_it(self, tmp_path: Path) -> None:
-        run, lock = Store(tmp_path).create(status(), JOB)
+        run, lock = RunStore(tmp_path).create(status(), JOB)
         os.close(lock)
         import fcntl
 
@@ -157,7 +157,7 @@ class TestARunWithoutSupervisor:
 
 
 def test_a_request_to_cancel_is_counted(tmp_path: Path) -> None:
-    run, _ = Store(tmp_path).create(status(), JOB)
+    run, _ = RunStore(tmp_path).create(status(), JOB)
     assert run.cancel_requests() == 0
     run.ask_to_cancel()
     run.ask_to_cancel()

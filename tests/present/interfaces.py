@@ -9,16 +9,16 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stepset.cli.display import RunDisplay
-from stepset.cli.report import outcome
+from stepset.cli.output.outcome import outcome
+from stepset.cli.output.run_display import RunDisplay
+from stepset.watch.present.failure_report import failure_text
 from stepset.watch.present.records import held_up
-from stepset.watch.report import failure_text
 from stepset.watch.state import LogLine, Phase, RunStatus
-from stepset_airflow.page.chronicle import Chronicle
-from stepset_airflow.task_log import TaskLog
-from stepset_kfp.report import report_html
-from stepset_kfp.step import fail
-from stepset_kfp.step_log import StepLog
+from stepset_airflow.logs.task_log import TaskLog
+from stepset_airflow.page.history import RunHistory
+from stepset_kfp.outputs.report import report_html
+from stepset_kfp.step.step_log import StepLog
+from stepset_kfp.step.train import fail
 
 Happened = Sequence[RunStatus | LogLine]
 """A run as a listener gets it."""
@@ -69,7 +69,7 @@ def step_log(run: Happened) -> list[str]:
 
 def page(run: Happened) -> list[str]:
     """The events of Airflow's page, then the diagnosis as rows; what waits is on a card while it does."""
-    chronicle = Chronicle({})
+    chronicle = RunHistory({})
     for number, status in enumerate(each for each in run if isinstance(each, RunStatus)):
         chronicle.see(status, float(number))
         card, held = chronicle.document(float(number))["trouble"], held_up(status)

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from stepset.errors import BadInputError
-from stepset.watch import report
-from stepset.watch.present import sentences, sources
+from stepset.watch.present import failure_report, sentences, sources
 from stepset.watch.present.sources import ranks_to_log
 
 
-@pytest.mark.parametrize("module", [sentences, sources, report], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [sentences, sources, failure_report], ids=lambda module: module.__name__)
 def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, example, given, settings
 
-from stepset.cli.formats import as_yaml
+from stepset.cli.output.formats import as_yaml
 from stepset.spec import load_job, parse_job
 from tests.strategies import JobFile, job_files
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import stepset
-from stepset.targets.configs import AGENT_KEY
+from stepset.targets.config_maps import AGENT_KEY
 from stepset.targets.dump import to_yaml
-from stepset.targets.identity import SPEC_HASH
+from stepset.targets.metadata import SPEC_HASH
 from stepset.targets.render import TARGETS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -18,9 +18,9 @@ from stepset.frameworks import make_plan
 from stepset.rendering import make_request
 from stepset.sources import Sources
 from stepset.spec import parse_job
-from stepset.targets import jobset
-from stepset.targets.overlay import merge
-from stepset.targets.preflight import problems
+from stepset.targets.kinds import jobset
+from stepset.targets.pods.strategic_merge import merge
+from stepset.targets.validation.preflight import problems
 from tests.conformance.pods import load_rows
 from tests.conformance.trainjob import job_of, name_of
 from tests.targets.making import Manifest, container, of_kind, pod, replicated_job

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stepset.targets.amounts import format_quantity, pod_requests, total
 from stepset.targets.gang import stages
+from stepset.targets.quantities import format_quantity, pod_requests, total
 from tests.targets.making import of_kind, plan, pod, rendered, workload
 
 PREPARE = {"name": "prepare", "before": True, "command": ["fetch"]}

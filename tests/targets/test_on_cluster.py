@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import stepset
-from stepset.targets.configs import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
-from stepset.targets.overlay import merge
+from stepset.targets.config_maps import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
+from stepset.targets.pods.strategic_merge import merge
 from tests.cluster.conftest import cluster, namespace  # noqa: F401  # fixtures
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import TestbedError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepset.targets.overlay import merge
+from stepset.targets.pods.strategic_merge import merge
 from tests.targets.making import container, pod, rendered
 
 BASE: dict[str, Any] = {

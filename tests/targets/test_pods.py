@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepset.targets.configs import config_map, content_size
+from stepset.targets.config_maps import config_map, content_size
 from stepset.targets.render import render
 from tests.targets.making import IMAGE, agent_config, container, env, of_kind, pod, rendered, request, workload
 
@@ -78,7 +78,7 @@ class TestNames:
         assert env(rendered(target, num_nodes=2))["PET_MASTER_ADDR"] == host
 
     def test_the_master_honours_the_subdomain_and_the_run(self) -> None:
-        from stepset.targets import jobset
+        from stepset.targets.kinds import jobset
 
         objects = jobset.render(request(run="digits-ab12", num_nodes=2, network={"subdomain": "ring"}))
         assert env(objects)["PET_MASTER_ADDR"] == "digits-ab12-node-0-0.ring"
@@ -86,7 +86,7 @@ class TestNames:
 
     def test_volcano_calls_a_tasks_pods_job_task_index(self) -> None:
         # Vectors volcano.pytorch.* and volcano.mpi.host_list_comma_no_trailing of the conformance data.
-        from stepset.targets import volcano
+        from stepset.targets.kinds import volcano
 
         request_ = request(run="test-mpi-valid-worker", framework="mpi", num_nodes=2, procs_per_node=1)
         hosts = of_kind_named(volcano.render(request_), "test-mpi-valid-worker-mpi-hostfile")["data"]["hostfile"]
@@ -228,7 +228,7 @@ class TestProtection:
 
 class TestIdentity:
     def test_objects_say_run_job_and_spec_and_pods_their_group(self) -> None:
-        from stepset.targets import jobset
+        from stepset.targets.kinds import jobset
 
         objects = jobset.render(request(run="digits-ab12", owner="f00", namespace="ml"))
         for each in objects:
@@ -302,7 +302,7 @@ class TestSsh:
         assert "HostKey /home/mpiuser/.ssh/id_rsa" in of_kind_named(objects, "digits-ssh-config")["data"]["sshd_config"]
 
     def test_hydras_processes_find_the_launcher_by_the_namespaces_name(self) -> None:
-        from stepset.targets import jobset
+        from stepset.targets.kinds import jobset
 
         mpich = {"kind": "mpi", "implementation": "mpich"}
         objects = jobset.render(request(namespace="ml", framework=mpich, num_nodes=2, procs_per_node=1))

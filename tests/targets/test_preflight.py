@@ -10,9 +10,9 @@ import pytest
 from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
 from stepset.spec import parse_job
-from stepset.targets.configs import CONFIG_MAP_LIMIT
-from stepset.targets.preflight import check, check_sizes, name_budget
+from stepset.targets.config_maps import CONFIG_MAP_LIMIT
 from stepset.targets.render import render
+from stepset.targets.validation.preflight import check, check_sizes, name_budget
 from tests.targets.making import IMAGE, rendered, request
 
 BEFORE = {"before": True, "command": ["x"]}

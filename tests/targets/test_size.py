@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepset.targets.configs import AGENT_KEY
+from stepset.targets.config_maps import AGENT_KEY
 from stepset.targets.dump import to_yaml
 from tests.targets.golden import pairs, render_example
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from stepset.plan.expand import expand
 from stepset.targets.names import RUN_DIR
-from stepset.targets.shell import quote
+from stepset.targets.pods.shell import quote
 from tests.targets.making import container, env, of_kind, rendered, workload
 
 PLATFORM = {

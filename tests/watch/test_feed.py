@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepset.watch.cluster.change import Change
-from stepset.watch.feed import LONGEST_DELAY, Feed
+from stepset.watch.list_watch import LONGEST_DELAY, ListWatch
 
 
 def pod(name: str, version: int, **more: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def told(changes: list[Change]) -> list[tuple[str, str, bool]]:
 
 class TestTheList:
     def test_comes_first_in_pages_and_all_of_it_is_new(self) -> None:
-        feed = Feed()
+        feed = ListWatch()
         assert not feed.ask().watch
         assert feed.listed(listing(7, pod("a", 1), more="next")) == []
         assert feed.ask().query["continue"] == "next"
@@ -41,16 +41,16 @@ class TestTheList:
         assert feed.ask().watch and feed.ask().query["resourceVersion"] == "7"
 
     def test_gives_its_items_the_kind_that_they_leave_out(self) -> None:
-        (change,) = Feed().listed(listing(7, pod("a", 1)))
+        (change,) = ListWatch().listed(listing(7, pod("a", 1)))
         assert (change.object["apiVersion"], change.object["kind"]) == ("v1", "Pod")
 
     def test_leaves_out_what_concerns_nobody(self) -> None:
-        feed = Feed(lambda each: each["metadata"]["name"] != "b")
+        feed = ListWatch(lambda each: each["metadata"]["name"] != "b")
         assert told(feed.listed(listing(7, pod("a", 1), pod("b", 2)))) == [("ADDED", "a", True)]
         assert feed.data(line("MODIFIED", pod("b", 9))) == []
 
     def test_leaves_out_items_that_are_no_objects(self) -> None:
-        feed = Feed()
+        feed = ListWatch()
         odd = {**listing(7, pod("a", 1)), "metadata": {"resourceVersion": "7"}}
         odd["items"] += [None, 5, "text", [], {}, {"metadata": None}, {"metadata": {"uid": 5}}]
         assert told(feed.listed(odd)) == [("ADDED", "a", True)]
@@ -58,7 +58,7 @@ class TestTheList:
 
 class TestTheWatch:
     def test_goes_on_from_the_last_that_was_heard_bookmarks_included(self) -> None:
-        feed = Feed()
+        feed = ListWatch()
         feed.listed(listing(7))
         assert told(feed.data(line("ADDED", pod("a", 8)))) == [("ADDED", "a", True)]
         assert feed.ask().query["resourceVersion"] == "8"
@@ -66,7 +66,7 @@ class TestTheWatch:
         assert feed.ask().query["resourceVersion"] == "20"
 
     def test_a_line_cut_off_by_the_end_of_a_connection_is_dropped_and_heard_again(self) -> None:
-        feed = Feed()
+        feed = ListWatch()
         feed.listed(listing(7))
         whole = line("ADDED", pod("a", 8))
         assert feed.data(whole[:20]) == []
@@ -74,7 +74,7 @@ class TestTheWatch:
         assert told(feed.data(whole)) == [("ADDED", "a", True)]
 
     def test_what_the_server_has_forgotten_is_listed_anew_and_told_as_what_has_changed(self) -> None:
-        feed = Feed()
+        feed = ListWatch()
         feed.listed(listing(7, pod("stays", 1), pod("changes", 2), pod("goes", 3)))
         gone = {"kind": "Status", "code": 410, "reason": "Expired"}
         assert feed.data(line("ERROR", gone)) == []
@@ -83,14 +83,14 @@ class TestTheWatch:
         assert told(changes) == [("DELETED", "goes", False), ("ADDED", "comes", True), ("MODIFIED", "changes", True)]
 
     def test_after_words_that_are_no_servers_everything_is_listed_anew(self) -> None:
-        feed = Feed()
+        feed = ListWatch()
         feed.listed(listing(7))
         body = line("ADDED", pod("a", 8)) + b"<html>Bad gateway</html>\n" + line("ADDED", pod("c", 10))
         assert told(feed.data(body)) == [("ADDED", "a", True)]
         assert not feed.ask().watch
 
     def test_a_server_that_never_ends_a_line_does_not_fill_memory(self) -> None:
-        feed = Feed()
+        feed = ListWatch()
         feed.listed(listing(7))
         for _ in range(20):
             feed.data(b"x" * (1 << 20))
@@ -99,7 +99,7 @@ class TestTheWatch:
 
 class TestPatience:
     def test_grows_with_each_failure_up_to_a_limit_and_ends_with_the_first_answer(self) -> None:
-        feed = Feed()
+        feed = ListWatch()
         delays = [feed.failed() for _ in range(12)]
         assert delays == sorted(delays) and delays[0] < 1 and delays[-1] == LONGEST_DELAY
         feed.listed(listing(7))
@@ -109,7 +109,7 @@ class TestPatience:
         assert feed.failed() == delays[0]
 
     def test_an_answer_is_what_can_be_built_on_and_not_an_error_or_the_half_of_one(self) -> None:
-        feed = Feed()
+        feed = ListWatch()
         feed.ask()
         feed.listed(listing(7))
         assert feed.answered
@@ -133,7 +133,7 @@ def test_whatever_happens_on_the_way_the_follower_ends_with_what_the_server_has(
     server: dict[str, dict[str, Any]] = {}
     known: dict[str, str] = {}
     events: list[tuple[int, bytes]] = []
-    feed, version = Feed(), 1
+    feed, version = ListWatch(), 1
 
     def hear(changes: list[Change]) -> None:
         for change in changes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepset.watch.report import failure_text
+from stepset.watch.present.failure_report import failure_text
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
 BROKEN = Failure(

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepset.watch import resume
-from stepset.watch.resume import Resume
+from stepset.watch import log_cursor
+from stepset.watch.log_cursor import LogCursor
 
 START = datetime(2026, 3, 29, 0, 59, 58, tzinfo=UTC)
 NO_OFFSET = timedelta(0)
@@ -75,7 +75,7 @@ def numbered(count: int, step: int = 10**7, zone: timedelta = NO_OFFSET) -> list
 
 def read(kubelet: Kubelet, cuts: list[int], error: bytes = b"") -> bytes:
     """The log, asked for again after so many bytes of each answer; then to its end."""
-    reader, out = Resume(), b""
+    reader, out = LogCursor(), b""
     for cut in cuts:
         out += reader.feed(kubelet.answer(reader.since)[:cut] + error)
         reader.cut()
@@ -106,7 +106,7 @@ class TestWhole:
 
     def test_timestamps_stay_where_they_are_asked_for(self) -> None:
         kubelet = Kubelet(numbered(50))
-        reader, whole = Resume(stamped=True), kubelet.answer(None)
+        reader, whole = LogCursor(stamped=True), kubelet.answer(None)
         first = reader.feed(whole[:999])
         reader.cut()
         assert first + reader.feed(kubelet.answer(reader.since)) + reader.finish() == whole
@@ -114,13 +114,13 @@ class TestWhole:
 
 class TestCuts:
     def test_the_next_request_asks_from_a_second_before_the_last_line(self) -> None:
-        reader = Resume()
+        reader = LogCursor()
         assert reader.since is None
         reader.feed(Kubelet([Part(3_999_999_999, b"a")]).answer(None))
         assert reader.since == "2026-03-29T01:00:00Z"
 
     def test_it_asks_in_utc_whatever_the_nodes_zone(self) -> None:
-        reader = Resume()
+        reader = LogCursor()
         reader.feed(Kubelet([Part(3_500_000_000, b"a", zone=timedelta(hours=8))]).answer(None))
         assert reader.since == "2026-03-29T01:00:00Z"
 
@@ -135,7 +135,7 @@ class TestCuts:
 
     def test_the_end_of_a_line_that_began_before_what_was_asked_for_is_dropped(self) -> None:
         parts = [Part(1, b"long ", True), Part(5 * 10**9, b"line"), Part(5 * 10**9 + 1, b"next")]
-        kubelet, reader = Kubelet(parts), Resume()
+        kubelet, reader = Kubelet(parts), LogCursor()
         out = reader.feed(kubelet.answer(None))
         assert kubelet.answer(reader.since).startswith(b"line\n")
         reader.cut()
@@ -157,14 +157,14 @@ class TestCuts:
 
     def test_what_was_rotated_away_is_not_waited_for(self) -> None:
         old, new = numbered(10), [Part(10**9 + n, b"new %d" % n) for n in range(3)]
-        reader = Resume()
+        reader = LogCursor()
         out = reader.feed(Kubelet(old).answer(None))
         reader.cut()
         assert out + reader.feed(Kubelet(new).answer(reader.since)) + reader.finish() == Kubelet(old + new).printed
 
     def test_another_start_of_the_container_follows_its_last(self) -> None:
         first, second = Kubelet(numbered(3)), Kubelet([Part(10**9, b"again")])
-        reader = Resume()
+        reader = LogCursor()
         out = reader.feed(first.answer(None)[:60])
         reader.cut()
         out += reader.feed(first.answer(reader.since)) + reader.finish()
@@ -173,7 +173,7 @@ class TestCuts:
     @pytest.mark.parametrize("cut", [0, 1, 60, 100])
     def test_an_answer_without_the_last_line_is_told_from_one_that_has_it(self, cut: int) -> None:
         first, second = Kubelet(numbered(5)), Kubelet([Part(10**9, b"again")])
-        reader = Resume()
+        reader = LogCursor()
         reader.feed(first.answer(None)[:cut])
         reader.cut()
         reader.feed(first.answer(reader.since))
@@ -190,7 +190,7 @@ class TestTheKubeletsErrors:
 
     @pytest.mark.parametrize("lines", [0, 1, 3])
     def test_are_no_lines(self, lines: int) -> None:
-        kubelet, reader = Kubelet(numbered(5)), Resume()
+        kubelet, reader = Kubelet(numbered(5)), LogCursor()
         cut = len(Kubelet(numbered(lines)).answer(None))
         out = reader.feed(kubelet.answer(None)[:cut] + ERROR)
         assert reader.complaint == ERROR.decode()
@@ -209,7 +209,7 @@ class TestTheKubeletsErrors:
 
 class TestVeryLongLines:
     def test_come_piece_by_piece_and_in_bounded_memory(self) -> None:
-        reader, block, size = Resume(), b"x" * 16384, 0
+        reader, block, size = LogCursor(), b"x" * 16384, 0
         tracemalloc.start()
         reader.feed(Part(1, b"").stamp + b" ")
         for _ in range(2000):
@@ -217,7 +217,7 @@ class TestVeryLongLines:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert size + len(reader.finish()) == 2000 * len(block) + 1
-        assert peak < 8 * resume.LONG
+        assert peak < 8 * log_cursor.LONG
 
     def test_go_on_after_a_cut_where_they_were(self) -> None:
         parts = [Part(n, b"%05d" % n * 3000, True) for n in range(60)]
@@ -226,7 +226,7 @@ class TestVeryLongLines:
         assert read(kubelet, [size // 4, size // 2, size // 8, size - 20], ERROR) == kubelet.printed
 
     def test_are_ended_where_the_rest_was_rotated_away(self) -> None:
-        reader = Resume()
+        reader = LogCursor()
         out = reader.feed(Part(1, b"x" * 300_000, True).stamp + b" " + b"x" * 300_000)
         reader.cut()
         out += reader.feed(Kubelet([Part(5, b"y"), Part(6, b"z")]).answer(None)) + reader.finish()
@@ -276,9 +276,9 @@ def test_any_log_cut_anywhere_comes_once_and_in_order(
     kubelet: Kubelet, cuts: list[tuple[int, bool]], sizes: list[int], limits: tuple[int, int]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resume, "LONG", limits[0])
-        patch.setattr(resume, "_HELD", limits[1])
-        reader, out = Resume(), b""
+        patch.setattr(log_cursor, "LONG", limits[0])
+        patch.setattr(log_cursor, "_HELD", limits[1])
+        reader, out = LogCursor(), b""
         for cut, fails in cuts:
             # What is kept back of a long line must be enough for the error.
             error = ERROR if fails and limits[1] > len(ERROR) else b""
@@ -301,9 +301,9 @@ def test_another_process_goes_on_where_one_has_stopped(data: st.DataObject, stam
         at += timedelta(microseconds=gap)
         rows.append(at.strftime("%Y-%m-%dT%H:%M:%S.%f").encode() + b"000Z line %d\n" % number)
     log = b"".join(rows)
-    first = Resume(stamped=stamped)
+    first = LogCursor(stamped=stamped)
     handed = first.feed(log[: data.draw(st.integers(0, len(log)))])
     first.cut()
-    second = Resume.from_dict(json.loads(json.dumps(first.to_dict())), stamped=stamped)
+    second = LogCursor.from_dict(json.loads(json.dumps(first.to_dict())), stamped=stamped)
     handed += second.feed(log) + second.finish()
     assert handed == b"".join(rows if stamped else [row.split(b" ", 1)[1] for row in rows])

@@ -17,7 +17,7 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 
-from stepset_airflow.page.reading import recent_runs, run_page
+from stepset_airflow.page.queries import recent_runs, run_page
 
 PAGE = "training.html"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}

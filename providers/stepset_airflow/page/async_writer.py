@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from stepset_airflow.page.chronicle import Chronicle
-from stepset_airflow.page.pace import Pace
-from stepset_airflow.page.store import TaskKey
+from stepset_airflow.page.history import RunHistory
+from stepset_airflow.page.page_xcom import TaskKey
+from stepset_airflow.page.throttle import WriteThrottle
 
 if TYPE_CHECKING:
     from stepset.watch.state import RunStatus
@@ -35,7 +35,7 @@ class AsyncPageWriter:
     def __init__(self, key: Mapping[str, Any] | None, about: Mapping[str, Any]) -> None:
         self._key = None if key is None else TaskKey(**key)
         self._about = about
-        self._chronicle = Chronicle(about)
+        self._chronicle = RunHistory(about)
         self._news = asyncio.Event()
         self._written: RunStatus | None = None
         self._urgent = self._failing = False
@@ -46,7 +46,7 @@ class AsyncPageWriter:
         if self._key is None:
             return
         try:
-            self._chronicle = Chronicle(self._about, await self._key.aload())
+            self._chronicle = RunHistory(self._about, await self._key.aload())
         except Exception as error:  # noqa: BLE001  # a run is followed without its page, too
             self._warn(error)
         _all.add(self)
@@ -82,7 +82,7 @@ class AsyncPageWriter:
             await self._write()
             status = self._chronicle.status
             age = time.time() - status.created if status is not None else 0.0
-            pace, waited = Pace(len(_all)), 0.0
+            pace, waited = WriteThrottle(len(_all)), 0.0
             # An urgent change may come at any time during the wait.
             while waited < pace.wait(age, self._urgent):
                 await asyncio.sleep(min(1.0, pace.wait(age, self._urgent)))

@@ -115,7 +115,7 @@ def _bounded(body: dict[str, Any], ranks: Sequence[RankStatus], nodes: Mapping[s
 
 
 def _row(row: RankStatus, nodes: Mapping[str, int], line: str) -> list[Any]:
-    from stepset.watch.report import ended
+    from stepset.watch.present.failure_report import ended
 
     how = ended(row.exit_code, row.signal) if row.exit_code or row.signal is not None else ""
     return [row.source, row.rank, row.pod, nodes.get(row.node, -1), row.state, row.restarts, how, line]
@@ -129,8 +129,8 @@ def _progress(status: RunStatus) -> dict[str, Any] | None:
 
 
 def _failure(status: RunStatus) -> dict[str, Any] | None:
+    from stepset.watch.present.failure_report import failure_rows
     from stepset.watch.present.sentences import end_sentence
-    from stepset.watch.report import failure_rows
     from stepset.watch.state import Phase
 
     if not status.phase.final or status.phase is Phase.SUCCEEDED:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stepset_airflow.identity import TaskInstance
-from stepset_airflow.links import links_of
-from stepset_airflow.page.chronicle import Chronicle
-from stepset_airflow.page.pace import Pace
-from stepset_airflow.page.store import TaskKey
-from stepset_airflow.page.tries import remember_try
-from stepset_airflow.record import Store
+from stepset_airflow.links.training import links_of
+from stepset_airflow.page.history import RunHistory
+from stepset_airflow.page.page_xcom import TaskKey
+from stepset_airflow.page.past_tries import remember_try
+from stepset_airflow.page.throttle import WriteThrottle
+from stepset_airflow.task_state import TaskStateStore
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -33,7 +33,7 @@ LAST = 10.0
 class PageWriter:
     """A listener that keeps a run's page written; `save` writes a document and blocks."""
 
-    def __init__(self, chronicle: Chronicle, save: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, chronicle: RunHistory, save: Callable[[Mapping[str, Any]], None]) -> None:
         self._chronicle, self._save = chronicle, save
         self._changed = threading.Condition()
         self._dirty = self._urgent = self._closed = self._failing = False
@@ -75,7 +75,7 @@ class PageWriter:
         if self._dirty and write:
             self._write()
 
-    def remember(self, store: Store) -> None:
+    def remember(self, store: TaskStateStore) -> None:
         """Stores how this try has ended, for the page of the next one; `on_status` must have been called before."""
         self.close()
         remember_try(store, self._chronicle.document(time.time()))
@@ -93,7 +93,7 @@ class PageWriter:
                     continue
                 status = self._chronicle.status
                 age = time.time() - status.created if status is not None else 0.0
-                left = self._written_at + Pace().wait(age, self._urgent) - time.monotonic()
+                left = self._written_at + WriteThrottle().wait(age, self._urgent) - time.monotonic()
                 if left <= 0:
                     return True
                 self._changed.wait(left)
@@ -126,4 +126,4 @@ def open_page(task: BaseOperator, ti: TaskInstance, about: Mapping[str, Any], *,
             key.set(name, url)
     except Exception as error:  # noqa: BLE001  # whatever it is: a training is not stopped for its page
         _log.warning("the page of %s cannot be read or its link be set: %s", key, error)
-    return PageWriter(Chronicle({"try_number": key.try_number, **about}, stored), key.save)
+    return PageWriter(RunHistory({"try_number": key.try_number, **about}, stored), key.save)

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 import stepset
-from stepset.cli import jobs, render, run, runs
-from stepset.cli.errors import report
-from stepset.cli.job_args import ProgramCommand
-from stepset.cli.terminal import replace_closed_streams
+from stepset.cli.arguments.job_args import ProgramCommand
+from stepset.cli.commands import jobs, render, run, runs
+from stepset.cli.output.errors import report
+from stepset.cli.output.terminal import replace_closed_streams
 from stepset.errors import ExitCode, StepsetError
 
 # click's base of usage errors, found through a public subclass: typer 0.29 contains a copy of click, older ones do not.

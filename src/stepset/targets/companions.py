@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepset.targets import ssh
-from stepset.targets.agent_config import agent_config, config_key
-from stepset.targets.configs import agent_object, code_object, file_object, ssh_secret
+from stepset.targets.config_maps import agent_object, code_object, file_object, ssh_secret
 from stepset.targets.names import PodNames
-from stepset.targets.pod import grace_of
+from stepset.targets.pods import ssh
+from stepset.targets.pods.agent_config import agent_config, config_key
+from stepset.targets.pods.template import grace_of
 from stepset.targets.request import RenderRequest
 
 

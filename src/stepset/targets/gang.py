@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.spec.job import TrainingJob
-from stepset.targets.amounts import pod_requests, total
-from stepset.targets.fields import given
-from stepset.targets.identity import QUEUE_LABEL as QUEUE_LABEL
-from stepset.targets.identity import metadata
+from stepset.targets.metadata import QUEUE_LABEL as QUEUE_LABEL
+from stepset.targets.metadata import metadata
+from stepset.targets.optional_fields import given
+from stepset.targets.quantities import pod_requests, total
 from stepset.targets.request import RenderRequest
 
 Gang = Literal["none", "kueue", "coscheduling", "volcano"]

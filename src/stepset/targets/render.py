@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stepset.targets import job, jobset, statefulset, trainjob, volcano
-from stepset.targets.preflight import check_request, check_sizes
+from stepset.targets.kinds import job, jobset, statefulset, trainjob, volcano
 from stepset.targets.request import RenderRequest
+from stepset.targets.validation.preflight import check_request, check_sizes
 
 TARGETS: Mapping[str, Callable[[RenderRequest], list[dict[str, Any]]]] = {
     "jobset": jobset.render,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stepset.targets.overlay import merge
+from stepset.targets.pods.strategic_merge import merge
 from stepset.watch.state import RunStatus
 from tests.cluster.conftest import (  # noqa: F401  # fixtures, and the hook that mends
     cluster,

@@ -22,7 +22,7 @@ from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.sources import read_sources
 from stepset.spec import parse_job
-from stepset_airflow.claim import Claim, Claimer
+from stepset_airflow.run.reattach import Reattacher, Reattachment
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class FileStore:
         new.replace(self.path)
 
 
-def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store: FileStore) -> Claim:
+def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store: FileStore) -> Reattachment:
     """The run of a task instance."""
     parsed = parse_job(job)
     sources = read_sources(parsed)
@@ -61,7 +61,7 @@ def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store
     def backend(where: str) -> KubernetesBackend:
         return kubernetes_backend(ClusterOptions(kubeconfig=kubeconfig, namespace=where, target="jobset"))
 
-    return Claimer(
+    return Reattacher(
         backend=backend,
         namespace=namespace,
         store=store,

@@ -29,7 +29,7 @@ from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
 from stepset.backends.kubernetes.api.client import Client
 from stepset_airflow import DistributedTrainOperator
-from stepset_airflow.triggers import HEAVY
+from stepset_airflow.triggerer.imports import MODULES
 from tests.airflow.cluster.dying import FileStore, Ti
 
 AT_ONCE = 4
@@ -160,7 +160,7 @@ def main() -> None:
     """All places, or those from the one on at which the run is known."""
     parameters, deferrable = json.loads(sys.argv[1]), sys.argv[2] == "deferred"
     directory = Path(tempfile.mkdtemp())
-    for module in HEAVY:  # once, and not in each process
+    for module in MODULES:  # once, and not in each process
         importlib.import_module(module)
     whole = one((0, False), directory, parameters, deferrable)
     changed = whole["changed"]

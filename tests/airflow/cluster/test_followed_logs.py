@@ -11,7 +11,7 @@ import pytest
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod
 from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
-from stepset_airflow.connection import ClusterAccess, client_of
+from stepset_airflow.hooks.cluster import ClusterAccess, client_of
 from tests.airflow.cluster.conftest import Tasks
 from tests.cluster.proxy import Proxy, proxy_to
 from tests.cluster.starts import two_starts

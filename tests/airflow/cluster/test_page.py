@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stepset_airflow.page.document import KEY
-from stepset_airflow.page.reading import run_page
+from stepset_airflow.page.queries import run_page
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.cluster.scene import meanwhile
 from tests.airflow.cluster.test_matrix import WAYS

@@ -16,10 +16,12 @@ from structlog.testing import capture_logs
 from yarl import URL
 
 from stepset.watch.state import Phase, RunStatus
-from stepset_airflow.connection import ClusterAccess, client_of
-from stepset_airflow.events import JobSetFinishedEventTrigger
-from stepset_airflow.shared_informer import shared_informer
-from stepset_airflow.triggers import DistributedTrainTrigger, RunEndTrigger, reference
+from stepset_airflow.hooks.cluster import ClusterAccess, client_of
+from stepset_airflow.triggerer.shared_informer import shared_informer
+from stepset_airflow.triggers.distributed_train import DistributedTrainTrigger
+from stepset_airflow.triggers.jobset_finished import JobSetFinishedEventTrigger
+from stepset_airflow.triggers.run_end import RunEndTrigger
+from stepset_airflow.triggers.workload_reference import workload_reference
 from tests.airflow.cluster.blocking import blocked_for
 from tests.airflow.cluster.conftest import Tasks
 from tests.waiting import until
@@ -70,7 +72,7 @@ def trigger(tasks: Tasks, script: str, run: str = "run", **fields: Any) -> Distr
     """A trigger that waits for a new run."""
     made, _ = tasks.runs.backend().make(tasks.runs.request(script, run=run, owner="somebody"))
     access = ClusterAccess(namespace=tasks.runs.namespace).to_dict()
-    return DistributedTrainTrigger(access, reference(made.workload, "jobset"), **fields)
+    return DistributedTrainTrigger(access, workload_reference(made.workload, "jobset"), **fields)
 
 
 async def event_of(waiting: DistributedTrainTrigger) -> Mapping[str, Any]:
@@ -116,15 +118,15 @@ SLOW = 0.1
 def _import_all() -> None:
     import importlib
 
-    from stepset_airflow import triggers
+    from stepset_airflow.triggerer.imports import MODULES
 
-    for module in triggers.HEAVY:
+    for module in MODULES:
         importlib.import_module(module)
 
 
 def test_its_serialized_fields_are_all_it_needs_and_hold_no_credentials(tasks: Tasks) -> None:
     classpath, fields = trigger(tasks, PRINTS, deadline=1e12).serialize()
-    assert classpath == "stepset_airflow.triggers.DistributedTrainTrigger"
+    assert classpath == "stepset_airflow.triggers.distributed_train.DistributedTrainTrigger"
     stored = json.dumps(fields)
     assert tasks.token() not in stored
     assert "kube_config" not in stored

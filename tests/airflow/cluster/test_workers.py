@@ -36,9 +36,9 @@ SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
 @pytest.fixture(scope="module")
 def start_worker(airflow_db: None) -> Iterator[StartWorker]:
     """The same as for all; these have imported what a run on a cluster needs."""
-    from stepset_airflow.triggers import HEAVY
+    from stepset_airflow.triggerer.imports import MODULES
 
-    with forked_workers(*HEAVY) as start:
+    with forked_workers(*MODULES) as start:
         yield start
 
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from stepset.watch.report import failure_lines
+from stepset.watch.present.failure_report import failure_lines
 from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
-from stepset_airflow.page.chronicle import PHASES, Chronicle
 from stepset_airflow.page.document import LIMIT, RANK_FIELDS, plain
+from stepset_airflow.page.history import PHASES, RunHistory
 
 RUN = RunStatus("train-1", "train", "kubernetes", created=100.0, world_size=2)
 FAILURE = Failure(
@@ -25,7 +25,7 @@ FAILURE = Failure(
 
 
 def document_of(status: RunStatus) -> dict[str, object]:
-    chronicle = Chronicle({"namespace": "ml"})
+    chronicle = RunHistory({"namespace": "ml"})
     chronicle.see(status, 101.0)
     return chronicle.document(102.0)
 
@@ -93,9 +93,9 @@ def test_the_time_line_tells_what_came_before_anybody_looked() -> None:
 
 
 def test_whoever_goes_on_with_a_run_goes_on_with_its_time_line() -> None:
-    first = Chronicle({})
+    first = RunHistory({})
     first.see(RUN.with_(reason="Queued"), 101.0)
-    second = Chronicle({}, json.loads(json.dumps(first.document(102.0))))
+    second = RunHistory({}, json.loads(json.dumps(first.document(102.0))))
     second.see(RUN.with_(reason="Queued"), 110.0)
     second.see(RUN.with_(phase=Phase.RUNNING, started=120.0), 121.0)
     second.see(RUN.with_(phase=Phase.SUCCEEDED, started=120.0, finished=150.0), 151.0)
@@ -104,15 +104,15 @@ def test_whoever_goes_on_with_a_run_goes_on_with_its_time_line() -> None:
 
 
 def test_another_run_of_the_task_begins_anew() -> None:
-    first = Chronicle({})
+    first = RunHistory({})
     first.see(RUN.with_(phase=Phase.FAILED, failure=FAILURE), 101.0)
-    second = Chronicle({}, first.document(102.0))
+    second = RunHistory({}, first.document(102.0))
     second.see(RUN.with_(name="train-2", created=200.0), 200.0)
     assert [each["phase"] for each in second.document(201.0)["timeline"]] == ["Pending"]
 
 
 def test_of_a_run_that_restarts_for_ever_the_first_and_last_phases_are_kept() -> None:
-    chronicle = Chronicle({})
+    chronicle = RunHistory({})
     for attempt in range(200):
         chronicle.see(RUN.with_(phase=Phase.RUNNING, attempt=attempt), 101.0 + 2 * attempt)
         chronicle.see(RUN.with_(phase=Phase.RESTARTING, attempt=attempt), 102.0 + 2 * attempt)
@@ -123,7 +123,7 @@ def test_of_a_run_that_restarts_for_ever_the_first_and_last_phases_are_kept() ->
 
 
 def test_what_a_rank_is_is_urgent_and_what_it_prints_is_not() -> None:
-    chronicle = Chronicle({})
+    chronicle = RunHistory({})
     assert chronicle.see(RUN.with_(phase=Phase.RUNNING, ranks=ranks(2, "a")), 101.0)
     assert not chronicle.see(RUN.with_(phase=Phase.RUNNING, ranks=ranks(2, "b")), 102.0)
     failed = (*ranks(1), RankStatus("rank 1", 1, "node-0", state="Failed"))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from stepset.watch.state import Phase, Progress, RunStatus
-from stepset_airflow.page.chronicle import Chronicle
-from stepset_airflow.page.pace import BUDGET, Pace
+from stepset_airflow.page.history import RunHistory
+from stepset_airflow.page.throttle import BUDGET, WriteThrottle
 from stepset_airflow.page.writer import PageWriter
 from tests.waiting import until
 
@@ -44,7 +44,7 @@ def database() -> Database:
 
 
 def test_the_first_state_is_written_at_once_and_the_last_in_any_case(database: Database) -> None:
-    with PageWriter(Chronicle({}), database.save) as page:
+    with PageWriter(RunHistory({}), database.save) as page:
         page.on_status(RUNNING)
         assert until(lambda: bool(database.written))
         page.on_status(RUNNING.with_(phase=Phase.SUCCEEDED))
@@ -52,7 +52,7 @@ def test_the_first_state_is_written_at_once_and_the_last_in_any_case(database: D
 
 
 def test_of_what_comes_in_the_meantime_only_the_newest_is_written(database: Database) -> None:
-    with PageWriter(Chronicle({}), database.save) as page:
+    with PageWriter(RunHistory({}), database.save) as page:
         for step in range(2000):
             page.on_status(RUNNING.with_(progress=Progress(step=step, metrics={"loss": 1.0})))
         assert until(lambda: len(database.written) >= 2)
@@ -62,7 +62,7 @@ def test_of_what_comes_in_the_meantime_only_the_newest_is_written(database: Data
 
 def test_a_run_is_not_held_up_by_a_database_that_hangs(database: Database) -> None:
     database.answers.clear()
-    page = PageWriter(Chronicle({}), database.save)
+    page = PageWriter(RunHistory({}), database.save)
     for step in range(100):
         page.on_status(RUNNING.with_(progress=Progress(step=step)))  # comes back, or this test hangs
     database.answers.set()
@@ -74,7 +74,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_and_nothing_else(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     database.refuses = True
-    with caplog.at_level(logging.WARNING), PageWriter(Chronicle({}), database.save) as page:
+    with caplog.at_level(logging.WARNING), PageWriter(RunHistory({}), database.save) as page:
         page.on_status(RUNNING)
         assert until(lambda: "no database" in caplog.text)
         database.refuses = False
@@ -84,10 +84,10 @@ def test_a_page_that_cannot_be_written_is_a_warning_and_nothing_else(
 
 
 def test_a_page_of_which_nothing_was_ever_seen_is_not_written(database: Database) -> None:
-    PageWriter(Chronicle({}), database.save).close()
+    PageWriter(RunHistory({}), database.save).close()
     assert database.written == []
 
 
 def test_a_process_that_follows_many_runs_writes_no_more_often_for_it() -> None:
     for runs in (1, 10, 1000):
-        assert runs / Pace(runs).wait(0, urgent=True) <= max(1.0, BUDGET)
+        assert runs / WriteThrottle(runs).wait(0, urgent=True) <= max(1.0, BUDGET)

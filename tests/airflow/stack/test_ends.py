@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepset_airflow.handover import SETTLES
+from stepset_airflow.triggerer.log_lease import SETTLES
 from tests.airflow.stack.conftest import Stage
 from tests.airflow.stack.training import lines_of_ranks
 

@@ -36,7 +36,7 @@ def test_no_secret_is_in_a_table_a_log_or_a_manifest(stage: Stage) -> None:
         run.task(way).wait_for_line("[rank 0] before 49")
     database = stage.airflow.database
     meanwhile = clear(stage.airflow, database.dump("--exclude-table=connection"))
-    assert "stepset_airflow.triggers.DistributedTrainTrigger" in meanwhile
+    assert "stepset_airflow.triggers.distributed_train.DistributedTrainTrigger" in meanwhile
     names = [each["metadata"]["name"] for each in stage.tasks.workloads()]
     for name in names:
         let(stage, "first", "second", run=name)

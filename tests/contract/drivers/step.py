@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stepset_kfp.step import train
+from stepset_kfp.step.train import train
 
 _NOT_GIVEN: dict[str, Any] = {
     "admission_timeout": 0,

@@ -35,7 +35,7 @@ from airflow.models.trigger import Trigger  # noqa: E402
 from airflow.sdk.execution_time import comms, task_runner  # noqa: E402
 from airflow.sdk.log import configure_logging  # noqa: E402
 
-from stepset_airflow import triggers  # noqa: E402
+from stepset_airflow.triggerer.imports import MODULES  # noqa: E402
 
 END = "contract: end"
 
@@ -132,13 +132,13 @@ def _workload(fields: dict[str, Any]) -> RunTrigger:
     about = {"dag_id": "digits", "run_id": "manual__1", "task_id": "train", "map_index": -1, "try_number": 1}
     ids = {"id": uuid.uuid4(), "dag_version_id": uuid.uuid4()}
     ti = TaskInstanceDTO(**about, **ids, pool_slots=1, priority_weight=1, queue="default")
-    path = "stepset_airflow.triggers.DistributedTrainTrigger"
+    path = "stepset_airflow.triggers.distributed_train.DistributedTrainTrigger"
     return RunTrigger(id=1, classpath=path, encrypted_kwargs=Trigger.encrypt_kwargs(fields), ti=ti)
 
 
 def main() -> None:
     """Forks a triggerer for each request, until standard input is closed."""
-    for module in getattr(triggers, "HEAVY", ()):
+    for module in MODULES:
         importlib.import_module(module)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the children
     print("ready", flush=True)

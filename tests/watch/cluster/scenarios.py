@@ -10,8 +10,8 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from stepset.targets.configs import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
-from stepset.targets.overlay import merge
+from stepset.targets.config_maps import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
+from stepset.targets.pods.strategic_merge import merge
 from tests.cluster.testbed import faults
 from tests.cluster.testbed.handle import Cluster
 from tests.targets.making import Manifest, rendered

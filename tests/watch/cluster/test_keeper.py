@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stepset.watch.cluster.keeper import ONLY_LOOKS, Keeper, Patience, silence
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
+from stepset.watch.cluster.supervisor import ONLY_LOOKS, Supervisor, Timeouts, silence
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 from tests.watch.cluster.streams import seen, stream
 
@@ -16,7 +16,7 @@ QUEUED = PENDING.with_(reason="Queued")
 RUNNING = PENDING.with_(phase=Phase.RUNNING, reason="")
 
 
-def told(keeper: Keeper, *looks: tuple[RunStatus, float], silent: float = 0.0) -> RunStatus:
+def told(keeper: Supervisor, *looks: tuple[RunStatus, float], silent: float = 0.0) -> RunStatus:
     """What is told last, of statuses at times."""
     last = PENDING
     for status, clock in looks:
@@ -25,7 +25,7 @@ def told(keeper: Keeper, *looks: tuple[RunStatus, float], silent: float = 0.0) -
 
 
 def test_a_run_that_does_not_start_is_given_up_when_patience_is_at_an_end() -> None:
-    keeper = Keeper(Patience(None, 60))
+    keeper = Supervisor(Timeouts(None, 60))
     assert told(keeper, (PENDING, 0), (PENDING, 59)).phase is Phase.PENDING
     status = told(keeper, (PENDING, 60))
     assert (status.phase, status.reason, keeper.gave_up) == (Phase.FAILED, "", True)
@@ -35,17 +35,19 @@ def test_a_run_that_does_not_start_is_given_up_when_patience_is_at_an_end() -> N
 
 def test_its_failure_is_its_trouble() -> None:
     trouble = Failure(FailureKind.IMAGE_PULL, "no such image.", "Check it.", pod="run-node-0")
-    status = told(Keeper(Patience(None, 60)), (PENDING, 0), (PENDING.with_(trouble=trouble, attempt=2), 61))
+    status = told(Supervisor(Timeouts(None, 60)), (PENDING, 0), (PENDING.with_(trouble=trouble, attempt=2), 61))
     assert status.failure is None
-    status = told(Keeper(Patience(None, 60)), (PENDING.with_(trouble=trouble), 0), (PENDING.with_(trouble=trouble), 61))
+    status = told(
+        Supervisor(Timeouts(None, 60)), (PENDING.with_(trouble=trouble), 0), (PENDING.with_(trouble=trouble), 61)
+    )
     assert status.failure is not None
     assert (status.failure.kind, status.failure.pod, status.trouble) == (FailureKind.IMAGE_PULL, "run-node-0", None)
     assert status.failure.message == "no such image; gave up after 60 s without all of it running"
 
 
 def test_waiting_in_a_queue_does_not_count_as_starting() -> None:
-    assert told(Keeper(Patience(None, 60)), (QUEUED, 0), (QUEUED, 500), (PENDING, 501), (PENDING, 560)) == PENDING
-    status = told(Keeper(Patience(100, 60)), (QUEUED, 0), (QUEUED, 100))
+    assert told(Supervisor(Timeouts(None, 60)), (QUEUED, 0), (QUEUED, 500), (PENDING, 501), (PENDING, 560)) == PENDING
+    status = told(Supervisor(Timeouts(100, 60)), (QUEUED, 0), (QUEUED, 100))
     assert status.failure is not None
     assert status.failure.kind is FailureKind.UNSCHEDULABLE
     assert status.failure.message.endswith("gave up after 100 s in the queue")
@@ -53,22 +55,22 @@ def test_waiting_in_a_queue_does_not_count_as_starting() -> None:
 
 def test_every_restart_has_its_own_time_and_what_runs_has_all_the_time() -> None:
     again = RunStatus("run", "job", "kubernetes", phase=Phase.RESTARTING, attempt=1)
-    keeper = Keeper(Patience(None, 60))
+    keeper = Supervisor(Timeouts(None, 60))
     assert told(keeper, (PENDING, 0), (RUNNING, 50), (RUNNING, 5000), (again, 5001), (again, 5060)) == again
     assert told(keeper, (again.with_(attempt=2), 5062), (again.with_(attempt=2), 5100)).phase is Phase.RESTARTING
     assert told(keeper, (again.with_(attempt=2), 5123)).phase is Phase.FAILED
 
 
-@pytest.mark.parametrize("patience", [Patience(), Patience(None, None)])
-def test_a_silent_server_s_time_does_not_count(patience: Patience) -> None:
-    keeper = Keeper(patience)
+@pytest.mark.parametrize("patience", [Timeouts(), Timeouts(None, None)])
+def test_a_silent_server_s_time_does_not_count(patience: Timeouts) -> None:
+    keeper = Supervisor(patience)
     assert told(keeper, (PENDING, 0)) == PENDING
     assert told(keeper, (PENDING, 700), silent=11) == PENDING
     assert told(keeper, (PENDING, 1200)) == PENDING
 
 
 def test_a_run_that_prints_nothing_for_long_is_told_of_until_it_does() -> None:
-    keeper = Keeper(Patience(quiet=60))
+    keeper = Supervisor(Timeouts(quiet=60))
     assert told(keeper, (PENDING, 0), (PENDING, 100), (RUNNING, 101), (RUNNING, 159)) == RUNNING
     (note,) = told(keeper, (RUNNING, 160)).notes
     assert note.startswith("no rank has printed a line for 60 s")
@@ -78,15 +80,15 @@ def test_a_run_that_prints_nothing_for_long_is_told_of_until_it_does() -> None:
     assert told(keeper, (RUNNING, 561)).notes == (note,)
     assert told(keeper, (RUNNING, 562), silent=11) == RUNNING  # nobody can have heard it
     assert told(keeper, (RUNNING, 600)) == RUNNING
-    assert told(Keeper(Patience()), (RUNNING, 0), (RUNNING, 10_000_000)) == RUNNING
+    assert told(Supervisor(Timeouts()), (RUNNING, 0), (RUNNING, 10_000_000)) == RUNNING
 
 
 class TestWhatWaitingDoesNotMend:
     """Given up before patience is at an end, by whoever is answerable for the run."""
 
-    def told_of(self, name: str, patience: Patience, *clocks: float) -> RunStatus:
+    def told_of(self, name: str, patience: Timeouts, *clocks: float) -> RunStatus:
         """What is told last of a recorded run that stands still, looked at at some times."""
-        keeper, objects = Keeper(patience), seen(stream(name))
+        keeper, objects = Supervisor(patience), seen(stream(name))
         status = status_of(objects, Reports(), 0.0)
         for clock in clocks:
             last = keeper.judged(status, status, objects, 0.0, clock, 0.0)
@@ -102,7 +104,7 @@ class TestWhatWaitingDoesNotMend:
         ],
     )
     def test_and_nobody_can_is_given_up_at_once(self, name: str, said: str) -> None:
-        failure = self.told_of(name, Patience(None, None), 0).failure
+        failure = self.told_of(name, Timeouts(None, None), 0).failure
         assert failure is not None
         assert said in failure.message and failure.message.endswith("; no waiting helps")
 
@@ -117,17 +119,17 @@ class TestWhatWaitingDoesNotMend:
         ],
     )
     def test_but_somebody_can_is_given_up_after_two_minutes(self, name: str, said: str) -> None:
-        assert self.told_of(name, Patience(), 0, 119).phase is Phase.PENDING
-        failure = self.told_of(name, Patience(), 0, 120).failure
+        assert self.told_of(name, Timeouts(), 0, 119).phase is Phase.PENDING
+        failure = self.told_of(name, Timeouts(), 0, 120).failure
         assert failure is not None
         assert said in failure.message
         assert failure.message.endswith("; gave up after 120 s in which nobody has mended it")
 
     def test_but_somebody_can_is_waited_for_for_ever_by_who_says_so(self) -> None:
-        assert self.told_of("key_missing", Patience(None, None), 0, 5000).phase is Phase.PENDING
+        assert self.told_of("key_missing", Timeouts(None, None), 0, 5000).phase is Phase.PENDING
 
     def test_counts_from_when_it_is_seen(self) -> None:
-        keeper, objects = Keeper(Patience()), seen(stream("key_missing"))
+        keeper, objects = Supervisor(Timeouts()), seen(stream("key_missing"))
         status = status_of(objects, Reports(), 0.0)
         last = PENDING
         for known, clock in ((RunObjects("run"), 0.0), (objects, 500.0), (objects, 599.0)):
@@ -136,7 +138,7 @@ class TestWhatWaitingDoesNotMend:
 
     @pytest.mark.parametrize("name", ["no_image", "no_room", "statefulset_exceeds_a_quota", "queue_missing"])
     def test_is_not_what_time_may_mend(self, name: str) -> None:
-        assert self.told_of(name, Patience(None, None), 0, 5000).phase is not Phase.FAILED
+        assert self.told_of(name, Timeouts(None, None), 0, 5000).phase is not Phase.FAILED
 
     @pytest.mark.parametrize("name", ["image_misspelt", "key_missing"])
     def test_is_not_given_up_by_who_only_looks(self, name: str) -> None:

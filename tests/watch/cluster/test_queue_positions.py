@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.kueue import read_positions
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.queue import read_positions
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
 

@@ -8,7 +8,7 @@ from itertools import groupby
 
 import pytest
 
-from stepset.targets.identity import JOB
+from stepset.targets.metadata import JOB
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from stepset.targets.identity import VERDICT
+from stepset.targets.metadata import VERDICT
 from stepset.watch.cluster.verdict import LIMIT, verdict_of, verdict_text
 from stepset.watch.state import Failure, FailureKind, Phase, RankStatus, RunStatus
 

@@ -33,6 +33,6 @@ def cleanup_training(
     """
     given = dict(locals())
 
-    from stepset_kfp.cleanup import clean_up
+    from stepset_kfp.step.cleanup import clean_up
 
     clean_up(given)

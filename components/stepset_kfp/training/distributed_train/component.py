@@ -119,6 +119,6 @@ def distributed_train(
     """
     given = dict(locals())
 
-    from stepset_kfp.step import train
+    from stepset_kfp.step.train import train
 
     train(given)

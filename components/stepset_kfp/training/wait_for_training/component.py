@@ -34,6 +34,6 @@ def wait_for_training(
     """
     given = dict(locals())
 
-    from stepset_kfp.waiting import wait
+    from stepset_kfp.step.wait import wait
 
     wait(given)

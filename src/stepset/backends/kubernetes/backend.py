@@ -16,11 +16,11 @@ from stepset.backends.kubernetes.api.portal import EventLoop, iterate, wait_in_t
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.follow import Stop
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
-from stepset.backends.kubernetes.pod_changes import ChangePod
 from stepset.backends.kubernetes.runs import ClusterRuns
 from stepset.backends.kubernetes.stop import delete
+from stepset.backends.kubernetes.submit.pod_changes import ChangePod
 from stepset.errors import InfrastructureError, StepsetError
-from stepset.watch.cluster.keeper import Patience
+from stepset.watch.cluster.supervisor import Timeouts
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.lines import Joiner
 from stepset.watch.state import LogLine, RunStatus
@@ -57,7 +57,7 @@ class KubernetesBackend:
         namespace: str | None = None,
         target: str | None = None,
         sources: frozenset[str] | None = None,
-        patience: Patience | None = None,
+        patience: Timeouts | None = None,
         change_pod: ChangePod | None = None,
     ) -> None:
         self._connection, self._call = connection, connection.call

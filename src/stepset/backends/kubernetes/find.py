@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from stepset.backends.kubernetes.api.client import gather
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.permissions import lacks_permission, missing_permission
 from stepset.backends.kubernetes.api.replies import Reply
 from stepset.backends.kubernetes.api.resources import WORKLOADS, Manifest, Resource
-from stepset.backends.kubernetes.refusals import may_not, missing_right
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.selectors import Collection, of_kind, of_run
 from stepset.errors import RunNotFoundError
-from stepset.targets.identity import JOB, RUN
+from stepset.targets.metadata import JOB, RUN
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.decoding import decode_list
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
 from stepset.watch.cluster.verdict import verdict_of
-from stepset.watch.feed import Feed
+from stepset.watch.list_watch import ListWatch
 from stepset.watch.state import RunStatus
 
 
@@ -101,7 +101,7 @@ async def _runs_of_kind(site: NamespacedClient, kind: Resource, now: float) -> d
 
 
 async def _listed(site: NamespacedClient, collection: Collection) -> list[Change]:
-    feed, changes = Feed(collection.wanted), list[Change]()
+    feed, changes = ListWatch(collection.wanted), list[Change]()
     while not feed.listed_once:
         reply = await site.client.get(collection.path, {**collection.selectors, **feed.ask().query}, decode_list)
         if not reply.accepted:
@@ -132,6 +132,6 @@ def _items(reply: Reply) -> Sequence[Manifest]:
 
 def _check_sight(site: NamespacedClient, replies: Sequence[Reply]) -> None:
     """Raises if the account may read no kind at all; kinds that are missing or denied are ordinary."""
-    hidden = [reply for reply in replies if may_not(reply)]
+    hidden = [reply for reply in replies if lacks_permission(reply)]
     if hidden and not any(reply.accepted or reply.lacks_object for reply in replies):
-        raise missing_right(hidden[-1], site.namespace)
+        raise missing_permission(hidden[-1], site.namespace)

@@ -16,20 +16,20 @@ from typing import Any, Protocol
 import anyio
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.refusal_grace import REFUSES_AT_START
 from stepset.backends.kubernetes.api.replies import UnreachableError
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
-from stepset.backends.kubernetes.refusals import REFUSES_AT_START
 from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, suspend
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer
 from stepset.errors import StepsetError
-from stepset.targets.identity import RANKS
-from stepset.watch.cluster.fields import part, text
-from stepset.watch.cluster.keeper import ONLY_LOOKS, Keeper, Patience, silence
+from stepset.targets.metadata import RANKS
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import PROOF_PATIENCE, all_ended, proven, status_of
+from stepset.watch.cluster.supervisor import ONLY_LOOKS, Supervisor, Timeouts, silence
+from stepset.watch.cluster.unstructured import part, text
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.cluster.workload import read_ranks
 from stepset.watch.state import Phase, RunStatus
@@ -85,7 +85,7 @@ class RunFollower:
         *,
         informer: Informer | None = None,
         sources: frozenset[str] | None = None,
-        patience: Patience | None = None,
+        patience: Timeouts | None = None,
         keeper: bool = True,
         concludes: bool | None = None,
         notes: tuple[str, ...] = (),
@@ -99,7 +99,7 @@ class RunFollower:
         self._keeper, self._concludes = keeper, keeper if concludes is None else concludes
         self._notes, self._reports = notes, reports or Reports()
         self._positions, self._connections = positions, connections
-        self._judge = Keeper(patience or ONLY_LOOKS)
+        self._judge = Supervisor(patience or ONLY_LOOKS)
         self._run: FollowedRun | None = None
         self._logs: RunLogs | None = None
         self._reconnections = 0

@@ -16,14 +16,14 @@ from stepset.backends.kubernetes.follow import Observer, RunFollower, Stop
 from stepset.backends.kubernetes.listening import ListenerObserver, OutputStream
 from stepset.backends.kubernetes.logs.reading import merged_rows, pods_with_logs
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
-from stepset.backends.kubernetes.pod_changes import ChangePod
 from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
-from stepset.backends.kubernetes.submit import Submitted, remove_half_submitted, submit
+from stepset.backends.kubernetes.submit.pod_changes import ChangePod
+from stepset.backends.kubernetes.submit.submission import Submitted, remove_half_submitted, submit
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
 from stepset.spec.names import check_dns_1035
 from stepset.targets.request import RenderRequest, check_target
-from stepset.watch.cluster.keeper import Patience
+from stepset.watch.cluster.supervisor import Timeouts
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.lines import Joiner, log_lines
@@ -50,7 +50,7 @@ class ClusterRuns:
         *,
         target: str | None = None,
         sources: frozenset[str] | None = None,
-        patience: Patience | None = None,
+        patience: Timeouts | None = None,
         change_pod: ChangePod | None = None,
     ) -> None:
         if target is not None:
@@ -58,7 +58,7 @@ class ClusterRuns:
         self.site = site
         self._target = target or "jobset"
         self._targets: Sequence[str] = (target,) if target else tuple(WORKLOADS)
-        self._sources, self._patience = sources, patience or Patience()
+        self._sources, self._patience = sources, patience or Timeouts()
         self._change_pod = change_pod
         self._cancelled: dict[str, tuple[str, RunStatus]] = {}
 

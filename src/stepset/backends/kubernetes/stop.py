@@ -7,11 +7,11 @@ or denies access.
 from __future__ import annotations
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.permissions import lacks_permission
 from stepset.backends.kubernetes.api.replies import Reply
 from stepset.backends.kubernetes.api.resources import PODS, Manifest
-from stepset.backends.kubernetes.refusals import may_not
 from stepset.errors import InfrastructureError
-from stepset.targets.identity import QUEUE_LABEL
+from stepset.targets.metadata import QUEUE_LABEL
 from stepset.watch.cluster.objects import RunObjects
 
 
@@ -75,7 +75,7 @@ def check(reply: Reply, what: str, manifest: Manifest) -> bool:
     """
     if reply.accepted or reply.status in (404, 409) or _another(reply):
         return reply.accepted
-    said, remedy = reply.message.rstrip(".") or reply.status, "; see stepset rbac" if may_not(reply) else ""
+    said, remedy = reply.message.rstrip(".") or reply.status, "; see stepset rbac" if lacks_permission(reply) else ""
     raise InfrastructureError(f"{manifest['kind']} {manifest['metadata']['name']} cannot be {what}: {said}{remedy}")
 
 

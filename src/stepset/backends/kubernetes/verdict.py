@@ -7,7 +7,7 @@ from typing import Any
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.stop import check
-from stepset.targets.identity import VERDICT
+from stepset.targets.metadata import VERDICT
 from stepset.watch.cluster.verdict import verdict_text
 from stepset.watch.state import RunStatus
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.logs import copy_lines, read_lines
-from stepset.backends.local.store import Store, home_directory
+from stepset.backends.local.store import RunStore, home_directory
 from stepset.errors import BadInputError
 from stepset.watch.state import LogLine, Phase, RunStatus
 
@@ -30,7 +30,7 @@ class LocalBackend:
     """
 
     def __init__(self, home: Path | None = None, grace: float = GRACE) -> None:
-        self._store = Store(home if home is not None else home_directory(os.environ))
+        self._store = RunStore(home if home is not None else home_directory(os.environ))
         self._grace = grace
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> LocalHandle:

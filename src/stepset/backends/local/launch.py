@@ -18,7 +18,7 @@ from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.local.environment import most_processes, this_host, world_processes
 from stepset.backends.local.layout import Site, has_spaces, pod_addresses, pod_specs
 from stepset.backends.local.net import Claims, scratch_directory
-from stepset.backends.local.store import RunDir, Store
+from stepset.backends.local.store import RunDir, RunStore
 from stepset.backends.local.supervisor import Assignment, Supervisor, forget, keep_from_children
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.frameworks import make_plan
@@ -28,7 +28,7 @@ from stepset.spec.names import check_dns_1035
 from stepset.watch.state import RunStatus
 
 
-def start_run(store: Store, grace: float, request: RunRequest, listener: RunListener | None) -> LocalHandle:
+def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunListener | None) -> LocalHandle:
     """Starts a run in this process and returns its handle at once; `listener` is called from the run's own thread.
 
     Raises BadInputError if the job cannot run as requested (nothing was created), and InfrastructureError if there is

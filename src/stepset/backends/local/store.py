@@ -186,7 +186,7 @@ class RunDir:
 
 
 @dataclass(frozen=True)
-class Store:
+class RunStore:
     """All runs of a user on this machine, in `<home>/runs`."""
 
     home: Path

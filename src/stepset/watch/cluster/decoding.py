@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from stepset.watch.cluster.fields import part
+from stepset.watch.cluster.unstructured import part
 
 Object = Mapping[str, Any]
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.observed import DELETED, OVERTIME, homes, observations
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.terminations import DELETED, OVERTIME, homes, observations
 from stepset.watch.cluster.trouble import last_made
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation, diagnose, kind_of, make_failure

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
-from stepset.targets.identity import RUN
+from stepset.targets.metadata import RUN
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.events import Events, read_event
-from stepset.watch.cluster.fields import Fields, part, text
+from stepset.watch.cluster.kueue import Ticket, read_ticket
 from stepset.watch.cluster.pods import Pod, read_pod
-from stepset.watch.cluster.queue import Ticket, read_ticket
+from stepset.watch.cluster.unstructured import Fields, part, text
 from stepset.watch.cluster.workload import Workload, combined, read_workload
 
 Fate = Literal["", "deleted", "missing"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stepset.watch.cluster.fields import Fields, part, rows, text
+from stepset.watch.cluster.unstructured import Fields, part, rows, text
 
 
 def owned(objects: Iterable[Fields], uid: str) -> list[Fields]:

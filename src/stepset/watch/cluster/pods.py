@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from stepset.plan.model import LAUNCHER, NODE
-from stepset.targets.identity import GROUP
+from stepset.targets.metadata import GROUP
 from stepset.targets.names import AGENT_DIR, CONTAINER
-from stepset.watch.cluster.fields import (
+from stepset.watch.cluster.message import SILENT, Said, said
+from stepset.watch.cluster.unstructured import (
     Fields,
     conditions,
     holds,
@@ -23,7 +24,6 @@ from stepset.watch.cluster.fields import (
     time_of,
     to_number,
 )
-from stepset.watch.cluster.message import SILENT, Said, said
 
 _ATTEMPTS = ("jobset.sigs.k8s.io/restart-attempt", "volcano.sh/job-retry-count")
 _INDEXES = ("batch.kubernetes.io/job-completion-index", "volcano.sh/task-index", "apps.kubernetes.io/pod-index")

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepset.watch.cluster.fields import integer
 from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.unstructured import integer
 from stepset.watch.diagnose import TAIL
 from stepset.watch.lines import Batch, merge_progress
 from stepset.watch.state import Progress

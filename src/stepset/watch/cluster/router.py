@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stepset.targets.identity import RUN
+from stepset.targets.metadata import RUN
 from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.fields import Fields, part, rows, text
 from stepset.watch.cluster.objects import RunObjects, run_of
+from stepset.watch.cluster.unstructured import Fields, part, rows, text
 
 _UNCLAIMED_EVENTS = 1000
 """Events kept about unknown objects; most concern no run."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stepset.watch.cluster.failed import cancelled, failure_of, lost, restarts_of, stopping
-from stepset.watch.cluster.keeper import LEAVING
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.observed import homes, observations
 from stepset.watch.cluster.pods import Pod
+from stepset.watch.cluster.rank_rows import at_the_end, rows_of
 from stepset.watch.cluster.reports import Reports
-from stepset.watch.cluster.rows import at_the_end, rows_of
+from stepset.watch.cluster.supervisor import LEAVING
+from stepset.watch.cluster.terminations import homes, observations
 from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.state import Phase, RunStatus

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from stepset.targets.identity import VERDICT
-from stepset.watch.cluster.fields import Fields, part, text
+from stepset.targets.metadata import VERDICT
+from stepset.watch.cluster.unstructured import Fields, part, text
 from stepset.watch.state import RunStatus
 
 LIMIT = 48 * 1024

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from stepset.plan.model import NODE
-from stepset.targets.identity import JOB, LOST_NODE_AFTER, QUEUE_LABEL, RANKS, RUN, WORLD_SIZE
-from stepset.watch.cluster.fields import (
+from stepset.targets.metadata import JOB, LOST_NODE_AFTER, QUEUE_LABEL, RANKS, RUN, WORLD_SIZE
+from stepset.watch.cluster.unstructured import (
     Fields,
     conditions,
     holds,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from stepset.watch.present.failure_report import failure_lines
 from stepset.watch.present.records import (
     FirstFailure,
     Note,
@@ -23,7 +24,6 @@ from stepset.watch.present.records import (
     held_up,
 )
 from stepset.watch.present.sentences import end_sentence, is_restart, phase_sentence, progress_words, ranks_in_state
-from stepset.watch.report import failure_lines
 from stepset.watch.state import Phase, Progress, RunStatus
 
 PROGRESS_EVERY = 1.0

@@ -1,7 +1,7 @@
 """Reads one pod's log, each line once, from its container's start to its end, across dropped connections and restarts.
 
-The end of a response means little (stepset.watch.resume): a log is complete only when a request that was sent after the
-container's end was answered to its end. `see` reports the pod's changes to the reader, and may do so late: a reader
+The end of a response means little (stepset.watch.log_cursor): a log is complete only when a request that was sent after
+the container's end was answered to its end. `see` reports the pod's changes to the reader, and may do so late: a reader
 that resumes after the container has started again receives the log of its next start. Such a response does not begin
 with the last line that was read; the reader discards it until the restart is reported, because it must read the rest of
 the earlier start first.
@@ -21,16 +21,17 @@ from typing import Any
 import anyio
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.permissions import lacks_permission, missing_permission
+from stepset.backends.kubernetes.api.refusal_grace import RefusalGrace
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, Reply, UnreachableError
 from stepset.backends.kubernetes.api.resources import PODS
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.pods import LogPod
-from stepset.backends.kubernetes.refusals import Forbearance, may_not, missing_right
 from stepset.errors import InfrastructureError, StepsetError
-from stepset.watch.cluster.fields import one_line
+from stepset.watch.cluster.unstructured import one_line
 from stepset.watch.lines import Batch, Splitter
+from stepset.watch.log_cursor import LogCursor
 from stepset.watch.plain_lines import PlainSplitter
-from stepset.watch.resume import Resume
 
 QUIET = 120.0
 """Seconds without a byte after which a log is requested again: a silent server may be gone. TCP keepalive detects that
@@ -62,7 +63,7 @@ def log_path(namespace: str, pod: LogPod) -> str:
 
 
 def log_query(pod: LogPod, since: str | None, *, follow: bool = False, previous: bool = False) -> dict[str, str]:
-    """Returns the parameters of a request for a pod's log from `since` on (as `Resume.since`).
+    """Returns the parameters of a request for a pod's log from `since` on (as `LogCursor.since`).
 
     `follow` continues the response until the container ends; `previous` selects the container's last start but one.
     """
@@ -77,8 +78,8 @@ def log_query(pod: LogPod, since: str | None, *, follow: bool = False, previous:
 
 def not_shown(reply: Reply, namespace: str) -> InfrastructureError:
     """Returns the error that the server does not show a log."""
-    if may_not(reply):
-        return missing_right(reply, namespace)
+    if lacks_permission(reply):
+        return missing_permission(reply, namespace)
     return InfrastructureError(f"the server does not show the logs: HTTP {reply.status}: {reply.message.rstrip('.')}")
 
 
@@ -113,15 +114,15 @@ class PodLog:
         # The current request, and since when a followed log has been silent.
         self._request = anyio.CancelScope()
         self._silent_since: float | None = None
-        self._position = Resume()
+        self._position = LogCursor()
         self._splitter: Splitter | PlainSplitter = Splitter(pod.source) if pod.agent else PlainSplitter(pod.source)
         # Reads the same responses until it finds what the other process has not consumed.
-        self._before = None if resume is None else Resume.from_dict(resume)
+        self._before = None if resume is None else LogCursor.from_dict(resume)
         self._starts_read = 0
         # Whether the last line that was consumed is of the current start.
         self._amid_start = False
         self._failures = self._tries = 0
-        self._grace = Forbearance(allowed)
+        self._grace = RefusalGrace(allowed)
         self.problem: StepsetError | None = None
 
     @property
@@ -223,7 +224,7 @@ class PodLog:
         except RefusedError as refused:
             return self._refused(refused, pod, final=not follow, previous=previous)
         except InfrastructureError:
-            if not self._grace.bears(asyncio.get_running_loop().time()):
+            if not self._grace.covers(asyncio.get_running_loop().time()):
                 raise
             return False
         if complaint := self._position.complaint:
@@ -268,7 +269,7 @@ class PodLog:
         """Handles a refusal; returns whether it is final."""
         status = refused.reply.status
         if status not in (*NOT_YET, NOT_FOUND):
-            if self._grace.bears(asyncio.get_running_loop().time()):
+            if self._grace.covers(asyncio.get_running_loop().time()):
                 return False
             raise not_shown(refused.reply, self._site.namespace) from refused
         if previous:

@@ -16,9 +16,9 @@ from stepset.backends.kubernetes.logs.pods import LogPod, log_pod, may_hold
 from stepset.backends.kubernetes.logs.rows import rows_of
 from stepset.backends.kubernetes.logs.spool import in_groups
 from stepset.errors import InfrastructureError
-from stepset.targets.identity import RUN
+from stepset.targets.metadata import RUN
 from stepset.watch.cluster.workload import read_workload
-from stepset.watch.resume import Resume
+from stepset.watch.log_cursor import LogCursor
 
 _TRIES = 5
 _BLOCK = 1 << 16
@@ -62,20 +62,20 @@ async def merged_rows(
 
 async def _stamped(site: NamespacedClient, pod: LogPod, lost: list[InfrastructureError]) -> AsyncGenerator[bytes, None]:
     """Yields one pod's log, with timestamps, up to now; adds the reason to `lost` if a part of it cannot be read."""
-    resume = Resume(stamped=True)
+    cursor = LogCursor(stamped=True)
     for previous in (True, False) if pod.restarts else (False,):
         tries = 0
         while tries < _TRIES:
             error: InfrastructureError | None = None
             try:
-                async with aclosing(_blocks(site, pod, resume, previous)) as blocks:
+                async with aclosing(_blocks(site, pod, cursor, previous)) as blocks:
                     async for block in blocks:
-                        if text := resume.feed(block):
+                        if text := cursor.feed(block):
                             tries = 0
                             yield text
                 # The kubelet keeps one log of an earlier start, until the next start has ended.
-                if resume.complaint and not previous:
-                    error = InfrastructureError(f"pod {pod.name}: its log cannot be read: {resume.complaint[:300]}")
+                if cursor.complaint and not previous:
+                    error = InfrastructureError(f"pod {pod.name}: its log cannot be read: {cursor.complaint[:300]}")
             except UnreachableError as unreachable:
                 error = unreachable
             except RefusedError as refused:
@@ -83,18 +83,20 @@ async def _stamped(site: NamespacedClient, pod: LogPod, lost: list[Infrastructur
                     raise not_shown(refused.reply, site.namespace) from refused
             if error is None:
                 break
-            resume.cut()
+            cursor.cut()
             tries += 1
             if tries == _TRIES:
                 lost.append(error)
             else:
                 await asyncio.sleep(random.uniform(0.5, 1.0) * 0.2 * 2**tries)
-        yield resume.finish()
+        yield cursor.finish()
 
 
-async def _blocks(site: NamespacedClient, pod: LogPod, resume: Resume, previous: bool) -> AsyncGenerator[bytes, None]:
+async def _blocks(
+    site: NamespacedClient, pod: LogPod, cursor: LogCursor, previous: bool
+) -> AsyncGenerator[bytes, None]:
     """Yields a response in larger pieces: the server sends 2 KiB at a time."""
-    query = log_query(pod, resume.since, previous=previous)
+    query = log_query(pod, cursor.since, previous=previous)
     async with site.client.stream(log_path(site.namespace, pod), query, LAST_QUIET) as chunks:
         block = bytearray()
         try:

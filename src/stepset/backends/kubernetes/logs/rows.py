@@ -12,7 +12,7 @@ from itertools import accumulate
 from stepset.backends.kubernetes.logs.merge import Block
 from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.watch.lines import PART_LIMIT, Joiner, Splitter, parse_progress
-from stepset.watch.resume import second_of
+from stepset.watch.log_cursor import second_of
 
 _REGULAR = re.compile(rb"\[(?:(?:rank|node) \d+|(?!stepset\])[a-z][-a-z0-9]*)\] (?!\{)")
 """A line of an agent that is shown unchanged; events, parts and possible progress are examined further."""
@@ -25,7 +25,7 @@ async def rows_of(
 ) -> AsyncGenerator[Block, None]:
     """Yields a pod's rows of `sources` (None: all), with parts of lines joined, without events and progress.
 
-    `stamped` is the pod's log in chunks, as `Resume(stamped=True)` returns it.
+    `stamped` is the pod's log in chunks, as `LogCursor(stamped=True)` returns it.
     """
     reader = _Reader(pod, sources)
     async for chunk in stamped:

@@ -16,21 +16,22 @@ from functools import partial
 import anyio
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.permissions import lacks_permission, missing_permission, unseen
+from stepset.backends.kubernetes.api.refusal_grace import RefusalGrace
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError
 from stepset.backends.kubernetes.api.resources import QUEUE_WORKLOADS, Manifest
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod
-from stepset.backends.kubernetes.refusals import Forbearance, may_not, missing_right, unseen
 from stepset.backends.kubernetes.watch.liveness import Probe, ServerLiveness
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.reflector import Reflector
 from stepset.backends.kubernetes.watch.selectors import Collection, of_namespace, of_run
 from stepset.errors import InfrastructureError, StepsetError
-from stepset.targets.identity import RUN
+from stepset.targets.metadata import RUN
 from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.fields import part, text
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import owned
 from stepset.watch.cluster.router import Router
+from stepset.watch.cluster.unstructured import part, text
 
 _log = logging.getLogger(__name__)
 
@@ -78,8 +79,8 @@ class FollowedRun:
     def error(self) -> StepsetError | None:
         """Why the run cannot be followed any longer."""
         error = next((each.error for each in self._reflectors if each.error is not None), None)
-        if isinstance(error, RefusedError) and may_not(error.reply):
-            return missing_right(error.reply, self.informer.site.namespace)
+        if isinstance(error, RefusedError) and lacks_permission(error.reply):
+            return missing_permission(error.reply, self.informer.site.namespace)
         return error
 
     @property
@@ -207,7 +208,7 @@ class Informer:
 
         Raises InfrastructureError if the server cannot be reached, or denies access, for a minute.
         """
-        clock, grace = asyncio.get_running_loop().time, Forbearance(allowed=True)
+        clock, grace = asyncio.get_running_loop().time, RefusalGrace(allowed=True)
         while True:
             try:
                 reply = await self.site.client.get(followed.collections[0][0] + f"/{followed.name}")
@@ -215,7 +216,7 @@ class Informer:
                     return text(part(reply.body, "metadata"), "uid") == followed.uid
                 raise RefusedError(reply)
             except InfrastructureError:
-                if not grace.bears(clock()):
+                if not grace.covers(clock()):
                     raise
             await asyncio.sleep(_READ_AGAIN)
 

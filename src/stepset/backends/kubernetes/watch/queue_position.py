@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.refusal_grace import RefusalGrace
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, Reply, UnauthorizedError, UnreachableError
 from stepset.backends.kubernetes.api.resources import QUEUE_POSITIONS
-from stepset.backends.kubernetes.refusals import Forbearance
 from stepset.errors import StepsetError
+from stepset.watch.cluster.kueue import read_positions
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.queue import read_positions
 
 EVERY = 10.0
 """Seconds between two requests for the positions in one queue."""
@@ -38,7 +38,7 @@ class QueuePositions:
         self._site, self._every = site, every
         self.available = True
         self._versions = list(QUEUE_POSITIONS)
-        self._forbearance = Forbearance()
+        self._forbearance = RefusalGrace()
         self._asked: dict[str, float] = {}
 
     async def run(self, runs: Callable[[], Iterable[RunObjects]], changed: Callable[[RunObjects], None]) -> None:
@@ -94,7 +94,7 @@ class QueuePositions:
         return None
 
     def _refused(self) -> None:
-        self.available = self._forbearance.bears(_now())
+        self.available = self._forbearance.covers(_now())
 
 
 def _by_queue(runs: Iterable[RunObjects]) -> dict[str, list[RunObjects]]:

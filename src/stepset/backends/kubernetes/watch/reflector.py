@@ -1,7 +1,7 @@
 """A reflector: the objects of one collection, kept current by list and watch.
 
-It sends the requests that the state machine `stepset.watch.feed.Feed` determines: list, watch, bookmarks, 410, resume
-and backoff.
+It sends the requests that the state machine `stepset.watch.list_watch.ListWatch` determines: list, watch,
+bookmarks, 410, resume and backoff.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import anyio
 
 from stepset.backends.kubernetes.api.client import Client
+from stepset.backends.kubernetes.api.refusal_grace import RefusalGrace
 from stepset.backends.kubernetes.api.replies import FORBIDDEN, GONE, NOT_FOUND, RefusedError, Reply, UnreachableError
-from stepset.backends.kubernetes.refusals import Forbearance
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.decoding import decode_event, decode_list
-from stepset.watch.feed import LONGEST_DELAY, Feed
+from stepset.watch.list_watch import LONGEST_DELAY, ListWatch
 
 QUIET = 90.0
 """Seconds after which a silent watch counts as broken: a server sends a bookmark about once a minute."""
@@ -49,8 +49,8 @@ class Reflector:
 
     def __init__(self, client: Client, collection: Collection, changed: Changed) -> None:
         self._client, self._collection, self._changed = client, collection, changed
-        self._feed = Feed(collection.wanted, decode_event)
-        self._grace = Forbearance()
+        self._feed = ListWatch(collection.wanted, decode_event)
+        self._grace = RefusalGrace()
         self._request = anyio.CancelScope()
         self.silent_since: float | None = None
         self._opened = False
@@ -117,7 +117,7 @@ class Reflector:
         if isinstance(error, RefusedError) and error.reply.status == GONE:
             self._feed.expired()
             return True
-        return self._grace.bears(asyncio.get_running_loop().time())
+        return self._grace.covers(asyncio.get_running_loop().time())
 
     async def _ask(self) -> bool:
         """Sends one request; returns whether the server answered it."""

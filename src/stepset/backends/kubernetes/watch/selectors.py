@@ -15,7 +15,7 @@ from stepset.backends.kubernetes.api.resources import (
     Resource,
     resource_of,
 )
-from stepset.targets.identity import QUEUE_LABEL, RUN
+from stepset.targets.metadata import QUEUE_LABEL, RUN
 
 _JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 _KUEUE_UID = "kueue.x-k8s.io/job-uid"

@@ -1,0 +1,1 @@
+"""The functions that pipeline authors call; they run when a pipeline is compiled."""

@@ -1,0 +1,1 @@
+"""A step's artifacts, parameters and report."""

@@ -1,0 +1,144 @@
+"""Files between the step of a distributed component and its ranks.
+
+On one machine both see the same files. On a cluster they need a directory that both mount: the pipeline's workspace, or
+any other volume. Inputs are copied there before the run, and rank 0's outputs from there after it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from stepset.errors import BadInputError
+from stepset_kfp.backend import backend_name
+from stepset_kfp.outputs.artifacts import copy
+from stepset_kfp.task_config import TaskConfig
+
+WORKSPACE = "/kfp-workspace"
+"""Where KFP mounts a pipeline's workspace (kfp.dsl.constants.WORKSPACE_MOUNT_PATH)."""
+
+_LOCAL = {"s3://": "/s3/", "gs://": "/gcs/", "minio://": "/minio/"}
+
+
+class Exchange(Protocol):
+    """Passes files to the ranks and back."""
+
+    def brought(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the executor input as the ranks get it, with inputs where they can read them."""
+
+    def fetch(self, executor_input: Mapping[str, Any]) -> None:
+        """Copies rank 0's outputs to where KFP looks for them."""
+
+
+class SameFiles:
+    """Step and ranks are on one machine."""
+
+    def brought(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(executor_input)
+
+    def fetch(self, executor_input: Mapping[str, Any]) -> None:
+        """Does nothing: rank 0 has written them."""
+
+
+def exchange_for(options: Mapping[str, Any], task: TaskConfig | None, executor_input: Mapping[str, Any]) -> Exchange:
+    """Returns the exchange of a step; raises BadInputError if step and training pods share no directory.
+
+    `executor_input` is the same in every retry of the step and in no other step, because it names the outputs.
+    """
+    if backend_name(options["backend"], os.environ) == "local":
+        return SameFiles()
+    mounted = {str(mount.get("mountPath")) for mount in (task.volume_mounts if task else None) or ()}
+    shared = options.get("shared_dir") or (WORKSPACE if WORKSPACE in mounted else "")
+    if not shared:
+        raise BadInputError(
+            "shared_dir: the step and the training pods share no directory; give the pipeline a ReadWriteMany workspace"
+            " and use dsl.WORKSPACE_PATH_PLACEHOLDER in it, or mount a volume on the task and name its path"
+        )
+    name = hashlib.sha256(json.dumps(executor_input, sort_keys=True).encode()).hexdigest()[:16]
+    return Shared(Path(shared, ".stepset", name))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A directory that the step and every training pod mount at the same path; `directory` is this step's own in it."""
+
+    directory: Path
+
+    def brought(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
+        """Copies inputs into the directory; returns the executor input with them, and with outputs in the directory."""
+        changed: dict[str, Any] = json.loads(json.dumps(executor_input))
+        for name, index, artifact in _artifacts(changed.get("inputs")):
+            source, target = local_path(artifact), self.directory / "inputs" / name / str(index)
+            _copy(source, target)
+            _move_to(artifact, target)
+        outputs = changed.get("outputs") or {}
+        outputs["outputFile"] = str(self.directory / "outputs" / "executor_output.json")
+        for name, parameter in (outputs.get("parameters") or {}).items():
+            parameter["outputFile"] = str(self.directory / "outputs" / "parameters" / name)
+        for name, _, artifact in _artifacts(outputs):
+            _move_to(artifact, self._output(name))
+        (self.directory / "outputs").mkdir(parents=True, exist_ok=True)
+        return changed
+
+    def fetch(self, executor_input: Mapping[str, Any]) -> None:
+        """Copies rank 0's outputs to where KFP looks for them, and deletes the directory."""
+        outputs = executor_input.get("outputs") or {}
+        for name, parameter in (outputs.get("parameters") or {}).items():
+            _copy(self.directory / "outputs" / "parameters" / name, Path(parameter["outputFile"]))
+        uris = {}
+        for name, _, artifact in _artifacts(outputs):
+            _copy(self._output(name), local_path(artifact))
+            uris[str(self._output(name))] = artifact["uri"]
+        self._fetch_told(Path(outputs["outputFile"]), uris)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _fetch_told(self, target: Path, uris: Mapping[str, str]) -> None:
+        """Copies what the function reported to KFP of its outputs, with their own locations restored."""
+        source = self.directory / "outputs" / "executor_output.json"
+        if not source.exists():
+            return
+        told = json.loads(source.read_text("utf-8"))
+        for _, _, artifact in _artifacts(told):
+            artifact["uri"] = uris.get(artifact.get("uri", ""), artifact.get("uri", ""))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(told), encoding="utf-8")
+
+    def _output(self, name: str) -> Path:
+        return self.directory / "outputs" / "artifacts" / name
+
+
+def local_path(artifact: Mapping[str, Any]) -> Path:
+    """Where KFP's launcher puts an artifact (kfp.dsl.types.artifact_types, Artifact._get_path)."""
+    uri = str(artifact["uri"])
+    path = next((f"{place}{uri[len(scheme) :]}" for scheme, place in _LOCAL.items() if uri.startswith(scheme)), uri)
+    if uri.startswith("oci://"):
+        path = "/oci/" + uri[len("oci://") :].replace("/", "_")
+    if artifact.get("custom_path"):
+        path = str(artifact["custom_path"])
+    if (artifact.get("metadata") or {}).get("_kfp_workspace") is True:
+        path = f"{WORKSPACE}/.artifacts/{path.lstrip('/')}"
+    return Path(path)
+
+
+def _artifacts(holder: Mapping[str, Any] | None) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    for name, held in ((holder or {}).get("artifacts") or {}).items():
+        for index, artifact in enumerate(held.get("artifacts") or ()):
+            yield name, index, artifact
+
+
+def _move_to(artifact: dict[str, Any], path: Path) -> None:
+    artifact["uri"] = str(path)
+    artifact.pop("custom_path", None)
+    (artifact.get("metadata") or {}).pop("_kfp_workspace", None)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copies a file or directory, if it exists."""
+    if source.exists():
+        copy(source, target)

@@ -1,0 +1,139 @@
+"""One training on a cluster, for a step: found or created, followed, and ended when the step is terminated."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stepset.backends.base import RunListener, RunRequest
+from stepset.backends.kubernetes.api.connection import Connection, connect
+from stepset.backends.kubernetes.api.resources import WORKLOADS, Resource
+from stepset.backends.kubernetes.backend import KubernetesBackend
+from stepset.backends.kubernetes.stop import delete, stays_suspended, suspend
+from stepset.errors import BadInputError, InfrastructureError
+from stepset.targets.gang import gang_of
+from stepset.targets.metadata import OWNER_HASH
+from stepset.targets.request import check_target
+from stepset.watch.cluster.supervisor import Timeouts
+from stepset.watch.state import RunStatus
+from stepset_kfp.backend import in_kfp_pod
+from stepset_kfp.step.interrupt import BUDGET, Interrupt
+from stepset_kfp.step.owner import PIPELINE_RUN, Identity, identity_of, own_pod
+from stepset_kfp.step.preflight import preflight
+from stepset_kfp.step.reattach import Manifest, reattach
+from stepset_kfp.step.step_log import say
+from stepset_kfp.task_config import TaskConfig, claims
+
+CLAIMS = Resource("", "v1", "persistentvolumeclaims")
+PATIENCE_ELSEWHERE = 10.0
+"""Seconds for the last request of a step that no kubelet kills: one on a laptop."""
+ON_ITS_WAY, _LOOK = 0.5, 0.05
+"""Seconds for which a run whose creation was not answered is looked for, and between two looks."""
+
+
+def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunListener) -> RunStatus:
+    """Runs a job to its end; raises as `KubernetesBackend.start`, or InfrastructureError for missing rights."""
+    target = given["target"] or "jobset"
+    check_target(target)
+    patience = Timeouts(given["admission_timeout"] or None, given["startup_timeout"] or None)
+    with connect() as connection, connect() as spare:
+        namespace = given["namespace"] or connection.namespace
+
+        def check_rights() -> None:
+            preflight(connection, namespace, target, gang_of(request.job), request.job.framework.kind == "mpi")
+
+        try:
+            identity = _identity(connection)
+        except InfrastructureError:
+            check_rights()  # reports all missing permissions, this one among them
+            raise
+        asked = _owned(request, identity, namespace)
+        last = LastRequest(spare, namespace, target, asked, given["on_interrupt"])
+        # From here on: the run of an earlier try may exist already, and continues unless this step ends it.
+        with Interrupt(spare, last, BUDGET if identity else PATIENCE_ELSEWHERE) as interrupt:
+            check_rights()
+            _check_claims(connection, namespace, given.get("task_config"), request.job.num_nodes)
+            backend = KubernetesBackend(connection, namespace=namespace, target=target, patience=patience)
+            workload, notes = reattach(backend, connection, asked)
+            interrupt.workload = workload
+            say(f"stepset: {workload['kind']} {workload['metadata']['name']} in namespace {namespace}")
+            return backend.follow(workload, listener, notes).wait()
+
+
+@dataclass(frozen=True)
+class LastRequest:
+    """What happens to the run of a step that is terminated: `how` is suspend, delete or leave.
+
+    A run that no retry could find, or that would not stay suspended, is deleted instead. `connection` must not be
+    shared.
+    """
+
+    connection: Connection
+    namespace: str
+    target: str
+    request: RunRequest
+    how: str
+
+    def __call__(self, workload: Manifest | None) -> str:
+        """Ends the run; returns what was done, for the log."""
+        if self.how == "leave":
+            return f"run {self.request.name} is left to itself"
+        if workload is None and (workload := self._on_its_way()) is None:
+            return "no run had been made"
+        findable = self.request.owner is not None
+        keep = self.how == "suspend" and findable and stays_suspended(workload)
+        backend = KubernetesBackend(self.connection, namespace=self.namespace, target=self.target)
+        backend.end(workload, suspend if keep else delete)
+        return f"run {workload['metadata']['name']} is {'suspended' if keep else 'deleted'}"
+
+    def _on_its_way(self) -> Manifest | None:
+        """This step's run if its creation was not answered yet, and it exists or appears soon."""
+        if self.request.name is None:
+            return None
+        path = f"{WORKLOADS[self.target].path(self.namespace)}/{self.request.name}"
+        until = time.monotonic() + ON_ITS_WAY
+        while True:
+            reply = self.connection.get(path)
+            labels = (reply.body.get("metadata") or {}).get("labels") or {}
+            if reply.accepted:
+                return reply.body if labels.get(OWNER_HASH) == self.request.owner else None
+            if time.monotonic() > until:
+                return None
+            time.sleep(_LOOK)
+
+
+def _check_claims(connection: Connection, namespace: str, task: TaskConfig | None, num_nodes: int) -> None:
+    """Raises BadInputError if several nodes are to mount a claim for one node: they would wait for each other.
+
+    Claims that this account may not read are not checked.
+    """
+    for claim in claims(task) if num_nodes > 1 else ():
+        reply = connection.get(f"{CLAIMS.path(namespace)}/{claim}")
+        modes = (reply.body.get("spec") or {}).get("accessModes") if reply.accepted else None
+        if modes is not None and not {"ReadWriteMany", "ReadOnlyMany"} & set(modes):
+            raise BadInputError(
+                f"volumes: PersistentVolumeClaim {claim} is {', '.join(modes)}, and {num_nodes} nodes are to mount it;"
+                " ask for ReadWriteMany (a workspace: kubernetes={'pvcSpecPatch': {'accessModes': ['ReadWriteMany']}})"
+            )
+
+
+def _identity(connection: Any) -> Identity | None:
+    """The step's identity; None outside of a pipeline's pod, where no retry would look for its run."""
+    return identity_of(own_pod(connection, os.environ["KFP_POD_NAME"])) if in_kfp_pod(os.environ) else None
+
+
+def _owned(request: RunRequest, identity: Identity | None, namespace: str) -> RunRequest:
+    """The request with the step's name; the Workflow owns the run if both are in the same namespace."""
+    if identity is None:
+        import secrets
+
+        name = f"{request.job.name}-{secrets.token_hex(3)}"
+        return replace(request, name=name, owner=None)
+    owned_by = identity.owned_by if identity.namespace == namespace else None
+    if owned_by is None:
+        say("stepset: the run has no owner; it stays when the pipeline's run is deleted")
+    job = request.job.model_copy(update={"labels": {**request.job.labels, PIPELINE_RUN: identity.run_id}})
+    return replace(request, job=job, name=identity.run_name(job.name), owner=identity.owner, owned_by=owned_by)

@@ -1,0 +1,83 @@
+"""The step of a distributed component: `python3 -m stepset_kfp.step.distributed --settings JSON -- COMMAND...`.
+
+`distribute` writes this command. COMMAND is the component's own, in which KFP has put the executor input; every rank
+runs it, and what rank 0 writes are the step's outputs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from stepset.errors import StepsetError
+from stepset.watch.present.failure_report import failure_text
+from stepset.watch.present.sources import ranks_to_log
+from stepset.watch.state import Phase
+from stepset_kfp.ranks.exchange import exchange_for
+from stepset_kfp.step.step_log import StepLog
+from stepset_kfp.step.train import fail, read, run
+from stepset_kfp.task_config import TASK_CONFIG
+
+_INPUT_FLAG = "--executor_input"
+_DEFAULTS = {"backend": "auto", "target": "jobset", "namespace": "", "log_ranks": "0", "on_interrupt": "suspend"}
+_LIMITS = {"admission_timeout": 0, "startup_timeout": 1800}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs the component in every rank; ends the step with a message if it cannot be run, or failed."""
+    at = arguments.index("--")
+    settings = json.loads(arguments[arguments.index("--settings") + 1])
+    command = list(arguments[at + 1 :])
+    where = command.index(_INPUT_FLAG) + 1
+    executor_input = json.loads(command[where])
+    try:
+        _run(settings, command, where, executor_input)
+    except StepsetError as error:
+        fail(str(error), int(error.exit_code))
+
+
+def _run(settings: Mapping[str, Any], command: list[str], where: int, executor_input: dict[str, Any]) -> None:
+    task = _task_config(executor_input.get("inputs", {}).get("parameterValues", {}).pop(TASK_CONFIG, None))
+    options = {**_DEFAULTS, **_LIMITS, **settings}
+    exchange = exchange_for(options, task, executor_input)
+    payload = {
+        "command": [*command[:where], {"executor_input": True}, *command[where + 1 :]],
+        "executor_input": exchange.brought(executor_input),
+    }
+    given = {**options, "function": program(payload), "task_config": task, "job": {}}
+    for field in ("framework", "procs_per_node", "deadline", "ttl"):
+        if field in given and not isinstance(given[field], str):
+            given[field] = json.dumps(given[field])
+    asked = read(given, Path())
+    log = StepLog(ranks_to_log(options["log_ranks"]))
+    status = run(asked, given, log)
+    if status.phase is not Phase.SUCCEEDED:
+        fail(failure_text(status), int(status.exit_code))
+    exchange.fetch(executor_input)
+
+
+def program(payload: Mapping[str, Any]) -> str:
+    """The Python program of every rank."""
+    text = files("stepset_kfp.ranks").joinpath("main.py").read_text(encoding="utf-8")
+    return f"{text}\n\nif __name__ == '__main__':\n    start({json.dumps(payload)!r})\n"
+
+
+def _task_config(given: Mapping[str, Any] | None) -> Any:
+    """KFP's TaskConfig from its JSON (backend/src/v2/driver/driver.go), without importing kfp."""
+    if not given:
+        return None
+    fields = ("affinity", "tolerations", "env", "volumes", "resources")
+    return SimpleNamespace(
+        **{field: given.get(field) for field in fields},
+        node_selector=given.get("nodeSelector"),
+        volume_mounts=given.get("volumeMounts"),
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

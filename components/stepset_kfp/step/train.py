@@ -1,0 +1,130 @@
+"""One training from a component's inputs to its outputs: the body of the component `distributed_train`.
+
+Bad input, a failed training and a cluster that refuses it end the step with their message and an exit code other than
+0; never with a traceback, which would hide them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from stepset.errors import InfrastructureError, StepsetError
+from stepset.watch.present.failure_report import failure_text
+from stepset.watch.present.sources import ranks_to_log
+from stepset.watch.state import Phase, RunStatus
+from stepset_kfp.backend import backend_name
+from stepset_kfp.job_inputs import job_mapping
+from stepset_kfp.options import check_options
+from stepset_kfp.outputs.artifacts import result_text, write_metrics, write_model, write_text
+from stepset_kfp.outputs.report import report_html
+from stepset_kfp.packing import unpack
+from stepset_kfp.step.parent import ending_with_starter
+from stepset_kfp.step.step_log import StepLog, say
+from stepset_kfp.task_config import with_task_config
+
+if TYPE_CHECKING:
+    from stepset.backends.base import RunRequest
+    from stepset.spec.job import TrainingJob
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a step is to do; `notes` are about settings of the task that could not be applied."""
+
+    job: TrainingJob
+    base_dir: Path
+    backend: str
+    notes: tuple[str, ...] = ()
+
+
+def train(given: Mapping[str, Any]) -> None:
+    """Runs a training and writes the step's outputs; ends the step with a message if it cannot be run, or failed."""
+    try:
+        _train(given)
+    except StepsetError as error:
+        fail(str(error), int(error.exit_code))
+    except OSError as error:
+        where = error.filename or "a file of the step"
+        needs = "a step writes to its temporary directory and to where its outputs are"
+        fail(f"{where}: {error.strerror or error}; {needs}", int(InfrastructureError.exit_code))
+
+
+def _train(given: Mapping[str, Any]) -> None:
+    with tempfile.TemporaryDirectory(prefix="stepset-") as unpacked:
+        asked = read(given, Path(unpacked))
+        log = StepLog(ranks_to_log(given["log_ranks"]))
+        say(*(f"stepset: {note}" for note in asked.notes))
+        status = run(asked, given, log)
+    write_text(given["run"], status.name)
+    write_text(given["report"].path, report_html(status, log.history))
+    if status.phase is not Phase.SUCCEEDED:
+        fail(failure_text(status), int(status.exit_code))
+    say(f"stepset: {write_model(given['model'], status, asked.job)}")
+    if left_out := write_metrics(given["metrics"], status):
+        say(f"stepset: metrics: {', '.join(left_out)} not finite, and left out")
+    write_text(given["result"], result_text(status))
+
+
+def read(given: Mapping[str, Any], unpacked: Path) -> Asked:
+    """Returns the job of the component's inputs; unpacks its files into an empty directory. Raises BadInputError."""
+    from stepset.spec.load import parse_job
+
+    check_options(given)
+    backend = backend_name(given["backend"], os.environ)
+    mapping, notes = with_task_config(job_mapping(given), given.get("task_config"))
+    base_dir = Path.cwd()
+    if given.get("packed"):
+        code = unpacked / str(mapping.get("code") or ".")
+        code.mkdir(parents=True, exist_ok=True)
+        unpack(given["packed"], code)
+        base_dir = unpacked
+    return Asked(parse_job(mapping), base_dir, backend, notes)
+
+
+def fail(why: str, code: int = 1) -> NoReturn:
+    """Ends the step with a message."""
+    say(*(f"stepset: {line}" for line in why.splitlines()))
+    sys.exit(code)
+
+
+def run(asked: Asked, given: Mapping[str, Any], log: StepLog) -> RunStatus:
+    """Runs a training to its end on its backend; ends the step with exit code 128 + signal if it is terminated."""
+    from stepset.backends.base import RunRequest
+    from stepset.sources import read_sources
+
+    request = RunRequest(asked.job, read_sources(asked.job, asked.base_dir))
+    if asked.backend == "kubernetes":
+        from stepset_kfp.step.cluster_run import run_on_cluster
+
+        return run_on_cluster(request, given, log)
+    with ending_with_starter():
+        return _run_here(request, log)
+
+
+def _run_here(request: RunRequest, log: StepLog) -> RunStatus:
+    """Runs the ranks as processes; a signal stops them with their grace period."""
+    import signal
+
+    from stepset.backends import backend_of
+    from stepset.signals import StopRequests, on_signals
+
+    told: list[int] = []
+    requests = StopRequests()
+
+    def stop(number: int) -> None:
+        told.append(number)
+        requests.add()
+
+    with on_signals((signal.SIGTERM, signal.SIGINT), stop):
+        handle = backend_of("local").start(request, log)
+        requests.attach(handle.cancel)
+        status = handle.wait()
+    if told:
+        fail(f"run {status.name} was stopped because its step was told to end (signal {told[0]})", 128 + told[0])
+    return status

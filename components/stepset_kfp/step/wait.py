@@ -1,0 +1,61 @@
+"""Waits for a run that was started elsewhere: the body of the component `wait_for_training`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from stepset.backends import backend_of
+from stepset.backends.base import Backend, ClusterOptions
+from stepset.errors import InfrastructureError, RunNotFoundError, StepsetError
+from stepset.watch.present.failure_report import failure_text
+from stepset.watch.present.sentences import phase_words
+from stepset.watch.state import Phase, RunStatus
+from stepset_kfp.backend import backend_name
+from stepset_kfp.outputs.artifacts import result_text, write_text
+from stepset_kfp.outputs.report import report_html
+from stepset_kfp.step.step_log import StepLog, say
+from stepset_kfp.step.train import fail
+
+_LOOK = 2.0
+_TELL = 10.0
+"""Seconds after which the step looks up whether the run's state is new, and logs it."""
+
+
+def wait(given: Mapping[str, Any]) -> None:
+    """Writes the step's outputs when the run is over; ends the step with a message if it failed or did not end."""
+    log = StepLog()
+    try:
+        name = backend_name(given["backend"], os.environ)
+        options = ClusterOptions(namespace=given["namespace"] or None) if name == "kubernetes" else None
+        status = _over(backend_of(name, options), given["run"], time.monotonic() + given["timeout"], log)
+    except StepsetError as error:
+        fail(str(error), int(error.exit_code))
+    write_text(given["report"].path, report_html(status, log.history))
+    if status.phase is not Phase.SUCCEEDED:
+        fail(failure_text(status), int(status.exit_code))
+    write_text(given["result"], result_text(status))
+
+
+def _over(backend: Backend, run: str, until: float, log: StepLog) -> RunStatus:
+    told = False
+    while True:
+        left = until - time.monotonic()
+        try:
+            status = backend.wait(run, timeout=min(_TELL, max(0.0, left)))
+        except RunNotFoundError:
+            if left <= 0:
+                raise
+            if not told:
+                told = True
+                say(f"stepset: run {run!r} is not there yet; waiting for it")
+            time.sleep(min(_LOOK, max(0.0, left)))
+            continue
+        log.on_status(status)
+        if status.phase.final:
+            return status
+        if left <= 0:
+            state = phase_words(status.phase, status.reason)
+            raise InfrastructureError(f"run {status.name} is still {state}; give a longer timeout")

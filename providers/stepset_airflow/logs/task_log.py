@@ -1,0 +1,134 @@
+"""Writes a run into its task's log, live: the lines of the chosen ranks, and what stepset reports of the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Protocol
+
+from stepset_airflow.logs.deduplicate import LogDeduplicator
+
+if TYPE_CHECKING:
+    from stepset.backends.base import RunListener
+    from stepset.watch.present.records import Record
+    from stepset.watch.state import LogLine, Progress, RunStatus
+
+StatusCallback = Callable[[dict[str, Any]], None]
+
+
+class Log(Protocol):
+    """The methods used of a task's logger."""
+
+    def info(self, event: str, /) -> Any: ...
+
+    def warning(self, event: str, /) -> Any: ...
+
+    def exception(self, event: str, /) -> Any: ...
+
+
+def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] | None:
+    """As `stepset.watch.present.sources.ranks_to_log`, but raises ValueError."""
+    from stepset.errors import BadInputError
+    from stepset.watch.present import sources
+
+    try:
+        return sources.ranks_to_log(log_ranks)
+    except BadInputError as error:
+        raise ValueError(str(error)) from error
+
+
+def find_callbacks(paths: str | Sequence[str] | None) -> tuple[StatusCallback, ...]:
+    """Returns the functions of dotted paths such as `my_package.hooks.on_change`; raises BadInputError."""
+    from stepset.errors import BadInputError
+
+    found = []
+    for path in [paths] if isinstance(paths, str) else paths or ():
+        try:
+            found.append(resolve_name(path))
+        except (ImportError, AttributeError, ValueError) as error:
+            raise BadInputError(f"callbacks: {path!r} cannot be imported: {error}; give a dotted path") from error
+    return tuple(found)
+
+
+class TaskLog:
+    """A run's listener that writes to a task log.
+
+    Args:
+        ranks: ranks whose lines are written; None: all. Lines of no rank (launchers, roles) are written unless `ranks`
+            is empty.
+        callbacks: called with `RunStatus.to_dict()` at every change.
+        told: the `told` of another process that has written to the log.
+        written: lines that it has written after that; they are not repeated.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        ranks: frozenset[int] | None = None,
+        callbacks: tuple[StatusCallback, ...] = (),
+        told: Mapping[str, Any] | None = None,
+        written: Iterable[str] = (),
+    ) -> None:
+        from stepset.watch.present import sources
+        from stepset.watch.present.presenter import Presenter
+
+        self._log, self._ranks, self._callbacks, self._sources = log, ranks, callbacks, sources
+        before, self._written = dict(told or {}), LogDeduplicator(written)
+        self._presenter = Presenter({**before, "phase": self._written.phase or before.get("phase", "")})
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What was written, as plain data, so that another process does not write it again."""
+        return self._presenter.told
+
+    @property
+    def progress(self) -> Progress | None:
+        """The progress that was written last."""
+        return self._presenter.progress
+
+    def on_line(self, line: LogLine) -> None:
+        if self._sources.is_shown(line.source, self._ranks):
+            text = f"{self._sources.prefix(line.source)} {line.text}"
+            if not self._written.has(text):
+                self._log.info(text)
+
+    def on_status(self, status: RunStatus) -> None:
+        self._write(self._presenter.see(status, time.monotonic()))
+        for callback in self._callbacks:
+            self.call(callback, status)
+
+    def note(self, note: str) -> None:
+        """Writes a note on the run, once."""
+        self._write(self._presenter.note(note))
+
+    def call(self, callback: StatusCallback, status: RunStatus) -> None:
+        """Calls a callback; logs its error and continues."""
+        try:
+            callback(status.to_dict())
+        except Exception:  # noqa: BLE001 - the caller's code: a training is not stopped for it, but it is shown
+            self._log.exception(f"callback {getattr(callback, '__qualname__', callback)} failed; the run goes on")
+
+    def _write(self, records: Iterable[Record]) -> None:
+        from stepset.watch.present.records import FirstFailure
+
+        for record in records:
+            # The exception that ends the task describes the failure.
+            if not isinstance(record, FirstFailure) and not self._written.has(record.text):
+                write = self._log.info if record.level == "info" else self._log.warning
+                write(record.text)
+
+
+class Listeners:
+    """Several listeners of a run as one, called in their order."""
+
+    def __init__(self, *listeners: RunListener) -> None:
+        self._listeners = listeners
+
+    def on_line(self, line: LogLine) -> None:
+        for listener in self._listeners:
+            listener.on_line(line)
+
+    def on_status(self, status: RunStatus) -> None:
+        for listener in self._listeners:
+            listener.on_status(status)

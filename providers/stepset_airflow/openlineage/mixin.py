@@ -1,0 +1,73 @@
+"""A training for OpenLineage: its inputs and outputs, and a facet about the run.
+
+Airflow's OpenLineage provider calls these methods of the operator where it is installed and enabled; nothing is
+imported before that. Arguments, environment and logs are left out: they may hold secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from stepset_airflow.assets import CHECKPOINT, WARM_START
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors.base import OperatorLineage
+    from openlineage.client.event_v2 import Dataset
+    from openlineage.client.facet_v2 import RunFacet
+
+    from stepset.spec import TrainingJob
+    from stepset.watch.state import RunStatus
+
+    Lineage = OperatorLineage[Dataset, RunFacet]
+
+FACET = "stepset_training"
+"""Name of the run facet."""
+
+
+class TrainingLineage:
+    """The operator's side of OpenLineage."""
+
+    # Attributes of the operator.
+    inlets: list[Any]
+    outlets: list[Any]
+    checkpoint_dir: str | None
+    _environment: dict[str, str]
+    _status: RunStatus | None = None
+    """How the run ended, once that is known."""
+
+    def get_openlineage_facets_on_start(self) -> Lineage:
+        """What is known before the run: the job, and the checkpoint it starts from."""
+        return self._lineage(outputs=self.outlets)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage:
+        """What is known afterwards: how the run ended, and the checkpoint it wrote."""
+        status, left = self._status, self.checkpoint_dir
+        if status is not None and isinstance(status.result, Mapping):
+            left = status.result.get(CHECKPOINT) or left
+        return self._lineage(outputs=[*self.outlets, left])
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Lineage:
+        """The diagnosis of a run that failed; its checkpoint is not an output that others should use."""
+        return self._lineage(outputs=self.outlets)
+
+    def _lineage(self, outputs: Iterable[Any]) -> Lineage:
+        from airflow.providers.openlineage.extractors.base import OperatorLineage
+
+        from stepset_airflow.openlineage.facets import datasets, training_facet
+
+        return OperatorLineage(
+            inputs=datasets([*self.inlets, self._environment.get(WARM_START)]),
+            outputs=datasets(outputs),
+            run_facets={FACET: training_facet(self._job_or_none(), self._status)},
+        )
+
+    def _job_or_none(self) -> TrainingJob | None:
+        """The job; None if it is not valid, or not complete yet: a decorated function is added when the task runs."""
+        from stepset.errors import BadInputError
+
+        try:
+            job: TrainingJob = self.job_and_base()[0]  # type: ignore[attr-defined]  # the operator's
+        except BadInputError:
+            return None
+        return job

@@ -1,0 +1,366 @@
+"""DistributedTrainOperator: a distributed training run as one Airflow task.
+
+run/job_fields.py builds the job, logs/task_log.py shows the run, run/cluster_run.py runs it on a cluster,
+run/exit_policy.py decides how the task ends. Slow modules are imported in functions: a DAG file with many of these
+operators must parse quickly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import conf
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from stepset_airflow.assets import begin_warm, begun_warm, event_extra, tell
+from stepset_airflow.exceptions import TrainingFailedError
+from stepset_airflow.hooks.cluster import TEMPLATED
+from stepset_airflow.identity import attempt, free_name, run_name
+from stepset_airflow.links.training import LINKS
+from stepset_airflow.logs.task_log import Listeners, TaskLog, find_callbacks, ranks_to_log
+from stepset_airflow.openlineage.mixin import TrainingLineage
+from stepset_airflow.run.exit_policy import check_policy, verdict
+from stepset_airflow.run.job_fields import JOB_FIELDS, check_entries, job_of, templatable
+from stepset_airflow.run.training_task import TrainingTask
+
+if TYPE_CHECKING:
+    from airflow.sdk import Asset, Context
+
+    from stepset.backends.base import Backend, RunHandle, RunRequest
+    from stepset.spec import TrainingJob
+    from stepset.watch.state import RunStatus
+    from stepset_airflow.run.cluster_run import ClusterRun
+
+FINISH_ACTIONS = ("keep", "delete", "delete_succeeded")
+KILL_ACTIONS = ("delete", "suspend", "keep")
+
+
+class DistributedTrainOperator(TrainingLineage, TrainingTask):
+    """Runs a distributed training and waits for it; its result (what rank 0 wrote) is the task's XCom.
+
+    The job is described by the fields of the job file under their own names, all of them templated, or by `job`, or by
+    both: fields given here replace those of `job`. Paths are relative to the DAG file, those inside a job file to it.
+
+    Args:
+        job: a TrainingJob, a mapping, or the path of a job file.
+        name, framework, num_nodes, procs_per_node, image, script, module, command, function, args, code, env,
+        resources_per_node, storage, checkpoint_dir, roles, restart, deadline, ttl, scheduling, network,
+        service_account, labels, annotations, pod_template, agent: the job file's fields (docs/job-file.md).
+        queue_name: short for `scheduling={"queue_name": ...}`.
+        backend: `kubernetes`, or `local` for processes of the worker; default: [stepset] backend, else kubernetes.
+        target: what the run becomes on a cluster: jobset (default), trainjob, statefulset, job or volcano.
+        log_ranks: whose lines go to the task log: `all`, `failed`, a rank, or a list of ranks; the failing rank's
+            last lines always do; default: [stepset] log_ranks, else 0.
+        warm_start: an asset, made an inlet of the task; the checkpoint that its latest event names, if any, is in the
+            ranks' environment as STEPSET_WARM_START.
+        exit_code_policy: exit code of the first failing rank, or failure kind -> `fail` (no further try), `retry` or
+            `skip`; default: Rejected and Cancelled fail, everything else is retried while `retries` are left.
+        callbacks: dotted paths of functions called with the run's status, as a mapping, at every change.
+        durable: a retry finds the run of an earlier try and continues it. A local run ends with its worker, so
+            there a retry starts anew, from the checkpoint in `checkpoint_dir` if there is one.
+        wait_for_completion: False only starts the run; not possible with `local`.
+        deferrable: wait in the triggerer; a local run always keeps its worker.
+            Default: [operators] default_deferrable.
+        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: which cluster, as
+            KubernetesPodOperator has them; not used by `local`.
+        poll_interval: seconds between two reads of the cluster; not used by `local`.
+        admission_timeout: seconds the run may wait for its queue; default: no limit; not used by `local`.
+        startup_timeout: seconds until all pods run, once admitted; default 30 minutes; not used by `local`.
+        quiet_after: seconds without a line from `log_ranks` that the log reports; None: never; not used by `local`.
+        on_finish_action: `keep`, `delete` or `delete_succeeded`, what becomes of the cluster's objects; not used by
+            `local`, which keeps its run directory.
+        on_kill_action: `delete`, `suspend` or `keep`, what a killed task does to its run; a local run always ends.
+
+    Raises:
+        ValueError: a parameter has a value that is not known.
+    """
+
+    template_fields: Sequence[str] = ("job", *JOB_FIELDS, "queue_name", "backend", "target", *TEMPLATED)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "job": "json",
+        "function": "py",
+        "args": "json",
+        "env": "json",
+        "resources_per_node": "json",
+        "storage": "json",
+        "roles": "json",
+        "restart": "json",
+        "scheduling": "json",
+        "network": "json",
+        "labels": "json",
+        "annotations": "json",
+        "pod_template": "json",
+    }
+    ui_color = "#e9e4f8"
+    operator_extra_links = LINKS
+    _brings_program: ClassVar[bool] = False
+    """Whether a subclass sets `function` when the task runs."""
+
+    def __init__(
+        self,
+        *,
+        job: TrainingJob | Mapping[str, Any] | str | None = None,
+        name: str | None = None,
+        framework: str | Mapping[str, Any] | None = None,
+        num_nodes: int | str | None = None,
+        procs_per_node: int | str | None = None,
+        image: str | None = None,
+        script: str | None = None,
+        module: str | None = None,
+        command: Sequence[str] | None = None,
+        function: str | None = None,
+        args: Sequence[Any] | None = None,
+        code: str | None = None,
+        env: Mapping[str, Any] | None = None,
+        resources_per_node: Mapping[str, Any] | None = None,
+        storage: Sequence[Mapping[str, Any]] | None = None,
+        checkpoint_dir: str | None = None,
+        roles: Sequence[Mapping[str, Any]] | None = None,
+        restart: Mapping[str, Any] | None = None,
+        deadline: int | str | None = None,
+        ttl: int | str | None = None,
+        scheduling: Mapping[str, Any] | None = None,
+        network: Mapping[str, Any] | None = None,
+        service_account: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        pod_template: Mapping[str, Any] | None = None,
+        agent: bool | str | None = None,
+        queue_name: str | None = None,
+        backend: str | None = None,
+        target: str | None = None,
+        log_ranks: str | int | Sequence[int] | None = None,
+        warm_start: Asset | None = None,
+        exit_code_policy: Mapping[int | str, str] | None = None,
+        callbacks: str | Sequence[str] | None = None,
+        durable: bool = True,
+        wait_for_completion: bool = True,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        kubernetes_conn_id: str = "kubernetes_default",
+        namespace: str | None = None,
+        in_cluster: bool | None = None,
+        cluster_context: str | None = None,
+        config_file: str | None = None,
+        poll_interval: float = 10,
+        admission_timeout: float | None = None,
+        startup_timeout: float | None = 1800,
+        quiet_after: float | None = 3600,
+        on_finish_action: str = "keep",
+        on_kill_action: str = "delete",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if warm_start is not None and warm_start not in self.inlets:
+            self.inlets = [*self.inlets, warm_start]
+        self.job = templatable(job)
+        self.name = name
+        self.framework = framework
+        self.num_nodes = num_nodes
+        self.procs_per_node = procs_per_node
+        self.image = image
+        self.script = script
+        self.module = module
+        self.command = command
+        self.function = function
+        self.args = args
+        self.code = code
+        self.env = env
+        self.resources_per_node = resources_per_node
+        self.storage = storage
+        self.checkpoint_dir = checkpoint_dir
+        self.roles = roles
+        self.restart = restart
+        self.deadline = deadline
+        self.ttl = ttl
+        self.scheduling = scheduling
+        self.network = network
+        self.service_account = service_account
+        self.labels = labels
+        self.annotations = annotations
+        self.pod_template = pod_template
+        self.agent = agent
+        self.queue_name = queue_name
+        self.backend = backend
+        self.target = target
+        self.log_ranks = log_ranks
+        self.warm_start = warm_start
+        self.exit_code_policy = exit_code_policy
+        self.callbacks = callbacks
+        self.durable = durable
+        self.wait_for_completion = wait_for_completion
+        self.deferrable = deferrable
+        self.kubernetes_conn_id = kubernetes_conn_id
+        self.namespace = namespace
+        self.in_cluster = in_cluster
+        self.cluster_context = cluster_context
+        self.config_file = config_file
+        self.poll_interval = poll_interval
+        self.admission_timeout = admission_timeout
+        self.startup_timeout = startup_timeout
+        self.quiet_after = quiet_after
+        self.on_finish_action = on_finish_action
+        self.on_kill_action = on_kill_action
+        self._environment: dict[str, str] = {}
+        self.place = None
+        self._handle: RunHandle | None = None
+        self._killed = False
+        self._stopped = False
+        self._check_parameters()
+
+    def execute(self, context: Context) -> Any:
+        """Runs the job to its end.
+
+        Returns:
+            The result; None when rank 0 wrote none.
+
+        Raises:
+            AirflowFailException: the job is not valid, or failed in a way that another try cannot fix.
+            AirflowSkipException: `exit_code_policy` requires it.
+            AirflowException: the job failed, or the task was killed.
+        """
+        from stepset.backends import backend_of
+        from stepset.errors import BadInputError
+        from stepset.watch.state import Phase
+        from stepset_airflow.page.writer import open_page
+
+        name = self.backend or conf.get("stepset", "backend", fallback="kubernetes")
+        self._check_backend(name)
+        if self.warm_start is not None:
+            self._environment = begin_warm(context, self.warm_start)
+        if name == "kubernetes":
+            return self._execute_on_cluster(context)
+        with open_page(self, context["ti"], {}) as page:
+            try:
+                backend = backend_of(name)
+                self._handle = backend.start(self._request(context, backend), Listeners(self.task_log(), page))
+            except BadInputError as error:
+                raise AirflowFailException(str(error)) from error
+            status = self._wait(self._handle)
+        if self._killed:
+            # Airflow calls on_kill from its SIGTERM handler and then lets execute() continue (apache/airflow#73006):
+            # without this a killed training could end its task as a success.
+            raise AirflowException(f"run {status.name} was stopped because its task was killed")
+        if status.phase is not Phase.SUCCEEDED:
+            page.remember(context["task_state_store"])
+            raise self.failure(status, verdict(status.failure, self.exit_code_policy))
+        self.tell_assets(context, status)
+        return status.result
+
+    def on_kill(self) -> None:
+        """Called on SIGTERM and on execution_timeout: ends a local run; `execute` handles runs on a cluster."""
+        self._killed = True
+        self._stop()
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
+        """Continues after the trigger's event; returns and raises as `execute`."""
+        if self.warm_start is not None:
+            self._environment = begun_warm(context)
+        return self._on_cluster(context, lambda run: run.resume(event))
+
+    def _execute_on_cluster(self, context: Context) -> Any:
+        def execute(run: ClusterRun) -> Any:
+            attached = run.begin(lambda: self._killed)
+            if attached.record.ended:
+                return run.told(attached.record)
+            if attached.workload is None:
+                return run.finish(attached, run.gone(attached.record))
+            if not self.wait_for_completion:
+                run.check_wanted(attached)
+                return {"run": attached.record.name, "namespace": attached.record.namespace, "uid": attached.record.uid}
+            if self.deferrable:
+                run.defer(attached)
+            return run.finish(attached, run.wait(attached, lambda: self._killed))
+
+        return self._on_cluster(context, execute)
+
+    def _on_cluster(self, context: Context, what: Callable[[ClusterRun], Any]) -> Any:
+        """Calls `what` with the run; turns stepset's errors into Airflow's."""
+        from stepset.errors import BadInputError, InfrastructureError
+        from stepset_airflow.run.cluster_run import ClusterRun
+
+        run = ClusterRun(self, context)
+        try:
+            return what(run)
+        except BadInputError as error:
+            raise AirflowFailException(str(error)) from error
+        except InfrastructureError as error:
+            raise AirflowException(str(error)) from error
+        finally:
+            run.close()
+
+    def _check_parameters(self) -> None:
+        """Checks what is known at parse time, before templates are rendered."""
+        fields = {field: getattr(self, field) for field in JOB_FIELDS}
+        check_entries(fields, has_job=self.job is not None or self._brings_program)
+        check_policy(self.exit_code_policy)
+        if self.log_ranks is not None:
+            ranks_to_log(self.log_ranks)
+        for parameter, known in (("on_finish_action", FINISH_ACTIONS), ("on_kill_action", KILL_ACTIONS)):
+            if getattr(self, parameter) not in known:
+                value = getattr(self, parameter)
+                raise ValueError(f"{parameter}: {value!r} is not known; use {', '.join(known)}")
+        self._check_backend(self.backend)
+
+    def _check_backend(self, backend: str | None) -> None:
+        if backend == "local" and not self.wait_for_completion:
+            raise ValueError(
+                "wait_for_completion: a local run ends with its worker, so its task must wait for it;"
+                " leave wait_for_completion out"
+            )
+
+    def _request(self, context: Context, backend: Backend) -> RunRequest:
+        from stepset.backends.base import RunRequest
+        from stepset.sources import read_sources
+
+        job, base_dir = self.job_and_base()
+        ti = context["ti"]
+        tried = attempt(ti, self.retries or 0)
+        return RunRequest(job, read_sources(job, base_dir), name=free_name(run_name(ti), backend), attempt=tried)
+
+    def job_and_base(self, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
+        """Returns the job of the rendered fields and the directory its paths are relative to; raises as `job_of`."""
+        fields = {field: getattr(self, field) for field in JOB_FIELDS}
+        return job_of(self.job, fields, self.queue_name, Path(self.dag.folder), self._environment, labels)
+
+    @property
+    def ranks(self) -> frozenset[int] | None:
+        """The ranks whose lines the task log shows; None: all."""
+        log_ranks = self.log_ranks if self.log_ranks is not None else conf.get("stepset", "log_ranks", fallback="0")
+        return ranks_to_log(log_ranks)
+
+    def task_log(self, told: Mapping[str, Any] | None = None) -> TaskLog:
+        """Returns a listener that writes a run to this task's log; `told` is what another process has written."""
+        return TaskLog(self.log, self.ranks, find_callbacks(self.callbacks), told)
+
+    def _wait(self, handle: RunHandle) -> RunStatus:
+        if self._killed:  # before there was a run to stop
+            self._stop()
+        try:
+            return handle.wait()
+        except BaseException:  # execution_timeout, or the worker shuts down: nothing may be left behind
+            self._stop()
+            handle.wait()
+            raise
+
+    def _stop(self) -> None:
+        # Once: a second request would end the run without the time to write a checkpoint.
+        if self._handle is not None and not self._stopped:
+            self._stopped = True
+            self._handle.cancel()
+
+    def failure(self, status: RunStatus, outcome: str) -> AirflowException:
+        """Returns the exception that ends the task; the outcome is `fail`, `retry` or `skip`."""
+        from stepset.watch.present.failure_report import failure_text
+
+        self._status = status
+        if outcome == "retry":
+            return TrainingFailedError.of(status)
+        error = AirflowSkipException if outcome == "skip" else AirflowFailException
+        return error(failure_text(status))
+
+    def tell_assets(self, context: Context, status: RunStatus) -> None:
+        """Adds the result to the events of the task's outlets, for the DAGs that they schedule."""
+        self._status = status
+        tell(context, self.outlets, event_extra(status, self.checkpoint_dir))

@@ -1,0 +1,33 @@
+"""How a task's earlier tries ended, for the page; kept in the task state store.
+
+The next try deletes a task's XComs, the page's document among them, but not its state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from stepset_airflow.page.document import summary_of
+from stepset_airflow.task_state import TaskStateStore
+
+KEY = "stepset_tries"
+"""Key in the task state store."""
+TRIES = 10
+"""How many tries are kept."""
+
+_log = logging.getLogger(__name__)
+
+
+def remember_try(store: TaskStateStore, document: Mapping[str, Any]) -> None:
+    """Stores how a try has ended, from its page's last document."""
+    from airflow.providers.common.compat.sdk import redact
+    from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+    try:
+        known = store.get(KEY)
+        others = [each for each in known if each.get("run") != document["run"]] if isinstance(known, list) else []
+        store.set(KEY, [*others, redact(summary_of(document))][-TRIES:], retention=NEVER_EXPIRE)
+    except Exception as error:  # noqa: BLE001  # whatever it is: how a task ends does not depend on its page
+        _log.warning("the page will not tell of this try: %s", error)

@@ -1,0 +1,1 @@
+"""One task's run: created or found again, followed, ended."""

@@ -1,0 +1,329 @@
+"""A task's run on a cluster: created or found, followed in a worker or by a trigger, and concluded when it is over.
+
+Both ways of waiting share `begin` before and `finish` after.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import conf
+from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
+
+from stepset_airflow.hooks.cluster import ClusterAccess, connect
+from stepset_airflow.identity import labels_of
+from stepset_airflow.links.training import Place
+from stepset_airflow.logs.log_sources import log_sources
+from stepset_airflow.logs.task_log import Listeners
+from stepset_airflow.page.page_xcom import TaskKey
+from stepset_airflow.run.exit_policy import should_delete, verdict
+from stepset_airflow.run.pod_mutation import mutate_pod
+from stepset_airflow.run.reattach import Reattacher, Reattachment
+from stepset_airflow.run.run_record import RETRY, SUCCEEDED, RunRecord
+from stepset_airflow.run.termination import Termination
+from stepset_airflow.run.training_task import TrainingTask
+from stepset_airflow.triggers.workload_reference import workload_reference
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from stepset.backends.base import RunRequest
+    from stepset.backends.kubernetes.backend import KubernetesBackend
+    from stepset.sources import Sources
+    from stepset.spec import TrainingJob
+    from stepset.watch.state import RunStatus
+    from stepset_airflow.page.writer import PageWriter
+
+_LOOK = 0.2
+
+
+class ClusterRun:
+    """The run of one task instance; `task` has its fields rendered."""
+
+    def __init__(self, task: TrainingTask, context: Context) -> None:
+        self._task, self._context = task, context
+        self._backends: dict[str, KubernetesBackend] = {}
+        self._page: PageWriter | None = None
+        self.access = ClusterAccess.of(task)
+
+    # --- before
+
+    def begin(self, killed: Callable[[], bool]) -> Reattachment:
+        """Creates or finds the run.
+
+        Raises the errors of `Reattacher.reattach`, and AirflowException if the task was killed before.
+        """
+        if killed() and self.reattacher.remembered() is None:
+            raise AirflowException("no run was made, because its task was killed")
+        found = self.reattacher.reattach()
+        if found.found:
+            self._task.log.info(f"run {found.record.name} is there already: this task goes on with it")
+        if found.workload is not None:
+            self.page(found.record).on_status(self._begun(found))
+        return found
+
+    def page(self, record: RunRecord, *, resumed: bool = False) -> PageWriter:
+        """Returns the writer of the run's page; `resumed` continues the page that a trigger has written."""
+        from stepset_airflow.page.writer import open_page
+
+        if self._page is None:
+            task = self._task
+            about: dict[str, Any] = {
+                "namespace": record.namespace,
+                "target": task.target or "jobset",
+                "followed": task.wait_for_completion,
+            }
+            task.place = Place(record.namespace, record.name, about["target"])
+            self._page = open_page(task, self._context["ti"], about, resumed=resumed)
+        return self._page
+
+    def close(self, *, write: bool = True) -> None:
+        """Stops the page's thread: two threads must not call Airflow at once; `write` writes the page before."""
+        if self._page is not None:
+            self._page.close(write=write)
+
+    def _begun(self, attached: Reattachment) -> RunStatus:
+        """The status of a run before its pods are read."""
+        from stepset.watch.state import RunStatus
+
+        return RunStatus(
+            attached.record.name, self._job[0].name, "kubernetes", created=time.time(), notes=attached.notes
+        )
+
+    @cached_property
+    def reattacher(self) -> Reattacher:
+        task, ti = self._task, self._context["ti"]
+        return Reattacher(
+            backend=self.backend,
+            namespace=self._connection.namespace,
+            store=self._context["task_state_store"],
+            ti=ti,
+            instance=instance(),
+            retries=task.retries or 0,
+            durable=task.durable,
+            request=self._request,
+            end=self._ending.end,
+            tidy=self._tidy,
+        )
+
+    @cached_property
+    def _ending(self) -> Termination:
+        return Termination(self._task, self._context["ti"], self.backend, lambda record: self.reattacher.save(record))
+
+    def backend(self, namespace: str) -> KubernetesBackend:
+        """Returns the backend of a namespace."""
+        from stepset.backends.kubernetes.backend import KubernetesBackend
+        from stepset.watch.cluster.supervisor import Timeouts
+
+        if namespace not in self._backends:
+            self._backends[namespace] = KubernetesBackend(
+                self._connection,
+                namespace=namespace,
+                target=self._task.target or "jobset",
+                sources=self.sources,
+                patience=Timeouts(self._task.admission_timeout, self._task.startup_timeout, quiet=self._quiet_after),
+                change_pod=mutate_pod,
+            )
+        return self._backends[namespace]
+
+    @cached_property
+    def sources(self) -> frozenset[str] | None:
+        """Whose lines the task log shows; None: all."""
+        from stepset.frameworks import make_plan
+
+        return log_sources(self._task.ranks, make_plan(self._job[0]))
+
+    @property
+    def _quiet_after(self) -> float | None:
+        """None if no lines are read: then silence is unknown."""
+        return None if self.sources == frozenset() else self._task.quiet_after
+
+    @cached_property
+    def _connection(self) -> Any:
+        return connect(self.access)
+
+    @cached_property
+    def _job(self) -> tuple[TrainingJob, Sources]:
+        from stepset.sources import read_sources
+
+        job, base_dir = self._task.job_and_base(labels_of(self._context["ti"]))
+        return job, read_sources(job, base_dir)
+
+    def _request(self, name: str, attempt: int, owner: str) -> RunRequest:
+        from stepset.backends.base import RunRequest
+
+        return RunRequest(*self._job, name=name, attempt=attempt, owner=owner)
+
+    # --- meanwhile
+
+    def wait(self, attached: Reattachment, killed: Callable[[], bool]) -> RunStatus:
+        """Follows the run in this process.
+
+        Raises AirflowException if the task was killed (the run was ended unless a retry is to continue it), and
+        AirflowTaskTimeout if it timed out (the run was ended).
+        """
+        assert attached.workload is not None
+        backend = self.backend(attached.record.namespace)
+        listener = Listeners(self._task.task_log(), self.page(attached.record))
+        handle = backend.follow(attached.workload, listener, attached.notes)
+        try:
+            while not handle.ended(_LOOK):
+                if killed():
+                    self.close(write=False)  # Airflow kills the process after some seconds: end the run first
+                    self._ending.killed(attached)
+            return handle.wait()
+        except AirflowTaskTimeout:
+            self.close()
+            self._ending.stop(attached, RETRY)
+            raise
+        finally:
+            handle.close()
+            self.close()
+
+    def check_wanted(self, attached: Reattachment) -> None:
+        """As Termination.check_wanted, with the page's thread stopped."""
+        self.close()
+        self._ending.check_wanted(attached)
+
+    def defer(self, attached: Reattachment, event: Mapping[str, Any] | None = None) -> NoReturn:
+        """Lets a trigger follow the run, from the last `event` of an earlier trigger on.
+
+        Raises TaskDeferred, or AirflowException if the task was ended.
+        """
+        from stepset_airflow.triggers.distributed_train import DistributedTrainTrigger
+
+        assert attached.workload is not None
+        self.check_wanted(attached)
+        task, position = self._task, (event or {}).get("position") or {}
+        shown = task.task_log(position.get("told"))
+        for note in attached.notes:
+            shown.note(note)
+        access = replace(self.access, namespace=attached.record.namespace)
+        task.defer(
+            trigger=DistributedTrainTrigger(
+                access=access.to_dict(),
+                workload=workload_reference(attached.workload, task.target or "jobset"),
+                sources=None if self.sources is None else sorted(self.sources),
+                ranks=None if task.ranks is None else sorted(task.ranks),
+                callbacks=task.callbacks,
+                admission_timeout=task.admission_timeout,
+                startup_timeout=task.startup_timeout,
+                quiet_after=self._quiet_after,
+                poll_interval=task.poll_interval,
+                deadline=self._deadline(),
+                on_kill_action=task.on_kill_action,
+                position={**position, "told": shown.told},
+                page=TaskKey.of(self._context["ti"]).to_dict(),
+            ),
+            method_name="execute_complete",
+        )
+
+    def _deadline(self) -> float | None:
+        """When the task times out, in seconds since the epoch: Airflow does not report it during a deferral."""
+        limit, ti = self._task.execution_timeout, self._context["ti"]
+        if limit is None:
+            return None
+        begun = ti.start_date.timestamp() if ti.start_date is not None else time.time()
+        return float(begun + limit.total_seconds())
+
+    # --- after
+
+    def resume(self, event: Mapping[str, Any]) -> Any:
+        """Continues after a trigger's event; returns and raises as `finish`, or AirflowTaskTimeout."""
+        from stepset.watch.state import RunStatus
+
+        record = self.reattacher.remembered()
+        if record is None or "error" in event:
+            raise AirflowException(str(event.get("error") or "nobody remembers which run this task has waited for"))
+        if record.ended:
+            return self.told(record)
+        backend, told = self.backend(record.namespace), RunStatus.from_dict(dict(event["status"]))
+        attached = Reattachment(record, backend.workload(record.name, record.uid))
+        if event.get("late"):
+            self._ending.stop(attached, RETRY)
+            raise AirflowTaskTimeout(f"execution_timeout: the time is over; run {record.name} was {told.phase.value}")
+        # The cluster's present state takes precedence over the event, if the cluster still has the run.
+        status = told
+        if attached.workload is not None:
+            now = backend.read(attached.workload)
+            if now.phase.final:
+                status = told if now.phase is told.phase else now
+            elif not (event.get("gave_up") and told.phase.final):
+                self.defer(attached, event)
+            backend.conclude(attached.workload, status, stop=bool(event.get("gave_up")) and status is told)
+        self._task.task_log((event.get("position") or {}).get("told")).on_status(status)
+        self.page(record, resumed=True)
+        return self.finish(attached, status)
+
+    def told(self, record: RunRecord) -> Any:
+        """Ends the task as it was about to end when its worker died; returns and raises as `finish`."""
+        from stepset.watch.state import RunStatus
+
+        assert record.status is not None
+        status = RunStatus.from_dict(dict(record.status))
+        self.page(record).on_status(status)
+        self._tidy(record)
+        return self._outcome(status, record.ended)
+
+    def finish(self, attached: Reattachment, status: RunStatus) -> Any:
+        """Concludes a run that is over, and returns its result; raises the exception that the task's policy demands."""
+        from stepset.watch.cluster.verdict import verdict_text
+        from stepset.watch.state import Phase
+
+        succeeded = status.phase is Phase.SUCCEEDED
+        ended = SUCCEEDED if succeeded else verdict(status.failure, self._task.exit_code_policy)
+        record = attached.record.over(ended, None if ended == RETRY else json.loads(verdict_text(status)))
+        self.reattacher.save(record)
+        self.page(record).on_status(status)
+        if attached.workload is not None:
+            self._tidy(record, attached.workload)
+        return self._outcome(status, ended)
+
+    def _tidy(self, record: RunRecord, workload: Mapping[str, Any] | None = None) -> None:
+        """Deletes the objects of a run that is over, if `on_finish_action` requires it.
+
+        Without a workload it is looked up, and kept if the run was only suspended.
+        """
+        from stepset.errors import StepsetError
+
+        if not should_delete(self._task.on_finish_action, record.ended == SUCCEEDED):
+            return
+        try:
+            backend = self.backend(record.namespace)
+            if workload is None:
+                found = backend.workload(record.name, record.uid)
+                workload = found if found is not None and backend.read(found).phase.final else None
+            if workload is not None:
+                backend.end(workload)
+        except StepsetError as error:
+            self._task.log.warning(f"run {record.name} is over, but its objects cannot be deleted: {error}")
+
+    def _outcome(self, status: RunStatus, ended: str) -> Any:
+        self.close()
+        if status.failure is not None and self._task.place is not None:
+            self._task.place = self._task.place.failed(status.failure)
+        if ended != SUCCEEDED:
+            if self._page is not None:
+                self._page.remember(self._context["task_state_store"])
+            raise self._task.failure(status, ended)
+        self._task.tell_assets(self._context, status)
+        return status.result
+
+    def gone(self, record: RunRecord) -> RunStatus:
+        """The status of a run whose workload no longer exists, so that its end is unknown."""
+        from stepset.watch.diagnose import ADVICE
+        from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+
+        text = f"run {record.name} is gone from namespace {record.namespace}, and nobody saw how it ended."
+        failure = Failure(FailureKind.LOST, text, ADVICE[FailureKind.LOST])
+        return RunStatus(record.name, record.name, "kubernetes", phase=Phase.LOST, failure=failure)
+
+
+def instance() -> str:
+    """The name of this Airflow, the same in all of its processes: [stepset] instance, else its API server's address."""
+    return str(conf.get("stepset", "instance", fallback="") or conf.get("api", "base_url", fallback=""))

@@ -1,0 +1,211 @@
+"""DistributedTrainTrigger: follows a run in the triggerer for a deferred task, and writes it into the task's log.
+
+Airflow creates a trigger from its serialized fields, may run it in two triggerers at once, and may start it again
+anywhere. So a trigger changes nothing on the cluster, except that it deletes pods of lost nodes if the job requires it.
+`execute_complete` in a worker does what must be done exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import structlog
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from stepset_airflow.hooks.cluster import ClusterAccess, client_of
+from stepset_airflow.logs.task_log import TaskLog, find_callbacks
+from stepset_airflow.task_state import is_ended, state_of
+from stepset_airflow.triggerer.cancellation import spawn, wait_uncancelled
+from stepset_airflow.triggerer.imports import import_in_thread
+from stepset_airflow.triggerer.log_backpressure import all_read
+from stepset_airflow.triggerer.log_lease import forget, lease_log, settle
+
+log = structlog.get_logger(logger_name=__name__)
+
+_USER_ACTED = "__airflow_user_action__"
+"""Airflow cancels a trigger with this message when a user has acted on its task (3.3 triggerer_job_runner.py)."""
+_ENDS = 25.0
+"""Seconds in which `on_kill` must end a run; Airflow waits for 30."""
+_PAUSES = (1.0, 3.0)
+"""Seconds before Airflow is queried again for a task's state."""
+_LEAVES = 5.0
+"""Seconds to wait until the last lines are read, before the trigger's log is closed."""
+
+
+@dataclass(eq=False, repr=False)
+class DistributedTrainTrigger(BaseTrigger):
+    """Waits for the end of a run.
+
+    Args:
+        access: fields of ClusterAccess; its namespace is the run's.
+        workload: as `workload_reference` returns it.
+        sources: whose lines are shown; None: all.
+        ranks: ranks whose lines are shown; None: all.
+        callbacks: dotted paths of functions that are called with each status, in threads.
+        admission_timeout, startup_timeout: seconds; None: no limit.
+        quiet_after: seconds without a line after which the log reports it; None: never.
+        poll_interval: seconds between two reads of data that no watch reports.
+        deadline: seconds since the epoch at which the task times out; None: never.
+        on_kill_action: `delete`, `suspend` or `keep`.
+        position: what was written to the task's log before, as lease.Position.
+        page: fields of the TaskKey whose page is written; None: no page.
+    """
+
+    access: Mapping[str, Any]
+    workload: Mapping[str, Any]
+    sources: Sequence[str] | None = None
+    ranks: Sequence[int] | None = None
+    callbacks: str | Sequence[str] | None = None
+    admission_timeout: float | None = None
+    startup_timeout: float | None = None
+    quiet_after: float | None = None
+    poll_interval: float = 10
+    deadline: float | None = None
+    on_kill_action: str = "delete"
+    position: Mapping[str, Any] | None = None
+    page: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
+        self._ending: asyncio.Task[None] | None = None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The class path and the fields from which another process creates the same trigger; no credentials."""
+        names = signature(type(self)).parameters
+        return f"{type(self).__module__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Follows the run, then yields one event: as `_followed` returns it, or with `error`."""
+        from stepset.errors import StepsetError
+
+        began = asyncio.get_running_loop().time()
+        try:
+            await import_in_thread()
+            try:
+                payload = await self._followed()
+            except StepsetError as error:
+                payload = {"error": str(error)}
+            await settle(self, began)
+        except asyncio.CancelledError as error:
+            if error.args == (_USER_ACTED,):
+                self._end_begins()  # Airflow may end before it calls on_kill
+            raise
+        yield TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's
+        await forget(self)
+
+    async def on_kill(self) -> None:
+        """Ends the run if a user has ended the task.
+
+        A triggerer that lost its triggers to another one for a while calls this for tasks that still wait
+        (apache/airflow#73454). The task's state is checked first, and the run continues while the task does, or while
+        its state is unknown. A task that was cleared ends its earlier run itself when it is executed again.
+        """
+        await wait_uncancelled(self._end_begins(), _ENDS)
+
+    def _end_begins(self) -> asyncio.Task[None]:
+        if self._ending is None:
+            self._ending = spawn(self._acted_upon())
+        return self._ending
+
+    async def _acted_upon(self) -> None:
+        """Ends the run if a user has ended the task."""
+        state = await self._task_state()
+        name = self.workload["metadata"]["name"]
+        if not is_ended(state):
+            log.info(f"run {name} goes on: its task is {state or 'cleared, or in a state that is not known'}")
+        elif self.on_kill_action == "keep":
+            log.warning(f"run {name} goes on: on_kill_action is keep")
+        else:
+            await self._end()
+        await all_read(_LEAVES)
+
+    async def _followed(self) -> dict[str, Any]:
+        """Follows the run; returns the final status, whether the task timed out, and what was written to the log."""
+        from stepset.backends.kubernetes.follow import RunFollower
+        from stepset.watch.cluster.reports import Reports
+        from stepset.watch.cluster.supervisor import Timeouts
+        from stepset.watch.cluster.verdict import verdict_text
+        from stepset_airflow.page.async_writer import AsyncPageWriter
+        from stepset_airflow.triggerer.shared_informer import shared_informer
+        from stepset_airflow.triggerer.task_observer import TaskObserver
+
+        ranks = None if self.ranks is None else frozenset(self.ranks)
+        sources = None if self.sources is None else frozenset(self.sources)
+        async with (
+            lease_log(self, self.position or {}) as lease,
+            shared_informer(ClusterAccess(**self.access), self.workload["target"]) as shared,
+        ):
+            before = lease.before
+            shown, reports = TaskLog(log, ranks, told=before.get("told"), written=lease.written), Reports()
+            reports.progress = shown.progress
+            page = AsyncPageWriter(self.page, self._about())
+            observer = TaskObserver(
+                shown, page, lease, sources, find_callbacks(self.callbacks), lambda: follower.positions
+            )
+            follower = RunFollower(
+                shared.informer.site,
+                self.workload,
+                observer,
+                informer=shared.informer,
+                sources=sources,
+                patience=Timeouts(self.admission_timeout, self.startup_timeout, quiet=self.quiet_after),
+                concludes=False,
+                reports=reports,
+                positions=before.get("printed"),
+                connections=shared.connections,
+                poll=self.poll_interval,
+            )
+            noting = asyncio.create_task(lease.keep(lambda: observer.position))
+            try:
+                await page.open()
+                status = await follower.follow(None if self.deadline is None else self.deadline - time.time())
+                noting.cancel()
+                await page.finish()
+            finally:
+                noting.cancel()
+                await page.close()
+            return {
+                "status": json.loads(verdict_text(status)),
+                "late": not status.phase.final,
+                "gave_up": follower.gave_up,
+                "position": observer.position,
+            }
+
+    def _about(self) -> dict[str, Any]:
+        """What the run's page shows beside its status."""
+        about = {"namespace": self.access["namespace"], "target": self.workload["target"], "followed": True}
+        return {**about, "try_number": (self.page or {}).get("try_number")}
+
+    async def _task_state(self) -> str | None:
+        """As `state_of`; retries on errors, and returns None if Airflow does not answer."""
+        from asgiref.sync import sync_to_async
+
+        if self.task_instance is None:
+            return None
+        for pause in (*_PAUSES, None):
+            try:
+                return await sync_to_async(state_of)(self.task_instance)
+            except Exception as error:  # noqa: BLE001  # whatever it is: a run is not ended on a guess
+                log.warning(f"the task's state cannot be asked for: {error}")
+            if pause is not None:
+                await asyncio.sleep(pause)
+        return None
+
+    async def _end(self) -> None:
+        from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+        from stepset.backends.kubernetes.runs import ClusterRuns
+        from stepset.backends.kubernetes.stop import delete, suspend
+
+        about = self.workload["metadata"]
+        async with client_of(ClusterAccess(**self.access)) as client:
+            runs = ClusterRuns(NamespacedClient(client, self.access["namespace"]), target=self.workload["target"])
+            workload = await runs.workload(about["name"], about["uid"])
+            if workload is not None and not (await runs.read(workload)).phase.final:
+                await runs.end(workload, suspend if self.on_kill_action == "suspend" else delete)
+                log.info(f"run {about['name']} was ended ({self.on_kill_action}): a user has acted on its task")

@@ -1,0 +1,192 @@
+"""`AssetWatcher(trigger=JobSetFinishedEventTrigger(...))`: a run that ends schedules a DAG.
+
+The triggerer runs the trigger while the asset is watched. Triggers of one connection and namespace share one stream,
+which reports runs that end while it is open; runs that had ended before are not reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from stepset_airflow.hooks.cluster import ClusterAccess, client_of
+from stepset_airflow.triggerer.imports import import_in_thread
+
+if TYPE_CHECKING:
+    from stepset.backends.kubernetes.api.client import Client
+    from stepset.watch.cluster.change import Change
+
+log = structlog.get_logger(logger_name=__name__)
+
+_LONGEST_PAUSE = 20.0
+"""Maximum seconds before a namespace is watched again after an error."""
+
+
+class JobSetFinishedEventTrigger(BaseEventTrigger):
+    """Reports runs that have ended; the event has `run`, `job`, `namespace`, `uid`, `phase` and `result`.
+
+    Args:
+        job: only runs of this job; default: all.
+        phases: only runs that ended so: Succeeded, Failed.
+        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as for the operator.
+    """
+
+    def __init__(
+        self,
+        job: str | None = None,
+        phases: Sequence[str] = ("Succeeded",),
+        kubernetes_conn_id: str | None = "kubernetes_default",
+        namespace: str | None = None,
+        in_cluster: bool | None = None,
+        cluster_context: str | None = None,
+        config_file: str | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
+        self.job, self.phases = job, tuple(phases)
+        self._access = ClusterAccess(kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The class path and the fields from which another process creates the same trigger; no credentials."""
+        fields = {"job": self.job, "phases": list(self.phases), **self._access.to_dict()}
+        return "stepset_airflow.triggers.jobset_finished.JobSetFinishedEventTrigger", fields
+
+    def shared_stream_key(self) -> Hashable:
+        """The same for all triggers of one connection and namespace."""
+        return ("stepset", *self._access.to_dict().values())
+
+    @classmethod
+    async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """Yields the runs of a namespace as they end, indefinitely; `kwargs` are those of a trigger that shares it."""
+        await import_in_thread()
+        access = cls(**kwargs)._access
+        async with client_of(access) as client, aclosing(_ended_runs(client, access.namespace)) as runs:
+            async for ended in runs:
+                yield ended
+
+    async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncGenerator[TriggerEvent, None]:
+        """Yields this trigger's events."""
+        async for ended in shared_stream:
+            if ended["phase"] in self.phases and self.job in (None, ended["job"]):
+                yield TriggerEvent(ended)  # type: ignore[no-untyped-call]  # Airflow's
+
+    async def run(self) -> AsyncGenerator[TriggerEvent, None]:
+        """As the shared stream, for a triggerer that shares none."""
+        async with (
+            aclosing(self.open_shared_stream(self.serialize()[1])) as stream,
+            aclosing(self.filter_shared_stream(stream)) as events,
+        ):
+            async for event in events:
+                yield event
+
+
+async def _ended_runs(client: Client, namespace: str | None) -> AsyncGenerator[dict[str, Any], None]:
+    from stepset.errors import StepsetError
+
+    finished, said, failures = _Finished(), "", 0
+    while True:
+        try:
+            async with aclosing(_reported(client, namespace, finished)) as runs:
+                async for ended in runs:
+                    failures, said = 0, ""
+                    if ended is not None:
+                        yield ended
+        except StepsetError as error:
+            # No task waits that could fail, and Airflow would restart a trigger that ends each second.
+            if said != str(error):
+                said = str(error)
+                log.warning(f"runs that end are not reported until this is fixed: {said}")
+        failures += 1
+        await asyncio.sleep(min(_LONGEST_PAUSE, 0.25 * 2**failures) * random.uniform(0.7, 1.3))
+
+
+async def _reported(
+    client: Client, namespace: str | None, finished: _Finished
+) -> AsyncGenerator[dict[str, Any] | None, None]:
+    """Yields runs as they end, and None once the namespace is listed. Raises if it cannot be watched any longer."""
+    from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+    from stepset.backends.kubernetes.api.resources import JOBSETS
+    from stepset.backends.kubernetes.runs import ClusterRuns
+    from stepset.backends.kubernetes.watch.reflector import Reflector
+    from stepset.backends.kubernetes.watch.selectors import Collection
+    from stepset.targets.metadata import RUN
+
+    site, news = NamespacedClient(client, namespace or (await client.open()).namespace), asyncio.Event()
+
+    def changed(changes: Sequence[Change]) -> None:
+        finished.take(changes)
+        news.set()
+
+    reflector = Reflector(client, Collection(site.all(JOBSETS), {"labelSelector": RUN}), changed)
+    runs, following = ClusterRuns(site, target="jobset"), asyncio.create_task(reflector.run())
+    try:
+        while reflector.error is None:
+            await news.wait()
+            news.clear()
+            if reflector.error is not None:
+                break
+            if reflector.listed and not finished.begun:
+                finished.begin()
+                log.info(f"runs that end in namespace {site.namespace} are reported from now on")
+            if reflector.listed:
+                yield None
+            for uid, workload in list(finished.unreported.items()):
+                status = await runs.read(workload)
+                del finished.unreported[uid]
+                yield {
+                    "run": status.name,
+                    "job": status.job,
+                    "namespace": site.namespace,
+                    "uid": uid,
+                    "phase": status.phase.value,
+                    "result": status.result,
+                }
+        raise reflector.error
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+class _Finished:
+    """Runs that have ended: uid -> workload of those that are `unreported`.
+
+    `begun`: the runs that had ended before the watch are known.
+    """
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.unreported: dict[str, Mapping[str, Any]] = {}
+        self._known: set[str] = set()
+
+    def begin(self) -> None:
+        """Marks the runs that have ended up to now as known."""
+        self.begun = True
+        self.unreported.clear()
+
+    def take(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            uid = _uid(change.object)
+            if change.verb == "DELETED":
+                self._known.discard(uid)
+            elif uid not in self._known and _over(change.object):
+                self._known.add(uid)
+                self.unreported[uid] = change.object
+
+
+def _uid(workload: Mapping[str, Any]) -> str:
+    return str(workload["metadata"]["uid"])
+
+
+def _over(workload: Mapping[str, Any]) -> bool:
+    """Whether a run has ended, by its JobSet's condition or its verdict; JobSets of TrainJobs do not count."""
+    from stepset.watch.cluster.workload import read_workload
+
+    if any(owner.get("controller") for owner in workload["metadata"].get("ownerReferences") or ()):
+        return False
+    read = read_workload(workload)
+    return read is not None and (bool(read.ended) or read.verdict is not None)

@@ -1,0 +1,77 @@
+"""RunEndTrigger: waits for a run that another task or program manages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from stepset_airflow.hooks.cluster import ClusterAccess, client_of
+from stepset_airflow.triggers.distributed_train import DistributedTrainTrigger
+from stepset_airflow.triggers.workload_reference import workload_reference
+
+if TYPE_CHECKING:
+    from stepset.backends.kubernetes.api.client import Client
+
+
+class RunEndTrigger(DistributedTrainTrigger):
+    """Waits for the end of a run that another task or program manages, and shows its phases; it need not exist yet.
+
+    Its fields are those of the sensor that starts it.
+    """
+
+    def __init__(
+        self,
+        run_name: str,
+        target: str = "jobset",
+        poll_interval: float = 10,
+        kubernetes_conn_id: str | None = "kubernetes_default",
+        namespace: str | None = None,
+        in_cluster: bool | None = None,
+        cluster_context: str | None = None,
+        config_file: str | None = None,
+    ) -> None:
+        # Airflow renders these attributes if a task starts from its trigger.
+        self.run_name, self.target = run_name, target
+        self.kubernetes_conn_id, self.namespace, self.in_cluster = kubernetes_conn_id, namespace, in_cluster
+        self.cluster_context, self.config_file = cluster_context, config_file
+        super().__init__(ClusterAccess.of(self).to_dict(), {}, sources=(), ranks=(), poll_interval=poll_interval)
+
+    async def _acted_upon(self) -> None:
+        """Does nothing: the run does not belong to this task."""
+
+    async def _followed(self) -> dict[str, Any]:
+        from stepset.backends.kubernetes.api.resources import WORKLOADS
+
+        async with client_of(ClusterAccess.of(self)) as client:
+            namespace = self.namespace or (await client.open()).namespace
+            path = f"{WORKLOADS[self.target].path(namespace)}/{self.run_name}"
+            self.workload = workload_reference(await appeared(client, path, self.poll_interval), self.target)
+        self.access = {**ClusterAccess.of(self).to_dict(), "namespace": namespace}
+        return await super()._followed()
+
+
+async def appeared(client: Client, path: str, interval: float) -> Mapping[str, Any]:
+    """Returns an object as soon as it exists, with a request every `interval` seconds.
+
+    Tolerates temporary refusals, as the watches do; raises InfrastructureError if the server refuses permanently.
+    """
+    from stepset.backends.kubernetes.api.refusal_grace import RefusalGrace
+    from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, UnreachableError
+    from stepset.errors import InfrastructureError
+
+    grace = RefusalGrace()
+    while True:
+        try:
+            reply = await client.get(path)
+            if reply.accepted:
+                return reply.body
+            if reply.status != NOT_FOUND:
+                raise RefusedError(reply)
+            grace.granted()
+        except UnreachableError:
+            grace.unreachable()
+        except InfrastructureError:
+            if not grace.covers(asyncio.get_running_loop().time()):
+                raise
+        await asyncio.sleep(interval)

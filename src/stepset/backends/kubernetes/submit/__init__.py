@@ -1,0 +1,1 @@
+"""Checks a run's objects with an API server, and creates them."""

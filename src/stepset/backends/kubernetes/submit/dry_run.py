@@ -1,0 +1,96 @@
+"""Checks whether a server would accept a job from this account, and creates nothing.
+
+Asks for each verb of the least Role, then sends every object, and a pod of each group, as a dry run: the server
+defaults, validates and admits them as if they were to stay
+(https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepset.backends.kubernetes.api.client import Client
+from stepset.backends.kubernetes.api.replies import Reply
+from stepset.backends.kubernetes.api.resources import Manifest, resource_of
+from stepset.backends.kubernetes.submit.access_review import Permission, allowed, missing_of, permissions
+from stepset.backends.kubernetes.submit.access_review import problems as access_problems
+from stepset.backends.kubernetes.submit.field_map import FieldMapper
+from stepset.backends.kubernetes.submit.refusals import misses_runtime, namespace_missing, no_namespace, refusals
+from stepset.backends.kubernetes.submit.rejections import unknown_fields
+from stepset.backends.kubernetes.submit.ssh_keys import with_keys
+from stepset.backends.kubernetes.submit.trial_pods import trial_pods
+from stepset.errors import BadInputError
+from stepset.targets.gang import gang_of
+from stepset.targets.rbac import rules
+from stepset.targets.render import render
+from stepset.targets.request import RenderRequest
+
+_PODS = Permission("", "pods", "create")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of a check without objections: how many objects, pods and permissions were checked.
+
+    `notes` are the server's warnings, and what could not be tried.
+    """
+
+    server: str
+    namespace: str
+    objects: int
+    pods: int
+    permissions: int
+    notes: tuple[str, ...]
+
+
+async def check_on_server(request: RenderRequest, target: str, client: Client) -> Checked:
+    """Checks a run in its request's namespace, or else the client's.
+
+    Raises BadInputError with one line for each objection of the server or stepset, and InfrastructureError if the
+    server cannot be reached or does not answer.
+    """
+    objects = render(request, target)
+    namespace = request.namespace or (await client.open()).namespace
+    gang = gang_of(request.job)
+    asked = list(permissions(rules(target, gang)))
+    missing = await missing_of(client, asked, namespace)
+    found = await access_problems(client, missing, namespace, target, gang)
+    notes: list[str] = []
+    words = FieldMapper(request.job, request.plan)
+
+    # `found` already names the objects that the account may not create.
+    may = [each for each in objects if _create(each) not in missing]
+    pods = trial_pods(request, target, objects)
+    if not await allowed(client, _PODS, namespace):
+        pods = []
+        notes.append(
+            f"pods were not tried: you may not create pods in namespace {namespace}, only controllers may; what quotas,"
+            " limit ranges and pod security have against them is told when they are made"
+        )
+    for each in (*may, *pods):
+        reply = await _try(client, each, namespace)
+        if no_namespace(reply):
+            found.append(namespace_missing(namespace))
+            break
+        if any(other["kind"] == "TrainingRuntime" for other in objects) and misses_runtime(reply, each):
+            notes.append(f"TrainJob {request.run} was tried only as far as it can be without its TrainingRuntime")
+            continue
+        found += refusals(reply, each, words)
+        notes += [unknown_fields(text, each, words) for text in reply.warnings]
+    if found:
+        raise BadInputError(*dict.fromkeys(found))
+    return Checked(client.server, namespace, len(objects), len(pods), len(asked), tuple(dict.fromkeys(notes)))
+
+
+def _create(manifest: Manifest) -> Permission:
+    resource = resource_of(manifest)
+    return Permission(resource.group, resource.plural, "create")
+
+
+async def _try(client: Client, manifest: Manifest, namespace: str) -> Reply:
+    resource = resource_of(manifest)
+    # A field that another version of a controller lacks is worth a note; one that Kubernetes itself lacks is a mistake
+    # in pod_template, which the server would drop silently.
+    validation = "Strict" if resource.builtin else "Warn"
+    query = {"dryRun": "All", "fieldManager": "stepset", "fieldValidation": validation}
+    return await client.post(resource.path(namespace), with_keys(manifest), query)

@@ -1,0 +1,56 @@
+"""API error responses in the job file's terms. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stepset.backends.kubernetes.api.replies import TOO_LARGE, Reply
+from stepset.backends.kubernetes.api.resources import Manifest, resource_of
+from stepset.backends.kubernetes.submit.field_map import FieldMapper
+from stepset.backends.kubernetes.submit.rejections import rejections
+
+
+def refusals(reply: Reply, manifest: Manifest, words: FieldMapper) -> Iterator[str]:
+    """Yields one line for each objection to an object's creation; none if the object exists already."""
+    # The server checks for existence last: an existing object has passed all other checks.
+    if reply.accepted or already_exists(reply):
+        return
+    if reply.status == 404:
+        yield resource_of(manifest).absent
+    elif reply.status == TOO_LARGE:
+        yield (
+            f"{manifest['kind']} {manifest['metadata']['name']}: is more than the server takes in one object; keep"
+            " large values out of env, args and pod_template, and let the training read them from storage"
+        )
+    else:
+        yield from rejections({"code": reply.status, **reply.body}, manifest, words)
+
+
+def already_exists(reply: Reply) -> bool:
+    """Whether an object of that name exists."""
+    return reply.status == 409 and reply.body.get("reason") == "AlreadyExists"
+
+
+def no_namespace(reply: Reply) -> bool:
+    """Whether the namespace does not exist, or is being deleted."""
+    details = reply.body.get("details") or {}
+    ending = any(cause.get("reason") == "NamespaceTerminating" for cause in details.get("causes") or ())
+    return ending or (reply.status == 404 and details.get("kind") == "namespaces")
+
+
+def namespace_missing(namespace: str) -> str:
+    """Returns the problem that the namespace does not exist."""
+    return f"namespace: {namespace!r} is not there, or is being deleted; create it, or give --namespace"
+
+
+def misses_runtime(reply: Reply, manifest: Manifest) -> bool:
+    """Whether a webhook refused a TrainJob because it does not find its runtime; `manifest` may be any object.
+
+    Both Trainer's (v2.3) and Kueue's (v0.18) look it up in a cache. Webhooks run after everything else: the server has
+    decoded and defaulted the TrainJob by then.
+    """
+    if reply.accepted or manifest["kind"] != "TrainJob":
+        return False
+    name = re.escape(manifest["spec"]["runtimeRef"]["name"])
+    return re.search(rf"""[Rr]untime\S* ["']{name}["'] not found""", str(reply.body.get("message", ""))) is not None

@@ -1,0 +1,1 @@
+"""Arguments and flags, and the job that they describe."""

@@ -1,0 +1,135 @@
+"""From the command line's words to a job: the job file or script, changed by the flags."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepset.cli.arguments.job_args import JobArgs
+from stepset.cli.arguments.overrides import parse_env, parse_setting, with_field
+from stepset.errors import BadInputError
+from stepset.frameworks import make_plan
+from stepset.plan.model import LaunchPlan
+from stepset.spec import TrainingJob, parse_job
+from stepset.spec.load import read_job_file
+
+_JOB_FILES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True)
+class JobInput:
+    """A job and its origin.
+
+    Args:
+        base_dir: what its paths are relative to.
+        where: its name in errors: the job file's or script's path, or the job's name.
+    """
+
+    job: TrainingJob
+    plan: LaunchPlan
+    base_dir: Path
+    where: str
+
+
+def read_job(args: JobArgs) -> JobInput:
+    """Returns the job of a command line; BadInputError for unreadable files, contradicting flags, or an invalid job."""
+    file = _job_file(args)
+    base_dir = file.resolve().parent if file else Path.cwd()
+    content = read_job_file(file) if file else {}
+    data = _with_flags(content, args, base_dir)
+    for setting in args.settings or ():
+        path, value = parse_setting(setting)
+        data = with_field(data, path, value)
+    try:
+        job = parse_job(data)
+        return JobInput(job, make_plan(job), base_dir, args.target or job.name)
+    except BadInputError as error:
+        flagged = {field for field in data if field not in content or content[field] != data[field]}
+        raise BadInputError(*(_placed(p, file, flagged) for p in error.problems)) from error
+
+
+def _job_file(args: JobArgs) -> Path | None:
+    """The job file among the command line's words; None if they name a program, BadInputError if they are unclear."""
+    program = args.program or ()
+    if args.command and not program:
+        raise BadInputError("--command: the command is missing; write it after --, such as --command -- ./train 1 2")
+    given = [name for name, there in (("a script", _is_script(args.target)), ("--module", args.module)) if there]
+    given += ["--command"] if args.command else []
+    if len(given) > 1:
+        raise BadInputError(f"{' and '.join(given)} are given; exactly one says what to run")
+    if not args.target:
+        if not given:
+            raise BadInputError(
+                "nothing says what to run; give a script (train.py), a job file (job.yaml), -m MODULE,"
+                " or --command -- PROGRAM"
+            )
+        return None
+    if _is_script(args.target):
+        _must_exist(args.target)
+        return None
+    if not args.target.lower().endswith(_JOB_FILES):
+        raise BadInputError(
+            f"{args.target}: neither a script (.py) nor a job file (.yaml, .yml, .json); for a module use -m, for any"
+            " other program --command -- PROGRAM"
+        )
+    return Path(args.target)
+
+
+def _must_exist(script: str) -> None:
+    try:
+        Path(script).stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BadInputError("no such file; check the path", where=script) from error
+    except OSError:
+        return  # reading it reports why it cannot be read
+
+
+def _is_script(target: str | None) -> bool:
+    return target is not None and target.lower().endswith(".py")
+
+
+def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> dict[str, Any]:
+    """Returns a job file's content with the named flags over it."""
+    data = dict(content)
+    if args.code is not None:
+        data["code"] = os.path.relpath(args.code, base_dir)
+    if args.target is not None and _is_script(args.target):
+        # Inside `code` a script is found by its path from there.
+        data["script"] = os.path.relpath(args.target, base_dir) if args.code is not None else args.target
+    if args.program is not None:
+        data["command" if args.command else "args"] = list(args.program)
+    if args.framework is not None and not _same_kind(data.get("framework"), args.framework):
+        data["framework"] = args.framework
+    for field in ("module", "name", "image", "deadline"):
+        if (value := getattr(args, field)) is not None:
+            data[field] = value
+    for field in ("num_nodes", "procs_per_node"):
+        if (value := getattr(args, field)) is not None:
+            data[field] = _number(value)
+    if args.checkpoint_dir is not None:
+        data["checkpoint_dir"] = os.path.abspath(args.checkpoint_dir)  # noqa: PTH100  # must not follow links
+    for name, value in parse_env(args.env or ()).items():
+        data = with_field(data, ("env", name), value)
+    if args.max_restarts is not None:
+        data = with_field(data, ("restart", "max_restarts"), _number(args.max_restarts))
+    return data
+
+
+def _number(text: str) -> int | str:
+    """Returns the whole number in a flag's text; other text is returned as it is, for the model to refuse."""
+    return int(text) if text.removeprefix("-").isdecimal() else text
+
+
+def _same_kind(framework: Any, kind: str) -> bool:
+    """Whether the file's framework is a mapping of that kind; then its options stay."""
+    return isinstance(framework, Mapping) and framework.get("kind") == kind
+
+
+def _placed(problem: str, file: Path | None, flagged: set[str]) -> str:
+    """A problem with the job file's name before it, unless its field was given on the command line."""
+    field = re.match(r"[a-z_]+(?=[.:])", problem)
+    return problem if file is None or (field and field.group() in flagged) else f"{file}: {problem}"

@@ -1,0 +1,77 @@
+"""The flags that say where runs are, shared by all commands about runs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stepset.cli.arguments.flags import Command, with_flags
+from stepset.errors import BadInputError
+
+if TYPE_CHECKING:
+    from stepset.backends.base import Backend
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where runs are, as given on the command line."""
+
+    backend: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", envvar="STEPSET_BACKEND", help="local: processes on this machine; kubernetes: a cluster."
+        ),
+    ] = "local"
+    namespace: Annotated[
+        str | None, typer.Option(metavar="NAME", help="On a cluster; default: the context's namespace.")
+    ] = None
+    context: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the kubeconfig; default: its current one.")
+    ] = None
+    kubeconfig: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Default: what KUBECONFIG names, else ~/.kube/config.")
+    ] = None
+
+    @property
+    def said(self) -> str:
+        """These flags as another command needs them to find the same runs, with a space before; "" for local runs."""
+        if self.backend == "local":
+            return ""
+        given = {
+            "backend": None if os.environ.get("STEPSET_BACKEND") == self.backend else self.backend,
+            "namespace": self.namespace,
+            "context": self.context,
+            "kubeconfig": self.kubeconfig,
+        }
+        return "".join(f" --{flag} {shlex.quote(value)}" for flag, value in given.items() if value is not None)
+
+    def opened(self, *, flags: Mapping[str, object] | None = None, **more: Any) -> Backend:
+        """Returns the backend that the flags name; BadInputError for a flag that has no meaning for it.
+
+        Args:
+            flags: further flags of the command that only a cluster understands, with the given values.
+            more: further fields of ClusterOptions.
+        """
+        from stepset.backends import backend_of
+        from stepset.backends.base import ClusterOptions
+
+        if self.backend != "kubernetes":
+            given = {"--namespace": self.namespace, "--context": self.context, "--kubeconfig": self.kubeconfig}
+            flag = next(
+                (flag for flag, value in {**given, **(flags or {})}.items() if value not in (None, False)), None
+            )
+            if flag and self.backend == "local":
+                raise BadInputError(f"{flag}: only says something with --backend kubernetes; add that, or leave it out")
+            return backend_of(self.backend)
+        where = ClusterOptions(self.kubeconfig, self.context, self.namespace, **more)
+        return backend_of("kubernetes", where)
+
+
+def takes_where(command: Command) -> Command:
+    """Gives a command, whose parameter `where` is a Where, the flags of one."""
+    return with_flags(command, "where", Where)

@@ -1,0 +1,135 @@
+"""Commands that describe or check a job without running it: `stepset explain`, `validate` and `schema`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stepset.cli.arguments.job_args import JobArgs, takes_job
+from stepset.errors import BadInputError
+
+Output = Annotated[
+    str, typer.Option("--output", "-o", metavar="FORMAT", help="text, json or yaml.", show_default=False)
+]
+
+
+@takes_job
+def explain(args: JobArgs, output: Output = "text") -> int:
+    """Show what every pod would get, and why.
+
+    \b
+    Examples:
+      stepset explain job.yaml
+      stepset explain train.py --nodes 2 --procs-per-node 4 -o json
+
+    Takes the flags of `stepset run`. Nothing is started and no cluster is asked; addresses are shown as a JobSet's pods
+    see them.
+    """
+    from stepset.cli.arguments.job_input import read_job
+    from stepset.cli.output.explanation import explanation, explanation_text
+    from stepset.cli.output.formats import as_json, as_yaml, check_format
+    from stepset.cli.output.terminal import write_out
+
+    check_format(output, "text", "json", "yaml")
+    given = read_job(args)
+    if output == "text":
+        write_out(explanation_text(given.job, given.plan))
+    else:
+        write_out((as_json if output == "json" else as_yaml)(explanation(given.job, given.plan)))
+    return 0
+
+
+@takes_job
+def validate(
+    args: JobArgs,
+    output: Output = "text",
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="KIND",
+            help="Also say what a cluster would refuse about it as a jobset, trainjob, statefulset, job or volcano;"
+            " default: as a jobset, where the job has an image.",
+        ),
+    ] = None,
+    server: Annotated[
+        bool,
+        typer.Option(
+            "--server",
+            help="Also ask a cluster: what it would refuse (nothing is made), and what you may not do there.",
+        ),
+    ] = False,
+    namespace: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --server: where the job would run; default: the context's.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --server: of the kubeconfig; default: its current one.")
+    ] = None,
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="With --server: default: what KUBECONFIG names, else ~/.kube/config."),
+    ] = None,
+) -> int:
+    """Check a job file or a script with flags, without running it.
+
+    \b
+    Examples:
+      stepset validate job.yaml
+      stepset validate job.yaml --target statefulset
+      stepset validate train.py --nodes 2 -o yaml > job.yaml
+      stepset validate job.yaml --server --namespace ml
+
+    Says what is wrong, one line each, and exits with 2; else with 0. With -o yaml or json it prints the job as the
+    shortest job file that means the same. With --server a cluster is asked too; 3 means that it could not be.
+    """
+    from stepset.cli.arguments.job_input import read_job
+    from stepset.cli.output.formats import as_json, as_yaml, check_format
+    from stepset.cli.output.terminal import write_out
+    from stepset.cli.output.world import world_in_words
+    from stepset.sources import read_sources
+
+    check_format(output, "text", "json", "yaml")
+    given = read_job(args)
+    sources = read_sources(given.job, given.base_dir)
+    only_server = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}
+    more: list[str] = []
+    if server:
+        from stepset.cli.commands.validate_server import ask_server
+
+        more = ask_server(given, sources, kind or "jobset", namespace, context, kubeconfig)
+    elif flag := next((flag for flag, value in only_server.items() if value is not None), None):
+        raise BadInputError(f"{flag}: only says something with --server; add that, or leave it out")
+    elif kind is not None or given.job.image is not None:
+        from stepset.targets.validation.preflight import check
+
+        try:
+            check(given.job, given.plan, kind or "jobset")
+        except BadInputError as error:
+            raise error.at(given.where) from error
+    if output != "text":
+        write_out((as_json if output == "json" else as_yaml)(given.job.to_dict()))
+        return 0
+    world = world_in_words(given.plan.world.num_nodes, given.plan.world.procs_per_node)
+    lines = [f"{given.where}: valid: {given.job.name}, {given.job.framework.kind}, {world}"]
+    lines += [f"note: {note}" for note in given.plan.notes]
+    lines += more
+    write_out("\n".join(lines) + "\n")
+    return 0
+
+
+def schema() -> int:
+    """Print the JSON Schema of the job file, for editors and checks.
+
+    \b
+    Example:
+      stepset schema > stepset.schema.json
+    and as the job file's first line:
+      # yaml-language-server: $schema=stepset.schema.json
+    """
+    from stepset.cli.output.formats import as_json
+    from stepset.cli.output.terminal import write_out
+    from stepset.spec.schema import job_schema
+
+    write_out(as_json(job_schema()))
+    return 0

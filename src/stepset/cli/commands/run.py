@@ -1,0 +1,164 @@
+"""`stepset run`: starts a job, shows it, stops it on Ctrl-C, and returns its exit code."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepset.cli.arguments.job_args import JobArgs, takes_job
+from stepset.cli.arguments.where import Where, takes_where
+from stepset.errors import InfrastructureError
+
+if TYPE_CHECKING:
+    from stepset.backends.base import Backend
+    from stepset.cli.output.run_display import RunDisplay
+    from stepset.signals import StopRequests
+    from stepset.watch.state import RunStatus
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+
+
+@takes_job
+@takes_where
+def run(
+    args: JobArgs,
+    *,
+    where: Where,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--target", metavar="KIND", help="On a cluster: jobset (default), trainjob, statefulset, job or volcano."
+        ),
+    ] = None,
+    ranks: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="On a cluster: read and show only these logs, such as 0 or 0-3 or launcher."),
+    ] = None,
+    admission_timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="On a cluster: give up when a queue takes longer, such as 2h.")
+    ] = None,
+    startup_timeout: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="On a cluster: give up when not all of it runs after this; default: 10m."),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="On a cluster: print the run's name and come back at once.")
+    ] = False,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FORMAT", help="text; or json: the final status on stdout.")
+    ] = "text",
+) -> int:
+    """Run a script or a job file, and wait for it.
+
+    \b
+    Examples:
+      stepset run train.py --nodes 2 --procs-per-node 2 -- --epochs 3
+      stepset run job.yaml --nodes 4 --set network.port=29501
+      stepset run -m my_package.train -e LR=0.1 --max-restarts 2
+      stepset run --framework mpi --nodes 2 --command -- ./solver input.dat
+      stepset run job.yaml --backend kubernetes --namespace ml
+
+    Flags go over the job file's fields of the same names; what stands after -- are the program's arguments. The lines
+    of the ranks go to stdout, everything else to stderr. Ctrl-C stops the run, a second one kills it at once.
+    """
+    from stepset.cli.output.formats import check_format, seconds_of
+    from stepset.cli.output.log_lines import sources_of
+
+    check_format(output, "text", "json")
+    flags = {
+        "--target": kind,
+        "--ranks": ranks,
+        "--admission-timeout": admission_timeout,
+        "--startup-timeout": startup_timeout,
+        "--detach": detach,
+    }
+    patience = {
+        name: seconds_of(f"--{name.replace('_', '-')}", text)
+        for name, text in (("admission_timeout", admission_timeout), ("startup_timeout", startup_timeout))
+        if text is not None
+    }
+    sources = None if ranks is None else sources_of(ranks)
+    backend = where.opened(flags=flags, target=kind, sources=sources, **patience)
+    if detach:
+        return _submit(args, backend)
+    status = _run(args, backend, where.said, lines_to_stderr=output == "json")
+    if output == "json":
+        from stepset.cli.output.formats import as_json
+        from stepset.cli.output.terminal import write_out
+
+        write_out(as_json(status.to_dict()))
+    return int(status.exit_code)
+
+
+def _submit(args: JobArgs, backend: Backend) -> int:
+    """Creates the run without waiting for it."""
+    from stepset.backends.base import RunRequest
+    from stepset.cli.arguments.job_input import read_job
+    from stepset.cli.output.terminal import say, write_out
+    from stepset.sources import read_sources
+
+    given = read_job(args)
+    made = backend.submit(RunRequest(given.job, read_sources(given.job, given.base_dir)))
+    write_out(f"{made.name}\n")
+    for note in made.notes:
+        say(f"stepset: note: {note}")
+    return 0
+
+
+def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> RunStatus:
+    """Runs the job to its end and prints how it ended."""
+    from stepset.backends.base import RunRequest
+    from stepset.cli.arguments.job_input import read_job
+    from stepset.cli.output.outcome import outcome
+    from stepset.cli.output.run_display import RunDisplay
+    from stepset.cli.output.terminal import binary, close_stdout, is_terminal, say, wants_colour
+    from stepset.signals import StopRequests, on_signals
+    from stepset.sources import read_sources
+
+    given = read_job(args)
+    request = RunRequest(given.job, read_sources(given.job, given.base_dir))
+    lines = sys.stderr if lines_to_stderr else sys.stdout
+    terminal = is_terminal(lines) or is_terminal(sys.stderr)
+    requests = StopRequests()
+    display = RunDisplay(
+        binary(lines),
+        binary(sys.stderr),
+        lines_terminal=is_terminal(lines),
+        messages_terminal=is_terminal(sys.stderr),
+        colour=wants_colour(lines),
+        on_gone=requests.add,
+    )
+    with display, on_signals(_STOP_SIGNALS, lambda _: _on_signal(requests, display)):
+        handle = backend.start(request, display)
+        requests.attach(handle.cancel)
+        try:
+            status = handle.wait()
+        except BaseException:
+            # The run must not go on without its caller.
+            handle.cancel()
+            handle.wait()
+            raise
+    if display.error is not None:
+        if not lines_to_stderr:
+            close_stdout()
+        if not _reader_gone(display.error, terminal):
+            reason = f"the output cannot be written: {display.error.strerror}; the run was stopped"
+            raise InfrastructureError(reason) from display.error
+    say(outcome(status, wants_colour(sys.stderr), where))
+    return status
+
+
+def _reader_gone(error: OSError, terminal: bool) -> bool:
+    """Whether the output has no reader any more: a pipe without one, or a terminal that was closed."""
+    return isinstance(error, BrokenPipeError) or (terminal and error.errno == errno.EIO)
+
+
+def _on_signal(requests: StopRequests, display: RunDisplay) -> None:
+    """Handles Ctrl-C, SIGTERM or a closed terminal: the first stops the run with grace, the next kills it."""
+    count = requests.add()
+    display.hurry()
+    display.say("stopping the run; once more kills it at once" if count == 1 else "killing the run")

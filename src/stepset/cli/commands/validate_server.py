@@ -1,0 +1,37 @@
+"""`stepset validate --server`: checks a job with an API server."""
+
+from __future__ import annotations
+
+from stepset.backends.kubernetes.api.connection import connect
+from stepset.backends.kubernetes.submit.dry_run import Checked, check_on_server
+from stepset.cli.arguments.job_input import JobInput
+from stepset.errors import BadInputError
+from stepset.rendering import make_request
+from stepset.sources import Sources
+from stepset.watch.present.sentences import counted
+
+
+def ask_server(
+    given: JobInput, sources: Sources, target: str, namespace: str | None, context: str | None, kubeconfig: str | None
+) -> list[str]:
+    """Asks an API server whether it would accept a job; returns lines that say what was checked.
+
+    Raises:
+        BadInputError: one line for each problem.
+        InfrastructureError: the server cannot be reached.
+    """
+    with connect(kubeconfig, context) as connection:
+        request = make_request(given.job, sources, namespace=namespace or connection.namespace)
+        try:
+            checked = connection.call(check_on_server, request, target, connection.client)
+        except BadInputError as error:
+            raise error.at(given.where) from error
+    return [_line(checked, target), *(f"note: {note}" for note in checked.notes)]
+
+
+def _line(checked: Checked, target: str) -> str:
+    tried = f"{checked.objects} objects" + (f", {counted(checked.pods, 'pod')}" if checked.pods else "")
+    return (
+        f"server {checked.server}: takes it as a {target} in namespace {checked.namespace} (dry run of {tried};"
+        f" {checked.permissions} permissions asked for)"
+    )

@@ -1,0 +1,80 @@
+"""What `stepset explain` shows: each pod group's command and variables, with the rule behind every one. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from stepset.cli.output.world import world_in_words
+from stepset.plan.explain import explain_plan
+from stepset.plan.model import LaunchPlan
+from stepset.plan.values import resolve
+from stepset.spec.job import TrainingJob
+from stepset.targets.names import PodNames
+from stepset.watch.present.sentences import counted
+
+_SHOWN = ("variable", "value", "rule", "replaced", "origin")
+"""The fields of an ExplainRow that describe a variable."""
+
+
+def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
+    """All of it as plain data."""
+    names = PodNames(plan, job.name, job.network.subdomain or job.name)
+    rows = explain_plan(plan, names)
+    return {
+        "name": plan.name,
+        "framework": job.framework.kind,
+        "num_nodes": plan.world.num_nodes,
+        "procs_per_node": plan.world.procs_per_node,
+        "world_size": plan.world.size,
+        "groups": [
+            {
+                "name": group.name,
+                "pods": group.count,
+                "in_world": group.in_world,
+                "image": group.image,
+                "command": [resolve(word, names) for word in (*group.command, *group.args)],
+                "serves_ssh": group.serves_ssh,
+                "start_after": [{"group": s.group, "condition": s.condition} for s in group.start_after],
+                "env": [{name: getattr(row, name) for name in _SHOWN} for row in rows if row.group == group.name],
+            }
+            for group in plan.groups
+        ],
+        "files": [
+            {"path": file.path, "groups": [*file.groups], "lines": [resolve(line, names) for line in file.lines]}
+            for file in plan.files
+        ],
+        "ports": dict(plan.ports),
+        "success": {"group": plan.success.group, "pods": plan.success.count},
+        "notes": list(plan.notes),
+    }
+
+
+def explanation_text(job: TrainingJob, plan: LaunchPlan) -> str:
+    """All of it as a page of tables."""
+    from stepset.cli.output.tables import Line, rendered, table
+
+    shown = explanation(job, plan)
+    world = world_in_words(plan.world.num_nodes, plan.world.procs_per_node)
+    parts: list[Any] = [Line(f"{shown['name']}: {shown['framework']}, {world}", "bold")]
+    for group in shown["groups"]:
+        pods = counted(group["pods"], "pod")
+        beside = "" if group["in_world"] else ", beside the world"
+        after = "".join(f", after {s['group']} is {s['condition'].lower()}" for s in group["start_after"])
+        parts += ["", Line(f"{group['name']}: {pods}{beside}{after}", "bold cyan")]
+        parts.append(Line(f"  runs {_runs(group)}"))
+        if group["env"]:
+            rows = [(e["variable"], e["value"], e["rule"], e["replaced"]) for e in group["env"]]
+            parts += ["", table(("Variable", "Value", "Rule", "Replaced"), rows, ("cyan", "", "dim", "yellow"))]
+    for file in shown["files"]:
+        parts += ["", Line(f"file {file['path']} in {', '.join(file['groups'])}", "bold cyan")]
+        parts += [Line(f"  {line}") for line in file["lines"]]
+    for note in shown["notes"]:
+        parts += ["", Line(f"note: {note}", "yellow")]
+    return rendered(*parts)
+
+
+def _runs(group: dict[str, Any]) -> str:
+    if group["serves_ssh"]:
+        return "an ssh server until the launcher is done"
+    return shlex.join(group["command"]) or f"what image {group['image']} says"

@@ -1,0 +1,102 @@
+"""What `stepset logs` prints."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, cast
+
+import typer
+
+from stepset.backends.base import Backend
+from stepset.cli.output.terminal import binary, close_stdout, for_terminal, is_terminal, source_prefix, wants_colour
+from stepset.errors import BadInputError
+from stepset.watch.state import LogLine, RunStatus
+
+_MOST_RANKS = 100_000
+"""The most ranks of one range, so that a typing error does not use up the memory."""
+_HEAD = re.compile(rb"^\[[^\]\n]*\] ", re.MULTILINE)
+
+
+def sources_of(text: str) -> frozenset[str]:
+    """Returns the sources of log lines that a `--ranks` list names; BadInputError if it is invalid.
+
+    >>> sorted(sources_of("0,2-3,launcher"))
+    ['launcher', 'rank 0', 'rank 2', 'rank 3']
+    """
+    sources: set[str] = set()
+    for word in (w.strip() for w in text.split(",")):
+        first, dash, last = word.partition("-")
+        if word.isdecimal():
+            sources.add(f"rank {int(word)}")
+        elif dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last):
+            if int(last) - int(first) >= _MOST_RANKS:
+                raise BadInputError(f"--ranks: {word!r} is more than {_MOST_RANKS} ranks; leave --ranks out for all")
+            sources.update(f"rank {n}" for n in range(int(first), int(last) + 1))
+        elif word and not word[0].isdigit():
+            sources.add(word)
+        else:
+            raise BadInputError(f"--ranks: {word!r} is neither a rank nor a range; write it like 0,2 or 0-3")
+    return frozenset(sources)
+
+
+def check_sources(sources: frozenset[str], run: RunStatus) -> None:
+    """Raises BadInputError for a rank that the run cannot have: its lines would never come."""
+    numbers = {int(number) for kind, _, number in (s.partition(" ") for s in sources) if kind == "rank" and number}
+    if not run.world_size or any(row.rank in numbers for row in run.ranks):
+        return
+    beyond = min((n for n in numbers if n >= run.world_size), default=None)
+    if beyond is not None:
+        last = run.world_size - 1
+        has = f"ranks 0 to {last}" if last else "rank 0 alone"
+        raise BadInputError(f"--ranks: {run.name} has no rank {beyond}; it has {has}")
+
+
+def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[str] | None, raw: bool) -> None:
+    """Writes the lines of a run to stdout, with their source before them unless `raw`.
+
+    A terminal gets colours, and no control sequences that would break lines; other outputs get the bytes unchanged.
+    """
+    sys.stdout.flush()
+    out = binary(sys.stdout)
+    try:
+        if not is_terminal(sys.stdout):
+            target = cast(BinaryIO, _WithoutHeads(out)) if raw else out
+            backend.copy_log(name, target, follow=follow, sources=sources)
+        else:
+            _print_lines(backend.logs(name, follow=follow, sources=sources), out, raw, flush=follow)
+        out.flush()
+    except BrokenPipeError:
+        close_stdout()
+        raise typer.Exit(0) from None
+
+
+def _print_lines(lines: Iterator[LogLine], out: BinaryIO, raw: bool, flush: bool) -> None:
+    terminal, colour = is_terminal(sys.stdout), wants_colour(sys.stdout)
+    prefixes: dict[str, bytes] = {}
+    for line in lines:
+        if not raw and line.source not in prefixes:
+            prefixes[line.source] = source_prefix(line.source, colour).encode()
+        text = for_terminal(line.text) if terminal else line.text
+        out.write((b"" if raw else prefixes[line.source]) + text.encode(errors="replace") + b"\n")
+        if flush:
+            out.flush()
+
+
+class _WithoutHeads:
+    """Removes the `[source] ` before each of the whole lines that `copy_log` writes."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+
+    def write(self, lines: bytes) -> int:
+        self._out.write(_HEAD.sub(b"", lines))
+        return len(lines)
+
+    def writelines(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        self._out.flush()

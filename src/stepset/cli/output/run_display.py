@@ -1,0 +1,200 @@
+"""What `stepset run` shows while a run goes on: the ranks' lines, and records as lines or in a live status line.
+
+The backend's thread passes lines and states; the display's own thread writes them at most TICKS_PER_SECOND times a
+second, so that a rank's print costs no system call and a terminal is not flooded.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import BinaryIO
+
+from stepset.cli.output.outcome import took
+from stepset.cli.output.terminal import for_terminal, painted, printable, source_prefix
+from stepset.errors import InfrastructureError
+from stepset.watch.present.presenter import Presenter
+from stepset.watch.present.records import (
+    FirstFailure,
+    Note,
+    PhaseChanged,
+    ProgressReported,
+    RanksStarted,
+    Record,
+    Restarted,
+    RunEnded,
+)
+from stepset.watch.present.sentences import duration, state_line
+from stepset.watch.state import LogLine, RunStatus
+
+TICKS_PER_SECOND = 10
+HELD_BACK = 1 << 20
+"""Characters that may wait for a slow reader; above, the run waits for it, as with any pipe."""
+
+_CLEAR_LINE = b"\r\x1b[K"
+_IN_STATUS_LINE = (PhaseChanged, RanksStarted, ProgressReported)
+_AT_THE_END = (RunEnded, FirstFailure)
+"""What `stepset.cli.output.outcome.outcome` writes once the display is closed."""
+
+
+class RunDisplay:
+    """Shows one run; a RunListener.
+
+    Args:
+        lines: where the ranks' lines go, as bytes.
+        messages: where stepset's own messages go.
+        lines_terminal, messages_terminal: whether these are terminals.
+        on_gone: called once when writing fails (a closed pipe, a full disk); see `error`.
+    """
+
+    def __init__(
+        self,
+        lines: BinaryIO,
+        messages: BinaryIO,
+        *,
+        lines_terminal: bool = False,
+        messages_terminal: bool = False,
+        colour: bool = False,
+        on_gone: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.error: OSError | None = None
+        self._lines, self._messages = lines, messages
+        self._lines_terminal, self._live, self._colour = lines_terminal, messages_terminal, colour
+        self._on_gone = on_gone
+        self._prefixes: dict[str, str] = {}
+        self._waiting: deque[str] = deque()
+        self._held = 0
+        self._left_out = 0
+        self._notices: deque[str] = deque()
+        self._status: RunStatus | None = None
+        self._presenter, self._presenting = Presenter(), threading.Lock()
+        self._drawn, self._drawn_at = "", float("-inf")
+        self._patient = True
+        self._closing = False
+        self._work, self._much, self._room = threading.Event(), threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._write_until_closed, name="stepset-display", daemon=True)
+
+    def __enter__(self) -> RunDisplay:
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise InfrastructureError(
+                f"nothing can be started: {error}; see the limits of processes and memory (ulimit -u, ulimit -v)"
+            ) from error
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._closing = True
+        self._work.set()
+        self._much.set()
+        self._thread.join()
+        self._live = False
+        if self._left_out:
+            self.say(f"{self._left_out} lines are not shown; see 'stepset logs'")
+        self._write()
+
+    def on_line(self, line: LogLine) -> None:
+        text = for_terminal(line.text) if self._lines_terminal else line.text
+        while self._held > HELD_BACK and self.error is None:
+            if not self._patient:
+                self._left_out += 1
+                return
+            self._room.clear()
+            self._much.set()
+            self._work.set()
+            self._room.wait(1.0)
+        self._held += len(text)
+        prefix = self._prefixes.get(line.source)
+        if prefix is None:
+            prefix = self._prefixes[line.source] = source_prefix(line.source, self._colour)
+        self._waiting.append(f"{prefix}{text}\n")
+        self._work.set()
+        if self._held > HELD_BACK // 2:
+            self._much.set()
+
+    def on_status(self, status: RunStatus) -> None:
+        with self._presenting:
+            self._status = status
+            self._present()
+        self._work.set()
+
+    def say(self, text: str) -> None:
+        """Shows a message of stepset's own, after the lines that came before it."""
+        self._notices.append(f"stepset: {text}\n")
+        self._work.set()
+
+    def hurry(self) -> None:
+        """From now on leaves lines out instead of waiting, so that a slow reader cannot delay the end."""
+        self._patient = False
+        self._room.set()
+
+    def _present(self) -> None:
+        """Shows what is new in the present status. Two threads call it: never with an earlier status."""
+        if self._status is not None:
+            for record in self._presenter.see(self._status, time.monotonic()):
+                self._show(record)
+
+    def _show(self, record: Record) -> None:
+        if isinstance(record, _AT_THE_END) or (self._live and isinstance(record, _IN_STATUS_LINE)):
+            return
+        mark = "note: " if isinstance(record, Note | Restarted) else ""
+        self.say(f"{mark}{printable(record.text)}")
+
+    def _write_until_closed(self) -> None:
+        while not self._closing:
+            # At least once a second, to update the clock in the status line.
+            self._work.wait(1.0)
+            self._work.clear()
+            self._much.clear()
+            self._write()
+            self._much.wait(1 / TICKS_PER_SECOND)
+
+    def _write(self) -> None:
+        """Writes what waits, then the status line."""
+        if not self._closing:
+            with self._presenting:
+                self._present()  # records that were delayed by the rate limit
+        lines, notices = "".join(_taken(self._waiting)), "".join(_taken(self._notices))
+        if self.error is None:
+            try:
+                self._put(lines.encode(errors="replace"), notices)
+            except OSError as error:
+                self.error = error
+                self._on_gone()
+        self._held = 0
+        self._room.set()
+
+    def _put(self, lines: bytes, notices: str) -> None:
+        status_line = self._status_line() if self._live else ""
+        if self._drawn and (lines or notices or status_line != self._drawn):
+            self._messages.write(_CLEAR_LINE)
+            self._messages.flush()
+            self._drawn = ""
+        if lines:
+            self._lines.write(lines)
+            self._lines.flush()
+        if status_line and not self._drawn:
+            if time.monotonic() - self._drawn_at < 1 / TICKS_PER_SECOND:
+                self._work.set()  # in the next turn
+            else:
+                notices += status_line
+                self._drawn, self._drawn_at = status_line, time.monotonic()
+        if notices:
+            self._messages.write(notices.encode(errors="replace"))
+            self._messages.flush()
+
+    def _status_line(self) -> str:
+        """The live line, cut to the terminal's width."""
+        status = self._status
+        if status is None or status.phase.final:
+            return ""
+        text = f"{status.name}  {printable(state_line(status))}  {duration(int(took(status)))}"
+        return painted(text[: shutil.get_terminal_size().columns - 1], "7", self._colour)
+
+
+def _taken(queue: deque[str]) -> list[str]:
+    """Removes and returns what is in the queue; other threads may append meanwhile."""
+    return [queue.popleft() for _ in range(len(queue))]

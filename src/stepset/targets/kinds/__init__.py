@@ -1,0 +1,1 @@
+"""One module for each target: which Kubernetes objects a plan becomes."""

@@ -1,0 +1,91 @@
+"""The jobset target: a JobSet and its ConfigMaps. The default; needs no controller but JobSet's.
+
+Fields follow kubernetes-sigs/jobset v0.12.0 (api/jobset/v1alpha2/jobset_types.go); names, labels and the container's
+name are those of Kubeflow Trainer v2.3.0, for its tooling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepset.plan.model import NODE, PodGroup
+from stepset.targets import gang
+from stepset.targets.companions import companions
+from stepset.targets.kinds.failure_policy import job_policies, jobset_failure_policy
+from stepset.targets.metadata import TRAINER_STEP, workload_metadata
+from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, PodNames
+from stepset.targets.optional_fields import given
+from stepset.targets.pods.template import PodStyle, pod_template
+from stepset.targets.request import RenderRequest
+
+# Makes each replicated job take a topology domain of its own.
+_EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+
+
+def render(request: RenderRequest) -> list[dict[str, Any]]:
+    """The manifests, in the order an apply needs."""
+    names = PodNames(request.plan, request.run, request.subdomain)
+    templates = pod_templates(request, PodStyle(names, COMPLETION_INDEX, RESTART_ATTEMPT))
+    jobset = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": jobset_metadata(request),
+        "spec": jobset_spec(request, templates),
+    }
+    return [*companions(request, names), *gang.pod_groups(request, templates), jobset]
+
+
+def pod_templates(request: RenderRequest, style: PodStyle) -> dict[str, dict[str, Any]]:
+    """Group -> its pod template."""
+    return {
+        group.name: pod_template(request, group, style, gang.marks(request, group)) for group in request.plan.groups
+    }
+
+
+def jobset_metadata(request: RenderRequest) -> dict[str, Any]:
+    """`metadata` of the JobSet."""
+    exclusive = given(**{_EXCLUSIVE_TOPOLOGY: request.job.scheduling.topology.exclusive})
+    return workload_metadata(request, more_labels=gang.queue_labels(request.job), more_annotations=exclusive)
+
+
+def jobset_spec(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """`spec` of a JobSet."""
+    job, plan = request.job, request.plan
+    return {
+        **gang.suspended(job),
+        "network": {
+            "enableDNSHostnames": True,
+            "subdomain": request.subdomain,
+            # Ranks resolve each other's names before they are ready.
+            "publishNotReadyAddresses": True,
+        },
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": [plan.success.group]},
+        "failurePolicy": jobset_failure_policy(job, plan),
+        **given(ttlSecondsAfterFinished=job.ttl),
+        "replicatedJobs": [_replicated_job(request, group, templates[group.name]) for group in plan.groups],
+    }
+
+
+def _replicated_job(request: RenderRequest, group: PodGroup, template: Mapping[str, Any]) -> dict[str, Any]:
+    depends = [{"name": after.group, "status": after.condition} for after in group.start_after]
+    step = {"metadata": {"labels": {TRAINER_STEP: "trainer"}}} if group.name == NODE else {}
+    return {
+        "name": group.name,
+        "replicas": 1,
+        **given(dependsOn=depends),
+        "template": {**step, "spec": job_spec(request, group, template)},
+    }
+
+
+def job_spec(request: RenderRequest, group: PodGroup, template: Mapping[str, Any]) -> dict[str, Any]:
+    """`spec` of the batch/v1 Job that holds a group's pods."""
+    job = request.job
+    return {
+        "completionMode": "Indexed",
+        "completions": group.count,
+        "parallelism": group.count,
+        **job_policies(job, request.plan, group),
+        **given(activeDeadlineSeconds=job.deadline),
+        "template": dict(template),
+    }

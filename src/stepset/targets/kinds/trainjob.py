@@ -1,0 +1,114 @@
+"""The trainjob target: a TrainJob with a TrainingRuntime of its own, for clusters with Kubeflow Trainer.
+
+The runtime has what a TrainJob cannot express (volumes, restarts, order, gang); the TrainJob has what its users look
+for. What the controller adds by itself is not written.
+
+Source: kubeflow/trainer v2.3.0 pkg/apis/trainer/v1alpha1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepset.targets import gang
+from stepset.targets.companions import companions
+from stepset.targets.kinds.injection import Injection, injection, trainer_group
+from stepset.targets.kinds.jobset import jobset_metadata, jobset_spec, pod_templates
+from stepset.targets.metadata import TRAINER_STEP, labels, metadata, workload_metadata
+from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, PodNames
+from stepset.targets.optional_fields import given
+from stepset.targets.pods.template import CONTAINER, PodStyle, with_container
+from stepset.targets.request import RenderRequest
+
+_VERSION = "trainer.kubeflow.org/v1alpha1"
+_OF_THE_TRAINJOB = ("image", "command", "args")
+
+
+def render(request: RenderRequest) -> list[dict[str, Any]]:
+    """The manifests, in the order an apply needs."""
+    added = injection(request)
+    names = PodNames(request.plan, request.run, request.subdomain)
+    style = PodStyle(
+        names,
+        COMPLETION_INDEX,
+        RESTART_ATTEMPT,
+        trainer_env=added.env,
+        trainer_volumes=added.volumes,
+        trainer_port=added.port,
+    )
+    templates = {name: _with_port_names(each) for name, each in pod_templates(request, style).items()}
+    objects = [*companions(request, names, added.volumes), *gang.pod_groups(request, templates)]
+    trainer = trainer_group(request).name
+    container = next(c for c in templates[trainer]["spec"]["containers"] if c["name"] == CONTAINER)
+    # The TrainJob's variables would reach every node, not only the launcher.
+    said = _OF_THE_TRAINJOB if added.spreads_env else (*_OF_THE_TRAINJOB, "env")
+    templates[trainer] = with_container(
+        templates[trainer], lambda row: {key: value for key, value in row.items() if key not in said}
+    )
+    trainjob = _trainjob(request, {key: container[key] for key in said if key in container}, added)
+    return [*objects, _runtime(request, templates, added), trainjob]
+
+
+def _with_port_names(template: Mapping[str, Any]) -> dict[str, Any]:
+    """The template with a name for every port.
+
+    The controller mistakes ports without a name for the same one, and overwrites one with the others; if a container
+    has two of them, the API server refuses the JobSet, which only the controller's log shows (v2.3.0
+    pkg/apply/apply.go, UpsertPort; tested).
+    """
+    kinds = [kind for kind in ("initContainers", "containers") if kind in template["spec"]]
+    named = {kind: [_with_names(container) for container in template["spec"][kind]] for kind in kinds}
+    return {**template, "spec": {**template["spec"], **named}}
+
+
+def _with_names(container: Mapping[str, Any]) -> dict[str, Any]:
+    if "ports" not in container:
+        return dict(container)
+    ports = [
+        {"name": f"{port.get('protocol', 'TCP').lower()}-{port['containerPort']}", **port}
+        for port in container["ports"]
+    ]
+    return {**container, "ports": ports}
+
+
+def _runtime(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]], added: Injection) -> dict[str, Any]:
+    # A queue suspends the TrainJob; its controller suspends the JobSet.
+    spec = {key: value for key, value in jobset_spec(request, templates).items() if key != "suspend"}
+    spec["replicatedJobs"] = [_replicated_job(request, row, added) for row in spec["replicatedJobs"]]
+    return {
+        "apiVersion": _VERSION,
+        "kind": "TrainingRuntime",
+        "metadata": metadata(request, request.run),
+        "spec": {
+            **given(mlPolicy=dict(added.policy)),
+            "template": {
+                "metadata": {"labels": labels(request), "annotations": jobset_metadata(request)["annotations"]},
+                "spec": spec,
+            },
+        },
+    }
+
+
+def _replicated_job(request: RenderRequest, row: Mapping[str, Any], added: Injection) -> dict[str, Any]:
+    job = dict(row["template"]["spec"])
+    if row["name"] in added.counts:
+        del job["completions"], job["parallelism"]
+    trainer = row["name"] == trainer_group(request).name
+    step = {"metadata": {"labels": {TRAINER_STEP: "trainer"}}} if trainer else {}
+    return {**row, "template": {**step, "spec": job}}
+
+
+def _trainjob(request: RenderRequest, said: Mapping[str, Any], added: Injection) -> dict[str, Any]:
+    # Without a policy numNodes is only the number of the training container's pods.
+    nodes = request.job.num_nodes if added.policy else trainer_group(request).count
+    return {
+        "apiVersion": _VERSION,
+        "kind": "TrainJob",
+        "metadata": workload_metadata(request, more_labels=gang.queue_labels(request.job)),
+        "spec": {
+            **gang.suspended(request.job),
+            "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": request.run},
+            "trainer": {"numNodes": nodes, **given(numProcPerNode=added.num_proc_per_node), **said},
+        },
+    }

@@ -1,0 +1,1 @@
+"""Pod templates: containers, variables, volumes, ssh, and the merge of `pod_template`."""

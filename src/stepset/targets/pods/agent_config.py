@@ -1,0 +1,81 @@
+"""The agent's configuration in a pod: CONFIG.json of docs/design/agent.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepset.plan.model import LAUNCHER, NODE, WAIT_FOR_ALL, PodGroup
+from stepset.plan.ranks import command_is_rank
+from stepset.plan.values import resolve
+from stepset.targets.config_maps import ARCHIVE_KEY, shipped_files
+from stepset.targets.names import CODE_DIR, RUN_DIR, SOURCE_DIR, InManifest, PodNames
+from stepset.targets.pods.env import process_env
+from stepset.targets.pods.ssh import PRIVATE_KEY, key_path, server_prefix
+from stepset.targets.request import RenderRequest
+
+_SOURCES = {NODE: "node {node_rank}", LAUNCHER: "launcher"}
+
+
+def config_key(group: PodGroup) -> str:
+    """The key of a group's configuration in the agent's ConfigMap."""
+    return f"{group.name}.json"
+
+
+def agent_config(request: RenderRequest, group: PodGroup, names: PodNames, grace: int) -> dict[str, Any]:
+    """CONFIG.json for the pods of a group with an agent; `grace`: seconds between SIGTERM and SIGKILL."""
+    settings = group.agent
+    assert settings is not None
+    plan = request.plan
+    in_manifest = InManifest(names)
+    config: dict[str, Any] = {
+        "version": 1,
+        "group": group.name,
+        "source": _SOURCES.get(group.name, f"{group.name}-{{node_rank}}"),
+        "in_world": group.in_world or group.name == plan.success.group,
+        "dir": RUN_DIR,
+        "grace": grace,
+        "peer_timeout": settings.peer_timeout,
+        "peers": [
+            {
+                "pattern": names.host(name, "{index}"),
+                "count": plan.group(name).count if plan.group(name).count <= WAIT_FOR_ALL else 1,
+            }
+            for name in settings.wait_for
+        ],
+    }
+    if request.attempt:
+        config["attempt"] = request.attempt
+    if command_is_rank(plan, group):
+        config["processes"] = settings.processes
+    if per_process := process_env(group.env, names):
+        config["process_env"] = per_process
+        if "processes" not in config and any("{rank}" in value for value in per_process.values()):
+            config["procs_per_node"] = plan.world.procs_per_node
+    if settings.wrap:
+        prefix = server_prefix(request, group)
+        config["launcher"] = [*prefix, *(resolve(word, in_manifest) for word in settings.wrap.launcher)]
+        config["program"] = [resolve(word, in_manifest) for word in settings.wrap.program]
+        config["command_len"] = len(prefix) + len(group.command)
+    if settings.world_size is not None:
+        config["world_size"] = settings.world_size
+    if settings.launcher_restarts:
+        config["launcher_restarts"] = True
+    if plan.ssh is not None:
+        config["mpi"] = True
+    return {**config, **_files(request, group)}
+
+
+def _files(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
+    shipped = shipped_files(request)
+    files = [
+        {"source": f"{SOURCE_DIR}/{file.key}", "path": f"{CODE_DIR}/{file.name}", "mode": "0644"} for file in shipped
+    ]
+    ssh = request.plan.ssh
+    if ssh is not None and group.name in ssh.groups:
+        files.append({"source": f"{ssh.path}/{PRIVATE_KEY}", "path": key_path(ssh, agent=True), "mode": "0600"})
+    config: dict[str, Any] = {"files": files} if files else {}
+    if request.sources.archive is not None:
+        config |= {"code_archive": f"{SOURCE_DIR}/{ARCHIVE_KEY}", "code_dir": CODE_DIR}
+    if request.sources.archive is not None or shipped:
+        config["work_dir"] = CODE_DIR
+    return config

@@ -1,0 +1,163 @@
+"""Preflight: what a cluster would refuse, reported before anything is sent, in terms of the job file.
+
+Each rule yields lines `field: what is wrong; what to do`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from stepset.errors import BadInputError
+from stepset.plan.model import NODE, LaunchPlan
+from stepset.spec.job import TrainingJob
+from stepset.spec.names import DNS_1035, LABEL_LIMIT, jobset_name_budget
+from stepset.targets import gang
+from stepset.targets.config_maps import CONFIG_MAP_LIMIT, content_size
+from stepset.targets.pods.template import needs_namespace
+from stepset.targets.request import RenderRequest, check_target
+from stepset.targets.validation.capabilities import missing_capabilities
+from stepset.targets.validation.pods import pod_problems
+from stepset.targets.validation.syntax import label_problems, name_problem
+
+# kubernetes-sigs/jobset v0.12.0 api/jobset/v1alpha2/jobset_types.go (ReplicatedJob.DependsOn, MaxItems)
+_DEPENDENCIES = 5
+# A StatefulSet's pods have the label controller-revision-hash=<name>-<up to 10 characters>.
+_REVISION_SUFFIX = 11
+# Pods of an Indexed Job (kubernetes v1.36 pkg/apis/batch/validation/validation.go).
+_INDEXED_PODS = 100_000
+_INDEXED_TARGETS = ("jobset", "trainjob", "job")
+_ANNOTATIONS_LIMIT = 256 * 1024
+
+
+def check(job: TrainingJob, plan: LaunchPlan, target: str = "jobset", run: str | None = None) -> None:
+    """Raises BadInputError, with one line for each problem, if a cluster would refuse the job.
+
+    `run` is the run's name; default: the job's.
+    """
+    check_target(target)
+    _refuse(problems(job, plan, target, run or job.name))
+
+
+def check_request(request: RenderRequest, target: str) -> None:
+    """`check`, and what matters only for manifests that are going to be applied."""
+    check_target(target)
+    found = [*problems(request.job, request.plan, target, request.run)]
+    if needs_namespace(request.job) and request.namespace is None:
+        found.append(
+            "framework.implementation: processes of Hydra (MPICH, Intel MPI) find the launcher by a name that holds the"
+            " namespace; give the namespace"
+        )
+    if request.namespace is not None and (wrong := name_problem("namespace", request.namespace)):
+        found.append(wrong)
+    _refuse(found)
+
+
+def check_sizes(objects: Iterable[Mapping[str, Any]]) -> None:
+    """Raises BadInputError for ConfigMaps that are too large for an API server."""
+    found = []
+    for each in objects:
+        if each["kind"] == "ConfigMap" and (size := content_size(each)) > CONFIG_MAP_LIMIT:
+            found.append(
+                f"ConfigMap {each['metadata']['name']}: {size} bytes; at most {CONFIG_MAP_LIMIT} can be shipped;"
+                " put what is large into the image, or lower num_nodes"
+            )
+    _refuse(found)
+
+
+def problems(job: TrainingJob, plan: LaunchPlan, target: str, run: str) -> Iterator[str]:
+    """One line for each problem."""
+    yield from _name(job, plan, target, run)
+    yield from _counts(plan, target)
+    yield from _images(plan)
+    yield from _metadata(job)
+    yield from _dependencies(plan)
+    yield from _gang(job, plan, target)
+    yield from missing_capabilities(job, plan, target)
+    yield from pod_problems(job, plan)
+
+
+def _refuse(found: Iterable[str]) -> None:
+    lines = list(dict.fromkeys(found))
+    if lines:
+        raise BadInputError(*lines)
+
+
+def name_budget(plan: LaunchPlan, target: str) -> int:
+    """The most characters that a run's name may have in a target.
+
+    JobSet: its webhook's rule. Others: host names of pods are labels; a StatefulSet's name is part of one.
+    """
+    if target in ("jobset", "trainjob"):
+        return jobset_name_budget((group.name, group.count) for group in plan.groups)
+    if target == "volcano":
+        return min(LABEL_LIMIT - len(f"-{group.name}-{group.count - 1}") for group in plan.groups)
+    count = max(group.count for group in plan.groups)
+    if target == "statefulset":
+        return min(LABEL_LIMIT - _REVISION_SUFFIX, LABEL_LIMIT - len(f"-{count - 1}"))
+    return LABEL_LIMIT - len(f"-{count - 1}")
+
+
+def _name(job: TrainingJob, plan: LaunchPlan, target: str, run: str) -> Iterator[str]:
+    what = "name" if run == job.name else "the run's name"
+    if not DNS_1035.fullmatch(run):
+        yield f"{what}: {run!r} is not a DNS-1035 label; use lower-case letters, digits and '-', starting with a letter"
+    budget = name_budget(plan, target)
+    if len(run) > budget:
+        yield (
+            f"{what}: {run!r} has {len(run)} characters; target {target} allows {budget} with these pod groups;"
+            " shorten it"
+        )
+
+
+def _counts(plan: LaunchPlan, target: str) -> Iterator[str]:
+    for group in plan.groups:
+        if target in _INDEXED_TARGETS and group.count > _INDEXED_PODS:
+            field = "num_nodes" if group.name == NODE else f"roles.{group.name}.replicas"
+            yield f"{field}: {group.count} pods; a Job takes {_INDEXED_PODS}; lower it"
+
+
+def _images(plan: LaunchPlan) -> Iterator[str]:
+    for group in plan.groups:
+        if group.image is None:
+            field = "image" if group.in_world or group.name == plan.success.group else f"roles.{group.name}.image"
+            yield f"{field}: is missing; pods need one"
+
+
+def _metadata(job: TrainingJob) -> Iterator[str]:
+    yield from label_problems("labels", job.labels)
+    yield from label_problems("annotations", job.annotations, values=False)
+    yield from label_problems("scheduling.node_selector", job.scheduling.node_selector)
+    size = sum(len(k.encode()) + len(v.encode()) for k, v in job.annotations.items())
+    if size > _ANNOTATIONS_LIMIT:
+        yield f"annotations: {size} bytes; Kubernetes takes {_ANNOTATIONS_LIMIT}; put long texts elsewhere"
+
+
+def _dependencies(plan: LaunchPlan) -> Iterator[str]:
+    for group in plan.groups:
+        if len(group.start_after) > _DEPENDENCIES:
+            yield (
+                f"roles: {len(group.start_after)} of them are to be complete before the nodes start; JobSet allows"
+                f" {_DEPENDENCIES}; do several things in one role"
+            )
+
+
+def _gang(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
+    scheduling = job.scheduling
+    kind = gang.gang_of(job)
+    if kind == "kueue" and scheduling.queue_name is None:
+        yield "scheduling.gang: kueue needs a queue; give scheduling.queue_name"
+    if scheduling.queue_name is not None and kind in ("none", "coscheduling") and target != "volcano":
+        yield f"scheduling.queue_name: nobody reads it with gang: {kind}; leave one of them out"
+    if scheduling.queue_name is not None and (wrong := name_problem("scheduling.queue_name", scheduling.queue_name)):
+        yield wrong
+    elif scheduling.queue_name is not None and kind == "kueue":
+        yield from label_problems("scheduling", {"queue_name": scheduling.queue_name})
+    if scheduling.min_member is None:
+        return
+    if kind in ("none", "kueue") and target != "volcano":
+        yield f"scheduling.min_member: nobody reads it with gang: {kind}; use gang: coscheduling or volcano"
+    stage = next((stage for stage in gang.stages(plan) if any(g.name == NODE for g in stage)), ())
+    most = sum(group.count for group in stage)
+    if scheduling.min_member > most:
+        yield f"scheduling.min_member: {scheduling.min_member} is more than the {most} pods of the gang; lower it"

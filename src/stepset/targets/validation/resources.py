@@ -1,0 +1,67 @@
+"""What an API server would refuse about the resources of a pod.
+
+Source: kubernetes v1.36 pkg/apis/core/validation/validation.go (ValidateContainerResourceName,
+ValidateResourceRequirements, validateResourceQuantityValue).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from stepset.spec.quantity import parse_quantity
+from stepset.spec.resources import Resources
+from stepset.targets.validation.syntax import is_label_key
+
+_HUGE_PAGES = "hugepages-"
+_QUOTA_PREFIX = "requests."
+
+
+def resource_problems(resources: Resources, field: str) -> Iterator[str]:
+    """One line for each problem; `field` is the resources' place in the job file."""
+    requests, limits = resources.requests, resources.limits
+    for name in dict.fromkeys((*requests, *limits)):
+        yield from _name(name, field)
+    for kind, amounts in (("requests", requests), ("limits", limits)):
+        for name, amount in amounts.items():
+            yield from _amount(name, amount, f"{field}.{kind}" if requests != limits else field)
+    for name, asked in requests.items():
+        limit = limits.get(name)
+        if limit is not None and parse_quantity(asked) > parse_quantity(limit):
+            yield f"{field}: the request {name}: {asked} is more than the limit {limit}; raise the limit"
+        whole = "/" in name or _is_huge_page(name)
+        if whole and (limit is None or parse_quantity(asked) != parse_quantity(limit)):
+            yield f"{field}: {name} cannot be shared; make request and limit the same"
+    names = requests.keys() | limits.keys()
+    if any(_is_huge_page(name) for name in names) and not names & {"cpu", "memory"}:
+        yield f"{field}: huge pages come only with cpu or memory; give one of them too"
+
+
+def _name(name: str, field: str) -> Iterator[str]:
+    if _is_huge_page(name):
+        if not _page_size(name):
+            yield f"{field}: {name!r} does not say the pages' size; write it like hugepages-2Mi"
+    elif "/" in name and (not is_label_key(_QUOTA_PREFIX + name) or name.startswith(_QUOTA_PREFIX)):
+        yield f"{field}: {name!r} is not a resource Kubernetes can know; write it like vendor.example/name"
+
+
+def _amount(name: str, amount: str, field: str) -> Iterator[str]:
+    number = parse_quantity(amount)
+    if _is_huge_page(name):
+        size = _page_size(name)
+        if size and (not number or number % size):
+            yield f"{field}: {name}: {amount} is no number of such pages; give a multiple of the pages' size"
+    elif "/" in name and number != number.to_integral_value():
+        yield f"{field}: {name}: {amount} is not a whole number; devices cannot be divided"
+
+
+def _is_huge_page(name: str) -> bool:
+    return name.startswith(_HUGE_PAGES) and "/" not in name
+
+
+def _page_size(name: str) -> Decimal:
+    """Bytes of a page, from the resource's name; 0 if the name has none."""
+    try:
+        return parse_quantity(name.removeprefix(_HUGE_PAGES))
+    except ValueError:
+        return Decimal(0)

@@ -1,0 +1,78 @@
+"""What an API server would refuse about where pods may run: priority, tolerations, affinity.
+
+The first two levels of affinity are checked here, the rest by the server (`stepset validate --server`).
+
+Source: kubernetes v1.36 pkg/apis/core/validation/validation.go (ValidateTolerations), k8s.io/api v0.36 core/v1/types.go
+(Affinity, Toleration).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stepset.spec.base import nearest
+from stepset.spec.parts import Scheduling
+from stepset.targets.validation.syntax import is_label_key, is_label_value, name_problem
+
+_TOLERATION = ("key", "operator", "value", "effect", "tolerationSeconds")
+_OPERATORS = ("Equal", "Exists")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_AFFINITIES = ("nodeAffinity", "podAffinity", "podAntiAffinity")
+_TERMS = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
+
+
+def place_problems(scheduling: Scheduling) -> Iterator[str]:
+    """One line for each problem."""
+    priority = scheduling.priority_class
+    if priority is not None and (wrong := name_problem("scheduling.priority_class", priority)):
+        yield wrong
+    for number, toleration in enumerate(scheduling.tolerations):
+        for wrong in _toleration(toleration):
+            yield f"scheduling.tolerations.{number}: {wrong}"
+    yield from _affinity(scheduling.affinity)
+    exclusive = scheduling.topology.exclusive
+    if exclusive is not None and not is_label_key(exclusive):
+        yield f"scheduling.topology.exclusive: {exclusive!r} is not the label of a node; write it like example.com/rack"
+
+
+def _toleration(given: Mapping[str, Any]) -> Iterator[str]:
+    for field in given:
+        if field not in _TOLERATION:
+            yield f"unknown field {field!r}; {nearest(field, _TOLERATION)}"
+    key, value, effect = (given.get(field) or "" for field in ("key", "value", "effect"))
+    operator = given.get("operator") or "Equal"
+    texts = {"key": key, "value": value, "effect": effect, "operator": operator}
+    if wrong := [field for field, text in texts.items() if not isinstance(text, str)]:
+        yield f"{' and '.join(wrong)} must be text; put it in quotes"
+        return
+    if operator not in _OPERATORS:
+        yield f"operator {operator!r} is not known; use one of {', '.join(_OPERATORS)}"
+    if key and not is_label_key(key):
+        yield f"{key!r} is not the key of a taint; write it like example.com/name"
+    if not key and operator != "Exists":
+        yield "without a key it means every taint; give key, or operator: Exists"
+    if operator == "Exists" and value:
+        yield f"operator Exists takes no value; leave out {value!r}"
+    if operator == "Equal" and not is_label_value(value):
+        yield f"{value!r} is not the value of a taint; use letters, digits, '-', '_' and '.'"
+    if effect and effect not in _EFFECTS:
+        yield f"effect {effect!r} is not known; use one of {', '.join(_EFFECTS)}"
+    seconds = given.get("tolerationSeconds")
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int)):
+        yield f"tolerationSeconds {seconds!r} is not a whole number; give seconds"
+    if seconds is not None and effect != "NoExecute":
+        yield "tolerationSeconds counts only with effect: NoExecute; leave it out, or give that effect"
+
+
+def _affinity(given: Mapping[str, Any]) -> Iterator[str]:
+    place = "scheduling.affinity"
+    for kind, rules in given.items():
+        if kind not in _AFFINITIES:
+            yield f"{place}: unknown field {kind!r}; {nearest(kind, _AFFINITIES)}"
+        elif rules is not None and not isinstance(rules, Mapping):
+            yield f"{place}.{kind}: is not a mapping; write {{{_TERMS[0]}: ...}}"
+        else:
+            for term in rules or {}:
+                if term not in _TERMS:
+                    yield f"{place}.{kind}: unknown field {term!r}; {nearest(str(term), _TERMS)}"

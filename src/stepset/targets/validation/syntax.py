@@ -1,0 +1,67 @@
+"""Syntax of names, labels and keys in Kubernetes.
+
+Source: kubernetes v1.36 staging/src/k8s.io/apimachinery/pkg/util/validation/validation.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from stepset.targets.metadata import PREFIX
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_LABEL_LIMIT = 63
+_SUBDOMAIN_LIMIT = 253
+# Prefixes of controllers' labels; a job's own would be overwritten, or misread by them.
+_RESERVED_PREFIXES = (PREFIX, "jobset.sigs.k8s.io/", "batch.kubernetes.io/", "trainer.kubeflow.org/")
+
+
+def name_problem(field: str, name: str) -> str | None:
+    """What is wrong with the name of an object (a DNS-1123 subdomain); None if nothing is."""
+    if len(name) > _SUBDOMAIN_LIMIT or not _SUBDOMAIN.fullmatch(name):
+        return f"{field}: {name!r} is not a name Kubernetes accepts; use lower-case letters, digits, '-' and '.'"
+    return None
+
+
+def label_problems(field: str, labels: Mapping[str, str], *, values: bool = True) -> Iterator[str]:
+    """What is wrong with labels or, without `values`, annotations, whose values may be any text."""
+    for key, value in labels.items():
+        if not is_label_key(key):
+            yield (
+                f"{field}: {key!r} is not a label key; use letters, digits, '-', '_' and '.', at most {_LABEL_LIMIT}"
+                " characters, after an optional prefix such as example.com/"
+            )
+            continue
+        if key.startswith(_RESERVED_PREFIXES):
+            prefix = next(p for p in _RESERVED_PREFIXES if key.startswith(p))
+            yield f"{field}.{key}: keys of {prefix} are taken; choose another prefix"
+        if values and not is_label_value(value):
+            yield (
+                f"{field}.{key}: {_short(value)!r} is not a label value; use letters, digits, '-', '_' and '.', at most"
+                f" {_LABEL_LIMIT} characters"
+            )
+
+
+def is_config_key(key: str) -> bool:
+    """Whether an entry of a ConfigMap or Secret may have this key."""
+    return len(key) <= _SUBDOMAIN_LIMIT and bool(_CONFIG_KEY.fullmatch(key)) and key != "." and not key.startswith("..")
+
+
+def is_label_key(key: str) -> bool:
+    """Whether a label or annotation may have this key: a name after an optional prefix."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and (not _SUBDOMAIN.fullmatch(prefix) or len(prefix) > _SUBDOMAIN_LIMIT):
+        return False
+    return len(name) <= _LABEL_LIMIT and bool(_LABEL_NAME.fullmatch(name))
+
+
+def is_label_value(value: str) -> bool:
+    """Whether a label, a taint or a node selector may have this value."""
+    return not value or (len(value) <= _LABEL_LIMIT and bool(_LABEL_NAME.fullmatch(value)))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."

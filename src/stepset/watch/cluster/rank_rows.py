@@ -1,0 +1,126 @@
+"""One row per rank, and one per pod without a rank."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stepset.plan.model import LAUNCHER, NODE
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.pods import Pod
+from stepset.watch.cluster.reports import PodReport, RankReport, Reports
+from stepset.watch.cluster.terminations import RankPlacement, tails
+from stepset.watch.cluster.unstructured import integer
+from stepset.watch.state import Failure, RankStatus
+
+PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded", "Failed", "Stopped"
+
+
+def rows_of(
+    pods: Sequence[Pod], objects: RunObjects, reports: Reports, where: RankPlacement, stopped: frozenset[str]
+) -> list[RankStatus]:
+    """Rows of the present attempt's pods, ranks first; pods in `stopped` did not end by themselves."""
+    last_lines = tails(pods)
+    verdicts = {rank: failed for pod in pods for rank, failed in _verdict(pod)}
+    rows: list[RankStatus] = []
+    for pod in pods:
+        report = reports.of(pod.uid)
+        restarts = objects.attempt + objects.replaced(pod) + pod.restarts
+        state = _state(pod, pod.name in stopped)
+        ranks = _ranks(pod, report, where)
+        for rank in ranks:
+            rows.append(_rank_row(rank, pod, report, verdicts.get(rank), state, restarts, last_lines))
+        if not ranks or pod.group == LAUNCHER:
+            code = None if pod.end is None else pod.end.exit_code
+            line = (report.last_line(pod.source) if report else "") or last_lines.get(pod.source, "")
+            rows.append(RankStatus(pod.source, None, pod.name, pod.node, state, restarts, code, None, line))
+    rows.sort(key=lambda row: (row.rank is None, row.rank or 0))
+    return rows
+
+
+def _ranks(pod: Pod, report: PodReport | None, where: RankPlacement) -> Sequence[int]:
+    """The ranks a pod holds: by its reports, else by the plan, else by its verdict."""
+    planned = where.ranks_of(pod)
+    if report is not None and report.ranks:
+        elsewhere = {rank for rank in planned if where.by_rank.get(rank, pod) is not pod}
+        here = {rank for rank in report.ranks if where.by_rank.get(rank) is pod}
+        return sorted((set(planned) | here) - elsewhere)
+    return planned or ([rank for rank, _ in _verdict(pod)] if pod.group == NODE else [])
+
+
+def _verdict(pod: Pod) -> Sequence[tuple[int, Mapping[str, Any]]]:
+    """The rank that a pod's verdict names, with the verdict; empty without one."""
+    failed = pod.end.said.failed if pod.end is not None else None
+    rank = integer(failed, "rank") if failed is not None else None
+    return [(rank, failed)] if failed is not None and rank is not None else []
+
+
+def at_the_end(rows: Sequence[RankStatus], failure: Failure | None) -> list[RankStatus]:
+    """The rows of a finished run: waiting and running rows end with it; ranks stopped as aftermath are no failures."""
+    if failure is not None:
+        aftermath = set(failure.aftermath)
+        return [replace(row, state=STOPPED) if _was_stopped(row, aftermath) else row for row in rows]
+    # Pods beside the ranks were stopped when these were done.
+    return [replace(row, **_done(row)) if row.state in (PENDING, RUNNING, STOPPED) else row for row in rows]
+
+
+def _done(row: RankStatus) -> dict[str, Any]:
+    if row.rank is None or row.state == PENDING:
+        return {"state": STOPPED}
+    return {"state": SUCCEEDED, "exit_code": None, "signal": None}
+
+
+def _was_stopped(row: RankStatus, aftermath: set[str]) -> bool:
+    if row.state in (PENDING, RUNNING):
+        return True
+    codes = (None, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
+    told = row.signal in (signal.SIGTERM, signal.SIGKILL) or (row.signal is None and row.exit_code in codes)
+    return row.state == FAILED and row.source in aftermath and told
+
+
+def _state(pod: Pod, stopped: bool) -> str:
+    if pod.succeeded:
+        return SUCCEEDED
+    if pod.over:
+        return STOPPED if stopped else FAILED
+    return RUNNING if pod.running else PENDING
+
+
+def _rank_row(
+    rank: int,
+    pod: Pod,
+    report: PodReport | None,
+    verdict: Mapping[str, Any] | None,
+    state: str,
+    restarts: int,
+    last_lines: Mapping[str, str],
+) -> RankStatus:
+    source = f"rank {rank}"
+    said = report.ranks.get(rank) if report is not None else None
+    line = report.last_line(source) if report is not None else ""
+    code, number = _how_it_ended(pod, said, verdict)
+    if said is not None:
+        restarts += max(0, said.starts - 1)
+    if code == 0:
+        state = SUCCEEDED
+    elif verdict is not None or ((code is not None or number is not None) and state in (PENDING, RUNNING)):
+        state = FAILED
+    elif state == FAILED and code is None and number is None and pod.end is not None:
+        state = STOPPED  # by its pod's agent, because another rank failed
+    line = line or last_lines.get(source, "")
+    return RankStatus(source, rank, pod.name, pod.node, state, restarts, code, number, line)
+
+
+def _how_it_ended(
+    pod: Pod, said: RankReport | None, verdict: Mapping[str, Any] | None
+) -> tuple[int | None, int | None]:
+    """Exit code and signal of a rank, from the best source."""
+    told = (said.ended, said.failed, verdict) if said is not None else (verdict,)
+    for event in told:
+        if event is not None:
+            return integer(event, "exit_code"), integer(event, "signal")
+    if pod.end is None or _verdict(pod):
+        return None, None  # the ends of the pod's other ranks are unknown
+    return pod.end.exit_code, None

@@ -1,0 +1,169 @@
+"""List and watch of one collection as a state machine: the next request, and what the responses change. Pure.
+
+The rules are those of https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes:
+list, then watch from the list's version; bookmarks advance the version; 410 (gone) means to list again, and what is
+missing then was deleted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.unstructured import part, rows, text
+
+PAGE = 1000
+"""Objects of one page of a list."""
+WATCH_SECONDS = 280
+"""Seconds after which the server ends a watch; it is then requested again."""
+FIRST_DELAY, LONGEST_DELAY = 0.25, 20.0
+"""Seconds before a failed request is repeated: doubled each time, up to the longest."""
+
+_GONE = 410
+_LINE_LIMIT = 16 * 1024 * 1024
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The next request."""
+
+    query: Mapping[str, str]  # parameters, beside the collection's own selectors
+    watch: bool  # the response is a stream for `ListWatch.data`, else one body for `ListWatch.listed`
+
+
+class ListWatch:
+    """The `wanted` objects of one collection.
+
+    `decode` turns a line of a watch into `type` and `object`, or raises ValueError.
+    """
+
+    def __init__(
+        self, wanted: Callable[[Object], bool] = lambda _: True, decode: Callable[[bytes], Object] = json.loads
+    ) -> None:
+        self._wanted, self._decode = wanted, decode
+        self._version = ""
+        self._continue = ""
+        self._pages: dict[str, Object] = {}
+        self._known: dict[str, Object] = {}
+        self._rest = b""
+        self._failures = 0
+        self._answered = False
+
+    @property
+    def answered(self) -> bool:
+        """Whether the response to the last `ask` has brought a page of a list or an event other than an error."""
+        return self._answered
+
+    @property
+    def listed_once(self) -> bool:
+        """Whether the collection has been listed."""
+        return bool(self._version)
+
+    @property
+    def objects(self) -> list[Object]:
+        """The objects as last seen."""
+        return list(self._known.values())
+
+    def version(self, uid: str) -> str:
+        """The last reported resource version of an object; empty if it does not exist."""
+        return _version(self._known.get(uid, {}))
+
+    def ask(self) -> Ask:
+        """The next request to the server."""
+        self._rest = b""
+        self._answered = False
+        if not self._version:
+            return Ask({"limit": str(PAGE), **({"continue": self._continue} if self._continue else {})}, watch=False)
+        query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
+        return Ask({**query, "timeoutSeconds": str(WATCH_SECONDS)}, watch=True)
+
+    def listed(self, body: Object) -> list[Change]:
+        """Takes a page of a list; returns what is new, changed or gone, after the last page."""
+        self._failures, self._answered = 0, True
+        kind, version = str(body.get("kind", "")).removesuffix("List"), str(body.get("apiVersion", ""))
+        for item in rows(body, "items"):
+            # Items of a list do not state what the list states.
+            each = {"kind": kind, "apiVersion": version, **item}
+            if _uid(each) and self._wanted(each):
+                self._pages[_uid(each)] = each
+        about = part(body, "metadata")
+        self._continue = str(about.get("continue") or "")
+        if self._continue:
+            return []
+        self._version = str(about.get("resourceVersion", ""))
+        found, before = self._pages, self._known
+        self._pages, self._known = {}, dict(found)
+        changes = [Change("DELETED", gone, witnessed=False) for uid, gone in before.items() if uid not in found]
+        changes += [Change("ADDED", each) for uid, each in found.items() if uid not in before]
+        kept = [(each, before[uid]) for uid, each in found.items() if uid in before]
+        return changes + [Change("MODIFIED", each) for each, old in kept if _version(each) != _version(old)]
+
+    def data(self, chunk: bytes) -> list[Change]:
+        """Takes bytes of a watch, which may end anywhere; returns the changes. After a 410 the next `ask` is a list."""
+        end = chunk.rfind(b"\n") + 1
+        if not end:
+            self._rest += chunk
+            if len(self._rest) > _LINE_LIMIT:  # no API server does this
+                self.expired()
+            return []
+        whole, self._rest = self._rest + chunk[:end], chunk[end:]
+        changes: list[Change] = []
+        for line in whole.splitlines():
+            if not self._version:  # after an error
+                break
+            if line and (change := self._line(line)) is not None:
+                changes.append(change)
+        return changes
+
+    def expired(self) -> None:
+        """The server has forgotten the version to continue from (410): list again."""
+        self._version = self._continue = ""
+        self._pages = {}
+
+    def failed(self) -> float:
+        """Records that a request failed, or a watch ended with only an error; returns the seconds to wait.
+
+        The caller adds jitter where many wait for the same server.
+        """
+        self._failures += 1
+        return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self._failures - 1, 16)))
+
+    def hopeful(self) -> None:
+        """Records that the server is back: the next failure counts as the first."""
+        self._failures = 0
+
+    def _line(self, line: bytes) -> Change | None:
+        try:
+            event = self._decode(line)
+        except (ValueError, RecursionError):  # not the server's, or incomplete
+            event = None
+        each = event.get("object") if isinstance(event, Mapping) else None
+        if event is None or not isinstance(each, Mapping):
+            self.expired()
+            return None
+        verb = event.get("type")
+        if verb == "ERROR":
+            if each.get("code") == _GONE:
+                self.expired()
+            return None
+        self._failures, self._answered = 0, True
+        self._version = _version(each) or self._version
+        if verb not in ("ADDED", "MODIFIED", "DELETED") or not _uid(each) or not self._wanted(each):
+            return None
+        if verb == "DELETED":
+            self._known.pop(_uid(each), None)
+        else:
+            self._known[_uid(each)] = each
+        return Change(verb, each)
+
+
+def _uid(each: Object) -> str:
+    return text(part(each, "metadata"), "uid")
+
+
+def _version(each: Object) -> str:
+    return text(part(each, "metadata"), "resourceVersion")
