@@ -72,7 +72,7 @@ def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store
         request=lambda name, attempt, owner: RunRequest(parsed, sources, name=name, attempt=attempt, owner=owner),
         end=lambda there, workload: there.end(workload),
         tidy=lambda record: None,
-    ).claim()
+    ).reattach()
 
 
 def die_at(number: int, *, answered: bool) -> None:
