@@ -45,6 +45,7 @@ def test_an_mpi_program_is_the_same_task(run_dag: RunDag) -> None:
     assert (run.xcom("train")["world_size"], run.xcom("train")["rank_sum"]) == (4, 10)
 
 
+@pytest.mark.smoke
 def test_deepspeed_is_the_same_task(run_dag: RunDag) -> None:
     if importlib.util.find_spec("deepspeed") is None:
         pytest.skip("needs deepspeed")

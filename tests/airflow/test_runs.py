@@ -31,6 +31,7 @@ RANK_3_FAILS = """
 """
 
 
+@pytest.mark.smoke
 def test_what_rank_0_wrote_is_the_task_s_xcom_and_rank_0_s_lines_are_in_its_log(
     write_dag: WriteDag, run_dag: RunDag
 ) -> None:
@@ -191,6 +192,7 @@ FUNCTION = """
 """
 
 
+@pytest.mark.smoke
 def test_a_decorated_function_runs_in_every_rank_and_returns_what_rank_0_does(
     write_dag: WriteDag, run_dag: RunDag
 ) -> None:

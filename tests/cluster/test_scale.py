@@ -11,7 +11,10 @@ from tests.cluster.testbed import manifests, scale
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import Choice
 
-pytestmark = pytest.mark.cluster
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.retry(reason="the API server gives up requests after fixed times; many pods share two cores"),
+]
 
 
 def fake_jobset(name: str, annotations: dict[str, str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,14 +20,20 @@ from tests.contract.selection import every_case, selected
 
 pytestmark = pytest.mark.cluster
 
+_HEAVY = pytest.mark.retry(reason="its 64 pods start on nodes that share two cores with other tests")
+
 
 def cases() -> list[pytest.ParameterSet]:
     """The cases as parameters of a test."""
     chosen = every_case(SCENARIOS) if os.environ.get(ALL) == "all" else selected(SCENARIOS)
-    return [
-        pytest.param(case, id=case.id, marks=[pytest.mark.disruptive] if case.scenario.disruptive else [])
-        for case in chosen
-    ]
+    return [pytest.param(case, id=case.id, marks=[*_marks(case)]) for case in chosen]
+
+
+def _marks(case: Case) -> Iterator[pytest.MarkDecorator]:
+    if case.scenario.disruptive:
+        yield pytest.mark.disruptive
+    if case.scenario.heavy:
+        yield _HEAVY
 
 
 @pytest.mark.parametrize("case", cases())

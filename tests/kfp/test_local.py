@@ -22,6 +22,7 @@ BY_STEPSET = {"kind": "torch", "launcher": "none"}
 """Where torchrun has nothing to do with it, importing torch would take longest."""
 
 
+@pytest.mark.smoke
 def test_a_step_trains_on_two_nodes_and_leaves_its_outputs(tmp_path: Path, home: Path) -> None:
     (tmp_path / "train.py").write_text(DDP)
     saved = str(tmp_path / "model.pt")
