@@ -49,7 +49,7 @@ if rank == "0":
     pathlib.Path(os.environ["STEPSET_RESULT_FILE"]).write_text(json.dumps({"begin": begin, "accuracy": 0.5}))
 """
 
-# The kind that Argo's ownerReferences name; the garbage collector ignores kinds that do not exist.
+# The kind that Argo's ownerReferences name; the garbage collector deletes dependents only if the owner's kind exists.
 WORKFLOWS = """\
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -262,7 +262,7 @@ class Steps:
         return list(self.cluster.get("jobsets", self.namespace)["items"])
 
     def left(self) -> list[str]:
-        """Returns the objects of runs in the namespace, as kind/name."""
+        """Returns the objects in the namespace as kind/name, except the steps' pods and the default ConfigMap."""
         kinds = "jobsets,jobs,pods,services,configmaps,secrets"
         found = self.cluster.get(kinds, self.namespace)["items"]
         names = {f"{each['kind']}/{each['metadata']['name']}" for each in found}

@@ -99,7 +99,7 @@ def distributed_train(
         roles: pods outside of the training world.
         restart: how often the gang is restarted.
         deadline: maximum duration, such as 12h; the run fails when it takes longer.
-        ttl: time after the run's end when its objects are deleted, such as 1d.
+        ttl: time from the run's end until its objects are deleted, such as 1d.
         scheduling: nodes, queue, gang.
         queue_name: short for scheduling.queue_name.
         network: ports and names.
