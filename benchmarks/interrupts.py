@@ -39,7 +39,7 @@ for turn in range({turns}):
     after, told = [], None
     for line in child.stdout:
         after.append(line)
-        if "told to end" in line:
+        if "received signal" in line:
             told = time.monotonic() - begin
     gone = time.monotonic() - begin
     child.wait()

@@ -217,4 +217,4 @@ def test_a_decorated_function_is_mapped_like_any_task(write_dag: WriteDag, run_d
 
 def test_an_argument_that_is_not_json_is_named(write_dag: WriteDag, run_dag: RunDag) -> None:
     run = run_dag(write_dag("fit({'when': [object()]})", imports=FUNCTION))
-    assert str(run.error).startswith("args[0].when[0]: a object is not JSON")
+    assert str(run.error).startswith("args[0].when[0]: a value of type object is not JSON")
