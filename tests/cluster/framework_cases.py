@@ -52,7 +52,7 @@ class Case:
         job: other fields of the job.
         needs: programs that this machine must have, because the test cluster's pods use them.
         wheel: a program that is installed for the pods.
-        source_kind: the prefix of a rank's lines: `rank`, or `node` if the framework's own launcher starts the ranks.
+        source_kind: the prefix of a rank's lines: `rank`, or `node` if stepset starts the launcher only.
         launcher_lines: lines that the launcher prints once for each node.
     """
 

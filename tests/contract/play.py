@@ -73,19 +73,19 @@ def _broken() -> threading.Barrier:
 
 @dataclass
 class Play:
-    """What the steps of a scenario act on.
+    """The objects on which the steps of a scenario act.
 
     Args:
-        cluster: the real one.
+        cluster: the cluster.
         runs: the account.
-        gate: before the server.
-        stage: what the test and the ranks share.
-        view: what the interface has shown.
-        ranks: how many.
-        group: the other plays of the scenario.
+        gate: the gate in front of the server.
+        stage: the directory that the test and the ranks share.
+        view: the output of the interface.
+        ranks: the number of ranks.
+        group: all plays of the scenario.
 
     Attributes:
-        seen: how many requests of each kind the gate had received when the last fault began.
+        seen: the number of requests of each kind that the gate had received at the start of the last fault.
     """
 
     cluster: Cluster

@@ -103,7 +103,7 @@ class Cluster:
         try:
             # Pods are refused until this account exists; the controller-manager would create it a moment later.
             account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-            self.objects.create(account, name, again=True)
+            self.objects.create(account, name, exist_ok=True)
             yield name
         finally:
             if self.choice and BORROWED_FILE.exists():
