@@ -90,7 +90,7 @@ class Scene:
 
     def wait_for_word(self, word: str) -> None:
         """Until a rank has said a word."""
-        assert until(lambda: self.stage.said(word), STARTS_WITHIN), f"no rank says {word}"
+        assert until(lambda: self.stage.has(word), STARTS_WITHIN), f"no rank says {word}"
 
     def check(
         self,
