@@ -33,9 +33,7 @@ def test_four_ranks_train_a_model_with_an_accuracy_above_95_percent(runs: list[D
         trained, evaluated = run.xcom("train"), run.xcom("evaluate")
         assert trained["world_size"] == 4
         assert evaluated["candidate"]["accuracy"] > 0.95
-        assert (
-            evaluated["candidate"]["accuracy"] == trained["accuracy"]
-        )  # another process evaluated the same checkpoint
+        assert evaluated["candidate"]["accuracy"] == trained["accuracy"]  # another process, the same checkpoint
 
 
 def test_the_task_log_shows_every_rank_and_the_progress(runs: list[DagRun]) -> None:

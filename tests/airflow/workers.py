@@ -38,9 +38,7 @@ class Worker:
     def output(self) -> str:
         """All that it has printed and logged so far."""
         file = self._output.fileno()
-        return os.pread(file, os.fstat(file).st_size, 0).decode(
-            errors="replace"
-        )  # leaves the file position to the process
+        return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")  # pread keeps the file position
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
