@@ -30,6 +30,8 @@ TORCH = {"framework": "torch", "num_nodes": 3, "procs_per_node": 2}
         ),
     ],
 )
-def test_the_sources_include(job: dict[str, Any], ranks: list[int] | None, expected: set[str] | None) -> None:
+def test_selects_the_sources_of_the_ranks(
+    job: dict[str, Any], ranks: list[int] | None, expected: set[str] | None
+) -> None:
     plan = make_plan(parse_job({"name": "digits", "image": "i", "script": "train.py", **job}))
     assert log_sources(None if ranks is None else frozenset(ranks), plan) == expected

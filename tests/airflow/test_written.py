@@ -68,9 +68,9 @@ def test_a_rank_may_repeat_lines_after_a_line_that_was_not_logged() -> None:
 
 def test_the_phase_the_notes_and_the_progress_are_distinguished() -> None:
     written = LogDeduplicator(
-        ["run a: Pending", "a note", "progress: 1 %", "run a: Running, 2 ranks", "run a goes on: since"]
+        ["run a: Pending", "a note", "progress: 1 %", "run a: Running, 2 ranks", "run a continues: since"]
     )
     assert written.phase == "run a: Running, 2 ranks"
-    assert written.notes == {"a note", "run a goes on: since"}
+    assert written.notes == {"a note", "run a continues: since"}
     assert written.has("progress: 1 %")
     assert not written.has("progress: 2 %")

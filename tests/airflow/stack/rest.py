@@ -161,9 +161,7 @@ class Task:
             return []
         query = {"map_index": self.index, "full_content": True}
         path = f"{self.run.path}/taskInstances/{self.task_id}/logs/{number}"
-        reply = self.run.rest.request(
-            "GET", path, missing={"content": []}, **query
-        )  # a new try has no log for a moment
+        reply = self.run.rest.request("GET", path, missing={"content": []}, **query)  # a new try may have no log yet
         found: list[dict[str, Any]] = reply["content"]
         return found
 
