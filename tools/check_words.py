@@ -1,6 +1,6 @@
 """Fails if a text of the repository contains a word that its prose rules exclude (CONTRIBUTING.md).
 
-Each of these words hides who acts, or what happens. Identifiers are checked, too: `is_told` and `AskerLeft` contain one.
+Each of these words hides who acts, or what happens. Identifiers that contain one are rejected, too.
 """
 
 from __future__ import annotations
