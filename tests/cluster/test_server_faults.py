@@ -30,7 +30,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.cluster, pytest.mark.disruptive]
 
 RANKS = ("rank 0", "rank 1")
-DOES_NOT_ANSWER = "does not answer; the run goes on"
+DOES_NOT_ANSWER = "does not answer; the run continues"
 """Said of the server; a node may be said not to answer after it, because nobody took its word meanwhile."""
 AWAY = 60.0
 """Seconds for which the API server is away."""

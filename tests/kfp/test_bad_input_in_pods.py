@@ -132,7 +132,7 @@ def test_an_image_that_no_waiting_brings_ends_the_step_at_once_whatever_its_pati
     pod = steps.start(WAITS, image="Nowhere/No:1", checkpoint_dir="/tmp/c", startup_timeout=0)
     assert steps.wait(pod) == 3
     log = steps.log(pod)
-    assert "InvalidImageName" in log and "no waiting helps" in log
+    assert "InvalidImageName" in log and "waiting cannot resolve this" in log
     assert time.monotonic() - begun < 100, "seconds, and not the half hour that an image may take"
     (jobset,) = steps.jobsets()
     assert jobset["spec"]["suspend"] is True

@@ -111,11 +111,11 @@ WORDED: dict[str, tuple[str, ...]] = {
         r"run run: Pending \(Starting\), 2 ranks",
         r"run run: Pending \(Unschedulable\), 2 ranks",
         r"trouble: Unschedulable: no room for pod run-node-0-0-\w+ and 1 more: 0/2 nodes are available: .*"
-        r" Ask for less per node, wait for capacity, or loosen the scheduling constraints\.",
+        r" Request less per node, wait for capacity, or loosen the scheduling constraints\.",
     ),
     "no_image": (
         r"run run: Pending \(PullingImage\), 2 ranks",
-        r"trouble: ImagePull: pod run-node-0-\S+ on \S+ and 1 more cannot have the image: ErrImagePull: .*"
+        r"trouble: ImagePull: pod run-node-0-\S+ on \S+ and 1 more cannot get the image: ErrImagePull: .*"
         r" Check the image's name and tag, and that the cluster may pull it\.",
     ),
     "queue_missing": (

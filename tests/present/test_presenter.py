@@ -28,7 +28,7 @@ FAILURE = Failure(FailureKind.USER_ERROR, "rank 3 exited with code 1.", "Look at
 
 def resumed(presenter: Presenter) -> Presenter:
     """A presenter in another process."""
-    return Presenter(json.loads(json.dumps(presenter.told)))
+    return Presenter(json.loads(json.dumps(presenter.presented)))
 
 
 def no_room(pod: str, missing: int) -> RunStatus:
@@ -188,7 +188,7 @@ class TestWhatHoldsARunUp:
         presenter = Presenter()
         for number in range(1000):
             presenter.see(no_room("a" * number, 1), 0.0)
-        assert len(presenter.told["waiting"]) <= 50
+        assert len(presenter.presented["waiting"]) <= 50
 
     def test_is_nothing_once_the_run_is_over(self) -> None:
         assert held_up(no_room("a", 1).with_(phase=Phase.FAILED)) is None
@@ -229,5 +229,5 @@ class TestAPlaceInAQueue:
 
 
 def test_what_an_earlier_version_had_presented_is_plain_data_with_fewer_keys() -> None:
-    told = {"phase": "run run-1: Running, 4 ranks", "notes": ["few cores"], "progress": None}
-    assert Presenter(told).see(RUNNING.with_(notes=("few cores",)), 0.0) == []
+    presented = {"phase": "run run-1: Running, 4 ranks", "notes": ["few cores"], "progress": None}
+    assert Presenter(presented).see(RUNNING.with_(notes=("few cores",)), 0.0) == []

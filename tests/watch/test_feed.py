@@ -34,11 +34,11 @@ def told(changes: list[Change]) -> list[tuple[str, str, bool]]:
 class TestTheList:
     def test_comes_first_in_pages_and_all_of_it_is_new(self) -> None:
         feed = ListWatch()
-        assert not feed.ask().watch
+        assert not feed.next_request().watch
         assert feed.listed(listing(7, pod("a", 1), more="next")) == []
-        assert feed.ask().query["continue"] == "next"
+        assert feed.next_request().query["continue"] == "next"
         assert told(feed.listed(listing(7, pod("b", 2)))) == [("ADDED", "a", True), ("ADDED", "b", True)]
-        assert feed.ask().watch and feed.ask().query["resourceVersion"] == "7"
+        assert feed.next_request().watch and feed.next_request().query["resourceVersion"] == "7"
 
     def test_gives_its_items_the_kind_that_they_leave_out(self) -> None:
         (change,) = ListWatch().listed(listing(7, pod("a", 1)))
@@ -61,16 +61,16 @@ class TestTheWatch:
         feed = ListWatch()
         feed.listed(listing(7))
         assert told(feed.data(line("ADDED", pod("a", 8)))) == [("ADDED", "a", True)]
-        assert feed.ask().query["resourceVersion"] == "8"
+        assert feed.next_request().query["resourceVersion"] == "8"
         assert feed.data(line("BOOKMARK", pod("", 20))) == []
-        assert feed.ask().query["resourceVersion"] == "20"
+        assert feed.next_request().query["resourceVersion"] == "20"
 
     def test_a_line_cut_off_by_the_end_of_a_connection_is_dropped_and_heard_again(self) -> None:
         feed = ListWatch()
         feed.listed(listing(7))
         whole = line("ADDED", pod("a", 8))
         assert feed.data(whole[:20]) == []
-        assert feed.ask().query["resourceVersion"] == "7"
+        assert feed.next_request().query["resourceVersion"] == "7"
         assert told(feed.data(whole)) == [("ADDED", "a", True)]
 
     def test_what_the_server_has_forgotten_is_listed_anew_and_told_as_what_has_changed(self) -> None:
@@ -78,7 +78,7 @@ class TestTheWatch:
         feed.listed(listing(7, pod("stays", 1), pod("changes", 2), pod("goes", 3)))
         gone = {"kind": "Status", "code": 410, "reason": "Expired"}
         assert feed.data(line("ERROR", gone)) == []
-        assert not feed.ask().watch and "resourceVersion" not in feed.ask().query
+        assert not feed.next_request().watch and "resourceVersion" not in feed.next_request().query
         changes = feed.listed(listing(30, pod("stays", 1), pod("changes", 20), pod("comes", 21)))
         assert told(changes) == [("DELETED", "goes", False), ("ADDED", "comes", True), ("MODIFIED", "changes", True)]
 
@@ -87,14 +87,14 @@ class TestTheWatch:
         feed.listed(listing(7))
         body = line("ADDED", pod("a", 8)) + b"<html>Bad gateway</html>\n" + line("ADDED", pod("c", 10))
         assert told(feed.data(body)) == [("ADDED", "a", True)]
-        assert not feed.ask().watch
+        assert not feed.next_request().watch
 
     def test_a_server_that_never_ends_a_line_does_not_fill_memory(self) -> None:
         feed = ListWatch()
         feed.listed(listing(7))
         for _ in range(20):
             feed.data(b"x" * (1 << 20))
-        assert not feed.ask().watch
+        assert not feed.next_request().watch
 
 
 class TestPatience:
@@ -105,19 +105,19 @@ class TestPatience:
         feed.listed(listing(7))
         assert feed.failed() == delays[0]
         assert feed.failed() > delays[0]
-        feed.hopeful()
+        feed.recovered()
         assert feed.failed() == delays[0]
 
     def test_an_answer_is_what_can_be_built_on_and_not_an_error_or_the_half_of_one(self) -> None:
         feed = ListWatch()
-        feed.ask()
+        feed.next_request()
         feed.listed(listing(7))
         assert feed.answered
-        feed.ask()
+        feed.next_request()
         assert not feed.answered
         feed.data(line("ERROR", {"kind": "Status", "code": 500, "message": "etcdserver: leader changed"}))
         feed.data(line("ADDED", pod("a", 8))[:20])
-        assert not feed.answered and feed.ask().watch
+        assert not feed.answered and feed.next_request().watch
         feed.data(line("BOOKMARK", pod("", 20)))
         assert feed.answered
 
@@ -144,7 +144,7 @@ def test_whatever_happens_on_the_way_the_follower_ends_with_what_the_server_has(
                 known[metadata["name"]] = metadata["resourceVersion"]
 
     def catch_up(cut_at: int | None = None) -> None:
-        ask = feed.ask()
+        ask = feed.next_request()
         if not ask.watch:
             hear(feed.listed(listing(version, *server.values())))
             return

@@ -300,4 +300,4 @@ def test_the_api_server_is_away_for_a_minute(
         watched[0].check(run, result={"attempt": 0, "from": None})
     assert len(uids) == 2
     assert uids[0] == uids[1]
-    assert len([line for line in run.lines if "does not answer; the run goes on" in line]) == 1
+    assert len([line for line in run.lines if "does not answer; the run continues" in line]) == 1

@@ -31,7 +31,7 @@ def events(*each: dict[str, Any]) -> Events:
 
 
 def told(*each: dict[str, Any], **limits: float) -> tuple[str, ...]:
-    return events(*each).told(**{"since": 0.0, "until": 4e9, **limits})
+    return events(*each).relevant_lines(**{"since": 0.0, "until": 4e9, **limits})
 
 
 class TestWhatIsTold:
@@ -69,8 +69,8 @@ class TestWhatIsTold:
     def test_is_not_a_refusal_of_what_was_made_after_all(self) -> None:
         refused = event(1, "FailedCreate", "exceeded quota")
         at = read_event(refused).last
-        assert told(refused, made=at + 5) == ()
-        assert len(told(refused, made=at - 5)) == 1
+        assert told(refused, created=at + 5) == ()
+        assert len(told(refused, created=at - 5)) == 1
 
 
 class TestWhatIsKept:

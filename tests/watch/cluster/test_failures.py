@@ -27,7 +27,7 @@ ENDS: dict[str, tuple[FailureKind, str, str]] = {
     "jobset_loses_a_pod_to_somebody": (
         Kind.INFRASTRUCTURE,
         "rank 1",
-        "was ended from outside: somebody deleted its pod",
+        "was ended from outside: its pod was deleted",
     ),
     "jobset_leaves_too_large_a_result": (
         Kind.REJECTED,

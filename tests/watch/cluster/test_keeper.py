@@ -7,7 +7,7 @@ import pytest
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
-from stepset.watch.cluster.supervisor import ONLY_LOOKS, Supervisor, Timeouts, silence
+from stepset.watch.cluster.supervisor import READ_ONLY, Supervisor, Timeouts, unreachable_notes
 from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 from tests.watch.cluster.streams import seen, stream
 
@@ -20,7 +20,7 @@ def told(keeper: Supervisor, *looks: tuple[RunStatus, float], silent: float = 0.
     """What is told last, of statuses at times."""
     last = PENDING
     for status, clock in looks:
-        last = keeper.judged(status, last, RunObjects("run"), 1000.0 + clock, clock, silent)
+        last = keeper.status_to_report(status, last, RunObjects("run"), 1000.0 + clock, clock, silent)
     return last
 
 
@@ -30,7 +30,7 @@ def test_a_run_that_does_not_start_is_given_up_when_patience_is_at_an_end() -> N
     status = told(keeper, (PENDING, 60))
     assert (status.phase, status.reason, keeper.gave_up) == (Phase.FAILED, "", True)
     assert status.failure is not None
-    assert "still Pending (Starting); gave up after 60 s without all of it running" in status.failure.message
+    assert "still Pending (Starting); gave up after 60 s without all pods running" in status.failure.message
 
 
 def test_its_failure_is_its_trouble() -> None:
@@ -42,7 +42,7 @@ def test_its_failure_is_its_trouble() -> None:
     )
     assert status.failure is not None
     assert (status.failure.kind, status.failure.pod, status.trouble) == (FailureKind.IMAGE_PULL, "run-node-0", None)
-    assert status.failure.message == "no such image; gave up after 60 s without all of it running"
+    assert status.failure.message == "no such image; gave up after 60 s without all pods running"
 
 
 def test_waiting_in_a_queue_does_not_count_as_starting() -> None:
@@ -75,7 +75,7 @@ def test_a_run_that_prints_nothing_for_long_is_told_of_until_it_does() -> None:
     (note,) = told(keeper, (RUNNING, 160)).notes
     assert note.startswith("no rank has printed a line for 60 s")
     assert told(keeper, (RUNNING, 500)).notes == (note,)
-    keeper.heard(501)
+    keeper.record_output(501)
     assert told(keeper, (RUNNING, 560)) == RUNNING
     assert told(keeper, (RUNNING, 561)).notes == (note,)
     assert told(keeper, (RUNNING, 562), silent=11) == RUNNING  # nobody can have heard it
@@ -91,7 +91,7 @@ class TestWhatWaitingDoesNotMend:
         keeper, objects = Supervisor(patience), seen(stream(name))
         status = status_of(objects, Reports(), 0.0)
         for clock in clocks:
-            last = keeper.judged(status, status, objects, 0.0, clock, 0.0)
+            last = keeper.status_to_report(status, status, objects, 0.0, clock, 0.0)
         assert keeper.gave_up is last.phase.final
         return last
 
@@ -106,7 +106,7 @@ class TestWhatWaitingDoesNotMend:
     def test_and_nobody_can_is_given_up_at_once(self, name: str, said: str) -> None:
         failure = self.told_of(name, Timeouts(None, None), 0).failure
         assert failure is not None
-        assert said in failure.message and failure.message.endswith("; no waiting helps")
+        assert said in failure.message and failure.message.endswith("; waiting cannot resolve this")
 
     @pytest.mark.parametrize(
         ("name", "said"),
@@ -123,7 +123,7 @@ class TestWhatWaitingDoesNotMend:
         failure = self.told_of(name, Timeouts(), 0, 120).failure
         assert failure is not None
         assert said in failure.message
-        assert failure.message.endswith("; gave up after 120 s in which nobody has mended it")
+        assert failure.message.endswith("; gave up after 120 s in which the problem was not fixed")
 
     def test_but_somebody_can_is_waited_for_for_ever_by_who_says_so(self) -> None:
         assert self.told_of("key_missing", Timeouts(None, None), 0, 5000).phase is Phase.PENDING
@@ -133,7 +133,7 @@ class TestWhatWaitingDoesNotMend:
         status = status_of(objects, Reports(), 0.0)
         last = PENDING
         for known, clock in ((RunObjects("run"), 0.0), (objects, 500.0), (objects, 599.0)):
-            last = keeper.judged(status, last, known, 0.0, clock, 0.0)
+            last = keeper.status_to_report(status, last, known, 0.0, clock, 0.0)
         assert last.phase is Phase.PENDING
 
     @pytest.mark.parametrize("name", ["no_image", "no_room", "statefulset_exceeds_a_quota", "queue_missing"])
@@ -142,10 +142,10 @@ class TestWhatWaitingDoesNotMend:
 
     @pytest.mark.parametrize("name", ["image_misspelt", "key_missing"])
     def test_is_not_given_up_by_who_only_looks(self, name: str) -> None:
-        assert self.told_of(name, ONLY_LOOKS, 0, 5000).phase is Phase.PENDING
+        assert self.told_of(name, READ_ONLY, 0, 5000).phase is Phase.PENDING
 
 
 def test_that_a_server_is_silent_is_said_after_a_while() -> None:
-    assert silence("https://api", 10) == ()
-    (said,) = silence("https://api", 10.1)
+    assert unreachable_notes("https://api", 10) == ()
+    (said,) = unreachable_notes("https://api", 10.1)
     assert said.startswith("server https://api does not answer")

@@ -21,7 +21,7 @@ def at_its_worst(after: bool = True) -> tuple[RunObjects, float]:
     objects = RunObjects("run")
     for change in stream("node_lost"):
         objects.see(change if after else _without_release(change))
-        due = [pod.due for pod in objects.leaving() if pod.silent and pod.due is not None]
+        due = [pod.due for pod in objects.terminating() if pod.silent and pod.due is not None]
         if due:
             return objects, due[0]
     raise AssertionError("no pod was told to go")
@@ -54,8 +54,8 @@ class TestANodeThatDoesNotAnswer:
         found = status(objects, due + OVERDUE + 1)
         assert (found.phase, found.reason) == (Phase.RUNNING, "NodeLost")
         assert found.trouble is not None and found.trouble.message == (
-            f"node {pod.node} is lost, and nothing goes on until its pod {pod.name} is gone;"
-            " it is released 20 s after it should have been"
+            f"node {pod.node} is lost, and the run cannot continue before its pod {pod.name} is deleted;"
+            " stepset deletes the pod by force 20 s after its deletion was due"
         )
 
     def test_loses_its_pod_when_the_job_says_so_and_not_before(self) -> None:
@@ -85,7 +85,7 @@ def test_a_pod_that_takes_its_time_to_end_is_not_lost() -> None:
     objects = RunObjects("run")
     for change in stream("jobset_is_deleted_in_the_foreground"):
         objects.see(change)
-        for pod in objects.leaving():
+        for pod in objects.terminating():
             assert pod.due is not None
             assert lost_pods(objects, pod.due) == []
 

@@ -92,7 +92,7 @@ class TestAWorkloadThatIsGone:
         status = now(objects)
         assert status.failure is not None
         assert (status.phase, status.failure.kind) == (Phase.LOST, FailureKind.LOST)
-        assert "nobody saw" in status.failure.message
+        assert "its end was not observed" in status.failure.message
 
     def test_was_cancelled_where_whoever_asks_has_had_it_deleted(self) -> None:
         objects = until("jobset_succeeds", Phase.RUNNING)
@@ -117,7 +117,7 @@ class TestAWorkloadThatIsGone:
         found = phases("jobset_is_deleted_in_the_foreground")
         assert found == ["Pending (Starting)", "Running", "Failed"]
         notes = [status.notes for status in statuses("jobset_is_deleted_in_the_foreground") if status.notes]
-        assert set(notes) == {("it is being deleted; its pods are given time to end",)}
+        assert set(notes) == {("the run is being deleted; its pods have time to end",)}
 
     def test_is_over_where_nobody_tells_its_pods_to_go(self) -> None:
         """Orphaned on purpose, or on a node that is lost."""

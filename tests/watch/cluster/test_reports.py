@@ -179,6 +179,6 @@ class TestMemory:
         earlier = [f"pod of attempt {attempt}" for attempt in range(1000)]
         for pod in earlier:
             hear(reports, pod, "[rank 0] x")
-            reports.tidy(objects)
+            reports.prune(objects)
         assert reports.of(present) is not None
         assert sum(reports.of(pod) is not None for pod in earlier) < 64

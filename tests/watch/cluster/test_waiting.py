@@ -35,25 +35,25 @@ LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
     "pods_refused_by_policy": (
         "Starting",
         Kind.REJECTED,
-        "Job run-node-0 cannot make what it needs: ",
+        "Job run-node-0 cannot create what it needs: ",
         'violates PodSecurity "restricted:latest"',
     ),
     "pods_refused_by_a_rule_of_the_clusters": (
         "Starting",
         Kind.REJECTED,
-        "Job run-node-0 cannot make what it needs: ",
+        "Job run-node-0 cannot create what it needs: ",
         "denied request: every pod names its team",
     ),
     "service_account_missing": (
         "Starting",
         Kind.REJECTED,
-        "Job run-node-0 cannot make what it needs: ",
+        "Job run-node-0 cannot create what it needs: ",
         'serviceaccount "nobody" not found',
     ),
     "statefulset_exceeds_a_quota": (
         "Unschedulable",
         Kind.UNSCHEDULABLE,
-        "StatefulSet run cannot make what it needs: ",
+        "StatefulSet run cannot create what it needs: ",
         "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1",
     ),
     "key_missing": ("Starting", Kind.REJECTED, "pod run-node-0-", "couldn't find key token in Secret "),
@@ -62,7 +62,7 @@ LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
     "trainjob_cannot_make_its_jobset": (
         "Starting",
         Kind.REJECTED,
-        "TrainJob run cannot make what it needs: ",
+        "TrainJob run cannot create what it needs: ",
         "every JobSet names its team",
     ),
     "queue_missing": ("Queued", Kind.UNSCHEDULABLE, "the run waits in queue nowhere: ", "LocalQueue nowhere"),
@@ -122,7 +122,7 @@ class TestAKubeletThatDoesNotKnowEverythingYet:
 
     NOT_YET = 'MountVolume.SetUp failed for volume "files" : failed to sync configmap cache: timed out'
 
-    def objects(self, message: str, seconds: int = 0, housed: bool = False) -> RunObjects:
+    def objects(self, message: str, seconds: int = 0, ready_to_start: bool = False) -> RunObjects:
         changes = list(stream("volume_missing"))
         pods = {change.object["metadata"]["uid"]: change for change in changes if change.object["kind"] == "Pod"}
         about = next(iter(pods))
@@ -138,7 +138,7 @@ class TestAKubeletThatDoesNotKnowEverythingYet:
             "lastTimestamp": f"2026-11-21T08:{seconds // 60:02}:{seconds % 60:02}Z",
         }
         others = [change for change in changes if change.object["kind"] != "Event"]
-        return seen([*others, Change("ADDED", event), *([_housed(pods[about])] if housed else ())])
+        return seen([*others, Change("ADDED", event), *([_with_sandbox(pods[about])] if ready_to_start else ())])
 
     def trouble(self, message: str, **how: Any) -> Failure | None:
         return status_of(self.objects(message, **how), Reports(), 0.0).trouble
@@ -156,7 +156,7 @@ class TestAKubeletThatDoesNotKnowEverythingYet:
     def test_what_was_said_of_a_volume_is_over_when_the_pod_has_it(self) -> None:
         message = 'MountVolume.SetUp failed for volume "extra" : configmap "nowhere" not found'
         assert self.trouble(message) is not None
-        assert self.trouble(message, housed=True) is None
+        assert self.trouble(message, ready_to_start=True) is None
 
 
 def test_a_webhook_that_does_not_answer_is_not_the_jobs_fault() -> None:
@@ -195,7 +195,7 @@ class TestAnImageOnItsWay:
         for change in stream("jobset_succeeds"):
             waiting = change.object.get("status", {}).get("containerStatuses", [{}])[0].get("state", {}).get("waiting")
             if change.object["kind"] in ("JobSet", "Job") or waiting:
-                changes.append(_housed(change) if waiting else change)
+                changes.append(_with_sandbox(change) if waiting else change)
             if change.object["kind"] == "Pod" and not waiting and len(changes) > 4:
                 break
         return seen(changes)
@@ -207,7 +207,7 @@ class TestAnImageOnItsWay:
         assert (late.phase, late.reason, late.trouble) == (Phase.PENDING, "PullingImage", None)
 
 
-def _housed(change: Change) -> Change:
+def _with_sandbox(change: Change) -> Change:
     """The pod with all it needs but the image."""
     status = dict(change.object["status"])
     others = [row for row in status["conditions"] if row["type"] != "PodReadyToStartContainers"]
