@@ -33,7 +33,7 @@ def resumed(presenter: Presenter) -> Presenter:
 
 def no_room(pod: str, missing: int) -> RunStatus:
     text = f"no room for pod {pod}: {missing} Insufficient cpu"
-    trouble = Failure(FailureKind.UNSCHEDULABLE, text, "Ask for less.", pod=pod)
+    trouble = Failure(FailureKind.UNSCHEDULABLE, text, "Request less.", pod=pod)
     return PENDING.with_(reason="Unschedulable", trouble=trouble)
 
 
@@ -174,8 +174,8 @@ class TestWhatHoldsARunUp:
         changes = (no_room("a", 1), no_room("a", 2), PENDING, no_room("a", 1), no_room("b", 2))
         found = [each for status in changes for each in presenter.see(status, 0.0) if isinstance(each, HeldUp)]
         assert [each.text for each in found] == [
-            "trouble: Unschedulable: no room for pod a: 1 Insufficient cpu. Ask for less.",
-            "trouble: Unschedulable: no room for pod b: 2 Insufficient cpu. Ask for less.",
+            "trouble: Unschedulable: no room for pod a: 1 Insufficient cpu. Request less.",
+            "trouble: Unschedulable: no room for pod b: 2 Insufficient cpu. Request less.",
         ]
         assert {each.level for each in found} == {"warning"}
 

@@ -103,7 +103,7 @@ def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: 
     candidates = [o for o in every if not o.stopped]
     if not candidates:
         return None
-    first = min(candidates, key=lambda o: (not _of_the_run(o), looks_like_aftermath(o), o.at, o.rank is None))
+    first = min(candidates, key=lambda o: (not _of_the_run(o), may_be_aftermath(o), o.at, o.rank is None))
     kind = kind_of(first)
     # Shells and the agent use these codes for a program that is missing or not executable.
     no_program = kind is FailureKind.USER_ERROR and first.exit_code in (126, 127)
@@ -170,7 +170,7 @@ def _of_the_run(o: Observation) -> bool:
     return not o.source
 
 
-def looks_like_aftermath(o: Observation) -> bool:
+def may_be_aftermath(o: Observation) -> bool:
     """Whether another end may have caused this one: its launcher stopped it, or it reports a lost peer."""
     if o.kind is not None or not o.source:
         return False

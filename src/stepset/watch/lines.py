@@ -59,7 +59,7 @@ class Splitter:
         self._own = Head(source, False)
         self._rest = b""
         self._open: dict[str, None] = {}
-        # Parsed heads; None for text that only looks like a head.
+        # Parsed heads; None for text that only resembles a head.
         self._heads: dict[bytes, Head | None] = {}
 
     def feed(self, data: bytes) -> Batch:

@@ -1,7 +1,7 @@
 """List and watch of one collection as a state machine: from responses to changes, and to the next request. Pure.
 
 The rules are those of https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes:
-list, then watch from the list's version; bookmarks advance the version; after a 410 (Gone), list again: objects that
+list, then watch from the list's version; bookmarks advance the version; after a 410 (expired), list again: objects that
 are missing from the new list were deleted.
 """
 
@@ -22,7 +22,7 @@ WATCH_SECONDS = 280
 FIRST_DELAY, LONGEST_DELAY = 0.25, 20.0
 """Seconds before a failed request is retried: doubled after each failure, up to the longest."""
 
-_GONE = 410
+_EXPIRED = 410  # the HTTP status of an expired resource version
 _LINE_LIMIT = 16 * 1024 * 1024
 Object = Mapping[str, Any]
 
@@ -148,7 +148,7 @@ class ListWatch:
             return None
         verb = event.get("type")
         if verb == "ERROR":
-            if each.get("code") == _GONE:
+            if each.get("code") == _EXPIRED:
                 self.expired()
             return None
         self._failures, self._answered = 0, True

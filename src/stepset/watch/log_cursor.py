@@ -14,7 +14,7 @@ pkg/kubelet/server/server.go and pkg/registry/core/pod/strategy.go; k8s.io/apise
   A response that the kubelet broke off ends like a complete one, because the API server does not report it: its end is
   the log's end only if it was requested after the container's.
 - Rotated files are not read: lines that are rotated away before they are read are lost without notice. If a file begins
-  within a line (of 10 MiB or more), that part looks like a later line, and is repeated if it was delivered before.
+  within a line (of 10 MiB or more), that part seems to be a later line, and is repeated if it was delivered before.
 - containerd drops a carriage return before a line end; all other bytes are unchanged.
 """
 

@@ -48,7 +48,7 @@ LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
         "Starting",
         Kind.REJECTED,
         "Job run-node-0 cannot create what it needs: ",
-        'serviceaccount "nobody" not found',
+        'serviceaccount "nowhere" not found',
     ),
     "statefulset_exceeds_a_quota": (
         "Unschedulable",

@@ -125,7 +125,7 @@ def read_pod(data: Fields, deleted: bool) -> Pod:
     by_type = conditions(status)
     scheduled, ready = by_type.get("PodScheduled", {}), by_type.get("Ready")
     due = time_of(meta, "deletionTimestamp")
-    # A pod that is being deleted is not restarted, whatever its policy.
+    # A pod that is being deleted is not restarted, regardless of its restartPolicy.
     policy = text(spec, "restartPolicy") if due is None and not deleted else "Never"
     states = _Containers(status, agent, policy)
     return Pod(

@@ -17,7 +17,7 @@ from stepset.watch.cluster.pods import End, Pod
 from stepset.watch.cluster.reports import PodReport, Reports
 from stepset.watch.cluster.unstructured import integer
 from stepset.watch.cluster.workload import Workload
-from stepset.watch.diagnose import Observation, error_of, find_error, looks_like_aftermath
+from stepset.watch.diagnose import Observation, error_of, find_error, may_be_aftermath
 from stepset.watch.lines import finite
 from stepset.watch.state import FailureKind
 
@@ -98,7 +98,7 @@ def observations(
                 own += [seen for seen in _reported(pod, report, placement) if seen.at < pod.deletion_requested]
         else:
             own += _failures(pod, report, placement)
-    first = min((o.at for o in own if not looks_like_aftermath(o)), default=math.inf)
+    first = min((o.at for o in own if not may_be_aftermath(o)), default=math.inf)
     ends = [(pod, _stop_of(pod, objects, first, present)) for pod in deleted]
     if blame_deleted:
         earliest = min((pod.deletion_requested or 0.0 for pod in deleted), default=0.0)
@@ -280,7 +280,7 @@ def _event(pod: Pod, event: Mapping[str, Any], placement: RankPlacement) -> Obse
 def _with_memory(seen: Observation, end: End) -> Observation:
     """Adds whether the kubelet reports that memory ran out, except for ranks that only lost a peer."""
     if end.reason == "OOMKilled":
-        return seen if seen.kind is not None or looks_like_aftermath(seen) else replace(seen, out_of_memory=True)
+        return seen if seen.kind is not None or may_be_aftermath(seen) else replace(seen, out_of_memory=True)
     killed = seen.exit_code == _KILLED or seen.signal == _KILLED - 128
     # If the container had run out of memory, the kubelet would report OOMKilled: this SIGKILL has another sender.
     return replace(seen, out_of_memory=False) if killed and seen.kind is None and not error_of(seen) else seen

@@ -145,8 +145,8 @@ def what_happened(failure: Failure) -> str:
 def trouble_sentence(trouble: Failure) -> str:
     """The problem that keeps a run from making progress, and what to do about it.
 
-    >>> trouble_sentence(Failure(FailureKind.UNSCHEDULABLE, "no room for pod a: 2 Insufficient cpu", "Ask for less."))
-    'trouble: Unschedulable: no room for pod a: 2 Insufficient cpu. Ask for less.'
+    >>> trouble_sentence(Failure(FailureKind.UNSCHEDULABLE, "no room for pod a: 2 Insufficient cpu", "Request less."))
+    'trouble: Unschedulable: no room for pod a: 2 Insufficient cpu. Request less.'
     """
     return f"trouble: {what_happened(trouble).rstrip('.')}. {trouble.advice}".rstrip()
 
