@@ -49,7 +49,7 @@ READ_ONLY = Timeouts(None, None, fail_early=False)
 
 
 class Supervisor:
-    """Decides about one run. `gave_up`: a time limit has passed before the run ended.
+    """Decides about one run. `gave_up` is True once the follower need not wait for the end of the run.
 
     `now` is in seconds since the epoch, `clock` in seconds of a monotonic clock; `silent` is the number of seconds for
     which the server has not answered.

@@ -20,7 +20,7 @@ from stepset.watch.present.sentences import queue_sentence
 from stepset.watch.state import Failure, FailureKind, Waiting
 
 OVERDUE = 10.0
-"""Seconds after which a pod whose deletion is overdue counts as lost with its node: a live kubelet takes less."""
+"""Seconds after its due deletion at which a pod counts as lost with its node: a live kubelet takes less."""
 PULLING_AFTER = 3.0
 """Seconds after which a container that waits for nothing else counts as waiting for its image."""
 UNQUEUED = 60.0
