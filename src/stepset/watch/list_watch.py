@@ -29,7 +29,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The next request."""
+    """A request to the server."""
 
     query: Mapping[str, str]  # parameters, without the collection's selectors
     watch: bool  # True: pass the response stream to `ListWatch.data`; False: pass the body to `ListWatch.listed`

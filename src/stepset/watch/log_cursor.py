@@ -53,7 +53,7 @@ class LogCursor:
         self._last = b""
         self._equal = 0
         self._latest = b""
-        # Delivered bytes of the last line, if its end was not.
+        # How many bytes of the last line were delivered; None if the whole line was.
         self._open: int | None = None
         # Of the present response: the bytes not processed yet; whether they are within a very long line, whether that
         # line is wanted, and how many more of its bytes to drop.
@@ -91,7 +91,7 @@ class LogCursor:
 
     @property
     def complaint(self) -> str:
-        """The kubelet's error at the end of a complete response; empty if there is none."""
+        """The kubelet's error, which replaces the rest of a finished response; empty if there is none."""
         foreign = not self._in_long_line and not _STAMP.match(self._rest)
         return self._rest.decode("utf-8", "replace").strip() if foreign else ""
 
