@@ -53,7 +53,7 @@ class TestWithGrace:
             130,
         )
         assert (status.failure.rank, status.failure.pod) == (None, "")
-        assert any("pods are given time" in note for each in heard.statuses for note in each.notes)
+        assert any("pods have time to end" in note for each in heard.statuses for note in each.notes)
         runs.wait_nothing_left()
 
     def test_who_deletes_it_by_hand_cancels_it_too(self, runs: Runs) -> None:
