@@ -38,7 +38,7 @@ class LineChecker:
             source, expected = head.source, self.lines[head.source]
             if not batch.parts and text.partition(b" ")[0] != b"%d" % expected:
                 self.wrong.setdefault(source, f"{text[:40]!r} instead of {expected}")
-            self.lines[source] += not head.goes_on
+            self.lines[source] += not head.continues
         for source, pieces in batch.raw.items():
             self.bytes[source] += sum(map(len, pieces))
         for event in batch.events:

@@ -87,7 +87,7 @@ class TestTrouble:
         assert (status.failure.kind, int(status.exit_code)) == (FailureKind.IMAGE_PULL, 3)
         message = r"pod image-node-0-\d-\w+ .*ErrImageNeverPull: Container image \"stepset.test/none:1\" is not present"
         assert re.search(message, status.failure.message), status.failure.message
-        assert status.failure.message.endswith("; no waiting helps")
+        assert status.failure.message.endswith("; waiting cannot resolve this")
         assert stuck.runs.get("jobset/image")["spec"]["suspend"] is True
 
     @pytest.mark.parametrize("run", ["registry", "gpus", "account"])
@@ -100,7 +100,7 @@ class TestTrouble:
         assert status.failure is not None
         assert (status.phase, status.reason, status.trouble) == (Phase.FAILED, "", None)
         assert (status.failure.kind, status.failure.pod) == (trouble.kind, trouble.pod)
-        assert status.failure.message.endswith("; gave up after 1 s without all of it running")
+        assert status.failure.message.endswith("; gave up after 1 s without all pods running")
         assert stuck.end(run) == status
         assert stuck.runs.get(f"jobset/{run}")["spec"]["suspend"] is True
         selector = f"stepset.dev/run={run}"

@@ -53,7 +53,7 @@ class TestWithGrace:
             130,
         )
         assert (status.failure.rank, status.failure.pod) == (None, "")
-        assert any("pods are given time" in note for each in listener.statuses for note in each.notes)
+        assert any("pods have time to end" in note for each in listener.statuses for note in each.notes)
         runs.wait_nothing_left()
 
     def test_deletion_by_hand_is_a_cancellation(self, runs: Runs) -> None:

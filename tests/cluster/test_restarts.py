@@ -139,7 +139,7 @@ class TestPodsThatAreDeleted:
         pod = self._delete(started, "deleted-pod-no-restart")
         failure = started.failure("deleted-pod-no-restart")
         assert (failure.kind, failure.rank, failure.pod) == (FailureKind.INFRASTRUCTURE, 0, pod)
-        assert "somebody deleted its pod" in failure.message
+        assert "its pod was deleted" in failure.message
         assert failure.aftermath == ("rank 1",)
         assert int(started.end("deleted-pod-no-restart").exit_code) == 3
 

@@ -30,7 +30,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.cluster, pytest.mark.disruptive]
 
 RANKS = ("rank 0", "rank 1")
-DOES_NOT_ANSWER = "does not answer; the run goes on"
+DOES_NOT_ANSWER = "does not answer; the run continues"
 """The message about the server. Afterwards the same may be reported of a node, whose heartbeats the server missed."""
 DOWNTIME = 60.0
 """Seconds for which the API server is down."""

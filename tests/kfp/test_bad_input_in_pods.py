@@ -130,7 +130,7 @@ def test_an_invalid_image_name_ends_the_step_at_once_without_a_startup_timeout(s
     pod = steps.start(WAITS, image="Nowhere/No:1", checkpoint_dir="/tmp/c", startup_timeout=0)
     assert steps.wait(pod) == 3
     log = steps.log(pod)
-    assert "InvalidImageName" in log and "no waiting helps" in log
+    assert "InvalidImageName" in log and "waiting cannot resolve this" in log
     assert time.monotonic() - started < 100, "seconds instead of the half hour for which a step waits for an image"
     (jobset,) = steps.jobsets()
     assert jobset["spec"]["suspend"] is True

@@ -308,4 +308,4 @@ def test_a_run_survives_an_api_server_that_is_down_for_a_minute(
         watched[0].check(run, result={"attempt": 0, "from": None})
     assert len(uids) == 2
     assert uids[0] == uids[1]
-    assert len([line for line in run.lines if "does not answer; the run goes on" in line]) == 1
+    assert len([line for line in run.lines if "does not answer; the run continues" in line]) == 1
