@@ -92,6 +92,7 @@ def test_who_waits_for_a_run_may_be_cancelled_and_the_run_goes_on(what: str) -> 
     assert seconds(use()) < SOON
 
 
+@pytest.mark.smoke
 @pytest.mark.usefixtures("elsewhere")
 def test_a_wait_may_have_a_limit() -> None:
     assert asyncio.run(aio.wait("run", timeout=0.5)).phase is Phase.RUNNING
