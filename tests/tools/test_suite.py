@@ -142,10 +142,10 @@ def test_groups_of_different_clusters_run_beside_each_other_and_a_group_alone_ha
 
 
 def test_a_group_whose_python_another_environment_has_is_skipped_with_one_line(tmp_path: Path) -> None:
-    code, ran, said = run(tmp_path, STEADY, LATER, second="twin")
+    code, ran, output = run(tmp_path, STEADY, LATER, second="twin")
     assert (code, ran) == (0, ["steady"])
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert f"skipped: .venvs/airflow has Python {version} too, and runs these tests\n" in said
+    assert f"skipped: .venvs/airflow has Python {version} too, and runs these tests\n" in output
 
 
 @pytest.mark.parametrize(
@@ -205,10 +205,10 @@ def holds(group: Group, path: Path, marks: set[str]) -> bool:
 class TestBesideEachOther:
     """Groups that need a cluster do not wait for the others."""
 
-    def test_both_run_at_the_same_time_and_the_clusters_are_told_of_at_the_end(self, tmp_path: Path) -> None:
-        code, ran, said = run(tmp_path, meets("one", "two"), meets("two", "one"), second="beside")
+    def test_both_run_at_the_same_time_and_the_second_ones_output_is_printed_last(self, tmp_path: Path) -> None:
+        code, ran, output = run(tmp_path, meets("one", "two"), meets("two", "one"), second="beside")
         assert (code, sorted(ran)) == (0, ["one", "two"])
-        assert said.index("First") < said.index("Second")
+        assert output.index("First") < output.index("Second")
 
     @pytest.mark.parametrize("wrong", ["one", "two"])
     def test_either_fails_the_suite(self, tmp_path: Path, wrong: str) -> None:
@@ -220,19 +220,19 @@ class TestBesideEachOther:
         code, ran, _ = run(tmp_path, UNSTEADY, slow, second="beside")
         assert (code, ran) == (0, ["unsteady", "slow", "unsteady"])
 
-    def test_when_the_first_cannot_go_on_the_others_are_told_to_end(self, tmp_path: Path) -> None:
+    def test_when_the_first_must_stop_the_others_are_terminated(self, tmp_path: Path) -> None:
         endless = "@two\ndef test_endless():\n    pathlib.Path('two').touch()\n    time.sleep(600)\n"
         ends = f"@one\ndef test_ends():\n{AWAITS.format('two')}    pytest.exit('no more', returncode=3)\n"
-        code, _, said = run(tmp_path, endless, ends, second="beside")
+        code, _, output = run(tmp_path, endless, ends, second="beside")
         assert code == 3
-        assert "KeyboardInterrupt" in said
+        assert "KeyboardInterrupt" in output
 
 
 AWAITS = "    while not pathlib.Path({!r}).exists():\n        time.sleep(0.05)\n"
 
 
 def meets(one: str, other: str) -> str:
-    """A test of one group that ends when the other group's has begun."""
+    """A test of one group that ends when the test of the other group has started."""
     return (
         f"@{one}\ndef test_{one}():\n    pathlib.Path({one!r}).touch()\n{AWAITS.format(other)}"
         f"    ran.open('a').write('{one} ')\n"
