@@ -137,7 +137,7 @@ class TestRefused:
 
     def test_a_namespace_that_is_not_there(self, admin: Asker) -> None:
         assert admin.refused("--namespace", "nowhere") == [
-            "namespace: 'nowhere' is not there, or is being deleted; create it, or give --namespace"
+            "namespace: 'nowhere' does not exist, or is being deleted; create it, or give --namespace"
         ]
 
     def test_a_service_account_and_a_priority_class_that_are_not_there(self, admin: Asker) -> None:
@@ -272,7 +272,7 @@ class TestPermissions:
         cluster.kubectl("apply", "-f", "-", text=role)
         code, lines = nobody.validate()
         assert code == 0, lines
-        assert lines[-1].startswith("note: pods were not tried: you may not create pods")
+        assert lines[-1].startswith("note: pods were not checked: you may not create pods")
 
     def test_one_missing_verb_is_named_alone(self, cluster: Cluster, nobody: Asker) -> None:
         objects = rbac(namespace=nobody.namespace)

@@ -33,7 +33,7 @@ def test_who_may_not_see_events_trains_without_and_is_told_so_once(
     run = run_dag(write_dag(tasks.train(deferrable=deferrable), WRITES))
     assert run.task_state("train") == "success", run.explained()
     assert run.xcom("train") == 0.5
-    (said,) = [line for line in run.lines if line.startswith("a diagnosis may know less: ")]
+    (said,) = [line for line in run.lines if line.startswith("diagnoses may lack details: ")]
     assert "rbac: events is forbidden" in said
     assert said.endswith(f"stepset rbac --namespace {runs.namespace} | kubectl apply -f -")
     assert any(line.startswith("run ") and " succeeded in " in line for line in run.lines), run.explained()
@@ -52,4 +52,4 @@ def test_who_may_not_see_events_is_told_of_a_failure_by_pods_and_ranks_all_the_s
     assert run.task_state("train") == "failed", run.explained()
     assert "rank 0" in str(run.error)
     assert "the data is not there" in str(run.error)
-    assert len([line for line in run.lines if line.startswith("a diagnosis may know less: ")]) == 1
+    assert len([line for line in run.lines if line.startswith("diagnoses may lack details: ")]) == 1

@@ -225,9 +225,9 @@ def test_it_ends_with_its_task_though_news_of_the_run_comes_as_it_is_cancelled(t
             shared_informer(ClusterAccess(**waiting.access), "jobset") as shared,
             shared.informer.follow(waiting.workload) as beside,
         ):
-            beside.news.clear()
+            beside.changed.clear()
             annotated = asyncio.create_task(asyncio.to_thread(tasks.runs.cluster.kubectl, *annotate))
-            while not beside.news.is_set():
+            while not beside.changed.is_set():
                 await asyncio.sleep(0)
             for _ in range(turns):
                 await asyncio.sleep(0)

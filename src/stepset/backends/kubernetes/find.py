@@ -1,4 +1,4 @@
-"""Finds runs by name, whatever the kind of their workloads, and reads their present state."""
+"""Finds runs of all kinds of workloads by name, and reads their current state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def find(site: NamespacedClient, name: str, targets: Sequence[str] = tuple
     ]
     if found:
         return max(found, key=lambda each: (str(each["metadata"]["creationTimestamp"]), str(each["metadata"]["name"])))
-    _check_sight(site, answers)
+    _check_access(site, answers)
     raise RunNotFoundError(
         f"run {name!r} is not in namespace {site.namespace}; see 'stepset list --backend kubernetes --namespace"
         f" {site.namespace}'"
@@ -60,7 +60,7 @@ async def read_run(site: NamespacedClient, workload: Manifest, now: float) -> Ru
 
 
 async def read_objects(site: NamespacedClient, workload: Manifest) -> RunObjects:
-    """Returns the objects of a run; if it no longer exists, its workload as it was read, marked as deleted."""
+    """Returns the objects of a run; if the run no longer exists, `workload` marked as deleted."""
     about = workload["metadata"]
     objects = RunObjects(str(about["name"]), str(about["uid"]))
     for changes in await gather(*(_listed(site, each) for each in of_run(site.namespace, workload))):
@@ -79,7 +79,7 @@ async def read_all(site: NamespacedClient, now: float, targets: Sequence[str] = 
     for kind, reply in zip(kinds, replies, strict=True):
         if any(map(_is_run, _items(reply))):
             found = {**await _runs_of_kind(site, kind, now), **found}
-    _check_sight(site, replies)
+    _check_access(site, replies)
     return list(found.values())
 
 
@@ -106,21 +106,21 @@ async def _listed(site: NamespacedClient, collection: Collection) -> list[Change
         reply = await site.client.get(collection.path, {**collection.selectors, **feed.ask().query}, decode_list)
         if not reply.accepted:
             if collection.needed:
-                _check_sight(site, [reply])
+                _check_access(site, [reply])
             return []
         changes += feed.listed(reply.body)
     return changes
 
 
 def _is_run(workload: Manifest) -> bool:
-    """Whether an object is a run's own workload: not the JobSet of a TrainJob, the Job of a JobSet or a foreign one."""
+    """Whether an object is the workload of a run; not the JobSet of a TrainJob, the Job of a JobSet or another's."""
     metadata = workload["metadata"]
     controlled = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
     return RUN in (metadata.get("labels") or {}) and not controlled
 
 
 def _with_kind(workload: Manifest, kind: Resource) -> Manifest:
-    """Returns an item of a list with its kind, which lists omit from their items."""
+    """Returns an item of a list with its apiVersion and kind, which lists omit."""
     names = {"jobs": "Job", "jobsets": "JobSet", "trainjobs": "TrainJob", "statefulsets": "StatefulSet"}
     version = f"{kind.group}/{kind.version}" if kind.group else kind.version
     return {"apiVersion": version, "kind": names[kind.plural], **workload}
@@ -130,8 +130,8 @@ def _items(reply: Reply) -> Sequence[Manifest]:
     return reply.body.get("items") or () if reply.accepted else ()
 
 
-def _check_sight(site: NamespacedClient, replies: Sequence[Reply]) -> None:
-    """Raises if the account may read no kind at all; kinds that are missing or denied are ordinary."""
+def _check_access(site: NamespacedClient, replies: Sequence[Reply]) -> None:
+    """Raises if the account may read none of the kinds; some kinds may be missing or denied."""
     hidden = [reply for reply in replies if lacks_permission(reply)]
     if hidden and not any(reply.accepted or reply.lacks_object for reply in replies):
         raise missing_permission(hidden[-1], site.namespace)

@@ -38,10 +38,10 @@ class ClusterRuns:
     Every method raises InfrastructureError if the server cannot be reached or denies access.
 
     Args:
-        target: what new runs become; None: a JobSet, and runs of every kind are found.
-        sources: whose lines listeners receive, such as `rank 0`; default: all.
-        patience: when a run that does not start is given up.
-        change_pod: applied to every pod template, metadata and spec; default: as rendered.
+        target: the kind of new runs' workloads; None: JobSet, and runs of every kind are found.
+        sources: the sources whose lines listeners receive, such as `rank 0`; default: all.
+        patience: the time limits after which a run that does not start is given up.
+        change_pod: a function that is applied to every pod template, metadata and spec; default: none.
     """
 
     def __init__(
@@ -84,36 +84,36 @@ class ClusterRuns:
         listener: RunListener | None = None,
         notes: tuple[str, ...] = (),
         *,
-        looks_only: bool = False,
+        read_only: bool = False,
     ) -> AsyncIterator[RunFollower]:
-        """Makes a follower of a run for the block; `notes` are shown with the run from the start.
+        """Yields a follower of a run; `notes` are shown with the run from the start.
 
-        `listener` receives lines and states, in a thread of its own. With `looks_only` the caller is not responsible
-        for the run: no verdict is written, no pod is released.
+        `listener` receives lines and states in a separate thread. With `read_only` the follower writes no verdict and
+        releases no pods.
         """
         async with self.observer(listener) as observer:
-            yield self.follower(workload, observer, notes, looks_only=looks_only)
+            yield self.follower(workload, observer, notes, read_only=read_only)
 
     def observer(self, listener: RunListener | None) -> ListenerObserver:
         """Returns an observer that calls a listener with states, and with lines of the wanted sources."""
         return ListenerObserver(listener, self._sources)
 
     def follower(
-        self, workload: Manifest, observer: Observer, notes: tuple[str, ...] = (), *, looks_only: bool = False
+        self, workload: Manifest, observer: Observer, notes: tuple[str, ...] = (), *, read_only: bool = False
     ) -> RunFollower:
         """Returns a follower of a run; the arguments are those of `following`."""
         return RunFollower(
             self.site,
             workload,
             observer,
-            sources=frozenset() if looks_only else self._sources,
-            patience=None if looks_only else self._patience,
-            keeper=not looks_only,
+            sources=frozenset() if read_only else self._sources,
+            patience=None if read_only else self._patience,
+            responsible=not read_only,
             notes=notes,
         )
 
     async def workload(self, name: str, uid: str = "") -> Manifest | None:
-        """Returns the workload of a run, and of this uid unless it is empty; None if there is none."""
+        """Returns the workload of a run, with this uid unless `uid` is empty; None if there is none."""
         try:
             found = await find(self.site, name, self._targets)
         except RunNotFoundError:
@@ -139,10 +139,10 @@ class ClusterRuns:
         return sorted(found, key=lambda run: run.created, reverse=True)
 
     def output(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[PodOutput, None]:
-        """Yields what the pods of a run print until it is over; skips pods that hold no lines of `sources`."""
+        """Yields the output of a run's pods until the run is over; skips pods that hold no lines of `sources`."""
 
         async def follow(send: Callable[[PodOutput], Awaitable[None]]) -> None:
-            follower = RunFollower(self.site, workload, OutputStream(send), sources=sources, keeper=False)
+            follower = RunFollower(self.site, workload, OutputStream(send), sources=sources, responsible=False)
             await follower.follow()
             if follower.problems:
                 raise InfrastructureError(follower.problems[0])
@@ -186,7 +186,7 @@ class ClusterRuns:
             if name in self._cancelled:
                 return _cancelled(self._cancelled[name][1])
             raise
-        async with self.following(workload, looks_only=True) as follower:
+        async with self.following(workload, read_only=True) as follower:
             return await follower.follow(timeout)
 
     async def cancel(self, name: str) -> RunStatus:
@@ -213,7 +213,7 @@ class ClusterRuns:
                 await suspend(self.site, workload)
 
     async def end(self, workload: Manifest, how: Stop = delete) -> None:
-        """Ends a run by `stop.delete` or `stop.suspend`; raises no error if it no longer exists."""
+        """Ends a run by `stop.delete` or `stop.suspend`; does nothing if it no longer exists."""
         await how(self.site, workload)
 
     async def _rendered(self, request: RunRequest) -> RenderRequest:

@@ -1,7 +1,7 @@
 """Suspends and deletes runs, and kills pods; always by uid, so that another object of the same name is never affected.
 
-An object that no longer exists is no error. Every function raises InfrastructureError if the server cannot be reached
-or denies access.
+An object that no longer exists is not an error. Every function raises InfrastructureError if the server cannot be
+reached or denies access.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stepset.watch.cluster.objects import RunObjects
 
 
 async def delete(site: NamespacedClient, workload: Manifest) -> None:
-    """Deletes a run; its workload is removed after its pods."""
+    """Deletes a run; the server removes its workload after its pods."""
     options = {"preconditions": {"uid": workload["metadata"]["uid"]}, "propagationPolicy": "Foreground"}
     check(await site.client.delete(site.path_of(workload), options), "deleted", workload)
 
@@ -49,18 +49,18 @@ async def kill_pods(site: NamespacedClient, objects: RunObjects) -> None:
 
 
 async def kill_pod(site: NamespacedClient, name: str, uid: str) -> None:
-    """Deletes a pod without waiting for its node to confirm it, which a lost node never does."""
+    """Deletes a pod without the confirmation of its node, which a lost node never sends."""
     options = {"preconditions": {"uid": uid}, "gracePeriodSeconds": 0}
     pod = {"kind": "Pod", "metadata": {"name": name}}
     check(await site.client.delete(site.one(PODS, name), options), "deleted", pod)
 
 
 async def release_pod(site: NamespacedClient, name: str, uid: str) -> None:
-    """Takes a pod away from a lost node, so that the gang can start elsewhere.
+    """Sets the phase of a lost node's pod to Failed and deletes the pod, so that the gang can start on another node.
 
-    A Job with a podFailurePolicy keeps a pod, deleted by force or not, until the pod's phase is Failed, which normally
-    the kubelet writes; the pod's own finalizer is the Job's (kubernetes v1.36 pkg/controller/job/job_controller.go, the
-    same as its pod garbage collector does for nodes that are out of service: pkg/controller/podgc; executed).
+    A Job with a podFailurePolicy keeps a pod by a finalizer, even if it is deleted by force, until its phase is Failed,
+    which the kubelet normally writes (kubernetes v1.36 pkg/controller/job/job_controller.go). The pod garbage collector
+    does the same for nodes that are out of service (pkg/controller/podgc; executed).
     """
     pod = {"kind": "Pod", "metadata": {"name": name}}
     failed = {"metadata": {"uid": uid}, "status": {"phase": "Failed"}}
@@ -73,13 +73,13 @@ def check(reply: Reply, what: str, manifest: Manifest) -> bool:
 
     `what` completes error messages, such as `deleted`.
     """
-    if reply.accepted or reply.status in (404, 409) or _another(reply):
+    if reply.accepted or reply.status in (404, 409) or _uid_differs(reply):
         return reply.accepted
-    said, remedy = reply.message.rstrip(".") or reply.status, "; see stepset rbac" if lacks_permission(reply) else ""
-    raise InfrastructureError(f"{manifest['kind']} {manifest['metadata']['name']} cannot be {what}: {said}{remedy}")
+    reason, remedy = reply.message.rstrip(".") or reply.status, "; see stepset rbac" if lacks_permission(reply) else ""
+    raise InfrastructureError(f"{manifest['kind']} {manifest['metadata']['name']} cannot be {what}: {reason}{remedy}")
 
 
-def _another(reply: Reply) -> bool:
-    """Whether the uid in a patch was another object's; custom resources call that invalid, others a conflict."""
+def _uid_differs(reply: Reply) -> bool:
+    """Whether the object has another uid than the patch: 422 for custom resources; built-in ones reply 409."""
     causes = (reply.body.get("details") or {}).get("causes") or ()
     return reply.status == 422 and any(cause.get("field") == "metadata.uid" for cause in causes)

@@ -1,4 +1,4 @@
-"""The lines of a run that its pods still hold, merged by time."""
+"""Reads the lines that a run's pods still hold, merged by time."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ async def pods_with_logs(site: NamespacedClient, workload: Manifest, sources: fr
     if not reply.accepted:
         raise not_shown(reply, site.namespace)
     ranks = known.ranks if known else {}
-    pods = [pod for pod in map(log_pod, reply.body["items"]) if pod.begun and may_hold(pod, sources, ranks)]
+    pods = [pod for pod in map(log_pod, reply.body["items"]) if pod.started and may_hold(pod, sources, ranks)]
     return sorted(pods, key=lambda pod: (pod.attempt, pod.group, pod.index))
 
 
 async def merged_rows(
     site: NamespacedClient, pods: Sequence[LogPod], sources: frozenset[str] | None
 ) -> AsyncGenerator[list[bytes], None]:
-    """Yields blocks of rows `[source] text`, merged by time; those of earlier attempts first.
+    """Yields blocks of rows `[source] text`, merged by time, earlier attempts first.
 
-    If some logs cannot be read, it raises InfrastructureError after the rows of the others.
+    If some logs cannot be read, raises InfrastructureError after the rows of the others.
     """
     lost: list[InfrastructureError] = []
     for _, attempt in groupby(pods, key=lambda pod: pod.attempt):
