@@ -81,10 +81,10 @@ class RunHandle(Protocol):
 
 
 class Backend(Protocol):
-    """A place where runs take place; any process finds them there by name.
+    """Starts runs, and finds by name runs that any process has started.
 
-    `name` is a run's name, or a job's name for its newest run. All methods that take one raise RunNotFoundError if
-    there is no such run.
+    `name` is a run's name, or a job's name for its newest run. All methods with this parameter raise RunNotFoundError
+    if no such run exists.
     """
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> RunHandle:

@@ -70,7 +70,7 @@ class KubernetesBackend:
         )
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> KubernetesHandle:
-        """Creates a run as `make` does, and follows it; the listener is called in a thread of its own."""
+        """Creates a run as `make` does, and follows it; the listener is called in a separate thread."""
         made, notes = self.make(request)
         return self.follow(made.workload, listener, notes)
 

@@ -125,7 +125,7 @@ def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
 
 
 async def items_of(produce: Callable[[Callable[[T], Awaitable[None]]], Awaitable[None]]) -> AsyncGenerator[T, None]:
-    """Yields the items that a function produces in a task of its own, which ends with the generator.
+    """Yields the items that a function produces in a separate task, which ends with the generator.
 
     `produce` is called with a function that passes on one item and returns once the item is received.
     """
