@@ -11,7 +11,7 @@ import pytest
 
 _AGENT = Path(__file__).parent / "agent"
 
-# Imports create no garbage, and garbage collection takes a fifth of the time of importing Airflow.
+# Imported objects are not garbage, and garbage collection takes a fifth of the time of importing Airflow.
 gc.disable()
 
 

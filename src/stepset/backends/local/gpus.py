@@ -1,4 +1,4 @@
-"""Distributes this machine's GPUs among the simulated nodes: NCCL refuses two ranks that use the same GPU."""
+"""Distributes this machine's GPUs among the simulated nodes: NCCL refuses two nodes that both use GPU 0."""
 
 from __future__ import annotations
 

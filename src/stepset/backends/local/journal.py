@@ -21,7 +21,7 @@ T = TypeVar("T")
 _STATE_EVERY = 0.2
 """Seconds between two writes of the state while only lines and progress arrive."""
 _SHARE = 0.05
-"""The share of the time that writing the state may take; relevant for thousands of ranks."""
+"""The largest share of the time that writing the state may take; a limit for very many ranks."""
 
 
 class Journal:
