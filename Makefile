@@ -36,6 +36,11 @@ endef
 $(VENVS)/%/.done: locks/%.txt pyproject.toml | $(UV)
 	$(call install_environment,$(PYTHON),$<)
 
+$(VENVS)/mpich/.done: locks/mpich.txt | $(UV)
+	@echo "setting up $(@D)"
+	@$(INSTALL) $(PYTHON) --target $(@D) --require-hashes -r $<
+	@touch $@
+
 $(VENVS)/oldest/.done $(VENVS)/newest/.done: $(VENVS)/%/.done: locks/core.txt pyproject.toml tools/pythons.py | $(UV)
 	$(call install_environment,$$($(PYTHON) tools/pythons.py $*),$<)
 
@@ -48,6 +53,9 @@ setup-kfp: $(VENVS)/kfp/.done ## Install the environment with KFP
 
 .PHONY: setup-kubernetes
 setup-kubernetes: $(VENVS)/kubernetes37/.done ## Install the environment with the newest kubernetes package
+
+.PHONY: setup-mpich
+setup-mpich: $(VENVS)/mpich/.done ## Install MPICH from PyPI, for the tests of MPI without Debian's packages
 
 .PHONY: setup-oldest
 setup-oldest: $(VENVS)/oldest/.done ## Install the core's environment with the oldest Python of this machine (3.11 or newer)
@@ -76,11 +84,19 @@ demo-kfp: setup-kfp ## Run the demo as a Kubeflow pipeline, with KFP's local run
 # --- checks ---------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: system setup setup-kfp setup-kubernetes setup-oldest setup-newest ## Run every test, the quick ones first (ONLY="airflow cluster": only these groups)
-	@$(AIRFLOW)/python tools/suite.py $(ONLY)
+test: setup setup-kfp setup-mpich ## Run the tests of minutes: no root, no cluster; every framework and interface once
+	@$(AIRFLOW)/python tools/suite.py --quick
+
+.PHONY: test-all
+test-all: system setup setup-kfp setup-mpich setup-kubernetes setup-oldest setup-newest ## Run every test, on real clusters, too (ONLY="airflow cluster": only these groups)
+	@$(AIRFLOW)/python tools/suite.py $(or $(ONLY),--all)
+
+.PHONY: test-remainder
+test-remainder: system setup setup-kfp setup-kubernetes setup-oldest setup-newest ## Run what `make test` leaves out of `make test-all`
+	@$(AIRFLOW)/python tools/suite.py --remainder
 
 .PHONY: quick
-quick: setup ## Run the quick tests only (under two minutes)
+quick: setup ## Run the tests of pure functions only (under two minutes)
 	@$(AIRFLOW)/python -m pytest -q -m "not local and not frameworks and not airflow and not cluster"
 
 .PHONY: cluster

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [GROUP ...]`: runs them and prints the table of docs/benchmarks.md."""
+"""`python -m benchmarks [GROUP ...]`: runs groups of benchmarks and prints the table of docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ GROUPS = (
 
 
 def main(names: list[str]) -> int:
-    """Runs the named groups, or all. 2 when a name is not known."""
+    """Runs the named groups, by default all; returns the exit code, 2 for an unknown name."""
     unknown = [name for name in names if name not in GROUPS]
     if unknown:
-        sys.stderr.write(f"no such benchmark: {unknown[0]}; there are {', '.join(GROUPS)}\n")
+        sys.stderr.write(f"unknown benchmark {unknown[0]!r}; the benchmarks are {', '.join(GROUPS)}\n")
         return 2
-    print("| what | measured | budget | held |\n|---|---|---|---|")
+    print("| what | measured | budget | met |\n|---|---|---|---|")
     for name in names or GROUPS:
         for row in importlib.import_module(f"benchmarks.{name}").rows():
             print(row.markdown(), flush=True)

@@ -1,4 +1,4 @@
-"""The start of the agent against the single file it was before it became a package (in the repository's history)."""
+"""The start of the agent, against the single source file that the agent was before it became a package."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from stepset.agent import BUILT_FILE
 
 ROOT = Path(__file__).resolve().parent.parent
 BEFORE = "bdc6a95:src/stepset/agent.py"
+"""The last commit with the single file."""
 STARTS = 10
 """Starts in one sample: the system counts CPU time in steps of 10 ms."""
 _ENV = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RANK", "STEPSET_"))}
 
 
 def rows(runs: int = 20) -> list[Row]:
-    """One row per mode: `run`, `run` of a launcher in a new pod, `rank` from the file and from the compiled copy."""
+    """Returns one row per mode: `run`, `run` of a launcher in a new pod, `rank` from the file and from the copy."""
     with tempfile.TemporaryDirectory() as directory:
         ours, theirs = Path(directory, "ours", "agent.py"), Path(directory, "theirs", "agent.py")
         before = subprocess.run(["git", "-C", ROOT, "show", BEFORE], capture_output=True, check=True).stdout
@@ -47,12 +48,12 @@ def rows(runs: int = 20) -> list[Row]:
 
 
 def _starts(file: Path, words: list[str], directory: Path | None = None) -> Callable[[], None]:
-    """Returns what starts an agent STARTS times.
+    """Returns a function that starts an agent STARTS times.
 
     Args:
         file: the agent's file.
         words: its command line.
-        directory: removed before each start: the agent's directory in a new pod, which has no compiled copy.
+        directory: the agent's directory, deleted before each start, so that it has no compiled copy, as in a new pod.
     """
     command = [sys.executable, "-I", "-S", str(file), *words]
     env = {**_ENV, "PYTHONDONTWRITEBYTECODE": "1"} if directory else _ENV
@@ -74,14 +75,14 @@ def _launches(file: Path) -> Callable[[], None]:
 
 
 def _config(file: Path, **more: object) -> str:
-    """Writes a config beside an agent's file; returns its path."""
+    """Writes a configuration beside an agent's file; returns its path."""
     path = file.with_suffix(".json")
     path.write_text(json.dumps({"version": 1, "group": "node", "dir": str(file.parent), **more}))
     return str(path)
 
 
 def _compiled(file: Path) -> Path:
-    """Returns the compiled copy that an agent gives to a launcher, here `echo`."""
+    """Returns the path of the compiled copy that an agent passes to a launcher, here `echo`."""
     config = _config(file, launcher=["echo"], program=["true"])
     command = [sys.executable, "-I", "-S", str(file), "run", config, "--", "x"]
     words = subprocess.run(command, env=_ENV, capture_output=True, text=True, check=True).stdout.split()

@@ -1,6 +1,6 @@
-"""On a cluster: the merged log of 16 ranks against `kubectl logs` of one pod after the other, which is its cat.
+"""On a cluster: the merged log of 16 ranks, against `kubectl logs` of one pod after the other.
 
-Needs the cluster of docs/testing/cluster.md; without one it says so.
+Needs the cluster of docs/testing/cluster.md; without a cluster the row states that nothing was measured.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BUDGET = ">= 0.8 x"
 
 
 def rows(runs: int = 5) -> list[Row]:
-    """The ratio of lines per second."""
+    """Returns the ratio of lines per second."""
     try:
         cluster = handle.find()
     except handle.NoClusterError as error:
@@ -56,7 +56,7 @@ def rows(runs: int = 5) -> list[Row]:
         merged = [str(_BIN / "stepset"), "logs", "printer", "--backend", "kubernetes", "--namespace", namespace]
         one_by_one = [[cluster.program, "logs", pod, "-n", namespace] for pod in pods]
         if lines(merged) != _RANKS * _LINES:
-            raise RuntimeError("not every line is in the merged log")
+            raise RuntimeError(f"the merged log does not have {_RANKS * _LINES:,} lines")
 
         def ours() -> None:
             subprocess.run(merged, env=env, stdout=subprocess.DEVNULL, check=True)

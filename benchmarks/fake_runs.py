@@ -1,8 +1,8 @@
-"""Runs whose pods exist and do nothing, made without the controllers that would take minutes to make as many.
+"""Runs whose pods do nothing, created without the controllers, which would take minutes for as many pods.
 
-A JobSet, its Job and its pods are created directly, as the controllers would have made them: `spec.managedBy` names a
-controller that does not exist, so that JobSet's and Kubernetes' own leave them alone. The pods are bound to the fake
-nodes of tests/cluster/testbed/scale.py, where kwok reports them as running.
+A JobSet, its Job and its pods are created directly, as the controllers would create them: `spec.managedBy` names a
+controller that does not exist, so that the controllers of JobSet and Kubernetes ignore them. The pods are bound to the
+fake nodes of tests/cluster/testbed/scale.py, where kwok reports them as running.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Server:
         """Sends a request and returns the decoded answer.
 
         Args:
-            method: of HTTP.
-            path: with its query.
-            body: sent as JSON.
-            kind: content type of the body.
+            method: the HTTP method.
+            path: the path with its query.
+            body: the object that is sent as JSON.
+            kind: the content type of the body.
 
         Raises:
-            RuntimeError: the server refuses it.
+            RuntimeError: the server refuses the request.
         """
         answer = self._request(method, path, body, kind, preload_content=True)
         if answer.status >= 400:
@@ -66,7 +66,7 @@ class Server:
         return found
 
     def stream(self, path: str) -> Any:
-        """The open response of a watch; the caller closes it."""
+        """Returns the open response of a watch; the caller closes it."""
         return self._request("GET", path, None, "application/json", preload_content=False)
 
     def _request(self, method: str, path: str, body: Object | None, kind: str, *, preload_content: bool) -> Any:
@@ -86,9 +86,9 @@ class FakeRuns:
     """Runs on fake nodes.
 
     Args:
-        server: where they are.
-        namespace: that holds them and nothing else.
-        workloads: each run's reference, as a worker hands it to its trigger.
+        server: the API server.
+        namespace: a namespace that contains only these runs.
+        workloads: the reference of each run, as a worker passes it to the trigger.
         pods: the names of all pods.
     """
 
@@ -104,7 +104,7 @@ class FakeRuns:
 
     @contextmanager
     def counted(self) -> Iterator[EventCount]:
-        """Counts the watch events of the namespace's pods, which are the only objects that change."""
+        """Counts the watch events of the namespace's pods; no other objects change."""
         count = EventCount(self.server, _PODS.format(self.namespace))
         try:
             yield count
@@ -113,14 +113,14 @@ class FakeRuns:
 
 
 class EventCount:
-    """A watch that counts.
+    """A watch that counts its events.
 
     Args:
-        server: what to ask.
-        path: of the collection.
+        server: the API server.
+        path: the path of the collection.
 
     Attributes:
-        events: so far.
+        events: the number of events so far.
     """
 
     def __init__(self, server: Server, path: str) -> None:
@@ -144,12 +144,12 @@ class EventCount:
 
 @contextmanager
 def fake_runs(cluster: Cluster, names: Sequence[str], pods: int) -> Iterator[FakeRuns]:
-    """Runs in a namespace of their own; both are gone when it is left.
+    """Creates runs in a namespace of their own, and deletes both afterwards.
 
     Args:
-        cluster: with enough fake nodes.
-        names: one run for each.
-        pods: of each run.
+        cluster: a cluster with enough fake nodes.
+        names: the names of the runs.
+        pods: the number of pods of each run.
     """
     server = Server(cluster.kubeconfig)
     with cluster.namespace("bench") as namespace:
@@ -158,17 +158,17 @@ def fake_runs(cluster: Cluster, names: Sequence[str], pods: int) -> Iterator[Fak
         workloads = _create(server, _JOBSETS.format(namespace), (jobset for jobset, _, _ in objects))
         owners = (_owned(job, top) for (_, job, _), top in zip(objects, workloads, strict=True))
         jobs = _create(server, _JOBS.format(namespace), owners)
-        made = [
+        pods_created = [
             _placed(pod, next(places), job, top)
             for (_, _, template), job, top in zip(objects, jobs, workloads, strict=True)
             for pod in _pods(template, pods)
         ]
-        _create(server, _PODS.format(namespace), made)
+        _create(server, _PODS.format(namespace), pods_created)
         runs = FakeRuns(server, namespace, tuple(map(_reference, workloads)))
         running = f"{_PODS.format(namespace)}?limit=1&fieldSelector=status.phase%21%3DRunning"
         cluster.wait("all pods", lambda: not server.send("GET", running)["items"], timeout=300)
         try:
-            yield replace(runs, pods=tuple(pod["metadata"]["name"] for pod in made))
+            yield replace(runs, pods=tuple(pod["metadata"]["name"] for pod in pods_created))
         finally:
             _delete_pods(server, namespace)
             for path in (_JOBS, _JOBSETS):
@@ -177,15 +177,15 @@ def fake_runs(cluster: Cluster, names: Sequence[str], pods: int) -> Iterator[Fak
 
 
 def _delete_pods(server: Server, namespace: str) -> None:
-    """Deletes all pods; the server may need several requests for ten thousand."""
+    """Deletes all pods; ten thousand pods may take several requests."""
     path = _PODS.format(namespace)
     while server.send("GET", f"{path}?limit=1")["items"]:
-        with suppress(RuntimeError):  # 504: it goes on where it stopped
+        with suppress(RuntimeError):  # 504: the next request deletes the rest
             server.send("DELETE", path, {"gracePeriodSeconds": 0})
 
 
 def _objects(name: str, pods: int, namespace: str) -> tuple[Object, Object, Object]:
-    """A run's JobSet and Job, and the template of its pods."""
+    """Returns a run's JobSet and Job, and the template of its pods."""
     job = {
         "name": name,
         "framework": "plain",
@@ -199,7 +199,7 @@ def _objects(name: str, pods: int, namespace: str) -> tuple[Object, Object, Obje
     jobset = copy.deepcopy(dict(render(job, namespace=namespace)[-1]))
     jobset["spec"]["managedBy"] = _MANAGED_BY
     replicated = jobset["spec"]["replicatedJobs"][0]
-    marks = {
+    job_labels = {
         _JOBSET_NAME: name,
         "jobset.sigs.k8s.io/replicatedjob-name": replicated["name"],
         "jobset.sigs.k8s.io/replicatedjob-replicas": "1",
@@ -208,16 +208,16 @@ def _objects(name: str, pods: int, namespace: str) -> tuple[Object, Object, Obje
     }
     spec = copy.deepcopy(replicated["template"]["spec"])
     for part in (spec["template"]["metadata"], meta := {"name": f"{name}-{replicated['name']}-0"}):
-        part["labels"] = {**part.get("labels", {}), **marks}
-        part["annotations"] = {**part.get("annotations", {}), **marks}
-    # JobSet's webhooks are called for each pod with this label, which doubles what a pod costs to make.
+        part["labels"] = {**part.get("labels", {}), **job_labels}
+        part["annotations"] = {**part.get("annotations", {}), **job_labels}
+    # JobSet's webhooks are called for each pod with this label, which doubles the time to create a pod.
     del spec["template"]["metadata"]["labels"][_JOBSET_NAME]
     found = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {**spec, "managedBy": _MANAGED_BY}}
     return jobset, found, spec["template"]
 
 
 def _pods(template: Object, count: int) -> Iterator[Object]:
-    """The pods that a Job's controller makes of its template."""
+    """Yields the pods that the Job controller would create from a template."""
     for index in range(count):
         pod = {"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(template)}
         for marks in (pod["metadata"]["labels"], pod["metadata"]["annotations"]):
@@ -226,10 +226,10 @@ def _pods(template: Object, count: int) -> Iterator[Object]:
 
 
 def _placed(pod: Object, node: str, job: Object, top: Object) -> Object:
-    about, name = pod["metadata"], job["metadata"]["name"]
-    index = about["labels"]["batch.kubernetes.io/job-completion-index"]
-    about["name"] = f"{name}-{index}"
-    about["labels"] |= {
+    metadata, name = pod["metadata"], job["metadata"]["name"]
+    index = metadata["labels"]["batch.kubernetes.io/job-completion-index"]
+    metadata["name"] = f"{name}-{index}"
+    metadata["labels"] |= {
         "batch.kubernetes.io/job-name": name,
         "batch.kubernetes.io/controller-uid": job["metadata"]["uid"],
         "jobset.sigs.k8s.io/jobset-uid": top["metadata"]["uid"],
@@ -240,13 +240,13 @@ def _placed(pod: Object, node: str, job: Object, top: Object) -> Object:
 
 def _owned(child: Object, owner: Object) -> Object:
     reference = {key: owner[key] for key in ("apiVersion", "kind")}
-    about = {key: owner["metadata"][key] for key in ("name", "uid")}
-    child["metadata"]["ownerReferences"] = [{**reference, **about, "controller": True, "blockOwnerDeletion": True}]
+    identity = {key: owner["metadata"][key] for key in ("name", "uid")}
+    child["metadata"]["ownerReferences"] = [{**reference, **identity, "controller": True, "blockOwnerDeletion": True}]
     return child
 
 
 def _places(server: Server, pods: int) -> Iterator[str]:
-    """A node for each pod, in turn."""
+    """Returns the name of a node for each pod."""
     nodes = server.send("GET", "/api/v1/nodes?labelSelector=type%3Dkwok")["items"]
     names = [node["metadata"]["name"] for node in nodes]
     if len(names) * NODE_PODS < pods:
@@ -255,8 +255,7 @@ def _places(server: Server, pods: int) -> Iterator[str]:
 
 
 def _reference(jobset: Object) -> Object:
-    about = jobset["metadata"]
-    metadata = {"name": about["name"], "uid": about["uid"], "labels": {}, "annotations": {}}
+    metadata = {**{key: jobset["metadata"][key] for key in ("name", "uid")}, "labels": {}, "annotations": {}}
     return {"apiVersion": jobset["apiVersion"], "kind": jobset["kind"], "target": "jobset", "metadata": metadata}
 
 

@@ -1,9 +1,9 @@
-"""From the last line of a run's ranks to the end of its deferred task, against KubernetesJobOperator as it is.
+"""From the end of a run's ranks to the end of its deferred task, against KubernetesJobOperator.
 
-Both sides run their DAG by `dag.test()`, at the same time, each in a process of its own: Airflow's own way through
-execute, the trigger and execute_complete. What a scheduler adds before it hands the task back to a worker is the same
-for both, and not in it. The ranks themselves write down when they end, and watches when the server says so of their
-pods and of their Job: what lies between is the cluster's, and the same for both.
+Both sides run their DAG with `dag.test()`, at the same time, each in its own process: Airflow calls execute, the
+trigger and execute_complete. The time in which a scheduler returns the task to a worker is the same for both and not
+included. The ranks record when they end; `kubectl get --watch` records when the server reports the end of their
+containers and of their Job. The time between these is the cluster's, and the same for both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCRIPT = Path(__file__).parent / "scripts" / "finish.py"
 ROOT = Path(__file__).parents[1]
 WAYS = ("ours", "theirs")
 WITHIN = 60.0
-"""Seconds that a run and its task may take at most."""
+"""Time limit of a run and its task, in seconds."""
 NODES = 2
 _COMPLETE = '{.metadata.name} {.metadata.name} {.status.completionTime}{"\\n"}'
 _ENDED = (
@@ -48,25 +48,25 @@ class End:
     """Seconds after a run's last rank has ended.
 
     Args:
-        pods: until the server says that its pods' containers have ended.
-        complete: until it says that its Job is complete.
-        told: until the trigger tells it.
+        pods: until the server reports that the containers of its pods have ended.
+        complete: until the server reports that its Job is complete.
+        notified: until the task receives the trigger's event.
         finished: until the task has finished.
     """
 
     pods: float
     complete: float
-    told: float
+    notified: float
     finished: float
 
     @property
     def late(self) -> float:
-        """Seconds that are not the cluster's."""
+        """Seconds from the server's report to the end of the task."""
         return self.finished - self.pods
 
 
 def rows(runs: int = 20) -> Iterator[Row]:
-    """One row."""
+    """Returns one row."""
     return with_cluster(lambda cluster: _measured(cluster, runs), (WHAT, BUDGET))
 
 
@@ -83,8 +83,8 @@ def _measured(cluster: Cluster, runs: int) -> list[Row]:
             "runs": runs,
         }
         with (
-            _told_of(cluster, namespace, "jobs", _COMPLETE, 1) as complete,
-            _told_of(cluster, namespace, "pods", _ENDED, NODES) as pods,
+            _ends_reported(cluster, namespace, "jobs", _COMPLETE, 1) as complete,
+            _ends_reported(cluster, namespace, "pods", _ENDED, NODES) as pods,
         ):
             _run_both(settings)
         ours, theirs = (_ends(directory, way, pods[way], complete[way]) for way in WAYS)
@@ -94,18 +94,20 @@ def _measured(cluster: Cluster, runs: int) -> list[Row]:
 
 
 @contextmanager
-def _told_of(cluster: Cluster, namespace: str, kind: str, shown: str, each: int) -> Iterator[dict[str, list[float]]]:
-    """When the server says that something has ended, of each side, run by run.
+def _ends_reported(
+    cluster: Cluster, namespace: str, kind: str, shown: str, each: int
+) -> Iterator[dict[str, list[float]]]:
+    """Records when the server reports the ends of objects: for each side, a list with one time for each run.
 
     Args:
-        cluster: where.
-        namespace: of the runs.
-        kind: of the objects that are watched.
-        shown: what is printed of one, as a path of kubectl's: its name, its Job's name, and a word once it has ended.
-        each: objects of a run.
+        cluster: the cluster.
+        namespace: the namespace of the runs.
+        kind: the kind of the watched objects.
+        shown: a JSONPath of kubectl that prints an object's name, its Job's name, and one more word once it has ended.
+        each: the number of objects of a run.
     """
     found: dict[str, list[float]] = {way: [] for way in WAYS}
-    watching = subprocess.Popen(
+    watch = subprocess.Popen(
         [cluster.program, "get", kind, "-n", namespace, "--watch", "-o", f"jsonpath={shown}"],
         env={**os.environ, "KUBECONFIG": cluster.kubeconfig},
         stdout=subprocess.PIPE,
@@ -114,13 +116,13 @@ def _told_of(cluster: Cluster, namespace: str, kind: str, shown: str, each: int)
 
     def read() -> None:
         ended: dict[str, set[str]] = {}
-        assert watching.stdout is not None
-        for line in watching.stdout:
+        assert watch.stdout is not None
+        for line in watch.stdout:
             name, job, word, *_ = [*line.split(), "", ""]
-            those = ended.setdefault(job, set())
-            if word and name not in those:
-                those.add(name)
-                if len(those) == each:
+            ended_objects = ended.setdefault(job, set())
+            if word and name not in ended_objects:
+                ended_objects.add(name)
+                if len(ended_objects) == each:
                     found["ours" if job.endswith("-node-0") else "theirs"].append(time.time())
 
     thread = threading.Thread(target=read)
@@ -128,37 +130,37 @@ def _told_of(cluster: Cluster, namespace: str, kind: str, shown: str, each: int)
     try:
         yield found
     finally:
-        watching.kill()
-        watching.wait()
+        watch.kill()
+        watch.wait()
         thread.join()
 
 
 def _run_both(settings: dict[str, Any]) -> None:
-    """Runs both sides, at once, to their ends."""
-    with tempfile.TemporaryFile("w+") as said:
-        begun = [
+    """Runs both sides at the same time, until both have ended."""
+    with tempfile.TemporaryFile("w+") as output:
+        processes = [
             subprocess.Popen(
-                [sys.executable, str(SCRIPT), way, json.dumps(settings)], cwd=ROOT, stdout=said, stderr=said
+                [sys.executable, str(SCRIPT), way, json.dumps(settings)], cwd=ROOT, stdout=output, stderr=output
             )
             for way in WAYS
         ]
         try:
-            codes = [each.wait(120 + WITHIN * settings["runs"]) for each in begun]
+            codes = [each.wait(120 + WITHIN * settings["runs"]) for each in processes]
         finally:
-            for each in begun:
+            for each in processes:
                 each.kill()
                 each.wait()
         if any(codes):
-            said.seek(0)
-            raise RuntimeError(f"{SCRIPT.name} ended with {codes}\n{said.read()[-3000:]}")
+            output.seek(0)
+            raise RuntimeError(f"{SCRIPT.name} ended with {codes}\n{output.read()[-3000:]}")
 
 
 def _ends(directory: Path, way: str, pods: list[float], complete: list[float]) -> list[End]:
     ends = []
-    for number, seen in enumerate(zip(pods[1:], complete[1:], strict=True)):  # the first has warmed up
+    for number, seen in enumerate(zip(pods[1:], complete[1:], strict=True)):  # the first run is not measured
         last = max(float((directory / f"{way}-{number}-{node}").read_text()) for node in range(NODES))
         task = json.loads((directory / f"{way}-{number}").read_text())
-        ends.append(End(*(at - last for at in (*seen, task["told"], task["finished"]))))
+        ends.append(End(*(at - last for at in (*seen, task["notified"], task["finished"]))))
     return ends
 
 
@@ -167,9 +169,11 @@ def _median(ends: list[End], figure: str) -> float:
 
 
 def _words(ends: list[End]) -> str:
-    pods, complete, told, finished = (_median(ends, figure) for figure in ("pods", "complete", "told", "finished"))
+    pods, complete, notified, finished = (
+        _median(ends, figure) for figure in ("pods", "complete", "notified", "finished")
+    )
     slowest = max(each.finished for each in ends)
     return (
         f"median {finished:.2f} s (containers ended after {pods:.2f} s, Job complete after {complete:.2f} s,"
-        f" told after {told:.2f} s; the slowest of {len(ends)} {slowest:.2f} s)"
+        f" trigger's event after {notified:.2f} s; the slowest of {len(ends)} {slowest:.2f} s)"
     )

@@ -1,4 +1,4 @@
-"""From SIGTERM to the end of a Kubeflow step in a pod, its run suspended: argoexec leaves it about a second.
+"""From SIGTERM to the end of a Kubeflow step in a pod, which suspends its run: argoexec kills it after about a second.
 
 Needs KFP's environment: .venvs/kfp/bin/python -m benchmarks interrupts
 """
@@ -17,13 +17,14 @@ from tests.cluster.testbed.handle import Cluster
 from benchmarks.on_cluster import with_cluster
 from benchmarks.paired import Row
 
-WHAT = "a Kubeflow step told to end: its run suspended and the step's process gone"
+WHAT = "a terminated Kubeflow step: until its run is suspended and its process has ended"
 BUDGET = "<= 300 ms"
 _BUDGET = 0.3
 _TRAINING = "import time\ntime.sleep(86400)\n"
 
-# In place of KFP's launcher: the same step again and again, each time told to end when its training runs, as argoexec
-# tells it: the whole process group at once. The shell before Python dies of it, so the end of the output counts.
+# In place of KFP's launcher: starts the same step repeatedly, and terminates it while its training runs. As argoexec
+# does, it sends SIGTERM to the whole process group. The signal kills the shell that started Python, so the end of the
+# output is taken as the end of the step.
 _LAUNCHER = """\
 import json, os, random, signal, subprocess, sys, time
 for turn in range({turns}):
@@ -36,21 +37,21 @@ for turn in range({turns}):
     time.sleep(random.uniform(0, 5))
     begin = time.monotonic()
     os.killpg(child.pid, signal.SIGTERM)
-    after, told = [], None
+    after, reported = [], None
     for line in child.stdout:
         after.append(line)
-        if "told to end" in line:
-            told = time.monotonic() - begin
-    gone = time.monotonic() - begin
+        if "received signal" in line:
+            reported = time.monotonic() - begin
+    ended = time.monotonic() - begin
     child.wait()
     resumed = any("it is resumed" in line for line in before)
     answered = any("is suspended" in line for line in after)
-    print(json.dumps(dict(turn=turn, told=told, gone=gone, resumed=resumed, answered=answered)), flush=True)
+    print(json.dumps(dict(turn=turn, reported=reported, ended=ended, resumed=resumed, answered=answered)), flush=True)
 """
 
 
 def rows(turns: int = 60) -> Iterator[Row]:
-    """One row."""
+    """Returns one row."""
     if find_spec("kfp") is None:
         return [Row(WHAT, "not measured: run it with .venvs/kfp/bin/python", BUDGET)]
     return with_cluster(lambda cluster: _measured(cluster, turns), (WHAT, BUDGET))
@@ -71,15 +72,15 @@ def _measured(cluster: Cluster, turns: int) -> list[Row]:
     found = [json.loads(line) for line in log.splitlines() if line.startswith('{"turn"')]
     if len(found) != turns:
         raise RuntimeError(f"{len(found)} of {turns} turns:\n{log}")
-    # What the next turn finds, not what this one could still say: a request that has left needs no answer.
+    # The state that the next turn finds counts, not the output of this one: a request may succeed without an answer.
     suspended = sum(each["resumed"] for each in found[1:]) + bool(last["spec"].get("suspend"))
     answered = sum(each["answered"] for each in found)
-    gone = [1000 * each["gone"] for each in found]
-    slow = sum(each > 1000 * _BUDGET for each in gone)
-    centiles = statistics.quantiles(gone, n=20, method="inclusive")
+    ended = [1000 * each["ended"] for each in found]
+    slow = sum(each > 1000 * _BUDGET for each in ended)
+    centiles = statistics.quantiles(ended, n=20, method="inclusive")
     text = (
-        f"median {statistics.median(gone):.0f} ms, 90 of 100 within {centiles[17]:.0f} ms,"
-        f" the slowest {max(gone):.0f} ms ({slow} of {turns} later than 300 ms);"
+        f"median {statistics.median(ended):.0f} ms, 90 of 100 within {centiles[17]:.0f} ms,"
+        f" the slowest {max(ended):.0f} ms ({slow} of {turns} later than 300 ms);"
         f" {suspended} of {turns} runs suspended, {answered} with an answer"
     )
     return [Row(WHAT, text, BUDGET, not slow and suspended == turns)]

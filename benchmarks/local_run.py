@@ -1,4 +1,4 @@
-"""`stepset run` against raw torchrun on the same script."""
+"""`stepset run` against torchrun, with the same script."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.paired import Row, paired
 
 SCRIPT = Path(__file__).parent / "scripts" / "ddp.py"
 BIN = Path(sys.executable).parent
-# What stepset sets by itself, given to torchrun too: the comparison is about stepset, not about thread counts.
+# stepset sets these variables by itself; torchrun gets them too, so that both use the same number of threads.
 _ENV = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
@@ -45,7 +45,7 @@ def _stepset(nodes: int, home: str) -> Callable[[], None]:
 
 
 def rows(runs: int = 5) -> list[Row]:
-    """The ratio for one node and for two."""
+    """Returns a row for one node and one for two."""
     result = []
     with tempfile.TemporaryDirectory() as home:
         for nodes in (1, 2):

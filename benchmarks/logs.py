@@ -1,4 +1,4 @@
-"""Reading the merged log of 16 ranks against reading the ranks' own files with cat."""
+"""`stepset logs` of 16 ranks on this machine, against `cat` of the ranks' log files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ for first in range(0, 20000, 1000):
 
 
 def rows(runs: int = 7) -> list[Row]:
-    """The ratio of lines per second, and of bytes per second."""
+    """Returns the ratio of lines per second, and the time beside the start of the command."""
     with tempfile.TemporaryDirectory() as directory:
         script = Path(directory) / "printer.py"
         script.write_text(_PRINTER, encoding="utf-8")
@@ -32,7 +32,7 @@ def rows(runs: int = 7) -> list[Row]:
         )  # fmt: skip
         files = sorted(Path(directory).glob("runs/*/ranks/*.log"))
         if len(files) != 16:
-            raise RuntimeError(f"16 rank logs were expected, {len(files)} are there")
+            raise RuntimeError(f"found {len(files)} rank logs, expected 16")
 
         def ours() -> None:
             subprocess.run([BIN / "stepset", "logs", "printer"], env=env, stdout=subprocess.DEVNULL, check=True)

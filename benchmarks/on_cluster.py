@@ -1,4 +1,4 @@
-"""What the benchmarks on a cluster share: the cluster of `make cluster`, or the line that says that it is not there."""
+"""For benchmarks on a cluster: the cluster of `make cluster`, and a directory that is shared with its pods."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from benchmarks.paired import Row
 
 
 def with_cluster(measure: Callable[[Cluster], Iterable[Row]], *what: tuple[str, str]) -> Iterator[Row]:
-    """Measures on the test cluster.
+    """Measures on the test cluster; without a cluster, yields rows that state why nothing was measured.
 
     Args:
-        measure: gives the rows, each when it is known.
-        what: the rows' first and third columns, for when there is no cluster.
+        measure: yields each row as soon as it is known.
+        what: the first and third columns of the rows without a cluster.
     """
     try:
         cluster = handle.find()
@@ -35,7 +35,7 @@ def with_cluster(measure: Callable[[Cluster], Iterable[Row]], *what: tuple[str, 
 
 @contextmanager
 def shared_directory() -> Iterator[Path]:
-    """A directory that the pods can write to: they run as root of this machine."""
+    """Creates a directory that the pods can write to: they run as root of this machine. Deletes it afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="stepset-bench-"))
     try:
         yield directory

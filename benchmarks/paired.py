@@ -1,4 +1,4 @@
-"""Two commands in turn, A B A B ..., so that their ratio holds while the machine's speed drifts."""
+"""Runs two commands in turn, A B A B ..., so that their ratio does not depend on changes of the machine's speed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sample:
-    """One run of a command. Seconds."""
+    """Wall and CPU seconds of one run of a command."""
 
     wall: float
     cpu: float
@@ -20,27 +20,27 @@ class Sample:
 
 @dataclass(frozen=True)
 class Pair:
-    """What two commands took, run for run."""
+    """Samples of two commands that were run in turn."""
 
     ours: tuple[Sample, ...]
     theirs: tuple[Sample, ...]
 
     def ratio(self, figure: str) -> float:
-        """Median of ours / theirs, pair by pair."""
+        """Returns the median of ours / theirs over the pairs."""
         pairs = zip(self.ours, self.theirs, strict=True)
         return statistics.median(getattr(a, figure) / getattr(b, figure) for a, b in pairs)
 
     def difference(self, figure: str) -> float:
-        """Median of ours - theirs in seconds, pair by pair."""
+        """Returns the median of ours - theirs over the pairs, in seconds."""
         pairs = zip(self.ours, self.theirs, strict=True)
         return statistics.median(getattr(a, figure) - getattr(b, figure) for a, b in pairs)
 
 
 def timed(command: Sequence[str] | Callable[[], None], env: dict[str, str] | None = None) -> Sample:
-    """Runs a command (or a function that runs some) to its end and says what it took.
+    """Runs a command, or a function that runs commands, to its end; returns its wall and CPU seconds.
 
     Raises:
-        RuntimeError: it failed; what it printed is in the message.
+        RuntimeError: the command failed; the message contains its output.
     """
     before, start = os.times(), time.perf_counter()
     if callable(command):
@@ -57,7 +57,7 @@ def timed(command: Sequence[str] | Callable[[], None], env: dict[str, str] | Non
 def paired(
     ours: Sequence[str] | Callable[[], None], theirs: Sequence[str] | Callable[[], None], runs: int, warmup: int = 1
 ) -> Pair:
-    """Both, in turn, `runs` times after `warmup` uncounted times."""
+    """Runs both commands in turn, `warmup` times without measuring, then `runs` times."""
     for _ in range(warmup):
         timed(ours)
         timed(theirs)
@@ -70,18 +70,18 @@ class Row:
     """One line of the table.
 
     Args:
-        what: what was measured.
+        what: the scenario.
         measured: the figures, ratios first.
-        budget: what design asks for.
-        held: whether it is kept; None where there is no budget.
+        budget: the limit for the figures, as text; empty if there is none.
+        met: whether the figures are within the budget; None if there is none.
     """
 
     what: str
     measured: str
     budget: str
-    held: bool | None = None
+    met: bool | None = None
 
     def markdown(self) -> str:
-        """The line."""
-        mark = {True: "yes", False: "**no**", None: ""}[self.held]
+        """Returns the row as Markdown."""
+        mark = {True: "yes", False: "**no**", None: ""}[self.met]
         return f"| {self.what} | {self.measured} | {self.budget} | {mark} |"

@@ -1,4 +1,4 @@
-"""Plan and explain, from 1 node to 10,000."""
+"""Planning and explaining a job, from 1 node to 10,000."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _explain(job: TrainingJob) -> None:
 
 
 def rows() -> list[Row]:
-    """Milliseconds for each size, and the ratio of the largest to the smallest."""
+    """Returns, for each framework, the milliseconds by size and the ratio of the largest size to the smallest."""
     result = []
     for framework, budget in (("torch", "flat in num_nodes"), ("mpi", "")):
         jobs = [parse_job({"framework": framework, "script": "train.py", "num_nodes": n}) for n in NODES]

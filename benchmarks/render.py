@@ -1,6 +1,6 @@
-"""Rendering a JobSet against TorchX's dry run of a like job, and against the number of nodes.
+"""Rendering a JobSet against TorchX's dry run of a similar job, and by the number of nodes.
 
-TorchX is installed into an environment of its own, .venvs/torchx, because it shares none of ours.
+TorchX is installed into an environment of its own, .venvs/torchx, because its requirements conflict with stepset's.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _VERSION = "torchx[kubernetes]==0.7.0"
 
 
 def rows() -> list[Row]:
-    """Ratios at 4, 16 and 100 nodes, and ours from 1 node to 10,000."""
+    """Returns the ratios at 4, 16 and 100 nodes, and stepset's time from 1 node to 10,000."""
     ours = _ours()
     theirs = _theirs((4, 16, 100))
-    again = _ours()  # before and after, so that a change in the machine's speed is seen
+    again = _ours()  # before and after: their mean takes a change in the machine's speed into account
     ours = {n: tuple(map(statistics.mean, zip(ours[n], again[n], strict=True))) for n in NODES}
     result = []
     for nodes in (4, 16, 100):

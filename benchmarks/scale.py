@@ -1,7 +1,7 @@
 """Growth: many runs of ten pods followed in one process, and `stepset status` of one run with many pods.
 
-The pods are on kwok's fake nodes. What is measured is the following process or the command alone: making the runs,
-ending their pods and taking them away are other processes' time.
+The pods are on kwok's fake nodes. Only the following process, or the command, is measured; other processes create the
+runs, end their pods and delete them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ PODS_OF_A_RUN = 10
 PODS = (100, 1000, 10_000)
 
 SETTLED = 5.0
-"""Seconds between the last first status and the first event."""
+"""Seconds between the time when a status of each run is known and the first event."""
 GROWTH = 1.3
-"""How much more an event may cost with the most runs than with the fewest."""
-_PATIENCE = 600.0
+"""Limit for the cost of an event with the most runs, as a multiple of that with the fewest."""
+_TIMEOUT = 600.0
 _WAIT = Path(__file__).parent / "scripts" / "wait.py"
 _USED = Path(__file__).parent / "scripts" / "used.py"
 _STEPSET = str(Path(sys.executable).parent / "stepset")
@@ -53,15 +53,15 @@ BUDGETS = {
 
 @dataclass(frozen=True)
 class Followed:
-    """What following some runs took.
+    """The resources that following some runs took.
 
     Args:
-        runs: how many.
+        runs: the number of runs.
         mb: peak memory, 10^6 bytes.
         first: seconds from the start of the process until a status of each run was known.
         first_cpu: CPU seconds of the process until then.
-        events: of watches, from then to the end of the last run.
-        cpu: CPU seconds in the same time.
+        events: number of watch events from then to the end of the last run.
+        cpu: CPU seconds in the same period.
     """
 
     runs: int
@@ -73,16 +73,16 @@ class Followed:
 
     @property
     def per_event(self) -> float:
-        """Milliseconds of CPU for an event."""
+        """CPU milliseconds per event."""
         return 1000 * self.cpu / self.events
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What one `stepset status` took.
+class StatusCost:
+    """The resources that one `stepset status` took.
 
     Args:
-        pods: of the run.
+        pods: the number of pods of the run.
         wall, cpu: seconds, medians.
         mb: peak memory, 10^6 bytes.
     """
@@ -94,7 +94,7 @@ class Looked:
 
 
 def rows() -> Iterator[Row]:
-    """Four rows; makes and takes away the fake nodes."""
+    """Yields four rows; creates and deletes the fake nodes."""
     return with_cluster(_measured, *BUDGETS.items())
 
 
@@ -102,8 +102,8 @@ def _measured(cluster: Cluster) -> Iterator[Row]:
     assert cluster.choice is not None
     nodes = -(-max(RUNS[-1] * PODS_OF_A_RUN, PODS[-1]) // NODE_PODS)
     with scale.nodes(cluster.choice, nodes):
-        looked = [_looked(cluster, pods) for pods in PODS]
-        yield _status_row(looked)
+        costs = [_status_cost(cluster, pods) for pods in PODS]
+        yield _status_row(costs)
         idle = _followed(cluster, 1)
         yield from _followed_rows(idle, [_followed(cluster, runs) for runs in RUNS])
 
@@ -122,14 +122,14 @@ def _followed_rows(idle: Followed, found: Sequence[Followed]) -> Iterator[Row]:
     yield Row(EVENTS, f"{ratio:.2f} x ({grown})", BUDGETS[EVENTS], ratio <= GROWTH)
 
 
-def _status_row(looked: Sequence[Looked]) -> Row:
-    grown = ", ".join(f"{each.pods:,}: {each.wall:.2f} s, {each.cpu:.2f} s CPU, {each.mb:.0f} MB" for each in looked)
-    most = looked[-1]
+def _status_row(costs: Sequence[StatusCost]) -> Row:
+    grown = ", ".join(f"{each.pods:,}: {each.wall:.2f} s, {each.cpu:.2f} s CPU, {each.mb:.0f} MB" for each in costs)
+    most = costs[-1]
     return Row(STATUS, grown, BUDGETS[STATUS], most.wall <= 3 and most.mb <= 300)
 
 
 def _followed(cluster: Cluster, count: int) -> Followed:
-    """Follows so many runs from their middle to their end."""
+    """Follows runs from a time when all of them run to their ends."""
     names = [f"run-{number}" for number in range(count)]
     with (
         fake_runs(cluster, names, PODS_OF_A_RUN) as runs,
@@ -143,7 +143,7 @@ def _followed(cluster: Cluster, count: int) -> Followed:
             time.sleep(SETTLED)
             before = _read(out)[-1]
             runs.finish()
-            if code := process.wait(_PATIENCE):
+            if code := process.wait(_TIMEOUT):
                 raise RuntimeError(f"following {count} runs ended with {code}")
         samples = [each for each in _read(out) if "cpu" in each]
         first, last = max(each["at"] for each in known if "known" in each) - began, samples[-1]
@@ -155,7 +155,7 @@ def _followed(cluster: Cluster, count: int) -> Followed:
 def _following(
     cluster: Cluster, runs: FakeRuns, count: int, out: Path
 ) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
-    """The process that follows them, and when it was started."""
+    """Starts the process that follows the runs; yields the process and its start time. Kills it afterwards."""
     Path(f"{out}.runs").write_text(json.dumps(runs.workloads))
     words = [cluster.kubeconfig, runs.namespace, str(count), str(out)]
     began = time.time()
@@ -168,12 +168,12 @@ def _following(
 
 
 def _until(process: subprocess.Popen[bytes], out: Path, wanted: Any, count: int) -> None:
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + _TIMEOUT
     while not out.exists() or sum(map(wanted, _read(out))) < count:
         if process.poll() is not None:
             raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
         if time.monotonic() > until:
-            raise RuntimeError(f"not every status is known after {_PATIENCE:.0f} s")
+            raise RuntimeError(f"the status of some runs is not known after {_TIMEOUT:.0f} s")
         time.sleep(0.2)
 
 
@@ -181,17 +181,17 @@ def _read(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
-def _looked(cluster: Cluster, pods: int) -> Looked:
+def _status_cost(cluster: Cluster, pods: int) -> StatusCost:
     with fake_runs(cluster, ["run-0"], pods) as runs:
         words = [_STEPSET, "status", "run-0", "--backend", "kubernetes", "--namespace", runs.namespace]
         env = {**os.environ, "KUBECONFIG": cluster.kubeconfig}
         samples = [_run(words, env) for _ in range(4)][1:]
     wall, cpu, mb = (statistics.median(each) for each in zip(*samples, strict=True))
-    return Looked(pods, wall, cpu, mb)
+    return StatusCost(pods, wall, cpu, mb)
 
 
 def _run(words: list[str], env: dict[str, str]) -> tuple[float, float, float]:
-    """Wall and CPU seconds and the peak memory, in 10^6 bytes, of a command."""
+    """Returns the wall and CPU seconds and the peak memory, in 10^6 bytes, of a command."""
     done = subprocess.run(
         [sys.executable, "-S", str(_USED), *words], env=env, capture_output=True, text=True, check=False
     )

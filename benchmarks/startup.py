@@ -1,4 +1,4 @@
-"""What it costs to import stepset, to ask for help, and to parse a DAG."""
+"""CPU time of `import stepset` and of `stepset --help`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _cpu(*command: str, runs: int = 7) -> float:
 
 
 def rows() -> list[Row]:
-    """CPU seconds of fresh processes, with an empty one taken off for imports."""
+    """Returns CPU seconds of new processes; those of an empty process are subtracted from imports."""
     python = str(BIN / "python")
     empty = _cpu(python, "-c", "pass")
     bare = _cpu(python, "-c", "import stepset") - empty

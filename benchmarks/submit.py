@@ -1,6 +1,6 @@
-"""From submitting a run to its ranks' first line of code, against `kubectl apply` of the very same manifests.
+"""From submitting a run to its ranks' first line of code, against `kubectl apply` of the same manifests.
 
-The ranks themselves write down when they begin, so that neither side is measured by what it tells.
+The ranks record when they begin, so the measurement does not depend on either side's reports.
 """
 
 from __future__ import annotations
@@ -40,38 +40,38 @@ _READY = "--for=jsonpath={.status.replicatedJobsStatus[0].ready}=1"
 
 @dataclass(frozen=True)
 class Start:
-    """Seconds from the command: until the last rank began, and until whoever asked was told."""
+    """Seconds from the command until the last rank began, and until the caller was notified."""
 
     began: float
-    told: float
+    notified: float
 
 
 def rows(pairs: int = 11) -> Iterator[Row]:
-    """One row."""
+    """Returns one row."""
     return with_cluster(lambda cluster: _measured(cluster, pairs), (WHAT, BUDGET))
 
 
 def _measured(cluster: Cluster, pairs: int) -> list[Row]:
     with cluster.namespace("bench") as namespace, shared_directory() as directory:
-        site = _Site(cluster, namespace, directory)
-        site.ours("warm-ours")
-        site.theirs("warm-theirs")
-        samples = [(site.ours(f"ours-{number}"), site.theirs(f"theirs-{number}")) for number in range(pairs)]
+        starter = _Starter(cluster, namespace, directory)
+        starter.ours("warm-ours")
+        starter.theirs("warm-theirs")
+        samples = [(starter.ours(f"ours-{number}"), starter.theirs(f"theirs-{number}")) for number in range(pairs)]
     began = statistics.median(ours.began / theirs.began for ours, theirs in samples)
-    told = statistics.median(ours.told / theirs.told for ours, theirs in samples)
+    notified = statistics.median(ours.notified / theirs.notified for ours, theirs in samples)
     medians = [
         [statistics.median(getattr(pair[side], figure) for pair in samples) for side in (0, 1)]
-        for figure in ("began", "told")
+        for figure in ("began", "notified")
     ]
     text = (
         f"{began:.2f} x until the ranks begin ({medians[0][0]:.2f} s against {medians[0][1]:.2f} s);"
-        f" {told:.2f} x until it is told ({medians[1][0]:.2f} s against {medians[1][1]:.2f} s)"
+        f" {notified:.2f} x until the caller knows that they run ({medians[1][0]:.2f} s against {medians[1][1]:.2f} s)"
     )
     return [Row(WHAT, text, BUDGET, began <= 1.1)]
 
 
-class _Site:
-    """Where both sides start the same job."""
+class _Starter:
+    """Starts the same job with the backend and with kubectl."""
 
     def __init__(self, cluster: Cluster, namespace: str, directory: Path) -> None:
         self._cluster, self._namespace, self._directory = cluster, namespace, directory
@@ -95,7 +95,7 @@ class _Site:
         }
 
     def ours(self, run: str) -> Start:
-        """The backend's start, in this process."""
+        """Starts the run with the backend, in this process; returns its times."""
         job = parse_job(self._job(run))
         listener = _Listener()
         start = time.time()
@@ -108,38 +108,38 @@ class _Site:
         return Start(self._began(run) - start, listener.at - start)
 
     def theirs(self, run: str) -> Start:
-        """What stepset renders, applied and waited for."""
+        """Applies the rendered manifests and waits with kubectl; returns the times."""
         objects = render(self._job(run), namespace=self._namespace)
         text = bundle(objects)
         where = ("-n", self._namespace)
         start = time.time()
         self._cluster.kubectl("apply", "--server-side", *where, "-f", "-", text=text)
         self._cluster.kubectl("wait", _READY, *where, f"jobset/{run}", "--timeout=60s")
-        told = time.time()
+        notified = time.time()
         self._cluster.kubectl("wait", "--for=condition=Completed", *where, f"jobset/{run}", "--timeout=60s")
         self._remove(run)
-        return Start(self._began(run) - start, told - start)
+        return Start(self._began(run) - start, notified - start)
 
     def _began(self, run: str) -> float:
         return max(float((self._directory / f"{run}-{node}").read_text()) for node in (0, 1))
 
     def _remove(self, run: str) -> None:
-        """The next one finds the cluster as this one did."""
+        """Deletes the run, so that the next one finds the same cluster."""
         self._cluster.kubectl("delete", "jobset,configmap", "-n", self._namespace, "-l", f"stepset.dev/run={run}")
 
 
 class _Listener:
-    """Notes when it is told that the run runs."""
+    """Records when the backend reports that the run is running."""
 
     def __init__(self) -> None:
         self.running = threading.Event()
         self.at: float | None = None
 
     def on_line(self, line: object) -> None:
-        """Nothing."""
+        """Ignores lines."""
 
     def on_status(self, status: RunStatus) -> None:
-        """The first time."""
+        """Records the time of the first status with the phase Running."""
         if status.phase is Phase.RUNNING and self.at is None:
             self.at = time.time()
             self.running.set()

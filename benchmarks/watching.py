@@ -1,7 +1,7 @@
-"""Waiting for 1,000 runs in one event loop: our trigger for each, against asking for each run every ten seconds.
+"""Waiting for 1,000 runs in one event loop: stepset's trigger for each run, against a poll of each every ten seconds.
 
-The runs are JobSets of two pods on kwok's fake nodes, and all three ways wait for the same ones at the same time. What
-each costs is its own CPU time, memory and requests; the server's share is not counted.
+The runs are JobSets of two pods on kwok's fake nodes; all three ways wait for the same runs at the same time. Measured
+are the CPU time, memory and requests of each waiting process, without the server's.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from stepset.api import render
 
 COUNT = 1000
 IDLE = 60.0
-"""Seconds in which nothing changes and everybody waits."""
+"""Seconds of the measurement in which all processes wait and nothing changes."""
 RUN_FOR = 900
-"""Seconds each pod lasts: until all are made, all wait, and have waited. Two cores make a thousand in some minutes."""
+"""Seconds that each pod runs: long enough to create all runs (minutes on two cores) and to measure the waiting."""
 
 SCRIPTS = Path(__file__).parent / "scripts"
 BIN = Path(sys.executable).parent
 WAYS = ("ours", "trigger", "client")
-TRIGGER = f"{COUNT:,} runs waited for: our trigger against KubernetesJobOperator's, one for each run"
-CLIENT = f"{COUNT:,} runs waited for: our trigger for each against polls of the JobSets over one shared client"
-ENDS = f"{COUNT:,} runs end: what hearing of it costs, and how late it is"
+TRIGGER = f"waiting for {COUNT:,} runs: stepset's trigger against KubernetesJobOperator's, one for each run"
+CLIENT = f"waiting for {COUNT:,} runs: stepset's trigger for each, against polls of the JobSets over one client"
+ENDS = f"{COUNT:,} runs end: cost and delay of the notifications"
 LIST = f"`stepset list` of {COUNT:,} runs, against `kubectl get jobsets,pods`"
 BUDGET = "<= 1/20 of the trigger's CPU"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process used in some time.
+    """The resources that a process used in a period.
 
     Args:
-        cpu: seconds.
-        requests: to the server.
-        mib: the most memory it has had up to its end.
-        seconds: how long it was.
+        cpu: CPU seconds.
+        requests: number of requests to the server.
+        mib: peak memory of the process until the end of the period.
+        seconds: length of the period.
     """
 
     cpu: float
@@ -61,25 +61,25 @@ class Cost:
     seconds: float
 
     def a_minute(self) -> str:
-        """As text."""
+        """Returns the cost per minute as text."""
         cpu, requests = (figure * 60 / self.seconds for figure in (self.cpu, self.requests))
         return f"{cpu:.2f} s CPU and {requests:,.0f} requests a minute, {self.mib:.0f} MiB at most"
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a way of waiting wrote down of itself.
+class Recording:
+    """The samples that a waiting process wrote (scripts/samples.py).
 
     Args:
-        samples: at, cpu, mib, requests.
-        ends: run -> when it was known to be over.
+        samples: rows with at, cpu, mib and requests.
+        ends: run -> when the process knew that it was over.
     """
 
     samples: list[dict[str, float]]
     ends: dict[str, float]
 
     def cost(self, since: float, until: float) -> Cost:
-        """What was used in between."""
+        """Returns the resources used between two times."""
         inside = [each for each in self.samples if since <= each["at"] <= until]
         first, last = inside[0], inside[-1]
         return Cost(
@@ -91,7 +91,7 @@ class Told:
 
 
 def rows(count: int = COUNT) -> Iterator[Row]:
-    """Four rows, each as soon as it is known: on a slow machine the runs' ends take longest."""
+    """Yields four rows, each as soon as it is known: on a slow machine the ends of the runs take longest."""
     what = ((TRIGGER, BUDGET), (CLIENT, ""), (LIST, ""), (ENDS, ""))
     return with_cluster(lambda cluster: _measured(cluster, count), *what)
 
@@ -111,20 +111,20 @@ def _measured(cluster: Cluster, count: int) -> Iterator[Row]:
         idle = time.time()
         time.sleep(IDLE)
         busy = time.time()
-        yield from _waits({way: _told(out) for way, out in outs.items()}, idle, busy)
+        yield from _waits({way: _recording(out) for way, out in outs.items()}, idle, busy)
         yield _listed(cluster, namespace)
         for each in waiting:
             each.finish()
         finished = _finished(cluster, namespace)
-        yield _ends({way: _told(out) for way, out in outs.items()}, busy, finished)
+        yield _ends({way: _recording(out) for way, out in outs.items()}, busy, finished)
 
 
 class _Waiting:
-    """A way of waiting, in a process of its own.
+    """A process that waits for all runs in one way.
 
     Args:
-        way: its name.
-        arguments: what all are told.
+        way: the first argument of scripts/wait.py.
+        arguments: the other arguments.
     """
 
     def __init__(self, way: str, arguments: list[object]) -> None:
@@ -134,27 +134,27 @@ class _Waiting:
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended with an error."""
+        """Whether the process has ended with an error."""
         return bool(self._process.poll())
 
     def stop(self) -> None:
-        """Ends it, where it has not ended by itself."""
+        """Kills the process unless it has ended."""
         self._process.kill()
         self._process.wait()
 
     def finish(self) -> None:
-        """Waits until it has seen all runs end."""
+        """Waits until the process has recorded the ends of all runs."""
         code = self._process.wait(RUN_FOR + 900)
         self._errors.seek(0)
-        said = self._errors.read()
+        errors = self._errors.read()
         self._errors.close()
         if code:
-            raise RuntimeError(f"{self._process.args!r} ended with {code}\n{said[-2000:]}")
+            raise RuntimeError(f"{self._process.args!r} ended with {code}\n{errors[-2000:]}")
 
 
 @contextmanager
 def _runs(cluster: Cluster, count: int) -> Iterator[str]:
-    """A namespace in which so many runs run; when it is left, all of it is gone."""
+    """Creates a namespace with running runs, and deletes it afterwards."""
     with cluster.namespace("bench") as namespace:
         names = [f"run-{number}" for number in range(count)]
         for first in range(0, count, 100):
@@ -186,12 +186,12 @@ def _until(condition: Callable[[], bool], waiting: list[_Waiting]) -> None:
             if each.failed:
                 each.finish()
         if time.monotonic() > until:
-            raise RuntimeError("somebody does not wait for the runs")
+            raise RuntimeError("a process has not started to wait for all runs within 120 s")
         time.sleep(0.5)
 
 
 def _references(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
-    """What a worker hands over of each run."""
+    """Returns the reference of each run, as a worker passes it to the trigger."""
     found = []
     for each in cluster.get("jobsets", namespace)["items"]:
         metadata = {"name": each["metadata"]["name"], "uid": each["metadata"]["uid"], "labels": {}, "annotations": {}}
@@ -201,19 +201,19 @@ def _references(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
 
 
 def _requests(out: Path) -> int:
-    samples = _told(out).samples if out.exists() else []
+    samples = _recording(out).samples if out.exists() else []
     return int(samples[-1]["requests"]) if samples else 0
 
 
-def _told(out: Path) -> Told:
+def _recording(out: Path) -> Recording:
     lines = [line for line in out.read_text().splitlines(keepends=True) if line.endswith("\n")]
     found = [json.loads(line) for line in lines]
     ends = {each["run"]: each["at"] for each in found if "run" in each}
-    return Told([each for each in found if "cpu" in each], ends)
+    return Recording([each for each in found if "cpu" in each], ends)
 
 
 def _finished(cluster: Cluster, namespace: str) -> dict[str, float]:
-    """When each run was over, by the server's word, which is in whole seconds."""
+    """Returns when each run was over according to the server, in whole seconds."""
     found = {}
     for each in cluster.get("jobsets", namespace)["items"]:
         done = next(row for row in each["status"]["conditions"] if row["type"] == "Completed")
@@ -222,22 +222,22 @@ def _finished(cluster: Cluster, namespace: str) -> dict[str, float]:
     return found
 
 
-def _waits(told: dict[str, Told], idle: float, busy: float) -> list[Row]:
-    if any(each.ends for each in told.values()):
-        raise RuntimeError("the first runs were over before the others had been waited for; the machine is too busy")
-    costs = {way: each.cost(idle, busy) for way, each in told.items()}
+def _waits(recordings: dict[str, Recording], idle: float, busy: float) -> list[Row]:
+    if any(each.ends for each in recordings.values()):
+        raise RuntimeError("the first runs ended before all processes waited for all runs; the machine is too busy")
+    costs = {way: each.cost(idle, busy) for way, each in recordings.items()}
     ours, result = costs["ours"], []
     for what, way in ((TRIGGER, "trigger"), (CLIENT, "client")):
         share = ours.cpu / ours.seconds / (costs[way].cpu / costs[way].seconds)
         text = f"{share:.4f} x CPU: {ours.a_minute()} against {costs[way].a_minute()}"
-        held = share <= 1 / 20 if way == "trigger" else None
-        result.append(Row(what, text, BUDGET if way == "trigger" else "", held))
+        met = share <= 1 / 20 if way == "trigger" else None
+        result.append(Row(what, text, BUDGET if way == "trigger" else "", met))
     return result
 
 
-def _ends(told: dict[str, Told], busy: float, finished: dict[str, float]) -> Row:
+def _ends(recordings: dict[str, Recording], busy: float, finished: dict[str, float]) -> Row:
     parts = []
-    for way, each in told.items():
+    for way, each in recordings.items():
         cost = each.cost(busy, max(each.ends.values()))
         late = statistics.median(each.ends[run] - at for run, at in finished.items())
         parts.append(f"{way}: {cost.cpu:.1f} s CPU in {cost.seconds:.0f} s, median {late:.1f} s late")

@@ -1,11 +1,9 @@
-"""Hypothesis strategies for whole job files: every field, every framework, every form a value may take.
+"""Hypothesis strategies for valid job files, with all fields, all frameworks and all forms of values.
 
-`job_files` draws mappings as a YAML file would give them, valid by construction; `jobs` draws them loaded. Used by the
-tests of the specification and of the plan, and wherever something must hold for any job.
+`job_files` draws mappings such as a YAML file contains; `jobs` draws loaded jobs.
 
-What a draw decides about later draws are few things (the framework, the number of nodes), so that the strategies for
-each are made once: to make them takes Hypothesis longer than to draw from them. What is drawn may share its parts with
-what is drawn later, so whoever wants to change a job file changes a deep copy.
+The functions are cached because Hypothesis takes longer to create a strategy than to draw from it. Drawn job files may
+share parts: a test must deep-copy a job file before it changes it.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from stepset.spec.options import KINDS
 
 JobFile = dict[str, Any]
 
-# Words from short lists where only the shape matters: what varies is which fields stand together.
+# Short lists of values: these tests vary the combinations of fields rather than their values.
 LABELS = st.sampled_from(["a", "b1", "team-a", "x--y", "digits", "z9z9z9z9z9"])
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=8)
 PATHS = st.sampled_from(["train.py", "src/train.py", "a/b/c_d.py", "./Train.py", "3d.py"])
@@ -38,7 +36,7 @@ ACCELERATORS = ["nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-1g.5gb", "googl
 
 @cache
 def env_values() -> st.SearchStrategy[Any]:
-    """A variable's value in any of its forms."""
+    """The value of a variable in any form."""
     return st.one_of(
         WORDS,
         st.booleans(),
@@ -53,7 +51,7 @@ def env_values() -> st.SearchStrategy[Any]:
 
 @cache
 def envs(reserved: tuple[str, ...] = ()) -> st.SearchStrategy[JobFile]:
-    """Variables of a job; of `reserved` names some, each taken knowingly."""
+    """Variables of a job, with at most one of the `reserved` ones, which then has `override`."""
     own = st.dictionaries(VARIABLES, env_values(), max_size=3)
     if not reserved:
         return own
@@ -63,7 +61,7 @@ def envs(reserved: tuple[str, ...] = ()) -> st.SearchStrategy[JobFile]:
 
 @cache
 def resources() -> st.SearchStrategy[JobFile]:
-    """Resources in the short form or with requests and limits apart."""
+    """Resources in the short form, or with separate requests and limits."""
     short = st.fixed_dictionaries(
         {}, optional={"cpu": QUANTITIES, "memory": QUANTITIES, "shm": QUANTITIES, "gpus": st.integers(0, 8)}
     )
@@ -72,15 +70,15 @@ def resources() -> st.SearchStrategy[JobFile]:
         st.sampled_from(["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "gpus", "vendor.example/nic"]),
         QUANTITIES,
     )
-    apart = st.fixed_dictionaries({"requests": amounts}, optional={"limits": amounts, "shm": QUANTITIES})
+    separate = st.fixed_dictionaries({"requests": amounts}, optional={"limits": amounts, "shm": QUANTITIES})
     return st.one_of(
-        short, st.builds(lambda a, b: {**{k: v for k, v in a.items() if k != "gpus"}, **b}, short, other), apart
+        short, st.builds(lambda a, b: {**{k: v for k, v in a.items() if k != "gpus"}, **b}, short, other), separate
     )
 
 
 @cache
 def roles() -> st.SearchStrategy[list[JobFile]]:
-    """Up to three roles with names of their own."""
+    """Up to three roles with different names."""
     role = st.fixed_dictionaries(
         {"name": LABELS.map(lambda name: f"r{name}"), "image": st.just("example/role:1")},
         optional={
@@ -118,7 +116,7 @@ def _elastic(num_nodes: int) -> st.SearchStrategy[JobFile]:
 
 @cache
 def _options(kind: str, num_nodes: int) -> st.SearchStrategy[JobFile]:
-    """Options of a kind of framework that go together."""
+    """A valid combination of options of a kind of framework."""
     if kind == "torch":
         return st.one_of(
             st.fixed_dictionaries({"elastic": _elastic(num_nodes)}),
@@ -151,7 +149,7 @@ def _options(kind: str, num_nodes: int) -> st.SearchStrategy[JobFile]:
 @cache
 @st.composite
 def frameworks(draw: st.DrawFn, num_nodes: int) -> Any:
-    """A framework: its kind, or a mapping with options that go together."""
+    """A framework: its kind, or a mapping with a valid combination of options."""
     kind = draw(FRAMEWORK_KINDS)
     options = draw(_options(kind, num_nodes))
     as_mapping = bool(options) or draw(st.booleans())
@@ -198,7 +196,7 @@ _POD_TEMPLATES: list[JobFile] = [
 
 @cache
 def _fields(kind: str) -> st.SearchStrategy[JobFile]:
-    """Any of the fields that a job of some kind of framework may have."""
+    """Any of the fields that a job with this kind of framework may have."""
     optional: dict[str, st.SearchStrategy[Any]] = {
         "name": LABELS,
         "procs_per_node": st.one_of(st.sampled_from(["auto", "auto", "cpu", "gpu"]), st.integers(1, 8), st.just("2")),

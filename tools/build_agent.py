@@ -27,8 +27,8 @@ _FIRST = 40
 """The digits 0 to 84 are the characters from `(` to `|`, without quotes; `}` stands for the backslash. The
 built file subtracts 2112882440: 40 in each of the five digits of a number."""
 
-# Process 1 of a container, which the agent is, gets no signal that it has no handler for. A stop that comes while
-# the agent starts is held back until its event loop handles it.
+# The agent is process 1 of its container, and the kernel discards signals for which process 1 has no handler. Signals
+# that arrive while the agent starts are therefore blocked until its event loop handles them.
 _START = r"""#!/usr/bin/env python3
 # The agent of stepset, built by tools/build_agent.py from src/stepset/agent. Do not edit it.
 import marshal,sys
@@ -88,7 +88,7 @@ def read_package(package: Path) -> dict[str, str]:
 
 
 def is_current(built: str, package: Path = PACKAGE) -> bool:
-    """Returns whether a built file contains the modules as they are, and the first lines as they are.
+    """Returns whether a built file contains the current modules and the current first lines.
 
     Args:
         built: the text of the file.
@@ -128,7 +128,7 @@ def decode(text: str) -> str:
 
 
 def strip(source: str, name: str) -> str:
-    """Returns a module without docstrings, comments, annotations and the imports for annotations, line by line.
+    """Returns a module without docstrings, comments, annotations and their imports; each line keeps its number.
 
     Args:
         source: the module.

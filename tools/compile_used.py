@@ -1,8 +1,7 @@
-"""Compiles what the tests and demos import, once: where nothing may be written, each process would compile it anew.
+"""Compiles the modules that the tests and demos import, once, so that no process has to compile them again.
 
-Called by the Makefile with an environment's own Python when that has been installed, and with the directory where what
-was compiled is kept for the next checkout. All of an environment would take four times as long, for modules that nobody
-imports.
+The Makefile runs it with the Python of a newly installed environment. The argument is a directory that keeps the
+compiled files for the next checkout. Compiling the whole environment would take four times as long.
 """
 
 from __future__ import annotations
@@ -49,20 +48,20 @@ USED = (
     "hypothesis.strategies",
     "xdist.workermanage",
 )
-"""Where an environment has no such module, that is no harm."""
+"""Modules that an environment does not have are ignored."""
 
 SITE = Path(sysconfig.get_path("purelib"))
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Takes what is kept for an environment like this one, or imports each module and keeps what that compiles."""
+    """Unpacks the files that are kept for such an environment; otherwise imports each module and keeps the result."""
     (directory,) = arguments
     name = f"{Path(sys.prefix).name}-{platform.python_version()}"
     kept = Path(directory, f"{name}-{_key()}.tar")
     if kept.exists() and not subprocess.run(["tar", "-xf", kept, "-C", SITE]).returncode and _is_current():
         return
     _import_all()
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):  # nothing but time is lost
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):  # the files are compiled again next time
         kept.parent.mkdir(parents=True, exist_ok=True)
         for older in kept.parent.glob(f"{name}-*"):
             older.unlink()
@@ -70,14 +69,14 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _key() -> str:
-    """What tells environments apart: what is installed, by which Python, and what of it is used."""
+    """Returns a hash of all that the compiled files depend on: the Python, the installed packages, and USED."""
     installed = sorted(path.name for path in SITE.glob("*.dist-info"))
     text = "\n".join([sys.version, Path(__file__).read_text(), *installed])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _is_current() -> bool:
-    """Whether what is compiled belongs to these very files: Python goes by the time at which they were changed."""
+    """Whether the compiled files belong to the sources: Python compares the modification times of the sources."""
     compiled = sorted(SITE.rglob(f"__pycache__/*.{sys.implementation.cache_tag}.pyc"))
     some = {path: Path(importlib.util.source_from_cache(path)) for path in compiled[:: len(compiled) // 20 + 1]}
     return bool(some) and all(
@@ -90,14 +89,14 @@ def _import_all() -> None:
     sys.dont_write_bytecode = False
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as home:
-        os.environ["AIRFLOW_HOME"] = home  # it writes its configuration where it is imported first
+        os.environ["AIRFLOW_HOME"] = home  # Airflow writes its configuration there when it is imported
         for name in USED:
             with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
                 importlib.import_module(name)
 
 
 def _keep(kept: Path) -> None:
-    """Writes everything that is compiled to a file, whole or not at all."""
+    """Writes all compiled files to an archive, atomically."""
     found = "\n".join(str(path.relative_to(SITE)) for path in SITE.rglob("__pycache__"))
     new = kept.with_suffix(f".{os.getpid()}")
     subprocess.run(["tar", "-cf", new, "-C", SITE, "-T", "-"], input=found, text=True, check=True)

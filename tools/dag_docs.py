@@ -1,6 +1,6 @@
-"""Writes docs/airflow-examples.md: the example DAGs, verbatim. A test compares the page with the files.
+"""Writes docs/airflow-examples.md: the source of the example DAGs. `make docs` runs it.
 
-python tools/dag_docs.py
+A test compares the page with the output.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _SCRIPT = DAGS / "digits" / "train.py"
 
 
 def page() -> str:
-    """The page's text: a section for each DAG file, and one for the script that most of them run."""
+    """Returns the page: a section for each DAG file, and one for the script that most of them run."""
     sections = [_section(path) for path in (*sorted(DAGS.glob("*.py")), _SCRIPT)]
     return "\n".join([_HEAD, *sections])
 
 
 def _section(path: Path) -> str:
     text = path.read_text()
-    said = ast.get_docstring(ast.parse(text)) or ""
+    docstring = ast.get_docstring(ast.parse(text)) or ""
     name = path.relative_to(DAGS).with_suffix("").as_posix()
-    return f"## {name}\n\n{said.splitlines()[0]}\n\n```python\n{text}```\n"
+    return f"## {name}\n\n{docstring.splitlines()[0]}\n\n```python\n{text}```\n"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`make demo`: retrains the digits classifier of dags/digits_retrain.py twice through Airflow, on this machine.
 
-Everything Airflow and the DAG write goes to demo-out/, which is made anew. The first run starts from random weights,
-the second from the model the first one promoted. Exits with 1 when a run failed or its model is not good enough.
+Airflow and the DAG write all files to demo-out/, which is recreated. The first run starts from random weights, the
+second from the model that the first promoted. The exit code is 1 if a run fails or its model is not good enough.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ GOOD_ENOUGH = 0.95
 
 
 def main() -> int:
-    """Runs the demo; the exit code."""
+    """Runs the demo; returns the exit code."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir()
-    use_fresh_airflow()
+    configure_airflow()
     print("A PyTorch DDP training on 2 nodes x 2 processes as one task of an Airflow DAG, run twice.")
-    print(f"Setting up a fresh Airflow in {OUT.relative_to(ROOT)}/airflow ...", flush=True)
+    print(f"Setting up a new Airflow in {OUT.relative_to(ROOT)}/airflow ...", flush=True)
     if not migrate(OUT / "airflow" / "db-migrate.log"):
         return 1
 
@@ -49,19 +49,19 @@ def main() -> int:
 
 
 def verdict(retrainings: list[Retraining]) -> int:
-    """The exit code: whether every run's model is good enough."""
+    """Returns the exit code: 0 if the model of every run is good enough, else 1."""
     poor = [r for r in retrainings if r.accuracy <= GOOD_ENOUGH]
     for r in poor:
         print(
-            f"demo: run {r.number} reached only {r.accuracy:.2%}; more than {GOOD_ENOUGH:.0%} was to be",
+            f"demo: the accuracy of run {r.number} is {r.accuracy:.2%}; expected more than {GOOD_ENOUGH:.0%}",
             file=sys.stderr,
         )
     return 1 if poor else 0
 
 
-def use_fresh_airflow() -> None:
-    """Points this process at an Airflow of its own; must come before Airflow is imported."""
-    # Settings of an Airflow that is in use here, such as its database, must not reach this one.
+def configure_airflow() -> None:
+    """Configures a new Airflow for this process. Call it before Airflow is imported."""
+    # The settings of another Airflow of this user, such as its database, must not apply to this one.
     for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "STEPSET_"))]:
         del os.environ[name]
     os.environ.update(
@@ -77,18 +77,18 @@ def use_fresh_airflow() -> None:
 
 
 def migrate(log: Path) -> bool:
-    """Makes Airflow's database; its output goes to `log`."""
+    """Creates Airflow's database, with the output in `log`; returns whether that succeeded."""
     log.parent.mkdir(parents=True)
     with log.open("wb") as file:
         done = subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], stdout=file, stderr=file)
     if done.returncode:
         print(log.read_text(errors="replace")[-2000:], file=sys.stderr)
-        print(f"demo: Airflow's database could not be made; the whole log: {log}", file=sys.stderr)
+        print(f"demo: could not create Airflow's database; see {log}", file=sys.stderr)
     return done.returncode == 0
 
 
 def retrain(number: int) -> Retraining | None:
-    """Runs the DAG once, with Airflow's own `dag.test()`; None when it failed."""
+    """Runs the DAG once with `dag.test()`; returns None if the run failed."""
     sys.path.insert(0, str(DAGS))
     from digits_retrain import retrain as dag
 
@@ -112,7 +112,7 @@ def retrain(number: int) -> Retraining | None:
 
 
 def announce_tasks() -> None:
-    """Has Airflow say which task starts."""
+    """Prints the name of each task when Airflow starts it."""
     from airflow.listeners import hookimpl
     from airflow.sdk.listener import get_listener_manager
 

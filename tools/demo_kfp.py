@@ -1,7 +1,8 @@
 """`make demo-kfp`: retrains the digits classifier of pipelines/digits_retrain.py twice with KFP's local runner.
 
-No cluster and no Docker. Everything goes to demo-out/kfp, which is made anew. The first run starts from random weights,
-the second from the model the first one promoted. Exits with 1 when a run failed or its model is not good enough.
+It needs neither a cluster nor Docker. All files are written to demo-out/kfp, which is recreated. The first run starts
+from random weights, the second from the model that the first promoted. The exit code is 1 if a run fails or its model
+is not good enough.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "demo-out" / "kfp"
 GOOD_ENOUGH = 0.95
 
-# KFP shows what it hands to each step, sixty lines of it.
+# KFP prints some sixty lines about the inputs of each step; only lines that match are shown.
 _OURS = re.compile(r"^(stepset: |\[rank |\d+ digits|candidate |promoted: )|^Executing task|Traceback|Error")
 _COLOUR = re.compile(r"\x1b\[\d+m")
 
 
 class OurLines:
-    """A text stream that hands on the lines that say something about the training."""
+    """A text stream that passes on the lines about the training."""
 
     def __init__(self, out: Any) -> None:
         self._out, self._rest = out, ""
 
     def write(self, text: str) -> int:
-        """Takes text in."""
+        """Passes on complete lines."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             line = _COLOUR.sub("", line).strip()
@@ -42,12 +43,12 @@ class OurLines:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is held back but unfinished lines."""
+        """Does nothing: incomplete lines wait for their ends."""
 
 
 @contextmanager
 def only_our_lines() -> Iterator[None]:
-    """Standard output without KFP's details."""
+    """Hides KFP's own lines on standard output."""
     before, sys.stdout = sys.stdout, OurLines(sys.stdout)  # type: ignore[assignment]  # all that print needs
     try:
         yield
@@ -56,7 +57,7 @@ def only_our_lines() -> Iterator[None]:
 
 
 def main() -> int:
-    """Runs the demo; the exit code."""
+    """Runs the demo; returns the exit code."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     os.environ["STEPSET_HOME"] = str(OUT / "stepset")
@@ -87,14 +88,14 @@ def main() -> int:
     print("\nState and logs of both trainings: STEPSET_HOME=demo-out/kfp/stepset stepset list")
     poor = [accuracy for accuracy in accuracies if accuracy <= GOOD_ENOUGH]
     for accuracy in poor:
-        print(f"demo: only {accuracy:.2%}; more than {GOOD_ENOUGH:.0%} was to be", file=sys.stderr)
+        print(f"demo: accuracy is {accuracy:.2%}; expected more than {GOOD_ENOUGH:.0%}", file=sys.stderr)
     return 1 if poor else 0
 
 
 def accuracy_of(made: Path) -> float:
-    """What the step `evaluate` measured."""
-    told = json.loads((made / "evaluate" / "executor_output.json").read_text())
-    return float(told["artifacts"]["metrics"]["artifacts"][0]["metadata"]["accuracy"])
+    """Returns the accuracy that the step `evaluate` measured."""
+    output = json.loads((made / "evaluate" / "executor_output.json").read_text())
+    return float(output["artifacts"]["metrics"]["artifacts"][0]["metadata"]["accuracy"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the demo shows at its end: a table, and a picture of loss and accuracy. Called by demo.py."""
+"""The summary that the demo prints at its end: a table, and a plot of loss and accuracy."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Retraining:
         history: `loss` and `accuracy` after each epoch.
         start: what the training started from.
         before: test accuracy before the first epoch.
-        world_size: ranks that trained.
-        accuracy, loss: on the test digits, as the evaluate task saw them.
-        promoted: whether the model became the good one.
-        seconds: task -> how long it took.
+        world_size: number of ranks.
+        accuracy, loss: on the test digits, as measured by the task `evaluate`.
+        promoted: whether the model was promoted.
+        seconds: duration of each task, by its name.
     """
 
     number: int
@@ -52,7 +52,7 @@ def table(retrainings: list[Retraining]) -> None:
 
 
 def picture(retrainings: list[Retraining], path: Path, good_enough: float) -> Path:
-    """Draws training loss and test accuracy over the epochs of all runs, one after the other; the file's path."""
+    """Plots training loss and test accuracy over the epochs of all runs; returns the path of the file."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,6 +1,6 @@
-"""Writes docs/job-file.md from the models: every field, its type, its default, its meaning.
+"""Writes docs/job-file.md from the models: every field with its type, default and meaning. `make docs` runs it.
 
-`make docs` runs it; a test compares the page with its output.
+A test compares the page with the output.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MODELS: list[tuple[str, type[BaseModel]]] = [
 
 
 def page() -> str:
-    """The whole page."""
+    """Returns the page."""
     text = _INTRO.format(example=EXAMPLE.read_text(encoding="utf-8"))
     for title, model in _MODELS:
         text += f"\n## {title}\n\n{(model.__doc__ or '').strip().splitlines()[0]}\n\n"

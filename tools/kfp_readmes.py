@@ -1,7 +1,7 @@
-"""Writes the README.md of each Kubeflow component from its docstring and metadata.yaml, in the catalogue's form.
+"""Writes the README.md of each Kubeflow component from its docstring and metadata.yaml. `make docs` runs it.
 
-Run by `make docs`; a test compares the pages with what this would write. kubeflow/pipelines-components makes its own
-from the same sources (scripts/generate_readme), and leaves what stands below the marker to whoever wrote it.
+A test compares the pages with the output. The format is that of kubeflow/pipelines-components, which generates pages
+from the same files (scripts/generate_readme). Text below the marker is written by hand and kept.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _ARGUMENT = re.compile(r"^    (\w+): (.*)$")
 
 
 def page(folder: Path) -> str:
-    """A component's page; what stands below the marker in the present one is kept.
+    """Returns a component's page, with the text below the marker of the existing page.
 
     Args:
-        folder: of the component.
+        folder: the component's folder.
     """
     function = _function(folder / "component.py")
     overview, meanings = _docstring(ast.get_docstring(function) or "")
@@ -51,7 +51,7 @@ def _function(path: Path) -> ast.FunctionDef:
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The overview, and the meaning of each argument."""
+    """Returns the overview, and the meaning of each argument by its name."""
     overview, _, arguments = text.partition("\n\nArgs:\n")
     meanings: dict[str, str] = {}
     for line in arguments.splitlines():

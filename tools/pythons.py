@@ -1,7 +1,7 @@
-"""Finds the oldest and the newest CPython on this machine that a test can use.
+"""Finds the CPython interpreters of this machine that tests can use.
 
-`make setup-oldest` and `make setup-newest` create environments with them; tests/agent runs the agent with the oldest.
-As a program it prints the path of one: `python3 tools/pythons.py newest`.
+`make setup-oldest` and `make setup-newest` create environments with the oldest and the newest one for the core;
+tests/agent runs the agent with the oldest one for the agent. `python3 tools/pythons.py newest` prints a path.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEWEST = (3, 14)
 """The newest Python that the dependencies have wheels for (locks/core.txt: PyYAML 6.0.3 has none for 3.15)."""
 
 _NAME = re.compile(r"python3\.(\d+)")  # neither python3-config nor python3.13t, which has no GIL
-_ASK = """
+_SHOW_VERSION = """
 import sys
 base = sys.prefix == sys.base_prefix
 print(sys.implementation.name, base, *sys.version_info[:4], sys.executable)
@@ -45,7 +45,7 @@ class Interpreter:
 
 
 def interpreters(minimum: tuple[int, int], environment: Mapping[str, str] = os.environ) -> list[Interpreter]:
-    """Returns the CPython releases of this machine from `minimum` to NEWEST, ordered by version.
+    """Returns the CPython releases of this machine from `minimum` to `NEWEST`, ordered by version.
 
     Looks for `python3.N` in the directories of PATH, in pyenv's versions and in /usr/bin. Leaves out virtual
     environments, other implementations, pre-releases and executables that do not start (such as the pyenv shim of
@@ -57,7 +57,7 @@ def interpreters(minimum: tuple[int, int], environment: Mapping[str, str] = os.e
     """
     found: dict[Path, Interpreter] = {}
     for candidate in _candidates(minimum, environment):
-        interpreter = _asked(candidate)
+        interpreter = _interpreter_at(candidate)
         if interpreter is not None and minimum <= interpreter.version[:2] <= NEWEST:
             found.setdefault(interpreter.path.resolve(), interpreter)
     return sorted(found.values())
@@ -83,10 +83,10 @@ def _candidates(minimum: tuple[int, int], environment: Mapping[str, str]) -> Ite
                 yield path
 
 
-def _asked(path: Path) -> Interpreter | None:
-    """Starts an interpreter and asks for its version; None if it cannot be used."""
+def _interpreter_at(path: Path) -> Interpreter | None:
+    """Starts an interpreter and returns its version and path; None if it cannot be used."""
     try:
-        done = subprocess.run([path, "-I", "-c", _ASK], capture_output=True, text=True, timeout=_SECONDS)
+        done = subprocess.run([path, "-I", "-c", _SHOW_VERSION], capture_output=True, text=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
     words = done.stdout.strip().split(" ", 6)

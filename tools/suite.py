@@ -1,8 +1,10 @@
-"""Every test, the quick ones first; those that fail once more at the end. `make test` calls it.
+"""Runs groups of tests, given by name or by --quick (`make test`), --all (`make test-all`) or --remainder.
 
-docs/testing/README.md tells what the groups need. Names of groups as arguments run only these. Those that need a
-cluster mostly wait for it: they run beside the others, on two clusters, because one of them is broken meanwhile; what
-they print comes at the end.
+Groups that need a cluster run beside the others, in one process for each cluster, because some tests break theirs.
+Their output is printed at the end. The last line counts the tests.
+
+A failed test fails the suite. Only tests with the mark `retry`, which states a reason, are run once more, when all
+other tests have ended: at most three of a suite, and each is printed.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,127 +30,19 @@ sys.path.insert(0, str(ROOT))
 from tests.cluster.testbed.borrow import borrowed  # noqa: E402  # the path comes first
 from tests.cluster.testbed.handle import NoClusterError, named  # noqa: E402
 from tests.cluster.testbed.layout import NUMBER, NUMBER_VARIABLE, TestbedError  # noqa: E402
-
-
-@dataclass(frozen=True)
-class Group:
-    """Tests that are run together.
-
-    Args:
-        name: as an argument.
-        title: as a heading.
-        marks: pytest's expression.
-        cluster: which of the suite's clusters it needs, counted from 0; None for none. Those of one run one after
-            the other.
-        environment: the one below .venvs that runs it.
-        place: their directories or files, with spaces between them; all by default. Nothing is lost by leaving out
-            where none of them are (tests/tools/test_suite.py), and collecting all takes nine seconds for each worker.
-        without: a file of theirs that another group runs.
-        workers: how many of them run at a time; more than there are cores where tests mostly wait for pods.
-        twins: environments that other groups run the same tests in. The group is skipped if one of them has the same
-            minor version of Python.
-    """
-
-    name: str
-    title: str
-    marks: str
-    cluster: int | None = None
-    environment: str = "airflow"
-    place: str = ""
-    without: str = ""
-    workers: int = 1
-    twins: tuple[str, ...] = ()
-
-
-LOGS = "tests/cluster/test_logs.py"
-CORE = "agent cli conformance functions kubernetes plan spec targets watch"
-"""Directories of tests that need neither Airflow nor KFP, and no package that a Python may not have yet."""
-
-
-def _on_python(which: str, twins: tuple[str, ...]) -> Group:
-    return Group(
-        which,
-        f"The core, the command line and the agent on the {which} Python",
-        "not frameworks and not airflow and not cluster and not kfp",
-        environment=which,
-        place=" ".join(f"tests/{directory}" for directory in CORE.split()),
-        workers=3,
-        twins=twins,
-    )
-
-
-GROUPS = (
-    Group(
-        "core",
-        "The pure core, the command line, the manifests",
-        "not local and not frameworks and not airflow and not cluster",
-    ),
-    Group(
-        "local",
-        "Processes on this machine: the agent and the local backend",
-        "local and not frameworks and not airflow and not cluster",
-        place="tests/agent tests/cli tests/local tests/tools",
-        workers=3,
-    ),
-    _on_python("oldest", twins=("airflow",)),
-    _on_python("newest", twins=("airflow", "oldest")),
-    Group("airflow", "Airflow", "airflow and not cluster", place="tests/airflow", workers=2),
-    Group("kfp", "Kubeflow Pipelines", "kfp and not cluster", environment="kfp", place="tests/kfp", workers=2),
-    Group("kubernetes30", "The oldest kubernetes package", "not cluster", environment="kfp", place="tests/kubernetes"),
-    Group("kubernetes37", "The newest", "not cluster", environment="kubernetes37", place="tests/kubernetes"),
-    Group(
-        "frameworks",
-        "Training for real, each framework",
-        "frameworks and not cluster",
-        place="tests/frameworks tests/training",
-        workers=2,
-    ),
-    Group(
-        "cluster",
-        "On a real cluster",
-        "cluster and not disruptive and not stack",
-        cluster=0,
-        place="tests/airflow/cluster tests/cluster tests/targets/test_on_cluster.py tests/tools",
-        without=LOGS,
-        workers=4,
-    ),
-    Group(
-        "kfp-cluster",
-        "Kubeflow Pipelines on a real cluster",
-        "kfp and cluster",
-        cluster=0,
-        environment="kfp",
-        place="tests/kfp",
-        workers=3,
-    ),
-    Group(
-        "kubernetes37-cluster",
-        "The newest kubernetes package on a real cluster",
-        "cluster and not disruptive",
-        cluster=0,
-        environment="kubernetes37",
-        place=LOGS,
-    ),
-    Group(
-        "faults",
-        "On a real cluster that breaks",
-        "cluster and disruptive",
-        cluster=1,
-        place="tests/airflow/cluster/test_meanwhile.py tests/cluster",
-    ),
-    Group("contract", "Every interface follows a run alike", "cluster", cluster=1, place="tests/contract"),
-    Group("stack", "A whole Airflow on a real cluster", "stack", cluster=1, place="tests/airflow/stack"),
-)
+from tools.groups import GROUPS, Group, everything, quick, remainder  # noqa: E402
+from tools.outcomes import VARIABLE  # noqa: E402
 
 TESTS_FAILED = 1
-"""pytest's exit code where tests failed, as opposed to not having been run at all."""
-FEW = 24
-"""Tests of a group that may fail and be run again; where more do, it is not for want of time. Two files of them, say,
-whose tests share an Airflow or a training that did not come up."""
+"""pytest's exit code if tests failed; higher ones if they could not be run."""
+MOST_FAILED = 24
+"""Failed tests of a group after which the suite stops: they have a common cause."""
+MOST_RETRIES = 3
+"""Tests of a suite that may be retried."""
 
 
-class CannotGoOnError(Exception):
-    """A group failed so that its tests need no second chance, nor the next group a first; `code` is pytest's."""
+class StopError(Exception):
+    """A group could not be run, or very many of its tests failed; `code` is pytest's exit code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -155,45 +50,97 @@ class CannotGoOnError(Exception):
 
 
 @dataclass(frozen=True)
-class Failed:
-    """Tests of a group that failed, and are to be run again.
-
-    Args:
-        group: theirs.
-        tests: their ids.
-        cache: pytest's, which has noted them: one of its own, because what failed in other groups, or an hour ago, is
-            nobody's second chance.
-    """
+class Retry:
+    """A failed test that may be run once more, for the reason that its mark states."""
 
     group: Group
-    tests: Sequence[str]
-    cache: Path
+    test: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One call of the suite: the directory of the tests, and one for the files that its processes share."""
+
+    tests: Path
+    shared: Path
+
+    @property
+    def turns(self) -> Path:
+        """A file that is locked, shared, while groups run, and exclusively for retries; contains their number."""
+        return self.shared / "turns"
+
+    def outcomes(self, name: str) -> Path:
+        """The file in which pytest writes the outcomes of a group or a retry."""
+        return self.shared / f"{name}.json"
 
 
 def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: Path = ROOT) -> int:
-    """Runs the groups; 0 when every test has passed, be it the second time."""
+    """Runs the groups; returns 0 if every test has passed."""
+    began = time.monotonic()
+    selected = select(arguments, groups)
+    _raise_on_signals()
+    with tempfile.TemporaryDirectory(prefix="stepset-tests-") as shared, ExitStack() as beside:
+        run = Run(directory, Path(shared))
+        run.turns.write_text("0")
+        lanes = lanes_of(selected)
+        ends = [beside.enter_context(_beside(lane, cluster, run)) for lane, cluster in lanes[1:]]
+        try:
+            code = run_groups(lanes[0][0], run)
+        except StopError as error:
+            code = error.code
+            beside.close()
+        else:
+            code = next(filter(None, [code, *(end() for end in ends)]), 0)
+            beside.close()
+        if "--quick" in arguments:
+            print(not_run(groups, selected))
+        print(counted(run.shared, time.monotonic() - began))
+    return code
+
+
+def select(arguments: Sequence[str], groups: Sequence[Group]) -> list[Group]:
+    """Returns the groups that the arguments select; default: all, each test once."""
     known = [group.name for group in groups]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(known))
-    names = parser.parse_args(arguments).groups or known
-    if unknown := set(names) - set(known):
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--quick", action="store_const", dest="of", const=quick, help="the groups of `make test`")
+    which.add_argument("--all", action="store_const", dest="of", const=everything, help="every test once (default)")
+    which.add_argument(
+        "--remainder", action="store_const", dest="of", const=remainder, help="what --quick leaves out of --all"
+    )
+    given = parser.parse_args(arguments)
+    if unknown := set(given.groups) - set(known):
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    _end_when_told()
-    lanes = lanes_of([group for group in groups if group.name in names])
-    with tempfile.NamedTemporaryFile(prefix="stepset-lanes-") as file, ExitStack() as beside:
-        turns = Path(file.name)
-        ends = [beside.enter_context(_beside(lane, cluster, directory, turns)) for lane, cluster in lanes[1:]]
-        try:
-            code = run_groups(lanes[0][0], directory, turns)
-        except CannotGoOnError as error:
-            return error.code  # and those beside are told to end
-        return next(filter(None, [code, *(end() for end in ends)]), 0)
+    if given.groups:
+        return [group for group in groups if group.name in given.groups]
+    return list((given.of or everything)(groups))
+
+
+def not_run(groups: Sequence[Group], selected: Sequence[Group]) -> str:
+    """Returns the list of the groups that were not selected, and the command that runs them."""
+    titles = [f"  {group.name:<22}{group.title}" for group in everything(groups) if group not in selected]
+    return "\n".join(["\nNot run (`make test-all` runs them; docs/testing/README.md lists what they need):", *titles])
+
+
+def counted(shared: Path, seconds: float) -> str:
+    """Returns the line that counts the tests of all groups."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(shared.glob("*.json"))]
+    retries = int((shared / "turns").read_text())
+    passed, skipped = (sum(each[outcome] for each in found) for outcome in ("passed", "skipped"))
+    failed = sum(len(each["failed"]) for each in found) - retries
+    minutes, rest = divmod(round(seconds), 60)
+    return (
+        f"\n{passed:,} passed, {skipped:,} skipped, {failed:,} failed, {retries} retried in {minutes} min {rest:02} s"
+    )
 
 
 def lanes_of(groups: Sequence[Group]) -> list[tuple[list[Group], int]]:
-    """What runs beside each other, and on which of the clusters: those that need none first.
+    """Returns the groups that run beside each other, each with its cluster; the first lane needs none.
 
-    Without them those of the first cluster are the first, so that a group that runs alone has the cluster that is up.
+    If all groups need a cluster, the first lane is that of the first cluster: a group that runs alone uses the cluster
+    that is up.
     """
     lanes: dict[int | None, list[Group]] = {}
     for group in groups:
@@ -205,20 +152,19 @@ def lanes_of(groups: Sequence[Group]) -> list[tuple[list[Group], int]]:
 
 
 @contextmanager
-def _beside(groups: Sequence[Group], cluster: int, directory: Path, turns: Path) -> Iterator[Callable[[], int]]:
-    """Runs groups in a process of its own; gives what waits for its exit code. What it prints comes at the end.
+def _beside(groups: Sequence[Group], cluster: int, run: Run) -> Iterator[Callable[[], int]]:
+    """Runs groups in another process; yields a function that waits for its exit code.
 
-    It is told to end when the block is left before it has ended.
+    The end of the block stops the process if it has not ended, and prints its output.
 
     Args:
-        groups: which.
-        cluster: counted from the one that this process means.
-        directory: where the tests are.
-        turns: see run_groups.
+        groups: the groups.
+        cluster: the number of their cluster, relative to this process's.
+        run: the call of the suite.
     """
-    with tempfile.NamedTemporaryFile() as said:
-        # Spawned and not forked: which cluster a process means is settled when the testbed is imported.
-        process = get_context("spawn").Process(target=_run_into, args=(said.name, groups, directory, turns))
+    with tempfile.NamedTemporaryFile() as output:
+        # Spawned and not forked: the test bed reads the number of its cluster when it is imported.
+        process = get_context("spawn").Process(target=_run_into, args=(output.name, groups, run))
         with _environment({NUMBER_VARIABLE: str(NUMBER + cluster)}, [] if named() else ["KUBECONFIG"]):
             process.start()
 
@@ -232,14 +178,14 @@ def _beside(groups: Sequence[Group], cluster: int, directory: Path, turns: Path)
             if process.is_alive():
                 process.terminate()
             process.join()
-            for line in said:
+            for line in output:
                 sys.stdout.write(line.decode("utf-8", "replace"))
             sys.stdout.flush()
 
 
 @contextmanager
 def _environment(more: Mapping[str, str], without: Iterable[str]) -> Iterator[None]:
-    """What is started meanwhile has these variables, and does not have those."""
+    """Adds and removes environment variables for the processes that the block starts."""
     before = dict(os.environ)
     os.environ.update(more)
     for name in without:
@@ -251,83 +197,60 @@ def _environment(more: Mapping[str, str], without: Iterable[str]) -> Iterator[No
         os.environ.update(before)
 
 
-def _end_when_told() -> None:
-    # Who is started in the background by a shell ignores it, and so would the tests that are told to end by it.
+def _raise_on_signals() -> None:
+    # A shell lets the programs that it starts in the background ignore SIGINT; pytest is ended by it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
-def _run_into(path: str, groups: Sequence[Group], directory: Path, turns: Path) -> None:
+def _run_into(path: str, groups: Sequence[Group], run: Run) -> None:
     with Path(path).open("w") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
-    _end_when_told()
+    _raise_on_signals()
     try:
-        sys.exit(run_groups(groups, directory, turns))
-    except CannotGoOnError as error:
+        sys.exit(run_groups(groups, run))
+    except StopError as error:
         sys.exit(error.code)
 
 
-def run_groups(groups: Sequence[Group], directory: Path, turns: Path) -> int:
-    """Runs groups one after the other, those that need a cluster with the same one; then what failed once more.
+def run_groups(groups: Sequence[Group], run: Run) -> int:
+    """Runs groups one after the other, those that need a cluster with the same one; then retries.
 
-    These tests start real processes, nodes and networks on machines that do other things at the same time, so that one
-    in thousands may fail for want of time. A test that fails again, when nothing else is run, has found something; one
-    that passes then is unsteady, which is a defect of its own and said last of all, but no reason to run everything
-    again.
-
-    Args:
-        groups: which.
-        directory: where the tests are.
-        turns: a file that those who run groups beside each other share: what failed is run again when all have come
-            to their ends, and by one after the other.
-
-    Returns:
-        0 when every test has passed, be it the second time; else 1.
-
-    Raises:
-        CannotGoOnError: of the first group that fails so.
+    Returns 0 if every test has passed, else 1; raises StopError at the first group that demands it.
     """
-    code, unsteady = 0, list[str]()
     try:
-        with tempfile.TemporaryDirectory(prefix="stepset-tests-") as caches, ExitStack() as cluster:
-            with _lock(turns, fcntl.LOCK_SH):
-                failed = _run(groups, directory, Path(caches), cluster)
-            if failed:
-                with _lock(turns, fcntl.LOCK_EX):
-                    for each in failed:
-                        code = _run_again(each, unsteady, directory) or code
+        with ExitStack() as cluster:
+            with _lock(run.turns, fcntl.LOCK_SH):
+                code, retries = _run(groups, run, cluster)
+            for each in retries:
+                with _lock(run.turns, fcntl.LOCK_EX):
+                    code = _retried(each, run) or code
             return code
     except TestbedError as error:
         print(f"failed: {error}", file=sys.stderr)
         return 1
-    finally:
-        if unsteady:
-            print(f"\n\033[1;33m{len(unsteady)} failed, and passed when run once more. Mend them:\033[0m")
-            for test in unsteady:
-                print(f"unsteady: {test}")
 
 
 @contextmanager
 def _lock(path: Path, kind: int) -> Iterator[None]:
-    """Holds a lock of a kind of fcntl's, that goes with the process."""
+    """Holds a lock of fcntl's kind on a file; the system releases it if the process ends."""
     with path.open() as file:
         fcntl.flock(file, kind)
         yield
 
 
-def _run(groups: Sequence[Group], directory: Path, caches: Path, cluster: ExitStack) -> list[Failed]:
-    """Runs groups; what failed and may be run again."""
+def _run(groups: Sequence[Group], run: Run, cluster: ExitStack) -> tuple[int, list[Retry]]:
+    """Runs groups; returns 1 if a test failed that may not be retried, and those that may."""
     required = os.environ.get("STEPSET_CLUSTER") == "required"
-    found: list[Failed] = []
-    borrowed_one = False
+    code, retries, has_cluster = 0, list[Retry](), False
     for group in groups:
         print(f"\n\033[1m{group.title}\033[0m", flush=True)
         if twin := twin_of(group):
             print(f"skipped: .venvs/{twin} has Python {python_of(twin)} too, and runs these tests")
             continue
-        if group.cluster is not None and not borrowed_one:
+        if group.cluster is not None and not has_cluster:
             try:
                 cluster.enter_context(borrowed(required))
             except NoClusterError as error:
@@ -335,19 +258,32 @@ def _run(groups: Sequence[Group], directory: Path, caches: Path, cluster: ExitSt
                     raise
                 print(f"skipped: {error}")
                 continue
-            borrowed_one = True
-        cache = caches / group.name
-        # In the order of the files, and not those with most tests first: what takes long are few.
+            has_cluster = True
+        # In the order of the files, and not those with most tests first: few tests take long.
         by_file = ["--dist", "loadfile", "--no-loadscope-reorder"]
-        code = _pytest(group, cache, directory, ["-n", str(group.workers), *by_file] if group.workers > 1 else [])
-        if not code:
+        options = ["-n", str(group.workers), *by_file] if group.workers > 1 else []
+        outcomes = run.outcomes(group.name)
+        ended = _pytest(group, outcomes, run.tests, ["-m", group.marks, *_places(group), *options])
+        if not ended:
             continue
-        noted = cache / "v/cache/lastfailed"
-        tests = json.loads(noted.read_text()) if code == TESTS_FAILED and noted.exists() else {}
-        if not 0 < len(tests) <= FEW:
-            raise CannotGoOnError(code)
-        found.append(Failed(group, list(tests), cache))
-    return found
+        failed: dict[str, str | None] = json.loads(outcomes.read_text())["failed"] if outcomes.exists() else {}
+        if ended != TESTS_FAILED or not 0 < len(failed) <= MOST_FAILED:
+            raise StopError(ended)
+        retries += [Retry(group, test, reason) for test, reason in failed.items() if reason]
+        if not all(failed.values()):
+            code = 1
+    return code, retries
+
+
+def _retried(retry: Retry, run: Run) -> int:
+    """Runs a failed test once more, if the suite's retries are not used up; returns pytest's exit code."""
+    used = int(run.turns.read_text())
+    if used >= MOST_RETRIES:
+        print(f"\nnot retried, because {MOST_RETRIES} tests were: {retry.test}")
+        return TESTS_FAILED
+    run.turns.write_text(str(used + 1))
+    print(f"\n\033[1;33mretried: {retry.test}: {retry.reason}\033[0m", flush=True)
+    return _pytest(retry.group, run.outcomes(f"retry-{used}"), run.tests, [retry.test])
 
 
 def twin_of(group: Group, environments: Path = ROOT / ".venvs") -> str | None:
@@ -362,35 +298,28 @@ def python_of(environment: str, environments: Path = ROOT / ".venvs") -> str | N
     return found.name.removeprefix("python") if found else None
 
 
-def _run_again(failed: Failed, unsteady: list[str], directory: Path) -> int:
-    """Gives tests that failed their second chance; `unsteady` gets those that take it. pytest's exit code."""
-    print(f"\n\033[1m{failed.group.title}: {len(failed.tests)} failed; once more, by themselves\033[0m", flush=True)
-    again = ["--last-failed", "--last-failed-no-failures", "none"]
-    code = _pytest(failed.group, failed.cache, directory, again)
-    still = json.loads((failed.cache / "v/cache/lastfailed").read_text()) if code else {}
-    unsteady += [test for test in failed.tests if test not in still]
-    return code
+def _places(group: Group) -> list[str]:
+    return [*group.place.split(), *([f"--ignore={group.without}"] if group.without else [])]
 
 
-def _pytest(group: Group, cache: Path, directory: Path, more: Sequence[str]) -> int:
-    """Runs pytest on a group's tests; its exit code."""
-    environment = dict(os.environ)
+def _pytest(group: Group, outcomes: Path, directory: Path, arguments: Sequence[str]) -> int:
+    """Runs pytest in a group's environment; returns its exit code."""
+    environment = {**os.environ, VARIABLE: str(outcomes)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of thousands of processes compiles what it imports
     if group.cluster is not None:
-        environment["STEPSET_CLUSTER"] = "required"  # a cluster that goes away is no reason to skip its tests
+        environment["STEPSET_CLUSTER"] = "required"  # tests must not be skipped if the cluster disappears
     python = ROOT / ".venvs" / group.environment / "bin/python"
-    command = [str(python), "-m", "pytest", "-q", "-m", group.marks, "-o", f"cache_dir={cache}"]
-    command += [*group.place.split(), *([f"--ignore={group.without}"] if group.without else []), *more]
+    command = [str(python), "-m", "pytest", "-q", "-p", "tools.outcomes", "-p", "no:cacheprovider", *arguments]
     return _call(command, directory, environment)
 
 
 def _call(command: Sequence[str], directory: Path, environment: dict[str, str]) -> int:
-    """Runs a command to its end; when this program is told to end, it ends too, with its fixtures torn down."""
+    """Runs a command to its end; if this program is ended, ends the command, with its fixtures torn down."""
     with subprocess.Popen(command, cwd=directory, env=environment) as process:
         try:
             return process.wait()
         except BaseException as error:
-            if not isinstance(error, KeyboardInterrupt):  # Ctrl-C has reached it as well, and twice would cut it short
+            if not isinstance(error, KeyboardInterrupt):  # Ctrl-C reaches the command, too; a second one cuts it short
                 process.send_signal(signal.SIGINT)
             process.wait()
             raise

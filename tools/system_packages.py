@@ -1,4 +1,4 @@
-"""Install the Debian packages that some tests use. Without them those tests are skipped, and say so."""
+"""Installs the Debian packages that some tests need; without a package, its tests are skipped with a reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PACKAGES = (
 
 
 def main() -> int:
-    """Exit code 0 where nothing may be installed, too."""
+    """Installs the missing packages; returns the exit code, which is 0 even if this user may not install packages."""
     missing = debian.missing(PACKAGES)
     if not missing:
         return 0

@@ -1,4 +1,4 @@
-"""A short DDP run: what `stepset run` and torchrun are compared on."""
+"""A short DDP training, run by `stepset run` and by torchrun (benchmarks/local_run.py)."""
 
 import torch
 import torch.distributed as dist

@@ -1,7 +1,7 @@
-"""Runs a deferred task of two pods again and again, and writes down when it has ended: WAY SETTINGS.
+"""Runs a deferred task of two pods repeatedly, and records when each task has finished: finish.py WAY SETTINGS.
 
-WAY is `ours` or `theirs`, KubernetesJobOperator; SETTINGS is JSON, as benchmarks/finished.py makes it. Each run lasts
-another part of the poll's ten seconds, so that polling is late by what it is late on average.
+WAY is `ours` or `theirs` (KubernetesJobOperator); SETTINGS is the JSON that benchmarks/finished.py passes. The
+durations of the runs are spread over the ten seconds of a poll, so that the median shows the average delay of polling.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from airflow.sdk import DAG
 
 class Timed(Train):
     def execute_complete(self, context, event, **more):
-        told = time.time()
+        notified = time.time()
         result = super().execute_complete(context, event, **more)
-        pathlib.Path({mark!r}).write_text(json.dumps({{"told": told, "finished": time.time()}}))
+        pathlib.Path({mark!r}).write_text(json.dumps({{"notified": notified, "finished": time.time()}}))
         return result
 
 with DAG("finish", schedule=None) as dag:
@@ -46,27 +46,27 @@ with DAG("finish", schedule=None) as dag:
 
 
 def parameters(way: str, code: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The same two pods for both operators; everything else is as each has it by default."""
+    """Returns an operator's parameters: the same two pods for both operators, and otherwise the operator's defaults."""
     both = {"task_id": "train", "namespace": settings["namespace"], "image": settings["image"], "deferrable": True}
     if way == "ours":
         job = {"framework": "plain", "num_nodes": 2, "command": ["python3", "-c", code]}
         return {**both, **job, "pod_template": settings["template"]["node"]}
     pods = {"parallelism": 2, "completions": 2, "completion_mode": "Indexed"}
-    # It fails where its pods are not there at once, unless it looks for them often.
-    patience = {"wait_until_job_complete": True, "discover_pods_retry_number": 1000}
+    # By default the operator fails if its pods do not exist at once.
+    waits = {"wait_until_job_complete": True, "discover_pods_retry_number": 1000}
     template = settings["template"]["base"]
     template["spec"]["restartPolicy"] = "Never"
-    return {**both, **pods, **patience, "name": "train", "cmds": ["python3", "-c", code], "pod_template_dict": template}
+    return {**both, **pods, **waits, "name": "train", "cmds": ["python3", "-c", code], "pod_template_dict": template}
 
 
 def main(way: str, given: str) -> None:
-    """Writes a file for each run; fails where a task fails."""
+    """Writes a file for each run. Raises SystemExit if a task fails."""
     settings = json.loads(given)
     subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], check=True, stdout=subprocess.DEVNULL)
     extra = {"kube_config_path": settings["kubeconfig"]}
     os.environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"] = json.dumps({"conn_type": "kubernetes", "extra": extra})
     path = DAGS / "finish.py"
-    for number in range(-1, settings["runs"]):  # the first one imports everything and does not count
+    for number in range(-1, settings["runs"]):  # the first run imports everything and is not measured
         mark = f"{settings['directory']}/{way}-{number}"
         code = _RANK.format(seconds=2 + POLL * (number * 0.618 % 1), mark=mark)
         text = _DAG.format(imports=_IMPORTS[way], mark=mark, parameters=parameters(way, code, settings))

@@ -1,6 +1,6 @@
-"""What each way of waiting for many runs writes down of itself: once a second, and at each run's first status and end.
+"""Samples of a process that waits for many runs: its resources once a second, and each run's first status and end.
 
-Called by wait.py; read by benchmarks/watching.py and benchmarks/scale.py.
+wait.py writes them; benchmarks/watching.py and benchmarks/scale.py read them.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import TextIO
 
 
 class Samples:
-    """Lines of JSON in a file.
+    """Writes samples to a file, one JSON object per line.
 
     Args:
-        path: of the file.
+        path: the file.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._out: TextIO = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115  # for life
+        self._out: TextIO = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115  # until the process ends
         self.requests = 0
         self._next = 0.0
 
     def tick(self, *, now: bool = False) -> None:
-        """Writes CPU seconds, peak memory and requests so far.
+        """Writes CPU seconds, peak memory and requests so far, at most once a second.
 
         Args:
-            now: also within a second of the last time.
+            now: write even within a second of the last sample.
         """
         at = time.time()
         if now or at >= self._next:
@@ -36,11 +36,11 @@ class Samples:
             self._write({"at": at, "cpu": time.process_time(), "mib": _peak(), "requests": self.requests})
 
     def known(self, run: str) -> None:
-        """Writes that the first status of a run is known."""
+        """Records that the first status of a run is known."""
         self._write({"at": time.time(), "known": run})
 
     def ended(self, run: str) -> None:
-        """Writes that a run is known to be over."""
+        """Records that a run is known to be over."""
         self._write({"at": time.time(), "run": run})
 
     def _write(self, row: dict[str, object]) -> None:

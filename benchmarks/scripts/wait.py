@@ -1,9 +1,10 @@
-"""Waits for runs in one event loop, as a triggerer does: HOW KUBECONFIG NAMESPACE COUNT OUT.
+"""Waits for runs in one event loop, as a triggerer does: wait.py HOW KUBECONFIG NAMESPACE COUNT OUT.
 
-HOW is `ours`, the trigger that DistributedTrainOperator defers to, one for each run, made from what OUT.runs holds (a
-JSON list of what a worker hands over: each run's kind, name and uid); `trigger`, Airflow's
-KubernetesJobTrigger as KubernetesJobOperator defers to it, one for each run's Job; or `client`, one client of
-kubernetes_asyncio that all share, asking for the JobSets. The latter two ask for each run every ten seconds.
+HOW is one of
+- `ours`: the trigger of DistributedTrainOperator, one for each run. OUT.runs contains the runs' references (kind, name
+  and uid) as a JSON list, as a worker passes them;
+- `trigger`: the trigger of Airflow's KubernetesJobOperator, one for each run's Job. It polls every ten seconds;
+- `client`: one shared client of kubernetes_asyncio, which polls each JobSet every ten seconds.
 """
 
 from __future__ import annotations
@@ -26,32 +27,31 @@ POLL = 10.0
 
 
 async def ours(kubeconfig: str, namespace: str, runs: list[str], samples: Samples) -> None:
-    """Our own trigger, nothing of it changed; no logs, which no other way here reads."""
+    """Waits with stepset's triggers, unchanged. They read no logs, because the other ways read none."""
     _connect_airflow(kubeconfig)
     import structlog
 
     from stepset_airflow.triggers.distributed_train import DistributedTrainTrigger
 
-    # What a worker hands over.
-    there = {each["metadata"]["name"]: each for each in json.loads(Path(f"{samples.path}.runs").read_text())}
+    references = {each["metadata"]["name"]: each for each in json.loads(Path(f"{samples.path}.runs").read_text())}
     access = {"kubernetes_conn_id": "kubernetes_default", "namespace": namespace}
     run_of_task: ContextVar[str] = ContextVar("run_of_task")
     waiting: set[str] = set()
 
-    def look(logger: object, method: str, event: Any) -> str:
-        """Notes the first log line that reports a run as running, and writes nothing."""
+    def record(logger: object, method: str, event: Any) -> str:
+        """Records the first log line that reports a run as running; discards all lines."""
         run, line = run_of_task.get(""), str(event["event"])
         if run not in waiting and run in line and "running" in line.lower():
             waiting.add(run)
             samples.known(run)
         raise structlog.DropEvent
 
-    structlog.configure(processors=[look], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    structlog.configure(processors=[record], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     _count_requests(samples)
 
     async def wait(run: str) -> None:
         run_of_task.set(run)
-        async for _ in DistributedTrainTrigger(access, there[run], sources=()).run():
+        async for _ in DistributedTrainTrigger(access, references[run], sources=()).run():
             break
         samples.ended(run)
 
@@ -59,7 +59,7 @@ async def ours(kubeconfig: str, namespace: str, runs: list[str], samples: Sample
 
 
 def _count_requests(samples: Samples) -> None:
-    """Counts what aiohttp sends in this process."""
+    """Counts the requests of aiohttp in this process."""
     import aiohttp
 
     send = aiohttp.ClientSession._request
@@ -72,7 +72,7 @@ def _count_requests(samples: Samples) -> None:
 
 
 async def by_trigger(kubeconfig: str, namespace: str, runs: list[str], samples: Samples) -> None:
-    """Airflow's own trigger, nothing of it changed."""
+    """Waits with Airflow's triggers, unchanged."""
     _connect_airflow(kubeconfig)
     from airflow.providers.cncf.kubernetes.triggers.job import KubernetesJobTrigger
 
@@ -102,7 +102,7 @@ async def by_trigger(kubeconfig: str, namespace: str, runs: list[str], samples: 
 
 
 async def by_client(kubeconfig: str, namespace: str, runs: list[str], samples: Samples) -> None:
-    """The cheapest way to poll: one connection pool, and only the object that says whether the run is over."""
+    """Waits by the cheapest polls: one connection pool, and only the object that shows whether the run is over."""
     from kubernetes_asyncio import client, config
 
     await config.load_kube_config(kubeconfig)
@@ -125,21 +125,21 @@ async def by_client(kubeconfig: str, namespace: str, runs: list[str], samples: S
 
 
 def _connect_airflow(kubeconfig: str) -> None:
-    """Airflow's connection, and no log."""
+    """Configures Airflow's connection, and discards its log."""
     extra = {"extra__kubernetes__kube_config_path": kubeconfig}
     os.environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"] = json.dumps({"conn_type": "kubernetes", "extra": extra})
     import structlog
-    from airflow.triggers import base  # noqa: F401  # sets up logging, so that comes first
+    from airflow.triggers import base  # noqa: F401  # configures logging, so it must be imported first
 
     logging.getLogger().addFilter(lambda record: False)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 
 
-async def _all(waits: Iterable[Awaitable[None]], samples: Samples, begun: Callable[[], bool] = lambda: True) -> None:
-    """Waits for all; what it costs is written from when all have begun to wait."""
+async def _all(waits: Iterable[Awaitable[None]], samples: Samples, started: Callable[[], bool] = lambda: True) -> None:
+    """Waits for all runs; writes samples once all waits have started."""
 
     async def tick() -> None:
-        while not begun():
+        while not started():
             await asyncio.sleep(0.2)
         while True:
             samples.tick()
@@ -152,7 +152,7 @@ async def _all(waits: Iterable[Awaitable[None]], samples: Samples, begun: Callab
 
 
 def main(how: str, kubeconfig: str, namespace: str, count: str, out: str) -> None:
-    """Writes what it costs; ends when all runs are over."""
+    """Writes samples until all runs are over."""
     runs = [f"run-{number}" for number in range(int(count))]
     wait = {"ours": ours, "trigger": by_trigger, "client": by_client}[how]
     asyncio.run(wait(kubeconfig, namespace, runs, Samples(out)))

@@ -11,17 +11,17 @@ AUTO = "auto"
 
 
 def in_kfp_pod(environ: Mapping[str, str]) -> bool:
-    """Whether this is a step's pod: KFP sets KFP_POD_NAME, Kubernetes the address of its server."""
+    """Whether this is a step's pod: KFP sets KFP_POD_NAME, Kubernetes the address of its API server."""
     return bool(environ.get("KFP_POD_NAME") and environ.get("KUBERNETES_SERVICE_HOST"))
 
 
-def backend_name(asked: str, environ: Mapping[str, str]) -> str:
-    """Returns the backend that was requested; `auto`: the cluster in a step's pod, this machine elsewhere.
+def backend_name(requested: str, environ: Mapping[str, str]) -> str:
+    """Returns the requested backend; `auto` is the cluster in a step's pod, this machine elsewhere.
 
     Raises BadInputError for other names.
     """
-    if asked == AUTO:
+    if requested == AUTO:
         return "kubernetes" if in_kfp_pod(environ) else "local"
-    if asked not in BACKENDS:
-        raise BadInputError(f"backend: {asked!r} is not known; use one of {', '.join((AUTO, *BACKENDS))}")
-    return asked
+    if requested not in BACKENDS:
+        raise BadInputError(f"backend: {requested!r} is not known; use one of {', '.join((AUTO, *BACKENDS))}")
+    return requested

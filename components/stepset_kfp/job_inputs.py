@@ -28,7 +28,7 @@ TEXT_FIELDS = (
     "service_account",
     "agent",
 )
-"""The job file's fields that are text here."""
+"""Fields of the job file that are text inputs of the component."""
 LIST_FIELDS = ("command", "args", "storage", "roles")
 MAPPING_FIELDS = (
     "env",
@@ -43,18 +43,18 @@ MAPPING_FIELDS = (
 JOB_FIELDS = (*TEXT_FIELDS, "num_nodes", *LIST_FIELDS, *MAPPING_FIELDS)
 
 NOT_GIVEN = -1
-"""The component's default of `num_nodes`. Not 0: a pipeline may compute that by mistake, and would train on one
+"""The component's default of `num_nodes`. Not 0, which a pipeline may compute by mistake: it would train on one
 node."""
 
 WHOLE = "$whole"
-"""The key under which the factory puts a pipeline's parameter of type Integer."""
+"""Key of the mapping in which the factory puts a pipeline's parameter of type Integer."""
 
-_EITHER_FORM = ("framework", "procs_per_node", "deadline", "ttl", "agent")
-"""Fields of several forms in a job file, read as YAML from their text."""
+_YAML_FIELDS = ("framework", "procs_per_node", "deadline", "ttl", "agent")
+"""Text inputs that are read as YAML: a job file has several forms of these fields."""
 
 
 def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a job file would say; ignores inputs that describe no job. Raises BadInputError for invalid YAML.
+    """Returns the job file's mapping; ignores inputs that are not fields of it. Raises BadInputError for invalid YAML.
 
     >>> job_mapping({"job": {"num_nodes": 2.0}, "framework": "{kind: torch, launcher: none}", "args": [1.0, "x"]})
     {'num_nodes': 2, 'framework': {'kind': 'torch', 'launcher': 'none'}, 'args': [1, 'x']}
@@ -64,7 +64,7 @@ def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
         value = inputs.get(field)
         if value in (None, "", [], {}) or (field == "num_nodes" and value == NOT_GIVEN):
             continue
-        job[field] = _read(field, value) if field in _EITHER_FORM else whole(value)
+        job[field] = _read(field, value) if field in _YAML_FIELDS else whole(value)
     if queue_name := inputs.get("queue_name"):
         job["scheduling"] = {**(job.get("scheduling") or {}), "queue_name": queue_name}
     if shm := inputs.get("shm"):
@@ -73,9 +73,9 @@ def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(value: Any) -> Any:
-    """Returns `value` with whole floats, and what the factory marked, as int; raises BadInputError for marked text.
+    """Returns `value` with whole floats and marked values as int; raises BadInputError for a mark without a number.
 
-    KFP passes lists and mappings as protobuf's Struct, which knows only doubles (kubeflow/pipelines#11004).
+    KFP passes lists and mappings as protobuf's Struct, whose numbers are doubles (kubeflow/pipelines#11004).
     """
     if isinstance(value, Mapping) and set(value) == {WHOLE}:
         try:
@@ -92,7 +92,7 @@ def whole(value: Any) -> Any:
 
 
 def as_text(value: Any) -> Any:
-    """What the factory writes for a field that is text here: text unchanged, anything else as JSON."""
+    """Returns the value of a text input: text unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -100,4 +100,4 @@ def _read(field: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise BadInputError(f"{field}: {text!r} is not readable; give a word, a number or a JSON mapping") from error
+        raise BadInputError(f"{field}: {text!r} is not valid YAML; give a word, a number or a JSON mapping") from error

@@ -1,4 +1,4 @@
-"""Checks a step's options beside its job, when a pipeline is compiled and in the step."""
+"""Checks the inputs that are not fields of the job, when a pipeline is compiled and in the step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIMEOUTS = ("admission_timeout", "startup_timeout")
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Raises BadInputError if one of the given options has a value that is not known, or a negative timeout."""
+    """Raises BadInputError if an option has an unknown value, or a timeout is negative."""
     backend_name(given.get("backend", AUTO), {})
     check_target(given.get("target") or "jobset")
     ranks_to_log(given.get("log_ranks", "0"))
@@ -24,4 +24,4 @@ def check_options(given: Mapping[str, Any]) -> None:
         raise BadInputError(f"on_interrupt: {how!r} is not known; use one of {', '.join(ON_INTERRUPT)}")
     for name in _TIMEOUTS:
         if given.get(name, 0) < 0:
-            raise BadInputError(f"{name}: {given[name]} is negative; give seconds, or 0 for ever")
+            raise BadInputError(f"{name}: {given[name]} is negative; give seconds, or 0 for no limit")

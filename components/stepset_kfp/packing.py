@@ -14,22 +14,22 @@ LIMIT = 96 * 1024
 """Maximum characters of packed code. A step gets all its inputs as one argument, which Linux limits to 128 KiB
 (MAX_ARG_STRLEN, include/uapi/linux/binfmts.h)."""
 ARGUMENT = 120 * 1024
-"""Maximum characters of all inputs; the rest is for the locations of the outputs."""
+"""Maximum characters of all inputs; the rest of the argument contains the locations of the outputs."""
 
 
-def pack(archive: bytes, what: str) -> str:
-    """Returns a tar.gz as text; raises BadInputError, which names the field `what`, if it is too large."""
+def pack(archive: bytes, field: str) -> str:
+    """Returns a tar.gz as text; raises BadInputError, which names the field, if it is too large."""
     text = base64.b64encode(archive).decode()
     if len(text) > LIMIT:
         raise BadInputError(
-            f"{what}: {len(text)} bytes when packed; at most {LIMIT} travel in a pipeline; put the code into the image"
+            f"{field}: {len(text)} bytes when packed, the limit is {LIMIT}; put the code into the image"
             " and use module or command, or give the path of a mounted volume"
         )
     return text
 
 
-def pack_file(path: Path, what: str) -> str:
-    """Packs one file; the same content makes the same text. Raises as `pack`."""
+def pack_file(path: Path, field: str) -> str:
+    """Packs one file; the same content results in the same text. Raises as `pack`."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
         info = tarfile.TarInfo(path.name)
@@ -37,17 +37,17 @@ def pack_file(path: Path, what: str) -> str:
         info.mode = 0o644
         with path.open("rb") as file:
             tar.addfile(info, file)
-    return pack(_without_time(plain.getvalue()), what)
+    return pack(_without_time(plain.getvalue()), field)
 
 
 def unpack(text: str, directory: Path) -> None:
-    """Writes what `pack` packed below an existing directory; raises BadInputError for other text."""
+    """Extracts text that `pack` returned into an existing directory; raises BadInputError for other text."""
     try:
         with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text, validate=True)), mode="r:gz") as tar:
             # Extraction filters came with Python 3.11.4, and Debian 12 has 3.11.2; `pack` packs regular files only.
             for member in tar.getmembers():
                 if not member.isfile() or Path(member.name).is_absolute() or ".." in Path(member.name).parts:
-                    raise BadInputError(f"packed: {member.name!r} is no plain file below the code; pack it again")
+                    raise BadInputError(f"packed: {member.name!r} is not a regular file below the code; pack it again")
                 path = directory / member.name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 source = tar.extractfile(member)
@@ -58,5 +58,5 @@ def unpack(text: str, directory: Path) -> None:
 
 
 def _without_time(gzipped: bytes) -> bytes:
-    """A gzip stream without the time in its header (RFC 1952 2.3.1: bytes 4 to 7)."""
+    """Clears the time in the header of a gzip stream (RFC 1952 2.3.1: bytes 4 to 7)."""
     return gzipped[:4] + b"\0\0\0\0" + gzipped[8:]

@@ -1,6 +1,6 @@
-"""Applies what a pipeline set on the task to the training pods. Pure.
+"""Applies the settings of a task to the training pods. Pure.
 
-KFP passes it as dsl.TaskConfig, fragments of a pod's spec, if the component lists the fields as passthroughs
+KFP passes them as dsl.TaskConfig, fragments of a pod's spec, if the component lists the fields as passthroughs
 (kubeflow/pipelines backend/src/v2/driver/driver.go). The component's inputs take precedence over the task's settings.
 """
 
@@ -12,11 +12,11 @@ from typing import Any, Protocol
 from stepset.spec.template import NODE
 
 TASK_CONFIG = "stepset_task_config"
-"""The input of a distributed component that receives KFP's task config."""
+"""Name of the input through which KFP passes the task's settings to a distributed component."""
 
 
 class TaskConfig(Protocol):
-    """kfp.dsl.TaskConfig; None in every field that was not set, and in all of them locally."""
+    """kfp.dsl.TaskConfig; fields that were not set are None, locally all fields."""
 
     affinity: Mapping[str, Any] | None
     tolerations: Sequence[Mapping[str, Any]] | None
@@ -28,7 +28,7 @@ class TaskConfig(Protocol):
 
 
 def with_task_config(job: Mapping[str, Any], task: TaskConfig | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns a job with the task's settings below its own, and notes on those that could not be applied."""
+    """Returns a job with the task's settings as defaults, and notes on the settings that could not be applied."""
     merged = dict(job)
     if task is None:
         return merged, ()
@@ -43,23 +43,23 @@ def with_task_config(job: Mapping[str, Any], task: TaskConfig | None) -> tuple[d
         scheduling.setdefault("affinity", dict(task.affinity))
     if scheduling:
         merged["scheduling"] = scheduling
-    given, elsewhere, notes = _env(task.env or ())
+    given, in_template, notes = _env(task.env or ())
     if given:
         merged["env"] = {**given, **(job.get("env") or {})}
-    if elsewhere or task.volumes or task.volume_mounts:
-        merged["pod_template"] = _template(job.get("pod_template") or {}, task, elsewhere)
+    if in_template or task.volumes or task.volume_mounts:
+        merged["pod_template"] = _template(job.get("pod_template") or {}, task, in_template)
     return merged, notes
 
 
 def claims(task: TaskConfig | None) -> list[str]:
-    """Names of the PersistentVolumeClaims that the pods would share."""
+    """Returns the names of the PersistentVolumeClaims that the pods mount for writing."""
     volumes = (task.volumes if task is not None else None) or ()
     found = (volume.get("persistentVolumeClaim") for volume in volumes)
     return [str(each["claimName"]) for each in found if each and not each.get("readOnly")]
 
 
 def _resources(task: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The job's resources if it sets more than the size of shared memory, else the task's."""
+    """Returns the job's resources if it sets more than the size of shared memory, else the task's."""
     shm = {"shm": own["shm"]} if "shm" in own else {}
     if set(own) - {"shm"}:
         return dict(own)
@@ -70,29 +70,29 @@ def _resources(task: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
 def _env(
     entries: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], list[Mapping[str, Any]], tuple[str, ...]]:
-    """Variables in the job file's form, those that have no such form, and notes on those left out."""
+    """Returns variables in the job file's form, variables without such a form, and notes on omitted variables."""
     given: dict[str, Any] = {}
-    elsewhere: list[Mapping[str, Any]] = []
+    in_template: list[Mapping[str, Any]] = []
     notes = []
     for entry in entries:
         name, source = str(entry["name"]), entry.get("valueFrom") or {}
         if "fieldRef" in source or "resourceFieldRef" in source:
-            # In the training pod it would be that pod's field: another name, another address.
-            notes.append(f"env {name} is a field of the step's pod and is not handed on; set it as an input")
+            # In a training pod the value would be that pod's field, for example its name or address.
+            notes.append(f"env {name} is a field of the step's pod and not passed to training pods; set it as an input")
         elif secret := source.get("secretKeyRef"):
             if secret.get("optional"):
-                elsewhere.append(entry)
+                in_template.append(entry)
             else:
                 given[name] = {"secret": secret["name"], "key": secret["key"]}
         elif source:
-            elsewhere.append(entry)
+            in_template.append(entry)
         else:
             given[name] = str(entry.get("value", ""))
-    return given, elsewhere, tuple(notes)
+    return given, in_template, tuple(notes)
 
 
 def _template(own: Mapping[str, Any], task: TaskConfig, env: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The job's pod template merged over the task's volumes and variables."""
+    """Returns the job's pod template merged over the task's volumes and variables."""
     from stepset.targets.pods.strategic_merge import merge
 
     container = {

@@ -20,8 +20,8 @@ from torch import nn
 DIGITS = Path(find_spec("sklearn").origin).with_name("datasets") / "data/digits.csv.gz"
 
 
-def meet_by_mpi() -> None:
-    """Under mpirun, sets the variables of other launchers. DeepSpeed treats processes of one host name as one node,
+def set_launcher_variables() -> None:
+    """Sets the variables of other launchers under mpirun. DeepSpeed treats processes of one host name as one node,
     and refuses to start in a local run, where all simulated nodes share the host name."""
     from mpi4py import MPI
 
@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--stage", type=int, default=1, choices=[0, 1, 2], help="ZeRO stage")
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--local_rank", type=int, help="given by the deepspeed launcher; LOCAL_RANK says the same")
+    parser.add_argument("--local_rank", type=int, help="set by the deepspeed launcher, like LOCAL_RANK")
     args = parser.parse_args()
 
     if not torch.cuda.is_available():
@@ -45,7 +45,7 @@ def main() -> None:
         # compiler); gloo does the same work without it.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if "OMPI_COMM_WORLD_RANK" in os.environ:
-        meet_by_mpi()
+        set_launcher_variables()
     deepspeed.init_distributed()  # reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT
     rank, size = dist.get_rank(), dist.get_world_size()
 

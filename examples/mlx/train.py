@@ -54,13 +54,13 @@ def main() -> None:
 
     rank_sum = mx.distributed.all_sum(mx.array(rank + 1), group=world)
     mine = mx.concatenate([p.flatten() for _, p in tree_flatten(model.parameters())])[None]
-    everybody = mx.distributed.all_gather(mine, group=world)
-    mx.eval(rank_sum, everybody)
+    gathered = mx.distributed.all_gather(mine, group=world)
+    mx.eval(rank_sum, gathered)
     if rank == 0:
         result = {
             "world_size": size,
             "rank_sum": rank_sum.item(),
-            "parameters_equal": bool(mx.all(everybody == mine).item()),
+            "parameters_equal": bool(mx.all(gathered == mine).item()),
             "loss": round(loss.item(), 4),
         }
         if path := os.environ.get("STEPSET_RESULT_FILE"):

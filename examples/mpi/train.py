@@ -22,7 +22,7 @@ def main() -> None:
     world = MPI.COMM_WORLD
     rank, size = world.Get_rank(), world.Get_size()
     started = int(os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE") or size)
-    if size != started:  # mpi4py loaded another MPI library than mpirun's: every rank would train alone and succeed
+    if size != started:  # mpi4py does not use mpirun's MPI library: every rank would train alone, and succeed
         sys.exit(f"mpirun started {started} ranks, {MPI.Get_library_version().split(',')[0]} sees {size}")
     digits = np.loadtxt(DIGITS, delimiter=",")
     pixels, labels = digits[rank:1500:size, :64] / 16, np.eye(10)[digits[rank:1500:size, 64].astype(int)]
@@ -38,14 +38,14 @@ def main() -> None:
             print(json.dumps({"stepset": line}), flush=True)
 
     rank_sum = world.allreduce(rank + 1)
-    everybody = world.gather((MPI.Get_processor_name(), weights.tobytes()))
+    gathered = world.gather((MPI.Get_processor_name(), weights.tobytes()))
     if rank == 0:
         right = (digits[1500:, :64] @ weights).argmax(axis=1) == digits[1500:, 64]
         result = {
             "world_size": size,
             "rank_sum": rank_sum,
-            "hosts": sorted({host for host, _ in everybody}),
-            "parameters_equal": all(theirs == weights.tobytes() for _, theirs in everybody),
+            "hosts": sorted({host for host, _ in gathered}),
+            "parameters_equal": all(theirs == weights.tobytes() for _, theirs in gathered),
             "accuracy": round(float(right.mean()), 4),
             "library": MPI.Get_library_version().split(",")[0].strip("\0 "),
         }

@@ -18,7 +18,7 @@ from tests.airflow.harness import DAGS, HOME, ROOT, DagRun, run_to_end
 from tests.airflow.workers import StartWorker, forked_workers
 from tests.cluster.testbed.build import cache_root
 
-# These need the provider's own modules only.
+# These tests import only the provider's own modules.
 _WITHOUT_AIRFLOW = (
     "test_identity.py",
     "test_job_fields.py",
@@ -36,7 +36,7 @@ RunDag = Callable[..., DagRun]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Importing Airflow takes seconds: left out where its tests are not to run anyway."""
+    """Ignores files that import Airflow, which takes seconds, if the marker expression deselects their tests."""
     needs_airflow = collection_path.name.startswith("test_") and collection_path.name not in _WITHOUT_AIRFLOW
     return True if needs_airflow and "not airflow" in config.option.markexpr else None
 
@@ -49,7 +49,7 @@ def _remove_home() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def airflow_db() -> None:
-    """Airflow's database, which takes a while to make: kept for as long as the same Airflow is installed."""
+    """Creates Airflow's database as a copy of one that is cached per version of the lock file: migrating is slow."""
     versions = hashlib.sha256((ROOT / "locks/airflow.txt").read_bytes()).hexdigest()[:12]
     database, kept = HOME / "airflow.db", cache_root().with_name("airflow") / f"{versions}.db"
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def airflow_db() -> None:
 
 @pytest.fixture
 def stepset_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where local runs keep their state."""
+    """The directory in which local runs keep their state."""
     home = tmp_path / "stepset"
     monkeypatch.setenv("STEPSET_HOME", str(home))
     return home
@@ -80,16 +80,16 @@ def run_dag(airflow_db: None, stepset_home: Path) -> RunDag:
 
 @pytest.fixture(scope="session")
 def start_worker(airflow_db: None) -> Iterator[StartWorker]:
-    """`with start_worker(path) as worker:`: runs a DAG file in a process of its own, which ends with the block."""
+    """`with start_worker(path) as worker:`: runs a DAG file in a separate process and kills it after the block."""
     with forked_workers() as start:
         yield start
 
 
 @pytest.fixture
 def write_dag(request: pytest.FixtureRequest) -> Iterator[WriteDag]:
-    """`write_dag('DistributedTrainOperator(task_id=...)', script="...")`: a DAG file with these tasks, train.py beside.
+    """`write_dag('DistributedTrainOperator(task_id=...)', script="...")`: writes a DAG file and train.py.
 
-    The DAG is called like the test.
+    The DAG is named after the test.
     """
     with dag_folder(request.node.name.translate(str.maketrans("[]/ ", "____"))) as write:
         yield write
@@ -97,10 +97,10 @@ def write_dag(request: pytest.FixtureRequest) -> Iterator[WriteDag]:
 
 @contextmanager
 def dag_folder(name: str) -> Iterator[WriteDag]:
-    """A folder of DAG files for as long as the block runs; gives what `write_dag` is.
+    """Creates a folder for DAG files and deletes it after the block; yields the function of the fixture `write_dag`.
 
     Args:
-        name: of the folder and its DAG.
+        name: the name of the folder and of its DAG.
     """
     folder = DAGS / name
     folder.mkdir()

@@ -1,11 +1,12 @@
-"""Runs DAG files as `python FILE` does, in processes forked from one that has imported Airflow; a program of its own.
+"""Runs DAG files as `python FILE` does, in processes forked from one that has imported Airflow; a separate program.
 
-Called by workers.py as `python -m` with the number of a socket and names of modules that are to be imported besides:
-imports and the versions of Airflow's API are twelve seconds of processor time, which each file would need again.
+workers.py starts it as `python -m` with the descriptor of a socket and the names of additional modules to import.
+Imports and the versions of Airflow's API take twelve seconds of processor time, which each file would otherwise repeat.
 
-A message from the socket is a request: JSON of `path`, `directory` and `environment`, with two descriptors. The first
-is where the file's process writes to; through the second, a socket, come its id and, when it is over, how it ended, as
-os.wait says it. At the socket's end, however its owner has ended, this process ends, and with it those it has forked.
+A message on the socket is a request: JSON of `path`, `directory` and `environment`, with two descriptors. The first
+receives the output of the file's process. The second is a socket that receives the process id and, when the process
+has ended, its status as of os.wait. When the socket closes, also because its owner was killed, this process ends, and
+with it all processes that it has forked.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any
 from stepset.agent.process import prctl
 
 MODULES = ("stepset_airflow.operators.distributed_train", "airflow.dag_processing.dagbag", "a2wsgi")
-"""What a DAG's run imports only when it needs it."""
+"""Modules that a DAG run imports lazily."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -39,48 +40,48 @@ class Forked:
 
     Args:
         pid: its id.
-        pidfd: a descriptor of it, which can be read when it is over.
-        told: who waits for its end.
+        pidfd: its descriptor, readable once the process has ended.
+        replies: the socket that receives its id and its status.
     """
 
     pid: int
     pidfd: int
-    told: socket.socket
+    replies: socket.socket
 
-    def tell(self, number: int) -> None:
-        with suppress(OSError):  # who asked may be gone
-            self.told.send(str(number).encode())
+    def send(self, number: int) -> None:
+        with suppress(OSError):  # the requester may have ended
+            self.replies.send(str(number).encode())
 
     def close(self) -> None:
-        self.told.close()
+        self.replies.close()
         os.close(self.pidfd)
 
 
 def prepare(modules: Sequence[str]) -> None:
-    """Does what each run of a DAG begins with, as long as it starts no thread: a fork would not take that along."""
+    """Does the start-up work that DAG runs share. It must start no thread, because a fork does not copy threads."""
     import httpx
     from airflow.sdk.execution_time.supervisor import in_process_api_server
 
     for name in (*MODULES, *modules):
         importlib.import_module(name)
 
-    async def ask() -> None:
+    async def send_request() -> None:
         async with httpx.AsyncClient(transport=in_process_api_server().atransport, base_url="http://here") as client:
-            await client.get("/nothing")  # the versions are made when the first request comes, whatever it asks for
+            await client.get("/nothing")  # the first request, for any path, builds the versions
 
-    asyncio.run(ask())
-    threads = list(Path("/proc/self/task").iterdir())  # those that Python does not know of as well
+    asyncio.run(send_request())
+    threads = list(Path("/proc/self/task").iterdir())  # also those that Python did not start
     assert len(threads) == 1, f"{len(threads)} threads"
     gc.freeze()
 
 
 def serve(requests: socket.socket) -> dict[str, Any] | None:
-    """Forks a process for each request, and comes back in these: with what is to be done; in this one at the end."""
+    """Forks a process for each request; returns the request in the fork, and None here once the socket has closed."""
     parent, running = os.getpid(), list[Forked]()
     while True:
         ready = select.select([requests.fileno(), *(each.pidfd for each in running)], [], [])[0]
         for over in [each for each in running if each.pidfd in ready]:
-            over.tell(os.waitpid(over.pid, 0)[1])
+            over.send(os.waitpid(over.pid, 0)[1])
             over.close()
             running.remove(over)
         if requests.fileno() not in ready:
@@ -88,7 +89,7 @@ def serve(requests: socket.socket) -> dict[str, Any] | None:
         message, fds, _, _ = socket.recv_fds(requests, 1 << 20, 2)
         if not message:
             return None
-        output, told = fds
+        output, replies = fds
         pid = os.fork()
         if not pid:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -100,15 +101,15 @@ def serve(requests: socket.socket) -> dict[str, Any] | None:
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.close(output)
-            os.close(told)
+            os.close(replies)
             return dict(json.loads(message))
         os.close(output)
-        running.append(Forked(pid, os.pidfd_open(pid), socket.socket(fileno=told)))
-        running[-1].tell(pid)
+        running.append(Forked(pid, os.pidfd_open(pid), socket.socket(fileno=replies)))
+        running[-1].send(pid)
 
 
 def become(request: dict[str, Any]) -> None:
-    """Runs the DAG file, with nothing of this process but what it has imported."""
+    """Runs the DAG file in the requester's directory and environment."""
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -119,11 +120,11 @@ def become(request: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # at a terminal it comes to all; who asks has to end
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the requester handles it
     prepare(sys.argv[2:])
     request = serve(socket.socket(fileno=int(sys.argv[1])))
     if request is None:
-        os._exit(0)  # taking all that was imported apart would take a second
+        os._exit(0)  # skips the teardown of the imports, which takes a second
     signal.signal(signal.SIGINT, interrupted)
     become(request)
 

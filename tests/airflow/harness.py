@@ -1,6 +1,6 @@
-"""An Airflow of the tests' own: a fresh home and database, DAG runs by `dag.test()`, looks into what they left.
+"""An Airflow for the tests: a new home and database, DAG runs with `dag.test()`, and queries of their results.
 
-Importing this points the process at it, so it comes before any import of Airflow; it imports Airflow only when used.
+Importing this module sets Airflow's environment variables, so import it before Airflow. It imports Airflow lazily.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "dags"
 HOME = Path(tempfile.mkdtemp(prefix="stepset-airflow-"))
 DAGS = HOME / "dags"
-OURS = r"stepset|dag_file|unusual_prefix_"  # the last is how Airflow calls a DAG file's module
+OURS = r"stepset|dag_file|unusual_prefix_"  # the last is Airflow's prefix for the module of a DAG file
 _LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 
-# Settings of an Airflow that is in use here must not reach the tests'.
+# Settings of another Airflow on this machine must not affect the tests.
 for _name in [name for name in os.environ if name.startswith("AIRFLOW_")]:
     del os.environ[_name]
 DAGS.mkdir()
@@ -43,13 +43,13 @@ os.environ.update(
 
 @dataclass(frozen=True)
 class DagRun:
-    """What became of a DAG run.
+    """The result of a DAG run.
 
     Args:
         state: its final state.
-        tasks: task instances by task id; those of a mapped task are called train[0], train[1], ...
-        log: what tasks and Airflow logged.
-        errors: the exceptions tasks ended with.
+        tasks: task instances by task id; the instances of a mapped task are train[0], train[1], ...
+        log: the entries that tasks and Airflow logged.
+        errors: the exceptions that tasks raised.
     """
 
     state: str
@@ -68,35 +68,35 @@ class DagRun:
 
     @property
     def lines(self) -> list[str]:
-        """The texts that were logged."""
+        """The logged messages."""
         return [str(entry["event"]) for entry in self.log]
 
     def explained(self) -> str:
-        """What a failed assertion should show."""
+        """The errors and the last log lines, for a failed assertion."""
         return "\n".join([*(f"{type(error).__name__}: {error}" for error in self.errors), *self.lines[-60:]])
 
     @property
     def error(self) -> BaseException:
-        """The exception the task that failed last ended with."""
+        """The exception of the task that failed last."""
         return self.errors[-1]
 
 
 _logged: list[list[Any]] = []
-"""What is being logged by the run of `run_to_end` that goes on."""
+"""The log of the current `run_to_end`."""
 
 
 def has_logged(text: str) -> bool:
-    """Whether the run that goes on has logged a line that is this text; for what happens meanwhile, in a thread."""
+    """Whether the current run has logged exactly this line; called from a thread beside the run."""
     return any(entry["event"] == text for log in _logged for entry in list(log))
 
 
 def run_to_end(path: Path, name: str = "dag", conf: dict[str, Any] | None = None) -> DagRun:
-    """Runs the DAG that a DAG file calls `name`. Warnings of our modules are errors."""
+    """Runs the DAG in the variable `name` of a DAG file. Warnings of our modules are errors."""
     from structlog.testing import capture_logs
 
-    # Airflow sets up logging when it is imported, so that comes before logs are caught.
+    # Airflow configures logging when it is imported, so _task_errors(), which imports it, precedes capture_logs().
     with warnings.catch_warnings(), _task_errors() as errors, capture_logs() as log:
-        warnings.simplefilter("ignore")  # Airflow's and its libraries' are not ours to mend
+        warnings.simplefilter("ignore")  # we cannot fix warnings of Airflow and its libraries
         warnings.filterwarnings("error", module=OURS)
         _logged[:] = [log]
         finished = _load(path, name).test(run_conf=conf)
@@ -107,13 +107,13 @@ def run_to_end(path: Path, name: str = "dag", conf: dict[str, Any] | None = None
 
 
 def run_again(path: Path, before: DagRun, name: str = "dag", *, clear: bool) -> DagRun:
-    """Executes the tasks of a DAG run that is over once more.
+    """Executes the tasks of a finished DAG run again.
 
     Args:
         path: the DAG file.
-        before: the run.
-        name: of the DAG in its file.
-        clear: as a user does it; else as a scheduler whose worker died.
+        before: the finished run.
+        name: the DAG's variable in its file.
+        clear: True: as after a user's clear; False: as a scheduler does after its worker died.
     """
     from airflow.models.taskinstance import clear_task_instances
     from airflow.sdk.definitions.dag import _run_task
@@ -140,7 +140,7 @@ def run_again(path: Path, before: DagRun, name: str = "dag", *, clear: bool) -> 
 
 
 def set_state(path: Path, state: str, name: str = "dag") -> None:
-    """Gives the tasks of a DAG's latest run a state, as the API server does when a user asks for it."""
+    """Sets the state of the tasks of a DAG's latest run, as the API server does for a user."""
     from airflow.utils.session import create_session
 
     with create_session() as session:
@@ -149,7 +149,7 @@ def set_state(path: Path, state: str, name: str = "dag") -> None:
 
 
 def last_run(path: Path, name: str = "dag") -> DagRun:
-    """The latest run of a DAG, which another process may have made; what that logged is not known."""
+    """The latest run of a DAG, possibly of another process; without its log and errors."""
     from airflow.models.dagrun import DagRun as Model
     from airflow.utils.session import create_session
     from sqlalchemy import select
@@ -172,7 +172,7 @@ def _load(path: Path, name: str) -> Any:
 
 @contextmanager
 def _task_errors() -> Iterator[list[BaseException]]:
-    """The exceptions tasks end with, as Airflow tells its listeners."""
+    """Collects the exceptions of failed tasks with an Airflow listener."""
     from airflow.listeners import hookimpl
     from airflow.sdk.listener import get_listener_manager
 
@@ -190,7 +190,7 @@ def _task_errors() -> Iterator[list[BaseException]]:
 
 
 def rows_of_every_table() -> Iterator[str]:
-    """All that Airflow's database holds, as text."""
+    """All rows of Airflow's database, as text."""
     from airflow.utils.session import create_session
     from sqlalchemy import inspect, text
 
@@ -212,7 +212,7 @@ def asset_event_extras(name: str) -> list[dict[str, Any]]:
 
 
 def asset_state(name: str, key: str) -> Any:
-    """A value of an asset's state; None where there is none."""
+    """A value of an asset's state, or None."""
     from airflow.models.asset import AssetModel
     from airflow.models.asset_state_store import AssetStateStoreModel
     from airflow.utils.session import create_session

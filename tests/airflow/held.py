@@ -1,4 +1,4 @@
-"""A task that has begun and stands still before it executes, until it is let go."""
+"""Blocks a task between its start and its execution until the test releases it."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Held:
-    """What holds a task of a DAG file.
+    """Blocks a task of a DAG file in `pre_execute`.
 
     Args:
-        folder: of this test alone; that the task has begun, and may go on, are files in it.
+        folder: a directory of this test; the file `started` means that the task is blocked, `go` releases it.
     """
 
     folder: Path
 
     @property
     def imports(self) -> str:
-        """What the DAG file needs on top."""
+        """Python code for the top of the DAG file."""
         return f"""
 import pathlib, time
 
 def held(context):
-    pathlib.Path({str(self.folder / "begun")!r}).touch()
+    pathlib.Path({str(self.folder / "started")!r}).touch()
     while not pathlib.Path({str(self.folder / "go")!r}).exists():
         time.sleep(0.05)
 """
 
     def task(self, text: str) -> str:
-        """The text of a task, as that of one which is held."""
+        """Adds the block to the source text of a task."""
         return text.replace("(", "(pre_execute=held, ", 1)
 
     @property
-    def begun(self) -> bool:
-        """Whether the task stands still."""
-        return (self.folder / "begun").exists()
+    def started(self) -> bool:
+        """Whether the task has started and is blocked."""
+        return (self.folder / "started").exists()
 
-    def let_go(self) -> None:
-        """Lets it execute."""
+    def release(self) -> None:
+        """Lets the task execute."""
         (self.folder / "go").touch()

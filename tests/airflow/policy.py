@@ -1,4 +1,4 @@
-"""A site's policy of pods, made known to Airflow as its entry points `airflow.policy` are."""
+"""Registers a site's pod policy with Airflow, as an entry point of the group `airflow.policy` does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def pods_changed_by(change: Callable[[Any], None]) -> Iterator[None]:
-    """While it lasts, Airflow's `pod_mutation_hook` does this to a V1Pod."""
+    """Makes `change`, which receives a V1Pod, Airflow's `pod_mutation_hook` during the block."""
     from airflow.policies import hookimpl
     from airflow.settings import get_policy_plugin_manager
 

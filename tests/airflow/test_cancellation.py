@@ -1,4 +1,4 @@
-"""What has to be done is done although whoever waits for it is cancelled, as Airflow does once a second."""
+"""Work that must finish continues although Airflow cancels its waiter, which it does once a second."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from stepset_airflow.triggerer.cancellation import spawn, wait_uncancelled
 pytestmark = pytest.mark.airflow
 
 
-def test_it_is_done_however_often_its_waiter_is_cancelled() -> None:
+def test_work_finishes_however_often_its_waiter_is_cancelled() -> None:
     done = []
 
     async def work() -> None:
         await asyncio.sleep(0.3)
         done.append(True)
 
-    async def cancelled_again_and_again() -> None:
+    async def cancelled_repeatedly() -> None:
         waiting = asyncio.create_task(wait_uncancelled(spawn(work()), 60))
         for _ in range(5):
             await asyncio.sleep(0.01)
             waiting.cancel("user-action")
         await waiting
 
-    asyncio.run(cancelled_again_and_again())
+    asyncio.run(cancelled_repeatedly())
     assert done
 
 
-def test_what_it_raises_is_raised() -> None:
+def test_the_waiter_raises_the_exception_of_the_work() -> None:
     async def fails() -> None:
         raise ValueError("no")
 
@@ -40,7 +40,7 @@ def test_what_it_raises_is_raised() -> None:
         asyncio.run(waits())
 
 
-def test_what_takes_too_long_goes_on_by_itself() -> None:
+def test_work_continues_in_the_background_after_the_timeout() -> None:
     done = asyncio.Event()
 
     async def work() -> None:

@@ -1,6 +1,6 @@
-"""Which cluster a task talks to: Airflow's connection and the operator's parameters, as KubernetesPodOperator has them.
+"""The cluster of a task, from Airflow's connection and the operator's parameters, as in KubernetesPodOperator.
 
-Worker and triggerer find it by the same function; nothing is sent.
+Worker and triggerer use the same function. No test sends a request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Extras = Callable[..., None]
 
 
 def kubeconfig(*contexts: str) -> dict[str, Any]:
-    """A cluster, a user and a namespace for each context, the first of them current."""
+    """A kubeconfig with a cluster, a user and a namespace for each context; the first context is current."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -40,7 +40,7 @@ def kubeconfig(*contexts: str) -> dict[str, Any]:
 
 @pytest.fixture
 def extras(monkeypatch: pytest.MonkeyPatch) -> Extras:
-    """`extras(namespace=...)`: what the connection kubernetes_default holds."""
+    """`extras(namespace=...)`: sets the extras of the connection kubernetes_default."""
 
     def give(**extra: Any) -> None:
         connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
@@ -71,33 +71,33 @@ def of(config: ClientConfig) -> tuple[str, str, str]:
     return config.server, str(config.namespace), config.headers()["authorization"].removeprefix("Bearer ")
 
 
-def test_a_path_in_the_connection(extras: Extras, path: str) -> None:
+def test_the_connection_may_have_the_path_of_a_kubeconfig(extras: Extras, path: str) -> None:
     extras(kube_config_path=path)
     assert found() == ("https://a.example:6443", "default", "token-of-a")
 
 
-def test_a_kubeconfig_in_the_connection(extras: Extras) -> None:
+def test_the_connection_may_contain_a_kubeconfig(extras: Extras) -> None:
     extras(kube_config=json.dumps(kubeconfig("c")), namespace="ml")
     assert found() == ("https://c.example:6443", "ml", "token-of-c")
 
 
-def test_a_context_in_the_connection_or_in_the_task(extras: Extras, path: str) -> None:
+def test_the_task_s_context_overrides_the_connection_s(extras: Extras, path: str) -> None:
     extras(kube_config_path=path, cluster_context="b")
     assert found()[2] == "token-of-b"
     assert found(cluster_context="a")[2] == "token-of-a"
 
 
-def test_a_file_of_the_task_s(extras: Extras, path: str) -> None:
+def test_the_task_may_have_the_path_of_a_kubeconfig(extras: Extras, path: str) -> None:
     extras(namespace="ml")
     assert found(config_file=path) == ("https://a.example:6443", "ml", "token-of-a")
 
 
-def test_the_task_s_namespace_counts_before_the_connection_s(extras: Extras, path: str) -> None:
+def test_the_task_s_namespace_overrides_the_connection_s(extras: Extras, path: str) -> None:
     extras(kube_config_path=path, namespace="ml")
     assert found(namespace="mine")[1] == "mine"
 
 
-def test_two_clusters_in_one_process_do_not_get_in_each_other_s_way(extras: Extras, path: str) -> None:
+def test_connections_to_two_clusters_in_one_process_are_independent(extras: Extras, path: str) -> None:
     extras(kube_config_path=path)
     with connect(ClusterAccess(cluster_context="a")) as one, connect(ClusterAccess(cluster_context="b")) as other:
         assert (seen(one)[2], seen(other)[2]) == ("token-of-a", "token-of-b")
@@ -108,22 +108,22 @@ def test_two_clusters_in_one_process_do_not_get_in_each_other_s_way(extras: Extr
     [
         pytest.param({"kube_config_path": "/no/such/file"}, {}, "No configuration found", id="no such file"),
         pytest.param({}, {"in_cluster": True}, "Service host/port is not set", id="not in a pod"),
-        pytest.param({}, {"kubernetes_conn_id": "nobody_made_it"}, "nobody_made_it", id="no such connection"),
+        pytest.param({}, {"kubernetes_conn_id": "not_defined"}, "not_defined", id="no such connection"),
     ],
 )
-def test_what_cannot_be_used_is_told_in_one_line_that_names_the_connection(
+def test_an_unusable_connection_is_reported_in_one_line_that_names_it(
     extras: Extras, extra: dict[str, Any], parameters: dict[str, Any], problem: str
 ) -> None:
     extras(**extra)
-    with pytest.raises(BadInputError) as told:
+    with pytest.raises(BadInputError) as caught:
         found(**parameters)
-    assert problem in str(told.value)
-    assert "kubernetes_conn_id: connection" in str(told.value)
-    assert len(str(told.value).splitlines()) == 1
+    assert problem in str(caught.value)
+    assert "kubernetes_conn_id: connection" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("parameters", [{}, {"cluster_context": "b"}, {"namespace": "mine"}])
-def test_the_triggerer_finds_the_same(
+def test_the_triggerer_finds_the_same_cluster(
     extras: Extras, path: str, parameters: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     extras(kube_config_path=path, namespace="ml")

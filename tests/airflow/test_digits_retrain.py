@@ -1,4 +1,4 @@
-"""The example DAG dags/digits_retrain.py, run twice in a row by Airflow: trains well, promotes, starts warm."""
+"""Airflow runs the example DAG dags/digits_retrain.py twice: accuracy, promotion, warm start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_both_runs_succeed(runs: list[DagRun]) -> None:
     assert [runs[0].task_state(task) for task in TASKS] == ["success"] * 4
 
 
-def test_four_ranks_train_a_model_that_is_right_more_than_95_times_in_100(runs: list[DagRun]) -> None:
+def test_four_ranks_train_a_model_with_an_accuracy_above_95_percent(runs: list[DagRun]) -> None:
     for run in runs:
         trained, evaluated = run.xcom("train"), run.xcom("evaluate")
         assert trained["world_size"] == 4
@@ -36,13 +36,13 @@ def test_four_ranks_train_a_model_that_is_right_more_than_95_times_in_100(runs: 
         assert evaluated["candidate"]["accuracy"] == trained["accuracy"]  # another process, the same checkpoint
 
 
-def test_every_rank_is_heard_in_the_task_log_and_so_is_the_progress(runs: list[DagRun]) -> None:
+def test_the_task_log_shows_every_rank_and_the_progress(runs: list[DagRun]) -> None:
     for rank in range(4):
         assert f"[rank {rank}] 360 of 1437 digits are mine, start: random weights" in runs[0].lines
     assert any(line.startswith("progress: 100 %, step 8, loss=") for line in runs[0].lines)
 
 
-def test_the_first_model_is_promoted_and_kept_in_the_asset_s_state(runs: list[DagRun]) -> None:
+def test_the_first_model_is_promoted_and_is_in_the_asset_s_event(runs: list[DagRun]) -> None:
     model = Path(runs[0].xcom("promote"))
     assert model.is_file()
     first = asset_event_extras("digits_model")[0]

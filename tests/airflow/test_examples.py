@@ -1,4 +1,4 @@
-"""The example DAGs beside digits_retrain, each run by Airflow to its end."""
+"""Airflow runs the example DAGs other than digits_retrain to their end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_sweep_trains_once_for_each_learning_rate_and_picks_the_best(run_dag: 
     assert len({result["checkpoint"] for result in trained}) == 2
 
 
-def test_a_pipeline_has_a_training_in_its_middle(run_dag: RunDag) -> None:
+def test_a_pipeline_reports_the_accuracy_of_its_training(run_dag: RunDag) -> None:
     run = run_dag(EXAMPLES / "digits_pipeline.py", "pipeline")
     assert run.state == "success", run.explained()
     assert run.xcom("fit")["world_size"] == 2
@@ -37,7 +37,7 @@ def test_a_pipeline_has_a_training_in_its_middle(run_dag: RunDag) -> None:
     assert run.xcom("fit")["accuracy"] > 0.8
 
 
-def test_an_mpi_program_is_the_same_task(run_dag: RunDag) -> None:
+def test_the_operator_runs_an_mpi_program(run_dag: RunDag) -> None:
     if shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None:
         pytest.skip("needs Open MPI (make system) and mpi4py")
     run = run_dag(EXAMPLES / "digits_mpi.py", "mpi")
@@ -45,7 +45,8 @@ def test_an_mpi_program_is_the_same_task(run_dag: RunDag) -> None:
     assert (run.xcom("train")["world_size"], run.xcom("train")["rank_sum"]) == (4, 10)
 
 
-def test_deepspeed_is_the_same_task(run_dag: RunDag) -> None:
+@pytest.mark.smoke
+def test_the_operator_runs_a_deepspeed_program(run_dag: RunDag) -> None:
     if importlib.util.find_spec("deepspeed") is None:
         pytest.skip("needs deepspeed")
     run = run_dag(EXAMPLES / "digits_deepspeed.py", "deepspeed")

@@ -1,4 +1,4 @@
-"""The name of a task instance's run, and which attempt of the same work it is."""
+"""The name of a task instance's run, and its attempt number."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_another_dag_run_map_index_or_try_has_another_name(other: dict[str, obje
 
 
 @given(task_id=st.text(min_size=1, max_size=250), tries=st.integers(1, 999))
-def test_every_name_is_one_that_any_target_takes(task_id: str, tries: int) -> None:
+def test_every_name_is_valid_for_all_targets(task_id: str, tries: int) -> None:
     name = run_name(replace(Ti(), task_id=task_id, try_number=tries))
     check_dns_1035(name)
     assert len(name) <= jobset_name_budget([("launcher", 1)])
@@ -51,11 +51,11 @@ def test_every_name_is_one_that_any_target_takes(task_id: str, tries: int) -> No
         pytest.param(2, 2, 2, 1, id="first retry"),
         pytest.param(3, 2, 2, 2, id="second retry"),
         pytest.param(4, 5, 2, 0, id="cleared after three tries"),
-        pytest.param(5, 5, 2, 1, id="first retry after that"),
+        pytest.param(5, 5, 2, 1, id="first retry after the clear"),
         pytest.param(2, 1, 0, 0, id="cleared, no retries"),
     ],
 )
-def test_retries_count_as_attempts_and_a_clear_starts_anew(
+def test_retries_count_as_attempts_and_a_clear_resets_the_count(
     try_number: int, max_tries: int, retries: int, expected: int
 ) -> None:
     assert attempt(Ti(try_number=try_number, max_tries=max_tries), retries) == expected
@@ -71,17 +71,17 @@ def start(backend: LocalBackend, name: str, *command: str) -> RunHandle:
     return backend.start(RunRequest(job, read_sources(job), name=name))
 
 
-def test_a_name_nobody_bears_is_free(backend: LocalBackend) -> None:
+def test_an_unused_name_is_free(backend: LocalBackend) -> None:
     assert free_name("train-1", backend) == "train-1"
 
 
-def test_a_task_instance_that_airflow_makes_again_gets_the_next_generation(backend: LocalBackend) -> None:
+def test_a_task_instance_that_airflow_recreates_gets_the_next_generation(backend: LocalBackend) -> None:
     for name in ("train-1", "train-1-2"):
         start(backend, name, "true").wait()
     assert free_name("train-1", backend) == "train-1-3"
 
 
-def test_a_run_that_still_goes_on_is_not_run_a_second_time(backend: LocalBackend) -> None:
+def test_a_run_that_is_still_active_is_not_started_again(backend: LocalBackend) -> None:
     running = start(backend, "train-1", "sleep", "60")
     try:
         with pytest.raises(InfrastructureError, match=r"run train-1 of this very task is still .*; wait for it"):
@@ -91,24 +91,24 @@ def test_a_run_that_still_goes_on_is_not_run_a_second_time(backend: LocalBackend
         running.wait()
 
 
-def test_a_run_on_a_cluster_has_one_name_for_all_tries_and_another_for_each_generation_and_airflow() -> None:
+def test_the_name_of_a_run_on_a_cluster_depends_on_generation_and_airflow_but_not_on_the_try() -> None:
     assert cluster_name(Ti(), "a", 1) == cluster_name(replace(Ti(), try_number=3), "a", 1)
     assert len({cluster_name(Ti(), "a", 1), cluster_name(Ti(), "a", 2), cluster_name(Ti(), "b", 1)}) == 3
 
 
 @given(task_id=st.text(min_size=1, max_size=250), generation=st.integers(1, 9999))
-def test_every_name_of_a_run_on_a_cluster_is_one_that_any_target_takes(task_id: str, generation: int) -> None:
+def test_every_name_of_a_run_on_a_cluster_is_valid_for_all_targets(task_id: str, generation: int) -> None:
     name = cluster_name(replace(Ti(), task_id=task_id), "https://airflow.example", generation)
     check_dns_1035(name)
     assert len(name) <= jobset_name_budget([("launcher", 1)])
 
 
-def test_an_owner_is_a_label_s_value_and_does_not_change_with_the_try() -> None:
+def test_an_owner_is_a_valid_label_value_and_the_same_for_all_tries() -> None:
     assert owner_of(Ti(), "a") == owner_of(replace(Ti(), try_number=2, max_tries=5), "a")
     assert owner_of(Ti(), "a") != owner_of(replace(Ti(), map_index=1), "a")
     assert len(owner_of(Ti(), "a")) <= 63
 
 
-def test_the_epoch_changes_when_a_task_is_cleared_only() -> None:
+def test_the_epoch_changes_only_when_a_task_is_cleared() -> None:
     assert epoch(Ti(try_number=1, max_tries=2), 2) == epoch(Ti(try_number=3, max_tries=2), 2) == 0
     assert epoch(Ti(try_number=4, max_tries=5), 2) == epoch(Ti(try_number=5, max_tries=5), 2) == 3

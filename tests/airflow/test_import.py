@@ -1,4 +1,4 @@
-"""Importing the provider brings in nothing slow: a DAG processor pays for every import of every DAG file."""
+"""Importing the provider imports no slow module: a DAG processor repeats the imports of every DAG file."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ print(json.dumps(sorted(set(sys.modules) - known)))
 
 
 def new_modules(imports: str, before: str = "") -> set[str]:
-    """What an import brings in, in a fresh interpreter where `before` was imported already."""
+    """The modules that `imports` loads in a new interpreter that has executed `before`."""
     program = NEW_MODULES.format(before=before, imports=imports)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=300)
     return set(json.loads(done.stdout.decode().splitlines()[-1]))
 
 
-def test_the_operator_adds_only_its_own_modules_to_what_a_dag_file_has_anyway() -> None:
+def test_the_operator_adds_only_its_own_modules_to_those_of_every_dag_file() -> None:
     added = new_modules("from stepset_airflow import DistributedTrainOperator", "from airflow.sdk import DAG, task")
     foreign = {name for name in added if name.split(".")[0] != "stepset_airflow"}
-    # Every operator that has links needs the last one: a class of forty lines.
+    # Every operator with links needs airflow.sdk.bases.operatorlink: a class of forty lines.
     assert foreign <= {*sys.stdlib_module_names, "airflow.sdk.bases.operatorlink"}, foreign
     assert "stepset_airflow.operators.distributed_train" in added
 
@@ -45,13 +45,13 @@ def test_a_dag_file_with_tasks_imports_neither_a_kubernetes_client_nor_stepset_s
     assert not added & {"kubernetes", "kubernetes_asyncio", "pydantic", "yaml", "typer", "stepset"}
 
 
-def test_the_provider_s_description_imports_nothing_but_itself() -> None:
+def test_the_provider_info_imports_only_itself() -> None:
     added = new_modules("import stepset_airflow.get_provider_info as p; p.get_provider_info()")
     ours = {"stepset_airflow", "stepset_airflow.get_provider_info"}
     assert {name for name in added if name.split(".")[0] not in sys.stdlib_module_names} == ours
 
 
-def test_the_plugin_which_every_process_loads_brings_no_web_framework_and_no_client() -> None:
+def test_the_plugin_which_every_process_loads_imports_no_web_framework_and_no_client() -> None:
     added = {
         name.split(".")[0]
         for name in new_modules("import stepset_airflow.plugins.training_page", "import airflow.plugins_manager")

@@ -1,4 +1,4 @@
-"""From an operator's parameters to the job."""
+"""The job that an operator's parameters define."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ def test_paths_in_a_job_file_are_relative_to_it(tmp_path: Path) -> None:
     assert (job.name, job.num_nodes, base) == ("mine", 2, tmp_path / "jobs")
 
 
-def test_queue_name_stands_beside_other_scheduling(tmp_path: Path) -> None:
+def test_queue_name_is_added_to_other_scheduling_fields(tmp_path: Path) -> None:
     fields = {"script": "train.py", "scheduling": {"priority_class": "high"}}
     job, _ = job_of(None, fields, "team-a", tmp_path)
     assert (job.scheduling.queue_name, job.scheduling.priority_class) == ("team-a", "high")
 
 
-def test_a_wrong_value_is_named_with_its_field(tmp_path: Path) -> None:
+def test_an_invalid_value_is_reported_with_its_field(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="num_nodes: 'two' is not a whole number"):
         job_of(None, {"script": "train.py", "num_nodes": "two"}, None, tmp_path)
 
 
-def test_a_job_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_job_file_is_reported_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"nowhere\.yaml: no such file"):
         job_of("nowhere.yaml", {}, None, tmp_path)
 
 
-def test_two_things_to_run_are_refused_before_anything_is_rendered() -> None:
+def test_two_entry_points_are_refused_before_templates_are_rendered() -> None:
     with pytest.raises(ValueError, match=r"exactly one of .* says what to run; script and module are given"):
         check_entries({"script": "a.py", "module": "b"}, has_job=False)
 
 
-def test_nothing_to_run_is_refused_unless_a_job_or_a_framework_may_bring_it() -> None:
+def test_a_missing_entry_point_is_refused_unless_a_job_or_a_framework_may_provide_it() -> None:
     with pytest.raises(ValueError, match="nothing says what to run"):
         check_entries({"num_nodes": 2}, has_job=False)
     check_entries({"num_nodes": 2}, has_job=True)

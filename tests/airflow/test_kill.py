@@ -1,4 +1,4 @@
-"""A killed task ends its training and itself, and never as a success."""
+"""A killed task stops its training and fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRAINS_FOR_EVER = """
         open(os.path.join(sys.argv[1], str(pid)), "w").close()
     time.sleep(600)
 """
-ENDS_WELL_WHEN_TOLD_TO_STOP = """
+EXITS_WITH_0_ON_SIGTERM = """
     import os, signal, sys, time
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     open(os.path.join(sys.argv[1], str(os.getpid())), "w").close()
@@ -30,7 +30,7 @@ ENDS_WELL_WHEN_TOLD_TO_STOP = """
 
 
 def task(pids: Path, more: str = "") -> str:
-    """A training on two nodes whose processes leave their ids in `pids`."""
+    """A training on two nodes whose processes write their ids to `pids`."""
     pids.mkdir(exist_ok=True)
     return (
         'DistributedTrainOperator(task_id="train", backend="local", num_nodes=2, script="train.py",'
@@ -43,11 +43,11 @@ def alive(pids: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("stepset_home")
-def test_sigterm_fails_the_task_even_if_its_training_ends_well_and_leaves_no_process(
+def test_sigterm_fails_the_task_even_if_its_training_exits_with_0_and_leaves_no_process(
     write_dag: WriteDag, start_worker: StartWorker, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
-    path = write_dag(task(pids), ENDS_WELL_WHEN_TOLD_TO_STOP)
+    path = write_dag(task(pids), EXITS_WITH_0_ON_SIGTERM)
     with start_worker(path) as worker:
         assert until(lambda: len(alive(pids)) == 2, STARTS_WITHIN), "the training did not start"
         os.kill(worker.pid, signal.SIGTERM)
@@ -55,11 +55,11 @@ def test_sigterm_fails_the_task_even_if_its_training_ends_well_and_leaves_no_pro
         out = worker.output
     assert "ended as failed" in out
     assert "was stopped because its task was killed" in out
-    assert until(lambda: not alive(pids)), f"still there: {alive(pids)}"
+    assert until(lambda: not alive(pids)), f"still running: {alive(pids)}"
 
 
 @pytest.mark.usefixtures("stepset_home")
-def test_a_worker_that_is_killed_outright_leaves_no_process(
+def test_a_worker_killed_with_sigkill_leaves_no_process(
     write_dag: WriteDag, start_worker: StartWorker, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
@@ -67,7 +67,7 @@ def test_a_worker_that_is_killed_outright_leaves_no_process(
     with start_worker(path) as worker:
         assert until(lambda: len(alive(pids)) == 4, STARTS_WITHIN), "the training did not start"
         worker.kill()
-    assert until(lambda: not alive(pids)), f"still there: {alive(pids)}"
+    assert until(lambda: not alive(pids)), f"still running: {alive(pids)}"
 
 
 def test_execution_timeout_fails_the_task_and_leaves_no_process(
@@ -79,7 +79,7 @@ def test_execution_timeout_fails_the_task_and_leaves_no_process(
         run = run_dag(write_dag(task(pids, timeout), TRAINS_FOR_EVER, imports="import datetime"))
         assert run.task_state("train") == "failed"
         assert type(run.error).__name__ == "AirflowTaskTimeout"
-        assert until(lambda: not alive(pids)), f"still there: {alive(pids)}"
+        assert until(lambda: not alive(pids)), f"still running: {alive(pids)}"
         if len(list(pids.iterdir())) == 4:
             return
     pytest.fail("the training did not start in two minutes")

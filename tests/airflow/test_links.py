@@ -1,4 +1,4 @@
-"""Where a task instance's links lead to."""
+"""The addresses of a task instance's links."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def test_the_page_is_a_tab_of_the_task_instance(train: DistributedTrainOperator)
     )
 
 
-def test_a_mapped_task_instance_has_its_own(train: DistributedTrainOperator) -> None:
+def test_a_mapped_task_instance_has_its_own_page(train: DistributedTrainOperator) -> None:
     key = SimpleNamespace(**{**vars(KEY), "map_index": 3})
     assert "/tasks/train/mapped/3/plugin/" in TrainingLink().get_link(train, ti_key=key)
 
 
-def test_it_is_an_address_of_airflow_s_where_airflow_knows_its_own(
+def test_the_link_to_the_page_is_absolute_if_airflow_has_a_base_url(
     train: DistributedTrainOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://flow.example/airflow/")
     assert TrainingLink().get_link(train, ti_key=KEY).startswith("https://flow.example/airflow/dags/")
 
 
-def test_the_workload_is_shown_by_the_dashboard_that_the_site_names(
+def test_the_workload_link_leads_to_the_configured_dashboard(
     train: DistributedTrainOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert WorkloadLink().get_link(train, ti_key=KEY) == ""
@@ -62,5 +62,5 @@ def test_only_a_rank_that_failed_has_a_link_to_its_log(
     assert FailedRankLink().get_link(train, ti_key=KEY) == "https://logs.example/?pod=a%26b&rank=3"
 
 
-def test_what_leads_nowhere_is_no_link(train: DistributedTrainOperator) -> None:
+def test_a_link_without_an_address_is_left_out(train: DistributedTrainOperator) -> None:
     assert list(links_of(train, KEY)) == [TrainingLink().xcom_key]

@@ -1,4 +1,4 @@
-"""It is known how far a triggerer has come with what its triggers have logged."""
+"""How many log entries of its triggers the main process of a triggerer has not read yet."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ print(json.dumps(seen))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what waits in a socket")
-def test_what_is_logged_is_unread_until_the_main_process_has_all_of_it() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the unread bytes of a socket")
+def test_log_entries_are_unread_until_the_main_process_has_read_them_all() -> None:
     done = subprocess.run([sys.executable, "-c", IN_A_TRIGGERER], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     at_first, logged, half_read, at_last = json.loads(done.stdout)
@@ -50,5 +50,5 @@ def test_what_is_logged_is_unread_until_the_main_process_has_all_of_it() -> None
     assert logged >= half_read > 0
 
 
-def test_where_logs_go_another_way_nothing_is() -> None:
+def test_nothing_is_unread_without_a_log_channel() -> None:
     assert unread() == 0

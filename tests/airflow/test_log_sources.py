@@ -1,4 +1,4 @@
-"""Whose lines are needed for the ranks that a task log shows."""
+"""The sources of log lines that a task log needs for the ranks that it shows."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ TORCH = {"framework": "torch", "num_nodes": 3, "procs_per_node": 2}
     [
         pytest.param(TORCH, None, None, id="all"),
         pytest.param(TORCH, [], set(), id="none"),
-        pytest.param(TORCH, [0], {"rank 0", "node 0"}, id="the first, and what its node's launcher prints"),
+        pytest.param(TORCH, [0], {"rank 0", "node 0"}, id="the first, and its node's launcher"),
         pytest.param(TORCH, [3, 4], {"rank 3", "rank 4", "node 1", "node 2"}, id="of several nodes"),
-        pytest.param(MPI, [0], {"rank 0", "node 0", "launcher"}, id="a launcher's too"),
+        pytest.param(MPI, [0], {"rank 0", "node 0", "launcher"}, id="and a launcher pod"),
         pytest.param(
             {**TORCH, "roles": [{"name": "monitor", "replicas": 2, "command": ["watch"]}]},
             [0],
             {"rank 0", "node 0", "monitor-0", "monitor-1"},
-            id="of pods that are no nodes",
+            id="and pods of other roles",
         ),
     ],
 )
-def test_the_sources_of(job: dict[str, Any], ranks: list[int] | None, expected: set[str] | None) -> None:
+def test_selects_the_sources_of_the_ranks(
+    job: dict[str, Any], ranks: list[int] | None, expected: set[str] | None
+) -> None:
     plan = make_plan(parse_job({"name": "digits", "image": "i", "script": "train.py", **job}))
     assert log_sources(None if ranks is None else frozenset(ranks), plan) == expected

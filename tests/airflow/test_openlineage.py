@@ -1,4 +1,4 @@
-"""What OpenLineage is told of a training, through Airflow's own OpenLineage provider and its file transport."""
+"""The OpenLineage events of a training, through Airflow's OpenLineage provider and its file transport."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.airflow.test_import import new_modules
 
 pytestmark = [pytest.mark.airflow, pytest.mark.local]
 
-Finished = dict[str, dict[str, Any]]
+EventsByType = dict[str, dict[str, Any]]
 SECRET = "hunter2-is-no-good-password"
 SCRIPT = """
     import json, os, sys, time
@@ -64,12 +64,12 @@ TASKS = f"""
 
     function()
 """
-"""One DAG for all tests: OpenLineage is switched on for a process, and Airflow takes its time to be imported."""
+"""One DAG for all tests: OpenLineage is enabled per process, and importing Airflow takes seconds."""
 
 
 @pytest.fixture(scope="module")
-def told(airflow_db: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finished]:
-    """Task -> the last event of each of its states, of a run with OpenLineage switched on."""
+def events_by_task(airflow_db: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, EventsByType]:
+    """Task -> event type -> the last such event, of a run with OpenLineage enabled."""
     directory = tmp_path_factory.mktemp("lineage")
     transport = {"type": "file", "log_file_path": str(directory / "events"), "append": True}
     variables = {"AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport), "STEPSET_HOME": str(directory / "stepset")}
@@ -84,14 +84,14 @@ def told(airflow_db: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     assert "ended as" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
     text = (directory / "events").read_text()
     assert SECRET not in text
-    found: dict[str, Finished] = {}
+    found: dict[str, EventsByType] = {}
     for each in map(json.loads, text.splitlines()):
         found.setdefault(each["job"]["name"].rpartition(".")[2], {})[each["eventType"]] = each
     return found
 
 
 def facet(event: dict[str, Any]) -> dict[str, Any]:
-    """The run facet, without what every facet has."""
+    """The run facet, without the fields that every facet has."""
     found = event["run"]["facets"]["stepset_training"]
     return {key: value for key, value in found.items() if not key.startswith("_")}
 
@@ -100,8 +100,8 @@ def places(event: dict[str, Any], which: str) -> list[tuple[str, str]]:
     return [(each["namespace"], each["name"]) for each in event[which]]
 
 
-def test_a_training_that_succeeds(told: dict[str, Finished]) -> None:
-    events = told["succeeds"]
+def test_a_successful_training_reports_its_metrics_inputs_and_outputs(events_by_task: dict[str, EventsByType]) -> None:
+    events = events_by_task["succeeds"]
     assert list(events) == ["START", "COMPLETE"]
     start, complete = events["START"], events["COMPLETE"]
     assert facet(start) == {"job": "digits", "framework": "torch", "numNodes": 2, "metrics": {}}
@@ -121,8 +121,8 @@ def test_a_training_that_succeeds(told: dict[str, Finished]) -> None:
     assert places(complete, "outputs") == [("file", "/models/digits"), ("s3://models", "digits/7.pt")]
 
 
-def test_a_training_that_fails_leaves_a_diagnosis_and_no_checkpoint(told: dict[str, Finished]) -> None:
-    events = told["fails"]
+def test_a_failed_training_reports_a_diagnosis_and_no_checkpoint(events_by_task: dict[str, EventsByType]) -> None:
+    events = events_by_task["fails"]
     assert list(events) == ["START", "FAIL"]
     failed = facet(events["FAIL"])
     assert (failed["phase"], failed["failureKind"], failed["failureRank"], failed["exitCode"]) == (
@@ -135,18 +135,18 @@ def test_a_training_that_fails_leaves_a_diagnosis_and_no_checkpoint(told: dict[s
     assert "rank 1" in events["FAIL"]["run"]["facets"]["errorMessage"]["message"]
 
 
-def test_a_warm_start_is_an_input(told: dict[str, Finished]) -> None:
-    assert places(told["starts_warm"]["COMPLETE"], "inputs") == [("file", "/models/last.pt")]
+def test_a_warm_start_is_an_input(events_by_task: dict[str, EventsByType]) -> None:
+    assert places(events_by_task["starts_warm"]["COMPLETE"], "inputs") == [("file", "/models/last.pt")]
 
 
-def test_a_decorated_function_is_told_of_too(told: dict[str, Finished]) -> None:
-    events = told["function"]
+def test_a_decorated_function_is_reported_too(events_by_task: dict[str, EventsByType]) -> None:
+    events = events_by_task["function"]
     assert "job" not in facet(events["START"])
     assert facet(events["COMPLETE"])["phase"] == "Succeeded"
     assert places(events["COMPLETE"], "outputs") == [("file", "/models/of/a/function")]
 
 
-def test_without_openlineage_nothing_of_it_is_imported() -> None:
+def test_the_operator_imports_nothing_of_openlineage() -> None:
     added = new_modules("from stepset_airflow import DistributedTrainOperator", "from airflow.sdk import DAG, task")
     assert "stepset_airflow.openlineage.mixin" in added
     assert not [name for name in added if name.startswith(("openlineage", "airflow.providers.openlineage"))]

@@ -1,4 +1,4 @@
-"""The operator as a DAG file's author and the scheduler see it: parameters, checks, serialisation."""
+"""The operator's parameters, their checks, and serialisation."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ def test_no_parameter_takes_a_name_that_airflow_uses() -> None:
         ({"backend": "local", "wait_for_completion": False}, r"wait_for_completion: a local run ends with its worker"),
     ],
 )
-def test_what_is_plainly_wrong_breaks_the_dag_s_import(parameters: dict[str, Any], problem: str) -> None:
+def test_an_invalid_parameter_fails_the_import_of_the_dag_file(parameters: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         train(**parameters)
 
 
-def test_a_parameter_nobody_knows_is_refused() -> None:
+def test_an_unknown_parameter_is_refused() -> None:
     with pytest.raises(TypeError, match="num_node"):
         train(num_node=2)
 
 
-def test_a_dag_with_it_survives_the_trip_through_the_database() -> None:
+def test_the_fields_survive_serialisation() -> None:
     data = serialised()
     back = DagSerialization.from_dict(json.loads(json.dumps(data)))
     task = back.get_task("train")
@@ -80,7 +80,7 @@ def test_a_dag_with_it_survives_the_trip_through_the_database() -> None:
         assert getattr(task, name) == value
 
 
-def test_two_parses_of_a_file_serialise_alike_so_that_no_new_version_is_made() -> None:
+def test_two_parses_of_a_file_serialise_identically_so_that_no_new_dag_version_is_created() -> None:
     assert json.dumps(serialised(), sort_keys=True) == json.dumps(serialised(), sort_keys=True)
 
 
@@ -96,7 +96,7 @@ def test_a_path_is_serialised_as_text() -> None:
     assert DistributedTrainOperator(task_id="train", job=Path("jobs/digits.yaml")).job == "jobs/digits.yaml"
 
 
-def test_it_can_be_mapped_over_any_field_and_the_mapping_is_serialised() -> None:
+def test_the_operator_can_be_mapped_over_a_field_and_the_mapping_is_serialised() -> None:
     with DAG("mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
         DistributedTrainOperator.partial(task_id="train", script="train.py", num_nodes=2).expand(
             args=[["--lr", "0.1"], ["--lr", "0.2"]]
@@ -118,7 +118,7 @@ def serialised() -> Any:
     return DagSerialization.to_dict(dag)
 
 
-def test_the_exception_that_ends_a_task_is_the_end_of_the_run_and_its_diagnosis_as_every_interface_shows_them() -> None:
+def test_the_exception_of_a_failed_task_has_the_text_that_every_interface_shows() -> None:
     status = final("jobset_fails")
     *_, end, diagnosis = Presenter().see(status, 0.0)
     assert (type(end), type(diagnosis)) == (RunEnded, FirstFailure)

@@ -1,4 +1,4 @@
-"""How a run that is over ends its task, and what becomes of its objects."""
+"""The verdict on the task of an ended run, and whether the run's objects are deleted."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from stepset_airflow.run.exit_policy import check_policy, should_delete, verdict
 
 
 def failure(kind: FailureKind, exit_code: int | None = 1) -> Failure:
-    return Failure(kind, "it failed.", "mend it.", exit_code=exit_code)
+    return Failure(kind, "it failed.", "fix it.", exit_code=exit_code)
 
 
 @pytest.mark.parametrize("kind", FailureKind)
-def test_only_what_was_refused_or_cancelled_is_not_tried_again(kind: FailureKind) -> None:
+def test_every_failure_is_retried_unless_the_run_was_rejected_or_cancelled(kind: FailureKind) -> None:
     final = kind in (FailureKind.REJECTED, FailureKind.CANCELLED)
     assert verdict(failure(kind)) == ("fail" if final else "retry")
 
 
-def test_a_lost_run_is_tried_again() -> None:
+def test_a_lost_run_is_retried() -> None:
     assert verdict(None) == "retry"
 
 
-def test_the_policy_decides_by_exit_code_before_kind() -> None:
+def test_exit_codes_take_precedence_over_kinds_in_the_policy() -> None:
     policy = {42: "skip", "UserError": "fail"}
     assert verdict(failure(FailureKind.USER_ERROR, 42), policy) == "skip"
     assert verdict(failure(FailureKind.USER_ERROR, 1), policy) == "fail"
     assert verdict(failure(FailureKind.OUT_OF_MEMORY, None), policy) == "retry"
 
 
-def test_an_exit_code_may_be_text_since_json_knows_no_other_keys() -> None:
+def test_an_exit_code_may_be_text_because_json_has_no_other_keys() -> None:
     assert verdict(failure(FailureKind.USER_ERROR, 42), {"42": "skip"}) == "skip"
 
 
-def test_an_unknown_verdict_is_refused_by_name() -> None:
+def test_an_unknown_verdict_is_refused_with_its_key_and_value() -> None:
     with pytest.raises(ValueError, match="exit_code_policy: 42: 'ignore' is not known; use fail, retry or skip"):
         check_policy({42: "ignore"})
 
@@ -49,5 +49,7 @@ def test_an_unknown_verdict_is_refused_by_name() -> None:
         ("delete_succeeded", False, False),
     ],
 )
-def test_the_objects_of_a_run_are_deleted_as_asked(action: str, succeeded: bool, expected: bool) -> None:
+def test_the_action_decides_whether_the_objects_of_a_run_are_deleted(
+    action: str, succeeded: bool, expected: bool
+) -> None:
     assert should_delete(action, succeeded) is expected

@@ -1,4 +1,4 @@
-"""Airflow's `pod_mutation_hook` on the pod templates of a run: what a site's policy changes, and nothing else."""
+"""Airflow's `pod_mutation_hook`, applied to the pod templates of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tolerate(pod: Any) -> None:
 
 
 @pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
-def test_it_changes_the_pods_of_every_group_and_nothing_else(target: str) -> None:
+def test_the_hook_changes_the_pods_of_every_group_and_nothing_else(target: str) -> None:
     roles = ROLES if target in ("jobset", "trainjob") else []
     before = rendered(target, framework="torch", num_nodes=2, roles=roles)
     with pods_changed_by(tolerate):
@@ -46,12 +46,12 @@ def test_it_changes_the_pods_of_every_group_and_nothing_else(target: str) -> Non
     assert changed == 1 + len(roles)
 
 
-def test_where_it_changes_nothing_a_template_stays_as_it_was_rendered() -> None:
+def test_a_template_that_the_hook_does_not_change_stays_as_it_was_rendered() -> None:
     template = templates(rendered(pod_template={"spec": {"fieldOfAnotherKubernetes": 1}})[-1])[0]
     assert mutate_pod(template) is template
 
 
-def test_a_site_that_refuses_a_pod_is_heard() -> None:
+def test_an_exception_of_the_hook_is_raised() -> None:
     def refuse(pod: Any) -> None:
         raise ValueError("not on this cluster")
 

@@ -1,4 +1,4 @@
-"""What Airflow knows of the provider once the package is installed."""
+"""Airflow finds the provider in the installed package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepset_airflow.get_provider_info import get_provider_info
 pytestmark = pytest.mark.airflow
 
 
-def test_the_description_is_one_by_airflow_s_schema() -> None:
+def test_the_provider_info_is_valid_by_airflow_s_schema() -> None:
     schema = json.loads((files("airflow") / "provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
 
@@ -30,5 +30,5 @@ def test_airflow_finds_the_decorator() -> None:
 
 
 @pytest.mark.parametrize(("option", "default"), [("backend", "kubernetes"), ("log_ranks", "0")])
-def test_the_section_stepset_has_defaults(option: str, default: str) -> None:
+def test_the_configuration_section_stepset_has_defaults(option: str, default: str) -> None:
     assert conf.get("stepset", option) == default

@@ -1,4 +1,4 @@
-"""What follows from what a task remembers of its run, when it comes again."""
+"""The next step of a task that starts again, from the record of its run."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from stepset_airflow.run.run_record import (
 RECORD = RunRecord("train-7b8f072d72-1", "ml", uid="u1", attempt=2)
 
 
-def test_a_task_that_remembers_nothing_makes_its_first_run() -> None:
+def test_a_task_without_a_record_starts_its_first_run() -> None:
     assert next_step(None, 0, durable=True) == StartNew(1, 0)
 
 
 @pytest.mark.parametrize("uid", ["", "u1"])
-def test_a_run_whose_end_was_not_dealt_with_is_gone_on_with(uid: str) -> None:
+def test_a_task_reattaches_to_a_run_whose_end_was_not_recorded(uid: str) -> None:
     record = RunRecord("train-7b8f072d72-1", "ml", uid=uid)
     assert next_step(record, 0, durable=True) == Reattach(record)
 
 
-def test_a_task_that_is_not_durable_ends_it_and_trains_anew_from_the_checkpoint() -> None:
+def test_a_task_that_is_not_durable_starts_a_new_run_from_the_checkpoint() -> None:
     assert next_step(RECORD, 0, durable=False) == StartNew(2, 3, before=RECORD)
 
 
-def test_after_a_failure_a_retry_trains_anew_from_the_checkpoint() -> None:
+def test_a_retry_after_a_failure_starts_a_new_run_from_the_checkpoint() -> None:
     record = RECORD.over(RETRY)
     assert next_step(record, 0, durable=True) == StartNew(2, 3, before=record)
 
 
 @pytest.mark.parametrize("ended", [SUCCEEDED, "fail", "skip"])
-def test_an_end_that_was_dealt_with_is_told_again(ended: str) -> None:
+def test_a_recorded_end_is_reported_again(ended: str) -> None:
     record = RECORD.over(ended, {"phase": "Failed"})
     assert next_step(record, 0, durable=True) == Finished(record)
     assert next_step(record, 0, durable=False) == Finished(record)
@@ -52,7 +52,7 @@ def test_a_cleared_task_trains_from_the_beginning(ended: str) -> None:
     assert next_step(record, 2, durable=True) == StartNew(2, 0, before=record)
 
 
-def test_a_cleared_task_s_run_that_may_go_on_is_ended_first() -> None:
+def test_a_cleared_task_replaces_a_run_whose_end_was_not_recorded() -> None:
     assert next_step(RECORD, 2, durable=True) == StartNew(2, 0, before=RECORD)
 
 

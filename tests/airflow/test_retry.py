@@ -1,4 +1,4 @@
-"""Which failures are tried again, with TrainingRetryPolicy."""
+"""The failures that TrainingRetryPolicy retries."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from stepset_airflow import TrainingFailedError, TrainingRetryPolicy
 
 pytestmark = pytest.mark.airflow
 
-CLUSTERS_FAULT = {"Infrastructure", "Lost", "Rendezvous", "Unschedulable", "ImagePull"}
+CLUSTER_FAILURES = {"Infrastructure", "Lost", "Rendezvous", "Unschedulable", "ImagePull"}
 
 
 @pytest.mark.parametrize("kind", FailureKind)
-def test_what_the_cluster_did_is_tried_again_and_what_the_code_did_is_not(kind: FailureKind) -> None:
+def test_failures_of_the_cluster_are_retried_and_failures_of_the_code_are_not(kind: FailureKind) -> None:
     decision = TrainingRetryPolicy().evaluate(TrainingFailedError("it failed", kind.value), 1, 3)
-    expected = RetryAction.RETRY if kind.value in CLUSTERS_FAULT else RetryAction.FAIL
+    expected = RetryAction.RETRY if kind.value in CLUSTER_FAILURES else RetryAction.FAIL
     assert decision.action is expected
 
 
@@ -27,7 +27,7 @@ def test_errors_of_other_kinds_are_left_to_airflow() -> None:
     assert TrainingRetryPolicy().evaluate(AirflowException("else"), 1, 3).action is RetryAction.DEFAULT
 
 
-def test_which_kinds_and_how_long_before_can_be_said_and_survives_serialization() -> None:
+def test_kinds_and_delay_can_be_set_and_survive_serialization() -> None:
     policy = TrainingRetryPolicy.deserialize(TrainingRetryPolicy(["OutOfMemory"], delay=90).serialize())
     decision = policy.evaluate(TrainingFailedError("it failed", "OutOfMemory", 137), 1, 3)
     assert (decision.action, decision.retry_delay) == (RetryAction.RETRY, timedelta(seconds=90))

@@ -1,4 +1,4 @@
-"""A sensor's trigger waits for a run that does not exist yet, as patiently as the watches follow one that does."""
+"""A sensor's trigger waits for a run that does not exist yet, and tolerates temporary refusals as watches do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ns/jobsets/run"
 
 
 def run_after(*statuses: int) -> Mapping[str, Any]:
-    """What is returned of a server that answers with these statuses, and then with the run."""
+    """The result for a server that replies with these statuses and then with the run."""
     answers = iter(statuses)
 
     def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
@@ -35,11 +35,13 @@ def run_after(*statuses: int) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("between", [(404, 404), (404, 401, 401, 404), (404, 403), (503, 401), (500, 503)])
-def test_a_run_is_awaited_through_refusals_that_pass(between: tuple[int, ...]) -> None:
+def test_the_trigger_waits_through_temporary_refusals(between: tuple[int, ...]) -> None:
     assert run_after(*between) == {"kind": "JobSet"}
 
 
 @pytest.mark.parametrize(("status", "error"), [(401, UnauthorizedError), (403, RefusedError)])
-def test_a_server_that_has_allowed_nothing_yet_is_believed(status: int, error: type[InfrastructureError]) -> None:
+def test_a_server_that_has_never_accepted_a_request_fails_the_trigger(
+    status: int, error: type[InfrastructureError]
+) -> None:
     with pytest.raises(error):
         run_after(*[status] * 4)

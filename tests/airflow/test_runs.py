@@ -1,4 +1,4 @@
-"""The operator's and the decorator's tasks, run by Airflow for real with backend="local"."""
+"""Airflow runs tasks of the operator and of the decorator with backend="local"."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ RANK_3_FAILS = """
 """
 
 
-def test_what_rank_0_wrote_is_the_task_s_xcom_and_rank_0_s_lines_are_in_its_log(
+@pytest.mark.smoke
+def test_the_result_of_rank_0_is_the_task_s_xcom_and_its_lines_are_in_the_task_log(
     write_dag: WriteDag, run_dag: RunDag
 ) -> None:
     run = run_dag(write_dag(f"DistributedTrainOperator({LOCAL}, args=['--epochs', 3])", WRITES_RESULT))
@@ -79,7 +80,7 @@ def test_a_mapped_task_trains_once_for_each_value(write_dag: WriteDag, run_dag: 
     assert len(list((stepset_home / "runs").iterdir())) == 2
 
 
-def test_a_job_file_beside_the_dag_is_run_with_the_given_fields_over_it(write_dag: WriteDag, run_dag: RunDag) -> None:
+def test_parameters_override_the_fields_of_a_job_file_beside_the_dag(write_dag: WriteDag, run_dag: RunDag) -> None:
     path = write_dag(
         'DistributedTrainOperator(task_id="train", backend="local", job="job.yaml", args=["over"])', WRITES_RESULT
     )
@@ -100,9 +101,7 @@ def test_a_failing_rank_fails_the_task_with_the_diagnosis_first(write_dag: Write
     assert any(line.startswith("  last lines    ") for line in rest)
 
 
-def test_a_failed_training_is_tried_again_and_goes_on_from_its_checkpoint(
-    write_dag: WriteDag, run_dag: RunDag, tmp_path: Path
-) -> None:
+def test_a_failed_training_is_retried_from_its_checkpoint(write_dag: WriteDag, run_dag: RunDag, tmp_path: Path) -> None:
     script = """
         import json, os, sys
         from pathlib import Path
@@ -135,7 +134,7 @@ def test_a_failed_training_is_tried_again_and_goes_on_from_its_checkpoint(
         ),
     ],
 )
-def test_what_another_try_cannot_mend_is_not_tried_again(
+def test_an_error_that_a_retry_cannot_fix_is_not_retried(
     write_dag: WriteDag, run_dag: RunDag, parameters: str, script: str, problem: str
 ) -> None:
     framework = 'framework={"kind": "torch", "launcher": "none"}'
@@ -158,7 +157,7 @@ def test_the_exit_code_policy_may_skip_the_task(write_dag: WriteDag, run_dag: Ru
     assert (run.state, run.task_state("train")) == ("success", "skipped")
 
 
-def test_the_events_of_its_outlets_carry_the_result_and_the_checkpoint(
+def test_the_events_of_its_outlets_contain_the_result_and_the_checkpoint(
     write_dag: WriteDag, run_dag: RunDag, tmp_path: Path
 ) -> None:
     task = f"""
@@ -177,7 +176,7 @@ def test_the_events_of_its_outlets_carry_the_result_and_the_checkpoint(
 
 
 FUNCTION = """
-    Undefined = float  # stays behind
+    Undefined = float  # not sent with the function
 
     @task.distributed_train(framework={"kind": "torch", "launcher": "none"}, num_nodes=2, backend="local")
     def fit(data, lr: Undefined = 0.1, *, notes=()):
@@ -191,7 +190,8 @@ FUNCTION = """
 """
 
 
-def test_a_decorated_function_runs_in_every_rank_and_returns_what_rank_0_does(
+@pytest.mark.smoke
+def test_a_decorated_function_runs_in_every_rank_and_returns_the_value_of_rank_0(
     write_dag: WriteDag, run_dag: RunDag
 ) -> None:
     tasks = """
@@ -213,6 +213,6 @@ def test_a_decorated_function_is_mapped_like_any_task(write_dag: WriteDag, run_d
     assert [result["lr"] for result in results] == [0.1, 0.2]
 
 
-def test_an_argument_that_is_not_json_is_named(write_dag: WriteDag, run_dag: RunDag) -> None:
+def test_an_argument_that_is_not_json_is_reported_with_its_position(write_dag: WriteDag, run_dag: RunDag) -> None:
     run = run_dag(write_dag("fit({'when': [object()]})", imports=FUNCTION))
-    assert str(run.error).startswith("args[0].when[0]: a object is not JSON")
+    assert str(run.error).startswith("args[0].when[0]: a value of type object is not JSON")

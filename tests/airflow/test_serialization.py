@@ -1,4 +1,4 @@
-"""Everything of ours that Airflow stores and makes anew elsewhere: tasks, sensors, mapped ones, policies, triggers."""
+"""Tasks, sensors, policies and triggers survive Airflow's serialization."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ TRIGGERS: dict[str, BaseTrigger] = {
 }
 
 
-def there_and_back(dag: DAG) -> Any:
-    """A DAG as the scheduler has it."""
+def round_trip(dag: DAG) -> Any:
+    """A DAG as the scheduler deserializes it."""
     return DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
 
 
@@ -66,15 +66,15 @@ def test_a_trigger_survives_the_trigger_table(trigger: BaseTrigger) -> None:
 
 
 @pytest.mark.parametrize("trigger", TRIGGERS.values(), ids=TRIGGERS)
-def test_nothing_of_a_trigger_depends_on_where_it_is_made(trigger: BaseTrigger) -> None:
+def test_the_serialized_fields_of_a_trigger_are_plain_json(trigger: BaseTrigger) -> None:
     assert json.loads(json.dumps(trigger.serialize()[1])) == trigger.serialize()[1]
 
 
-def test_a_sensor_keeps_its_fields_and_starts_from_its_trigger_where_it_is_asked_to() -> None:
+def test_a_sensor_keeps_its_fields_and_starts_from_its_trigger_if_so_configured() -> None:
     with DAG("waits", schedule=None) as dag:
         DistributedTrainSensor(task_id="plain", run_name="{{ ds }}", namespace="ml")
         DistributedTrainSensor(task_id="direct", run_name="digits-1", target="job", start_from_trigger=True)
-    back = there_and_back(dag)
+    back = round_trip(dag)
     plain, direct = back.get_task("plain"), back.get_task("direct")
     assert (plain.run_name, plain.namespace, plain.start_from_trigger) == ("{{ ds }}", "ml", False)
     assert direct.start_from_trigger
@@ -86,7 +86,7 @@ def test_a_sensor_keeps_its_fields_and_starts_from_its_trigger_where_it_is_asked
 def test_a_sensor_can_be_mapped() -> None:
     with DAG("waits", schedule=None) as dag:
         DistributedTrainSensor.partial(task_id="wait", namespace="ml").expand(run_name=["a", "b"])
-    assert there_and_back(dag).get_task("wait").partial_kwargs["namespace"] == "ml"
+    assert round_trip(dag).get_task("wait").partial_kwargs["namespace"] == "ml"
 
 
 def test_a_retry_policy_and_the_inlet_of_a_warm_start_are_kept() -> None:
@@ -96,7 +96,7 @@ def test_a_retry_policy_and_the_inlet_of_a_warm_start_are_kept() -> None:
             task_id="train", script="train.py", retry_policy=policy, warm_start=model, inlets=[Asset("data")]
         )
     data = DagSerialization.to_dict(dag)
-    back = there_and_back(dag).get_task("train")
+    back = round_trip(dag).get_task("train")
     assert [inlet.name for inlet in back.inlets] == ["data", "model"]
     assert json.dumps(data).count("TrainingRetryPolicy") >= 1 or back.has_retry_policy
 
@@ -108,17 +108,17 @@ def test_a_decorated_function_keeps_its_parameters() -> None:
         def fit(rate: float) -> None: ...
 
         fit(0.5)
-    back = there_and_back(dag).get_task("fit")
+    back = round_trip(dag).get_task("fit")
     assert (back.num_nodes, back.env, back.op_args) == (2, {"LR": "0.1"}, [0.5])
     assert back.operator_name == "@task.distributed_train"
 
 
 def test_an_asset_that_watches_runs_keeps_its_watcher() -> None:
     trigger = TRIGGERS["the asset watcher's"]
-    watcher = AssetWatcher(name="digits", trigger=trigger)  # type: ignore[arg-type]  # it is one of those
+    watcher = AssetWatcher(name="digits", trigger=trigger)  # type: ignore[arg-type]  # an event trigger
     with DAG("trained", schedule=[Asset("trained", watchers=[watcher])]) as dag:
         DistributedTrainOperator(task_id="train", script="train.py")
-    (asset,) = [each for _, each in there_and_back(dag).timetable.asset_condition.iter_assets()]
+    (asset,) = [each for _, each in round_trip(dag).timetable.asset_condition.iter_assets()]
     (back,) = asset.watchers
     assert back.name == "digits"
     kept = back.trigger

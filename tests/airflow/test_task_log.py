@@ -1,4 +1,4 @@
-"""What of a run goes into the task log."""
+"""The messages of a run in the task log."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from stepset_airflow.logs.task_log import TaskLog, find_callbacks, ranks_to_log
 
 
 class Lines:
-    """A logger that keeps what it is told."""
+    """A logger that records its messages."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, str]] = []
+        self.messages: list[tuple[str, str]] = []
 
     def info(self, event: str) -> None:
-        self.said.append(("info", event))
+        self.messages.append(("info", event))
 
     def warning(self, event: str) -> None:
-        self.said.append(("warning", event))
+        self.messages.append(("warning", event))
 
     def exception(self, event: str) -> None:
-        self.said.append(("exception", event))
+        self.messages.append(("exception", event))
 
 
 RUNNING = RunStatus("run-1", "job", "local", Phase.RUNNING, world_size=4)
@@ -35,12 +35,12 @@ RUNNING = RunStatus("run-1", "job", "local", Phase.RUNNING, world_size=4)
     ("given", "expected"),
     [("all", None), ("failed", set()), ("0", {0}), (3, {3}), ("0, 2", {0, 2}), ([1, "2"], {1, 2}), ((0,), {0})],
 )
-def test_the_ranks_wanted_are_all_none_one_or_some(given: Any, expected: set[int] | None) -> None:
+def test_log_ranks_selects_all_ranks_none_one_or_some(given: Any, expected: set[int] | None) -> None:
     assert ranks_to_log(given) == expected
 
 
 @pytest.mark.parametrize("given", ["some", "", [], "-1", [1.5], "0;1"])
-def test_ranks_that_are_none_are_refused(given: Any) -> None:
+def test_an_invalid_value_of_log_ranks_is_refused(given: Any) -> None:
     with pytest.raises(ValueError, match=r"log_ranks: .* is not known"):
         ranks_to_log(given)
 
@@ -54,83 +54,83 @@ def test_ranks_that_are_none_are_refused(given: Any) -> None:
         ("failed", []),
     ],
 )
-def test_lines_of_the_wanted_ranks_and_of_no_rank_are_written_with_their_prefix(
+def test_lines_of_the_selected_ranks_and_of_other_sources_are_logged_with_their_prefix(
     log_ranks: str, shown: list[str]
 ) -> None:
     log = Lines()
     listener = TaskLog(log, ranks_to_log(log_ranks))
     for source in ("rank 0", "rank 1", "rank 10", "node 0", "launcher"):
         listener.on_line(LogLine(source, "100 % {done}"))
-    assert log.said == [("info", f"[{source}] 100 % {{done}}") for source in shown]
+    assert log.messages == [("info", f"[{source}] 100 % {{done}}") for source in shown]
 
 
-def test_phases_and_notes_are_written_once() -> None:
+def test_phases_and_notes_are_logged_once() -> None:
     log = Lines()
     listener = TaskLog(log)
     noisy = RUNNING.with_(notes=("8 processes share 2 cores",))
     for status in (noisy, noisy, noisy.with_(phase=Phase.RESTARTING, attempt=1)):
         listener.on_status(status)
-    assert log.said == [
+    assert log.messages == [
         ("warning", "8 processes share 2 cores"),
         ("info", "run run-1: Running, 4 ranks"),
         ("info", "run run-1: Restarting, 4 ranks, restart 1"),
     ]
 
 
-def test_progress_is_written_at_most_once_a_second_and_always_at_the_end() -> None:
+def test_progress_is_logged_at_most_once_a_second_and_always_at_the_end() -> None:
     log = Lines()
     listener = TaskLog(log)
     listener.on_status(RUNNING)
     for step in range(1, 100):
         listener.on_status(RUNNING.with_(progress=Progress(step, step / 100)))
     listener.on_status(RUNNING.with_(phase=Phase.SUCCEEDED, progress=Progress(99, 0.99)))
-    progress = [text for _, text in log.said if text.startswith("progress")]
+    progress = [text for _, text in log.messages if text.startswith("progress")]
     assert progress[0] == "progress: 1 %, step 1"
     assert progress[-1] == "progress: 99 %, step 99"
     assert len(progress) < 10
 
 
-def test_what_keeps_the_run_from_starting_is_a_warning_and_written_once() -> None:
+def test_the_reason_why_a_run_does_not_start_is_a_warning_and_logged_once() -> None:
     log = Lines()
-    trouble = Failure(FailureKind.UNSCHEDULABLE, "no room for pod a: 2 Insufficient cpu", "Ask for less.", pod="a")
+    trouble = Failure(FailureKind.UNSCHEDULABLE, "no room for pod a: 2 Insufficient cpu", "Request less.", pod="a")
     waiting = RUNNING.with_(phase=Phase.PENDING, reason="Unschedulable", trouble=trouble)
     first = TaskLog(log)
     for _ in range(2):
         first.on_status(waiting)
     TaskLog(log, told=json.loads(json.dumps(first.told))).on_status(waiting)
-    assert log.said == [
+    assert log.messages == [
         ("info", "run run-1: Pending (Unschedulable), 4 ranks"),
-        ("warning", "trouble: Unschedulable: no room for pod a: 2 Insufficient cpu. Ask for less."),
+        ("warning", "trouble: Unschedulable: no room for pod a: 2 Insufficient cpu. Request less."),
     ]
 
 
-def test_a_run_that_fails_is_a_warning_and_the_exception_says_the_rest() -> None:
+def test_a_failed_run_is_a_warning_and_the_exception_contains_the_details() -> None:
     log = Lines()
     failure = Failure(FailureKind.USER_ERROR, "rank 3 exited with code 1.", "Look at the error.", rank=3)
     TaskLog(log).on_status(RUNNING.with_(phase=Phase.FAILED, failure=failure))
-    assert log.said == [("warning", "run run-1 failed: UserError: rank 3 exited with code 1.")]
+    assert log.messages == [("warning", "run run-1 failed: UserError: rank 3 exited with code 1.")]
 
 
-def test_callbacks_hear_every_change_as_plain_data() -> None:
-    heard: list[dict[str, Any]] = []
-    listener = TaskLog(Lines(), None, (heard.append,))
+def test_callbacks_receive_every_change_as_plain_data() -> None:
+    received: list[dict[str, Any]] = []
+    listener = TaskLog(Lines(), None, (received.append,))
     listener.on_status(RUNNING)
     listener.on_status(RUNNING.with_(phase=Phase.SUCCEEDED, result={"loss": 0.1}))
-    assert [(status["phase"], status["result"]) for status in heard] == [
+    assert [(status["phase"], status["result"]) for status in received] == [
         ("Running", None),
         ("Succeeded", {"loss": 0.1}),
     ]
 
 
-def test_a_callback_that_fails_is_shown_and_stops_neither_the_run_nor_the_others() -> None:
+def test_a_failing_callback_is_logged_and_stops_neither_the_run_nor_other_callbacks() -> None:
     def broken(status: dict[str, Any]) -> None:
         raise RuntimeError("no such dashboard")
 
-    heard: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
     log = Lines()
-    TaskLog(log, None, (broken, heard.append)).on_status(RUNNING)
-    assert len(heard) == 1
-    assert next(event for level, event in log.said if level == "exception").endswith("failed; the run goes on")
+    TaskLog(log, None, (broken, received.append)).on_status(RUNNING)
+    assert len(received) == 1
+    assert next(event for level, event in log.messages if level == "exception").endswith("failed; the run goes on")
 
 
 def test_callbacks_are_found_by_dotted_path() -> None:
@@ -140,7 +140,7 @@ def test_callbacks_are_found_by_dotted_path() -> None:
         find_callbacks(["json.dumps", "no.such.place"])
 
 
-def test_what_another_has_written_after_what_it_has_told_is_not_written_again() -> None:
+def test_lines_that_a_predecessor_logged_after_its_last_position_are_not_logged_again() -> None:
     written = ["[rank 0] a", "run run-1: Running, 4 ranks", "something is odd", "progress: 40 %", "[rank 0] b"]
     log = Lines()
     listener = TaskLog(log, told={"phase": "run run-1: Pending", "notes": ["known"]}, written=written)
@@ -148,7 +148,7 @@ def test_what_another_has_written_after_what_it_has_told_is_not_written_again() 
         listener.on_line(LogLine("rank 0", text))
     notes = ("known", "something is odd", "new")
     listener.on_status(RUNNING.with_(notes=notes, progress=Progress(progress=0.4)))
-    assert log.said == [("info", "[rank 0] c"), ("warning", "new")]
+    assert log.messages == [("info", "[rank 0] c"), ("warning", "new")]
     listener.on_status(RUNNING.with_(phase=Phase.SUCCEEDED, notes=notes, progress=Progress(progress=0.5)))
-    assert log.said[2:] == [("info", "progress: 50 %"), ("info", "run run-1 succeeded")]
+    assert log.messages[2:] == [("info", "progress: 50 %"), ("info", "run run-1 succeeded")]
     assert listener.told["notes"] == sorted(notes)

@@ -1,4 +1,4 @@
-"""Which states of a task say that a user has ended it, of all that Airflow has."""
+"""The task states of Airflow that mean that a user has ended the task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepset_airflow.task_state import DELETED, is_ended
 
 pytestmark = pytest.mark.airflow
 
-GOES_ON = {
+NOT_ENDED = {
     "running",
     "deferred",
     "queued",
@@ -25,5 +25,5 @@ GOES_ON = {
 
 
 @pytest.mark.parametrize("state", [*(each.value for each in TaskInstanceState), None, DELETED])
-def test_a_task_goes_on_wherever_somebody_has_it_executed(state: Any) -> None:
-    assert is_ended(state) is (state not in GOES_ON)
+def test_a_task_is_ended_unless_airflow_executes_it_or_will_do_so(state: Any) -> None:
+    assert is_ended(state) is (state not in NOT_ENDED)

@@ -1,4 +1,4 @@
-"""DAG files that run in processes of their own, as `python FILE` would run them, and that tests tell to end, or kill.
+"""Runs DAG files in separate processes, as `python FILE` does, so that tests can terminate or kill them.
 
 The processes are forked from one that has imported Airflow (forking.py).
 """
@@ -22,23 +22,23 @@ from tests.waiting import LIMIT, STARTS_WITHIN
 
 
 class Worker:
-    """A process that runs a DAG file; what can be asked of it is called as in subprocess.Popen.
+    """A process that runs a DAG file; its methods have the names of subprocess.Popen's.
 
     Args:
-        told: the socket through which its id comes and, when it is over, how it ended.
-        output: the file that it writes to.
+        replies: the socket that delivers its id and, once it has ended, its status.
+        output: the file with its output.
     """
 
-    def __init__(self, told: socket.socket, output: IO[bytes]) -> None:
-        self._told, self._output = told, output
+    def __init__(self, replies: socket.socket, output: IO[bytes]) -> None:
+        self._replies, self._output = replies, output
         self.pid = self._number(STARTS_WITHIN)
         self.returncode: int | None = None
 
     @property
     def output(self) -> str:
-        """What it has printed and logged until now."""
+        """All that it has printed and logged so far."""
         file = self._output.fileno()
-        return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")  # its own place in it must not move
+        return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")  # pread keeps the file position
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
@@ -47,7 +47,7 @@ class Worker:
         return self.returncode
 
     def wait(self, timeout: float) -> int:
-        """Its exit code, for which this waits some seconds; where they are over there is a TimeoutError."""
+        """Waits for its end and returns its exit code; raises TimeoutError after `timeout` seconds."""
         if self.returncode is None:
             self.returncode = os.waitstatus_to_exitcode(self._number(timeout))
         return self.returncode
@@ -64,9 +64,9 @@ class Worker:
                 os.kill(self.pid, number)
 
     def _number(self, timeout: float) -> int:
-        self._told.settimeout(timeout)
-        number = self._told.recv(100)
-        assert number, "the process that workers are forked from is gone; what it said is on standard error"
+        self._replies.settimeout(timeout)
+        number = self._replies.recv(100)
+        assert number, "the process that forks workers has ended; its errors are on standard error"
         return int(number)
 
 
@@ -75,22 +75,22 @@ StartWorker = Callable[..., AbstractContextManager[Worker]]
 
 @contextmanager
 def forked_workers(*modules: str) -> Iterator[StartWorker]:
-    """`with start(path) as worker:` runs a DAG file in a process that is gone after the block.
+    """`with start(path) as worker:` runs a DAG file in a process and kills it after the block.
 
-    The process gets the environment that there is when it is started, and the variables that a second argument has.
+    The process gets the current environment, and the variables in the second argument.
 
     Args:
-        modules: what runs of these files import besides, and what takes its time.
+        modules: additional modules that these files import, to be imported once before the forks.
     """
     requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     @contextmanager
     def start(path: Path, variables: Mapping[str, str] | None = None) -> Iterator[Worker]:
         request = {"path": str(path), "directory": str(Path.cwd()), "environment": {**os.environ, **(variables or {})}}
-        ours, told = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, replies = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, tempfile.TemporaryFile() as output:
-            with told:
-                socket.send_fds(requests, [json.dumps(request).encode()], [output.fileno(), told.fileno()])
+            with replies:
+                socket.send_fds(requests, [json.dumps(request).encode()], [output.fileno(), replies.fileno()])
             worker = Worker(ours, output)
             try:
                 yield worker

@@ -68,6 +68,7 @@ def wait_until_ready(process: subprocess.Popen[bytes], directory: Path) -> None:
         raise AssertionError(f"the ranks did not start: {process.communicate()}; log: {merged_log(directory)!r}")
 
 
+@pytest.mark.smoke
 def test_a_run_that_succeeds(cli: Cli) -> None:
     said = cli("run", "train.py", *FLAGS, "--", "--epochs", "3", "--", "x")
     assert said.code == 0

@@ -1,4 +1,4 @@
-"""The cluster's API over one kept connection, for tests that ask it hundreds of things: each kubectl has to start."""
+"""The cluster's API over one connection, for tests with hundreds of requests; each kubectl would be a process."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Api:
     """Requests in one namespace.
 
     Args:
-        cluster: where.
-        namespace: in which namespace objects are tried, made and read.
+        cluster: the cluster.
+        namespace: the namespace of the objects.
     """
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
@@ -43,15 +43,15 @@ class Api:
         self._client.close()
 
     def refused(self, manifest: Mapping[str, Any], *, dry_run: bool = True) -> str | None:
-        """Sends an object; what the server and its webhooks say against it, or None.
+        """Creates an object; returns why the server or a webhook refused it, or None.
 
-        Unknown fields count as mistakes. An object that is there already is sent to no purpose and counts as taken.
+        Unknown fields are errors. An object that exists already counts as accepted.
         """
         status, reply = self._send(manifest, dry_run)
         return None if status < 300 or reply.get("reason") == "AlreadyExists" else str(reply.get("message"))
 
     def completed(self, manifest: Mapping[str, Any]) -> Manifest:
-        """The object as the server would have it, with every default filled in; nothing is made.
+        """Returns the object with the server's defaults, by a dry run.
 
         Raises:
             AssertionError: the server refused.
@@ -68,11 +68,11 @@ class Api:
         """
         status, reply = self._request("GET", self._path(version, kind))
         assert status == 200, reply
-        # A list says it once for all.
+        # The items of a list have no apiVersion and kind.
         return [{"apiVersion": version, "kind": kind, **each} for each in reply["items"]]
 
     def delete(self, version: str, kind: str, name: str) -> None:
-        """Deletes an object; that it is gone already is no mistake.
+        """Deletes an object; a missing object is no error.
 
         Raises:
             AssertionError: the server refused.

@@ -1,4 +1,4 @@
-"""The `cluster` fixture: a real Kubernetes cluster, or one clear line that says how to get one."""
+"""The `cluster` fixture: a real Kubernetes cluster, or one line that states how to get one."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import Choice, TestbedError
 
 LONGEST = "test_frameworks.py"
-"""Of one worker, when files are run beside each other."""
+"""The file that takes longest; it starts first when files run in parallel."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first, tests that break the cluster after all others."""
+    """Runs the longest file first, and tests that break the cluster after all others."""
     items.sort(key=lambda item: (item.get_closest_marker("disruptive") is not None, item.path.name != LONGEST))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Function) -> None:
-    """The cluster is whole again after a test that breaks it, before anything else is cleared away."""
+    """Repairs the cluster after a test that breaks it, before other fixtures are torn down."""
     if item.get_closest_marker("disruptive") is not None and "testbed_choice" in item.funcargs:
-        outages.mend(item.funcargs["testbed_choice"])
+        outages.repair(item.funcargs["testbed_choice"])
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
-    """The cluster that KUBECONFIG names or that `make cluster` brought up; see docs/testing/cluster.md."""
+    """The cluster that KUBECONFIG names or that `make cluster` started; see docs/testing/cluster.md."""
     try:
         return handle.find()
     except handle.NoClusterError as error:
@@ -44,7 +44,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture(scope="session")
 def testbed_choice(cluster: Cluster) -> Choice:
-    """For tests that break nodes or need known versions: only on the cluster of `make cluster`."""
+    """The choice of the cluster of `make cluster`; skips tests that break nodes or need known versions on others."""
     if cluster.choice is None:
         pytest.skip("only on the cluster of `make cluster`, not on one that KUBECONFIG names")
     return cluster.choice
@@ -52,13 +52,13 @@ def testbed_choice(cluster: Cluster) -> Choice:
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """A namespace of the test's own."""
+    """A namespace for one test."""
     with cluster.namespace() as name:
         yield name
 
 
 @pytest.fixture
 def runs(cluster: Cluster, namespace: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Runs]:
-    """Runs of an account that may do what `stepset rbac` gives; parametrize it indirectly for another target."""
+    """Runs of an account with the rights of `stepset rbac`; parametrize it indirectly for another target."""
     with runs_in(cluster, namespace, tmp_path, getattr(request, "param", "jobset")) as found:
         yield found

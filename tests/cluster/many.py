@@ -1,6 +1,6 @@
-"""Several runs on the cluster at once, each looked at by a test of its own.
+"""Several runs on the cluster at the same time, each checked by its own tests.
 
-Most of a run's time on a cluster is waiting, and runs do not wait for each other.
+Most of a run's time on a cluster is waiting, so parallel runs take little longer than one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stepset.watch.state import Failure, RunStatus
-from tests.cluster.runs import Listening, Runs, runs_in
+from tests.cluster.runs import RecordingListener, Runs, runs_in
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.pod import Mount
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from stepset.backends.kubernetes.backend import KubernetesHandle
 
 TORCH: dict[str, Any] = {"kind": "torch", "launcher": "none"}
-"""Ranks that are told of each other and need no framework."""
+"""Ranks that get the variables of torch, and need no framework."""
 PAIR: dict[str, Any] = {"framework": TORCH, "num_nodes": 2, "procs_per_node": 1}
-"""Two pods with a rank each."""
+"""Two pods with one rank each."""
 BRIEF: dict[str, Any] = {"terminationGracePeriodSeconds": 5}
-"""A pod_template for ranks that may be stopped while they start: a pod's first process hears no SIGTERM until it says
-so, and Python takes a moment for that."""
+"""A pod_template for ranks that may be stopped while they start: a pod's first process ignores SIGTERM until it
+installs a handler, and Python takes a moment for that."""
 RANK = (
     "import json, os, pathlib, signal, sys, time\n"
     "rank, attempt = int(os.environ.get('RANK', 0)), int(os.environ['STEPSET_ATTEMPT'])\n"
 )
-"""Begins a rank's program."""
+"""The start of a rank's program."""
 MEET = (
     RANK
     + """
@@ -48,15 +48,15 @@ while rank == 1:
         time.sleep(0.1)
 """
 )
-"""Two ranks that meet before they go on, as those of a framework do: one that ends before the other begins has no name
-any more, and is waited for."""
+"""Two ranks that connect before they continue, as those of a framework do. Without this, one may end before the other
+starts; its host name then no longer resolves, and the other would wait for it."""
 RESULT = "open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps({}))\n"
-"""Leaves a result; to be formatted."""
+"""Writes a result; a format string."""
 SLEEP = "time.sleep(600)\n"
 
 
 def shared(cluster: Cluster, directory: Path) -> dict[str, Any]:
-    """A pod_template with a directory that outlives the pods, under its own path, as a claim would."""
+    """A pod_template that mounts a directory of this machine at the same path; like a claim, it outlives the pods."""
     if cluster.choice is None:
         pytest.skip("needs the test cluster, whose nodes share this machine's /tmp")
     spec: dict[str, Any] = cluster.pod_template(mounts=[Mount(str(directory), read_only=False)])["spec"]
@@ -64,11 +64,11 @@ def shared(cluster: Cluster, directory: Path) -> dict[str, Any]:
 
 
 class Many:
-    """Runs that were started together, in one namespace."""
+    """Runs that are started together in one namespace."""
 
     def __init__(self, runs: Runs, jobs: Mapping[str, Mapping[str, Any]]) -> None:
         self.runs = runs
-        self._started: dict[str, tuple[KubernetesHandle, Listening]] = {}
+        self._started: dict[str, tuple[KubernetesHandle, RecordingListener]] = {}
         for name, fields in jobs.items():
             rest = dict(fields)
             if code := rest.pop("code", None):
@@ -76,19 +76,19 @@ class Many:
             self._started[name] = runs.start(rest.pop("text", None), run=name, **rest)
 
     def handle(self, name: str) -> KubernetesHandle:
-        """Of one of them."""
+        """A run's handle."""
         return self._started[name][0]
 
-    def heard(self, name: str) -> Listening:
-        """What its listener was told."""
+    def listener(self, name: str) -> RecordingListener:
+        """A run's listener."""
         return self._started[name][1]
 
     def end(self, name: str) -> RunStatus:
-        """Its final status; waits for it."""
+        """Waits for a run; returns its final status."""
         return self._started[name][0].wait()
 
     def failure(self, name: str) -> Failure:
-        """Why it failed; waits for that."""
+        """Waits for a run that fails; returns its failure."""
         failure = self.end(name).failure
         assert failure is not None, self.end(name)
         return failure
@@ -96,13 +96,13 @@ class Many:
 
 @contextmanager
 def many(cluster: Cluster, directory: Path, jobs: Mapping[str, Mapping[str, Any]], **where: str) -> Iterator[Many]:
-    """Starts them in a namespace of their own.
+    """Starts runs in a new namespace.
 
     Args:
-        cluster: where.
-        directory: for the account's kubeconfig.
-        jobs: name -> fields of the job; `text` is the ranks' script, `code` one that needs the tests' own packages, and
-            `options` those of the backend.
+        cluster: the cluster.
+        directory: the directory for the account's kubeconfig.
+        jobs: name -> fields of the job; `text` is the ranks' script, `code` one that needs the tests' packages, and
+            `options` are the backend's.
         where: target, gang.
     """
     with cluster.namespace() as namespace, runs_in(cluster, namespace, directory, **where) as runs:

@@ -1,7 +1,6 @@
-"""Jobs with odd values in one to three places: some are fine, some no cluster takes; stepset is to know which.
+"""Jobs with unusual values in one to three fields, valid and invalid ones; stepset must accept only the valid ones.
 
-Used by `test_any_job.py`. The places are those of the job file; what is drawn there is at the edge of what Kubernetes
-accepts, on either side.
+The values are at the edge of what Kubernetes accepts, on either side.
 """
 
 from __future__ import annotations
@@ -163,7 +162,7 @@ _PLACES: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def odd_job_files(draw: st.DrawFn) -> JobFile:
-    """A job file, valid but for one to three places."""
+    """A job file that is valid, except possibly in one to three fields."""
     job: JobFile = copy.deepcopy(draw(job_files()))
     for place in draw(st.lists(_one(sorted(_PLACES)), min_size=1, max_size=3, unique=True)):
         value = draw(_PLACES[place])

@@ -1,8 +1,7 @@
-"""A network that fails, between a client and the API server: connections are reset, freeze, or are slow.
+"""A TCP proxy that injects network faults between a client and the API server: it resets, freezes or slows connections.
 
-For tests of what is to survive that. Bytes pass as they are, TLS included, so that the client sees what it would see on
-a bad network; `proxy_to` makes the kubeconfig for it. The server's certificate must name 127.0.0.1, which is
-so on the test cluster.
+It forwards bytes unchanged, including TLS, so the client sees what it would see on a bad network; `proxy_to` writes the
+kubeconfig. The server's certificate must name 127.0.0.1, as that of the test cluster does.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from urllib.parse import urlsplit
 import yaml
 
 _CHUNK = 1 << 16
-_LOOK = 0.05
+_POLL = 0.05
 
 
 class Proxy:
     """Forwards TCP connections to one server.
 
     Args:
-        host, port: the server.
+        host, port: the server's address.
 
     Attributes:
-        port: where it listens, on 127.0.0.1.
-        cuts: how many connections it has reset.
+        port: the port on 127.0.0.1 where the proxy listens.
+        cuts: the number of connections that it has reset.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -49,7 +48,7 @@ class Proxy:
         self._listener = self._listen()
 
     def cut(self) -> int:
-        """Resets all connections; how many."""
+        """Resets all connections; returns their number."""
         with self._lock:
             links = [link for link in self._links if not link.frozen]
         for link in links:
@@ -57,16 +56,16 @@ class Proxy:
         return len(links)
 
     def cut_at_random(self, mean: float | None, seed: int = 0) -> None:
-        """Resets each connection made from now on at a random moment.
+        """Resets each new connection after a random time.
 
         Args:
-            mean: seconds until then, exponentially distributed; None: no longer.
-            seed: of the random numbers.
+            mean: the mean of the exponentially distributed time, in seconds; None: new connections are not reset.
+            seed: the seed of the random numbers.
         """
         self._rng, self._mean = random.Random(seed), mean
 
     def freeze(self) -> int:
-        """Lets nothing pass on the present connections any more, and tells neither side; how many there are."""
+        """Stops forwarding on the open connections without closing them; returns their number."""
         with self._lock:
             links = list(self._links)
         for link in links:
@@ -74,11 +73,11 @@ class Proxy:
         return len(links)
 
     def slow(self, rate: float | None) -> None:
-        """Lets each connection pass so many bytes a second from the server; None: all."""
+        """Limits the bytes per second from the server on each connection; None: no limit."""
         self.rate = rate
 
     def refuse(self, refusing: bool = True) -> None:
-        """The server is gone: resets every connection, and nobody listens. Or no longer."""
+        """Resets all connections and refuses new ones, as if the server were down; False ends that."""
         if refusing:
             self._stop_listening()
             self.cut()
@@ -87,12 +86,12 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """How many there are, frozen ones included."""
+        """The number of open connections, including frozen ones."""
         with self._lock:
             return len(self._links)
 
     def close(self) -> None:
-        """Ends everything."""
+        """Closes all connections and stops listening."""
         self._closed = True
         self._stop_listening()
         with self._lock:
@@ -107,7 +106,7 @@ class Proxy:
         return listener
 
     def _stop_listening(self) -> None:
-        with contextlib.suppress(OSError):  # it does not listen any more
+        with contextlib.suppress(OSError):  # it is closed already
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes `accept`
         self._listener.close()
 
@@ -149,7 +148,7 @@ class _Link:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def reset(self) -> None:
-        """Ends it with a reset on both sides."""
+        """Resets the connection on both sides."""
         self._cut.set()
 
     def run(self) -> None:
@@ -170,9 +169,9 @@ class _Link:
                 self._cut.set()
                 continue
             if self.frozen:
-                self._cut.wait(_LOOK)
+                self._cut.wait(_POLL)
                 continue
-            for sock in select.select(list(open_), [], [], _LOOK)[0]:
+            for sock in select.select(list(open_), [], [], _POLL)[0]:
                 if self.frozen:
                     break
                 self._pass(sock, open_)
@@ -191,11 +190,11 @@ class _Link:
 
 @contextlib.contextmanager
 def proxy_to(kubeconfig: str, directory: Path) -> Iterator[tuple[Proxy, str]]:
-    """A proxy before a kubeconfig's server, and a kubeconfig that goes through it.
+    """A proxy in front of a kubeconfig's server, and a kubeconfig for the proxy.
 
     Args:
-        kubeconfig: of the server.
-        directory: where to write the new one.
+        kubeconfig: the server's kubeconfig.
+        directory: the directory of the new kubeconfig.
     """
     text = Path(kubeconfig).read_text(encoding="utf-8")
     config: dict[str, Any] = yaml.safe_load(text)

@@ -1,4 +1,4 @@
-"""A queue of Kueue's with room for so many cpus."""
+"""A Kueue queue with a quota of CPUs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _API = "kueue.x-k8s.io/v1beta2"
 
 @contextmanager
 def queue(cluster: Cluster, namespace: str, cpus: int) -> Iterator[str]:
-    """A LocalQueue in a namespace, with a quota of its own.
+    """Creates a LocalQueue with its own ClusterQueue.
 
     Args:
-        cluster: the test cluster, with Kueue; else the test is skipped.
-        namespace: where; the quota is called the same.
-        cpus: that runs in it may have at once.
+        cluster: the test cluster with Kueue; the test is skipped on any other.
+        namespace: the namespace of the LocalQueue, and the name of the ClusterQueue.
+        cpus: the quota.
     """
     if cluster.choice is None or not cluster.choice.kueue:
         pytest.skip("needs the test cluster with Kueue (STEPSET_KUEUE=1)")
@@ -38,13 +38,13 @@ def queue(cluster: Cluster, namespace: str, cpus: int) -> Iterator[str]:
 
 
 def set_cpus(cluster: Cluster, namespace: str, cpus: int) -> None:
-    """Changes the quota."""
+    """Changes the quota of the queue."""
     patch = json.dumps({"spec": {"resourceGroups": [_group(namespace, cpus)]}})
     cluster.kubectl("patch", "clusterqueue", namespace, "--type=merge", "-p", patch)
 
 
 def set_active(cluster: Cluster, namespace: str, active: bool) -> None:
-    """Takes what is in the queue out of it, running or not, or puts it back: what a preemption does, at will."""
+    """Deactivates or reactivates all workloads of the queue, running or not, as a preemption does."""
     patch = json.dumps({"spec": {"active": active}})
     for each in cluster.get("workloads.kueue.x-k8s.io", namespace)["items"]:
         name = each["metadata"]["name"]

@@ -1,7 +1,6 @@
-"""Runs on the cluster as a user has them: through the backend or the command line, under the least Role.
+"""Runs on the cluster as a user starts them: through the backend or the command line, with the minimal Role.
 
-`Runs` is what the tests of the backend share. Nothing here is done as an administrator but making the namespace, its
-Role, and what a test breaks on purpose.
+Only the namespace, its Role and the faults of a test are created as an administrator.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ ACCOUNT = "submitter"
 KINDS = "jobsets,trainjobs,trainingruntimes,statefulsets,jobs,pods,configmaps,secrets,services"
 
 
-class Listening:
-    """Keeps what it is told, and lets a test wait for it."""
+class RecordingListener:
+    """A RunListener that records lines and statuses, and lets a test wait for them."""
 
     def __init__(self) -> None:
         self.lines: list[LogLine] = []
@@ -60,11 +59,11 @@ class Listening:
             self._news.notify_all()
 
     def texts(self, source: str) -> list[str]:
-        """What one source printed."""
+        """The lines of one source."""
         return [line.text for line in list(self.lines) if line.source == source]
 
     def phases(self) -> list[str]:
-        """The phases the run went through, with their reasons, each once in a row."""
+        """The phases of the run with their reasons, without consecutive duplicates."""
         found: list[str] = []
         for status in list(self.statuses):
             phase = f"{status.phase.value} {status.reason}".strip()
@@ -73,23 +72,23 @@ class Listening:
         return found
 
     def wait_for_line(self, text: str, count: int = 1, timeout: float = 180.0) -> None:
-        """Until so many lines that hold the text have come."""
+        """Waits for `count` lines that contain `text`."""
         self.wait_until(lambda: sum(text in line.text for line in self.lines) >= count, f"{count} x {text!r}", timeout)
 
     def wait_for(self, phase: Phase, reason: str | None = None, timeout: float = 180.0) -> RunStatus:
-        """Until the run is in a phase; that status."""
+        """Waits until the run is in a phase; returns that status."""
 
-        def there() -> RunStatus | None:
+        def matching() -> RunStatus | None:
             last = self.statuses[-1] if self.statuses else None
             return last if last and last.phase is phase and reason in (None, last.reason) else None
 
-        self.wait_until(lambda: there() is not None, f"{phase.value} {reason or ''}", timeout)
-        found = there()
+        self.wait_until(lambda: matching() is not None, f"{phase.value} {reason or ''}", timeout)
+        found = matching()
         assert found is not None
         return found
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout: float = 180.0) -> None:
-        """Until what was told makes a condition true; it is looked at whenever something is told."""
+        """Waits until a condition holds; evaluates it after each line and status."""
         end = time.monotonic() + timeout
         with self._news:
             while not self._news.wait_for(condition, 0.5):
@@ -97,21 +96,21 @@ class Listening:
                     continue
                 if condition():
                     return
-                last = self.statuses[-1] if self.statuses else "nothing was heard"
-                why = f"waited {timeout:.0f} s" if self.followed() else "nobody follows the run any more, which waited"
+                last = self.statuses[-1] if self.statuses else "no status"
+                why = f"waited {timeout:.0f} s" if self.followed() else "the follower of the run has ended; waited"
                 raise AssertionError(f"{why} for {what}; last: {last}; {self.lines[-5:]}")
 
 
 @dataclass
 class Runs:
-    """Somebody who may do in a namespace what `stepset rbac` gives, and no more.
+    """An account with only the rights of `stepset rbac` in a namespace, and its runs.
 
     Args:
-        cluster: where.
-        namespace: in which namespace.
-        directory: for scripts and the kubeconfig.
-        kubeconfig: of the account.
-        target: what runs become.
+        cluster: the cluster.
+        namespace: the namespace.
+        directory: the directory for scripts and the kubeconfig.
+        kubeconfig: the account's kubeconfig.
+        target: the target of the runs.
     """
 
     cluster: Cluster
@@ -122,12 +121,12 @@ class Runs:
     _handles: list[KubernetesHandle] = field(default_factory=list)
 
     def backend(self, **options: Any) -> KubernetesBackend:
-        """The backend as this account; options are those of ClusterOptions."""
+        """The backend with this account's kubeconfig; `options` are those of ClusterOptions."""
         given = {"kubeconfig": str(self.kubeconfig), "namespace": self.namespace, "target": self.target, **options}
         return kubernetes_backend(ClusterOptions(**given))
 
     def job(self, text: str | None = None, /, **fields: Any) -> TrainingJob:
-        """A job whose ranks run a script's text, runnable on this cluster."""
+        """A job that is runnable on this cluster, whose ranks run the script `text`."""
         template = merge(self.cluster.pod_template(), {"spec": fields.pop("pod_template", {})})
         basis: dict[str, Any] = {"name": "job", "framework": "plain", "image": self.cluster.image}
         if text is not None:
@@ -137,33 +136,33 @@ class Runs:
     def request(
         self, text: str | None = None, /, *, run: str | None = "run", owner: str | None = None, **fields: Any
     ) -> RunRequest:
-        """A request to run it under a name, which is free because the namespace is the test's own."""
+        """A request for a run of `job`; its name is free, because each test has its own namespace."""
         job = self.job(text, **fields)
         return RunRequest(job, read_sources(job, self.directory), name=run, owner=owner)
 
     def start(
         self, text: str | None = None, /, *, options: dict[str, Any] | None = None, **fields: Any
-    ) -> tuple[KubernetesHandle, Listening]:
-        """Starts a run and listens."""
-        listening = Listening()
-        handle = self.backend(**(options or {})).start(self.request(text, **fields), listening)
+    ) -> tuple[KubernetesHandle, RecordingListener]:
+        """Starts a run with a recording listener."""
+        listener = RecordingListener()
+        handle = self.backend(**(options or {})).start(self.request(text, **fields), listener)
         self._handles.append(handle)
-        listening.followed = lambda: not handle.ended(0)
-        return handle, listening
+        listener.followed = lambda: not handle.ended(0)
+        return handle, listener
 
-    def run(self, text: str | None = None, /, **fields: Any) -> tuple[RunStatus, Listening]:
-        """Runs to the end."""
-        handle, listening = self.start(text, **fields)
-        return handle.wait(), listening
+    def run(self, text: str | None = None, /, **fields: Any) -> tuple[RunStatus, RecordingListener]:
+        """Starts a run and waits for its end."""
+        handle, listener = self.start(text, **fields)
+        return handle.wait(), listener
 
     def cli(self, *words: str, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
-        """`stepset WORDS --backend kubernetes` as this account, as a program of its own."""
+        """Runs `stepset WORDS --backend kubernetes` as this account, in a new process."""
         with self.program(*words) as process:
             out, err = process.communicate(timeout=timeout)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def program(self, *words: str, kubeconfig: Path | None = None) -> subprocess.Popen[str]:
-        """The same, running. Words after `--` stay at the end."""
+        """Starts the process of `cli`. Words after `--` stay at the end."""
         flags = ["--backend", "kubernetes", "--namespace", self.namespace]
         flags += ["--kubeconfig", str(kubeconfig or self.kubeconfig)]
         at = words.index("--") if "--" in words else len(words)
@@ -174,31 +173,31 @@ class Runs:
         )
 
     def job_file(self, text: str | None = None, /, **fields: Any) -> str:
-        """Writes job.yaml for the command line; its name."""
+        """Writes job.yaml for the command line; returns its name."""
         (self.directory / "job.yaml").write_text(yaml.safe_dump(self.job(text, **fields).to_dict()))
         return "job.yaml"
 
     def get(self, what: str, selector: str = "") -> Any:
-        """What an administrator sees: an object ("pod/x") or a list of them ("pods")."""
+        """Reads an object ("pod/x") or a list ("pods") as an administrator."""
         return self.cluster.get(what, self.namespace, selector)
 
     def left(self, kinds: str = KINDS) -> list[str]:
-        """Objects that a run left behind; what every namespace has is not counted."""
+        """Objects that runs left behind; objects that every namespace has are omitted."""
         found = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in self.get(kinds)["items"]]
         return [name for name in found if not name.endswith(("/kube-root-ca.crt", f"/{ACCOUNT}"))]
 
     def wait_nothing_left(self, timeout: float = 120.0) -> None:
-        """Until the namespace is as it was."""
-        for kinds in (*KINDS.split(","), KINDS):  # one after the other: all of them are nine questions to the server
+        """Waits until the namespace contains no object of a run."""
+        for kinds in (*KINDS.split(","), KINDS):  # one kind at a time: all of them take nine requests
             assert until(lambda kinds=kinds: not self.left(kinds), timeout, 0.3), f"left behind: {self.left()}"
 
     def pods(self, group: str = "node") -> list[dict[str, Any]]:
-        """The pods of a group, by name."""
+        """The pods of a group, sorted by name."""
         found = self.get("pods", f"stepset.dev/group={group}")["items"]
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
     def close(self) -> None:
-        """Leaves runs that a failed test did not wait for; the namespace takes them along."""
+        """Stops following runs that a failed test did not wait for; they are deleted with the namespace."""
         for handle in self._handles:
             handle.leave()
 
@@ -207,13 +206,13 @@ class Runs:
 def runs_in(
     cluster: Cluster, namespace: str, directory: Path, target: str = "jobset", gang: str = "kueue"
 ) -> Iterator[Runs]:
-    """An account with the Role that `stepset rbac` prints, and its kubeconfig."""
+    """Creates an account with the Role that `stepset rbac` prints, and its kubeconfig."""
     objects: list[dict[str, Any]] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": namespace}},
         *rbac("cli", target=target, gang=gang, namespace=namespace, accounts=[Account(ACCOUNT)]),
     ]
     for each in objects:
-        cluster.objects.create(each, namespace, again=True)
+        cluster.objects.create(each, namespace, exist_ok=True)
     token = cluster.objects.token(ACCOUNT, namespace, 7200)
     path = directory / "submitter.kubeconfig"
     path.write_text(yaml.safe_dump(kubeconfig_of(cluster, token, namespace)))
@@ -225,7 +224,7 @@ def runs_in(
 
 
 def kubeconfig_of(cluster: Cluster, token: str, namespace: str) -> dict[str, Any]:
-    """A kubeconfig for the cluster's server with a token and nothing of an administrator's."""
+    """A kubeconfig for the cluster's server with a token, without the administrator's credentials."""
     admin = yaml.safe_load(Path(cluster.kubeconfig.split(os.pathsep)[0]).read_text("utf-8"))
     context = next(each for each in admin["contexts"] if each["name"] == admin["current-context"])["context"]
     server = next(each for each in admin["clusters"] if each["name"] == context["cluster"])["cluster"]

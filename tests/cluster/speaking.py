@@ -1,7 +1,7 @@
-"""The program of the tests of frameworks in pods: runs what PROGRAM names, and prints numbered lines before and after.
+"""The ranks' program in the tests of frameworks: runs PROGRAM, and prints numbered lines before and after it.
 
-Shipped with the examples into the pods. The lines at the end are those that a pod which is deleted at once would keep
-to itself.
+It is shipped into the pods with the examples. The lines at the end are the ones that could be lost, because the pod is
+deleted at once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MLX_RANK", "DMLC_TASK_ID", "JAX_PR
 
 
 def lines(when: str, count: int, rank: str) -> list[str]:
-    """What a rank prints."""
+    """The lines that a rank prints."""
     return [f"{when} {number} of rank {rank}" for number in range(count)]
 
 
-def say(when: str, count: int) -> None:
-    """Prints it, each line in one piece: some launchers give all ranks of a node one pipe."""
+def print_lines(when: str, count: int) -> None:
+    """Prints the lines, each in one write: some launchers give all ranks of a node one pipe."""
     rank = next(os.environ[name] for name in _RANK if name in os.environ)
     for line in lines(when, count, rank):
         sys.stdout.write(f"{line}\n")
@@ -30,7 +30,7 @@ def say(when: str, count: int) -> None:
 
 if __name__ == "__main__":
     program = os.environ["PROGRAM"]
-    say("before", BEFORE)
+    print_lines("before", BEFORE)
     if program.endswith(".py"):
         try:
             runpy.run_path(program, run_name="__main__")
@@ -38,6 +38,6 @@ if __name__ == "__main__":
             if ended.code:
                 raise
     else:
-        # Hydra's processes speak with it through a file descriptor they inherit.
+        # Hydra's processes communicate with it through an inherited file descriptor.
         subprocess.run([program], check=True, close_fds=False)
-    say("after", AFTER)
+    print_lines("after", AFTER)

@@ -1,6 +1,6 @@
-"""A directory that a test and the ranks of its runs both see: the test says when, and nothing depends on how long.
+"""A directory through which a test controls the ranks of its runs, so that no test depends on timing.
 
-On the test cluster only, whose pods may mount directories of this machine.
+Works on the test cluster only, whose pods may mount directories of this machine.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ count = 0
 
 @dataclass(frozen=True)
 class Stage:
-    """The directory.
+    """The directory; a file in it is a signal, named by a word.
 
     Args:
-        path: absolute, and not below /var or /run, which nodes have of their own.
+        path: an absolute path, not below /var or /run: nodes have their own.
     """
 
     path: Path
 
     def say(self, word: str) -> None:
-        """Lets ranks that wait for a word go on."""
+        """Signals `word`: ranks that wait for it continue."""
         (self.path / word).touch()
 
-    def said(self, word: str) -> bool:
-        """Whether somebody has said a word."""
+    def has(self, word: str) -> bool:
+        """Whether the test or a rank has signalled `word`."""
         return (self.path / word).exists()
 
     def job(self, *lines: str, **fields: Any) -> dict[str, Any]:
-        """Fields of a job whose ranks run some lines of Python.
+        """Fields of a job whose ranks run lines of Python.
 
         Args:
-            lines: may use `rank`, `attempt`, `count_until(word)`, `wait_until(word)`, `say(word)`.
-            fields: of the job; default: two pods with a rank each.
+            lines: the program; it may use `rank`, `attempt`, `count_until(word)`, `wait_until(word)`, `say(word)`.
+            fields: other fields of the job; default: two pods with one rank each.
         """
         container = {"name": "node", "volumeMounts": [{"name": "stage", "mountPath": str(self.path)}]}
         volumes = [{"name": "stage", "hostPath": {"path": str(self.path)}}]
@@ -68,11 +68,11 @@ class Stage:
 
 
 def missing_lines(lines: Sequence[LogLine], source: str) -> str:
-    """What is wrong with the numbered lines of a source, of which there may be several attempts; "" where nothing is.
+    """Describes the first error in the numbered lines of a source, which may have several attempts; "" without error.
 
     Args:
-        lines: in the order in which they were told.
-        source: such as `rank 0`.
+        lines: the lines, in the order in which the listener received them.
+        source: a source, such as `rank 0`.
     """
     numbers = [int(each.text[5:]) for each in lines if each.source == source and each.text.startswith("line ")]
     expected = 0

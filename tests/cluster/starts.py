@@ -1,4 +1,4 @@
-"""A pod whose container fails and is started again by its kubelet, which is what StatefulSets' pods do."""
+"""A pod whose container fails and is restarted by the kubelet, as in a StatefulSet."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tests.cluster.testbed.handle import Cluster
 
 
 def two_starts(cluster: Cluster, then: str, first: str = "") -> dict[str, Any]:
-    """The spec of one that tells of each start by a line, `started False` or `started True`.
+    """Returns the spec of a pod that prints a line at each start: `started False`, then `started True`.
 
     Args:
-        cluster: which has its image.
-        then: Python of its second start.
-        first: of its first, which fails when that is done.
+        cluster: the cluster, which determines the image.
+        then: Python code of the second start.
+        first: Python code of the first start, which then fails.
     """
     code = f"""
 import os, sys, time

@@ -1,4 +1,4 @@
-"""What keeps a run from starting, made to happen: what is told, that it goes on when it can, and giving up."""
+"""Runs that cannot start: the cause is reported, the run continues when it can, and the wait ends after a timeout."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from stepset.errors import BadInputError, InfrastructureError
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.state import Failure, FailureKind, Phase
 from tests.cluster.many import MEET, PAIR, Many, many
-from tests.cluster.runs import Listening, Runs
+from tests.cluster.runs import RecordingListener, Runs
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import TestbedError
 
 pytestmark = pytest.mark.cluster
 
-FOR_EVER: dict[str, Any] = {"options": {"startup_timeout": None}}
+NO_TIMEOUT: dict[str, Any] = {"options": {"startup_timeout": None}}
 TRAINED = "print('trained')"
 JOBS: dict[str, dict[str, Any]] = {
-    name: {"text": TRAINED, "owner": f"asker-of-{name}", **FOR_EVER, **PAIR, **fields}
+    name: {"text": TRAINED, "owner": f"owner-of-{name}", **NO_TIMEOUT, **PAIR, **fields}
     for name, fields in {
         "image": {"image": "stepset.test/none:1"},
         "registry": {
@@ -34,8 +34,8 @@ JOBS: dict[str, dict[str, Any]] = {
         "cpus": {"resources_per_node": {"cpu": 1000}},
         "gpus": {"resources_per_node": {"gpus": 8}},
         "secret": {"env": {"TOKEN": {"secret": "hub", "key": "token"}}},
-        "account": {"service_account": "nobody-made-it"},
-        "priority": {"scheduling": {"priority_class": "nobody-made-it"}},
+        "account": {"service_account": "not-created"},
+        "priority": {"scheduling": {"priority_class": "not-created"}},
     }.items()
 }
 
@@ -47,15 +47,15 @@ def stuck(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield found
 
 
-def trouble_of(heard: Listening) -> Failure:
-    """What keeps a run from going on; waits until something does."""
-    heard.wait_until(lambda: bool(heard.statuses) and heard.statuses[-1].trouble is not None, "trouble")
-    trouble = heard.statuses[-1].trouble
+def trouble_of(listener: RecordingListener) -> Failure:
+    """Waits until a run has a trouble; returns it."""
+    listener.wait_until(lambda: bool(listener.statuses) and listener.statuses[-1].trouble is not None, "trouble")
+    trouble = listener.statuses[-1].trouble
     assert trouble is not None
     return trouble
 
 
-# Run -> reason, kind, and what is told: whose pod, and the cluster's own words.
+# Run -> reason, kind, and a pattern of the message: the pod, and the cluster's message.
 TROUBLES: dict[str, tuple[str, FailureKind, str]] = {
     "registry": ("PullingImage", FailureKind.IMAGE_PULL, r"pod registry-node-0-\d-\w+ .*127\.0\.0\.1:1/none:1"),
     "cpus": ("Unschedulable", FailureKind.UNSCHEDULABLE, r"pod cpus-node-0-\d-\w+.* Insufficient cpu"),
@@ -65,42 +65,42 @@ TROUBLES: dict[str, tuple[str, FailureKind, str]] = {
         FailureKind.REJECTED,
         r"pod secret-node-0-\d-\w+ .* cannot be started: CreateContainerConfigError: secret \"hub\" not found",
     ),
-    "account": ("Starting", FailureKind.REJECTED, r"Job account-node-0 .* serviceaccount \"nobody-made-it\" not found"),
-    "priority": ("Starting", FailureKind.REJECTED, r"Job priority-node-0 .*no PriorityClass with name nobody-made-it"),
+    "account": ("Starting", FailureKind.REJECTED, r"Job account-node-0 .* serviceaccount \"not-created\" not found"),
+    "priority": ("Starting", FailureKind.REJECTED, r"Job priority-node-0 .*no PriorityClass with name not-created"),
 }
 
 
 class TestTrouble:
     @pytest.mark.parametrize("run", TROUBLES)
-    def test_what_keeps_a_run_from_starting_is_told_while_it_waits(self, stuck: Many, run: str) -> None:
-        trouble = trouble_of(stuck.heard(run))
+    def test_reports_what_keeps_a_run_from_starting_while_it_waits(self, stuck: Many, run: str) -> None:
+        trouble = trouble_of(stuck.listener(run))
         reason, kind, message = TROUBLES[run]
-        status = stuck.heard(run).wait_for(Phase.PENDING, reason)
+        status = stuck.listener(run).wait_for(Phase.PENDING, reason)
         assert (trouble.kind, trouble.advice) == (kind, ADVICE[kind])
         assert re.search(message, trouble.message), trouble.message
         assert status.failure is None
 
-    def test_what_no_waiting_mends_is_a_failure_at_once_even_for_who_waits_for_ever(self, stuck: Many) -> None:
+    def test_fails_at_once_if_waiting_cannot_help_even_without_a_timeout(self, stuck: Many) -> None:
         status = stuck.end("image")
         assert (status.phase, status.trouble) == (Phase.FAILED, None)
         assert status.failure is not None
         assert (status.failure.kind, int(status.exit_code)) == (FailureKind.IMAGE_PULL, 3)
-        said = r"pod image-node-0-\d-\w+ .*ErrImageNeverPull: Container image \"stepset.test/none:1\" is not present"
-        assert re.search(said, status.failure.message), status.failure.message
-        assert status.failure.message.endswith("; no waiting helps")
+        message = r"pod image-node-0-\d-\w+ .*ErrImageNeverPull: Container image \"stepset.test/none:1\" is not present"
+        assert re.search(message, status.failure.message), status.failure.message
+        assert status.failure.message.endswith("; waiting cannot resolve this")
         assert stuck.runs.get("jobset/image")["spec"]["suspend"] is True
 
     @pytest.mark.parametrize("run", ["registry", "gpus", "account"])
-    def test_when_patience_is_at_an_end_the_trouble_is_the_failure(self, stuck: Many, run: str) -> None:
-        trouble = trouble_of(stuck.heard(run))
-        # The same asker, with less patience.
+    def test_after_the_timeout_the_trouble_is_the_failure(self, stuck: Many, run: str) -> None:
+        trouble = trouble_of(stuck.listener(run))
+        # The same owner, with a shorter timeout.
         text, fields = JOBS[run]["text"], {key: JOBS[run][key] for key in JOBS[run] if key not in ("text", "options")}
         handle, _ = stuck.runs.start(text, run=run, options={"startup_timeout": 1}, **fields)
         status = handle.wait()
         assert status.failure is not None
         assert (status.phase, status.reason, status.trouble) == (Phase.FAILED, "", None)
         assert (status.failure.kind, status.failure.pod) == (trouble.kind, trouble.pod)
-        assert status.failure.message.endswith("; gave up after 1 s without all of it running")
+        assert status.failure.message.endswith("; gave up after 1 s without all pods running")
         assert stuck.end(run) == status
         assert stuck.runs.get(f"jobset/{run}")["spec"]["suspend"] is True
         selector = f"stepset.dev/run={run}"
@@ -112,7 +112,7 @@ def apply(runs: Runs, *objects: dict[str, Any]) -> None:
     runs.cluster.kubectl("apply", "-n", runs.namespace, "-f", "-", text=text)
 
 
-class TestItGoesOn:
+class TestContinues:
     def test_when_its_secret_is_made_and_its_quota_raised(self, runs: Runs) -> None:
         quota = {
             "apiVersion": "v1",
@@ -123,54 +123,54 @@ class TestItGoesOn:
         apply(runs, quota)
         runs.cluster.wait("the quota", lambda: "hard" in runs.get("resourcequota/pods").get("status", {}))
         env = {"TOKEN": {"secret": "hub", "key": "token"}}
-        handle, heard = runs.start(MEET + "print(len(os.environ['TOKEN']))", env=env, **PAIR)
-        heard.wait_until(lambda: 'secret "hub" not found' in trouble_of(heard).message, "the secret's words")
+        handle, listener = runs.start(MEET + "print(len(os.environ['TOKEN']))", env=env, **PAIR)
+        listener.wait_until(lambda: 'secret "hub" not found' in trouble_of(listener).message, "the secret's trouble")
         apply(
             runs,
             {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub"}, "stringData": {"token": "secret!"}},
         )
-        heard.wait_until(lambda: "exceeded quota" in trouble_of(heard).message, "the quota's words")
-        trouble = trouble_of(heard)
+        listener.wait_until(lambda: "exceeded quota" in trouble_of(listener).message, "the quota's trouble")
+        trouble = trouble_of(listener)
         assert trouble.kind is FailureKind.UNSCHEDULABLE
         assert re.search("exceeded quota: pods, requested: pods=1, used: pods=1, limited: pods=1", trouble.message)
         apply(runs, {**quota, "spec": {"hard": {"pods": 2}}})
         status = handle.wait()
         assert status.phase is Phase.SUCCEEDED
-        assert [heard.texts(f"rank {rank}") for rank in (0, 1)] == [["7"], ["7"]]
-        assert not any("secret!" in json.dumps(each.to_dict()) for each in heard.statuses)
+        assert [listener.texts(f"rank {rank}") for rank in (0, 1)] == [["7"], ["7"]]
+        assert not any("secret!" in json.dumps(each.to_dict()) for each in listener.statuses)
 
 
 class TestPodsThatAreRefused:
-    """The workload is taken and its pods are not: only events tell."""
+    """The server accepts the workload but refuses its pods; only events report that."""
 
     def test_by_a_limit_range(self, runs: Runs) -> None:
         limits = [{"type": "Container", "max": {"memory": "64Mi"}}]
         meta = {"name": "small"}
         apply(runs, {"apiVersion": "v1", "kind": "LimitRange", "metadata": meta, "spec": {"limits": limits}})
-        _, heard = runs.start(TRAINED, resources_per_node={"memory": "1Gi"})
-        trouble = trouble_of(heard)
+        _, listener = runs.start(TRAINED, resources_per_node={"memory": "1Gi"})
+        trouble = trouble_of(listener)
         assert trouble.kind is FailureKind.REJECTED
         assert "maximum memory usage per Container is 64Mi, but limit is 1Gi" in trouble.message
 
     def test_by_pod_security(self, runs: Runs) -> None:
         label = "pod-security.kubernetes.io/enforce=restricted"
         runs.cluster.kubectl("label", "namespace", runs.namespace, label)
-        _, heard = runs.start(TRAINED)
-        trouble = trouble_of(heard)
+        _, listener = runs.start(TRAINED)
+        trouble = trouble_of(listener)
         assert trouble.kind is FailureKind.REJECTED
         assert 'violates PodSecurity "restricted:latest"' in trouble.message
 
     def test_by_a_policy_of_the_cluster(self, runs: Runs) -> None:
         with policy(runs, "", "v1", "pods"):
-            _, heard = runs.start(TRAINED)
-            trouble = trouble_of(heard)
+            _, listener = runs.start(TRAINED)
+            trouble = trouble_of(listener)
         assert trouble.kind is FailureKind.REJECTED
         assert "trainings belong elsewhere" in trouble.message
 
 
 @contextmanager
 def policy(runs: Runs, group: str, version: str, resource: str) -> Iterator[None]:
-    """Nothing of a kind is let into the namespace: what an admission webhook does, without a server for it."""
+    """A policy that refuses objects of a kind in the namespace, as an admission webhook does, without its server."""
     name, api = runs.namespace, {"apiVersion": "admissionregistration.k8s.io/v1"}
     rules = [{"apiGroups": [group], "apiVersions": [version], "operations": ["CREATE"], "resources": [resource]}]
     rule = {"expression": "false", "message": "trainings belong elsewhere"}
@@ -192,7 +192,7 @@ def policy(runs: Runs, group: str, version: str, resource: str) -> Iterator[None
 
 
 def refusal(runs: Runs, manifest: str) -> str:
-    """What the server has against an object; empty where nothing."""
+    """Why the server refuses an object; empty if it accepts it."""
     try:
         runs.cluster.kubectl("create", "--dry-run=server", "-n", runs.namespace, "-f", "-", text=manifest)
     except TestbedError as error:
@@ -201,7 +201,7 @@ def refusal(runs: Runs, manifest: str) -> str:
 
 
 class TestSubmissionsThatAreRefused:
-    """Nothing is left of them."""
+    """They leave nothing behind."""
 
     def test_by_a_policy_of_the_cluster(self, runs: Runs) -> None:
         with policy(runs, "jobset.x-k8s.io", "v1alpha2", "jobsets"):
@@ -238,15 +238,15 @@ class TestSubmissionsThatAreRefused:
         assert runs.left() == []
 
     def test_because_there_is_no_such_namespace(self, runs: Runs) -> None:
-        elsewhere = {"namespace": "nobody-made-it"}
-        with pytest.raises(InfrastructureError, match=r'^rbac: .* in the namespace "nobody-made-it"'):
+        elsewhere = {"namespace": "not-created"}
+        with pytest.raises(InfrastructureError, match=r'^rbac: .* in the namespace "not-created"'):
             runs.start(TRAINED, options=elsewhere)
-        with pytest.raises(BadInputError, match=r"^namespace: 'nobody-made-it' is not there"):
+        with pytest.raises(BadInputError, match=r"^namespace: 'not-created' is not there"):
             runs.start(TRAINED, options={**elsewhere, "kubeconfig": runs.cluster.kubeconfig})
 
 
 class TestAnAccountWithoutRights:
-    def test_is_told_what_it_lacks_and_who_can_mend_it(self, runs: Runs) -> None:
+    def test_gets_the_missing_right_and_the_remedy(self, runs: Runs) -> None:
         runs.cluster.kubectl("delete", "rolebinding", "--all", "-n", runs.namespace)
         runs.job_file(TRAINED)
         done = runs.cli("run", "job.yaml")
@@ -260,7 +260,7 @@ class TestAnAccountWithoutRights:
         assert runs.left() == []
 
     @pytest.mark.parametrize("kind", ["configmaps"])
-    def test_leaves_nothing_half_made(self, runs: Runs, kind: str) -> None:
+    def test_leaves_no_part_of_a_run_behind(self, runs: Runs, kind: str) -> None:
         rules = [rule for rule in runs.get("role/stepset")["rules"] if rule["resources"] != [kind]]
         patch = json.dumps({"rules": rules})
         runs.cluster.kubectl("patch", "role/stepset", "-n", runs.namespace, "--type=merge", "-p", patch)
@@ -268,7 +268,7 @@ class TestAnAccountWithoutRights:
             runs.start(TRAINED)
         runs.wait_nothing_left()
 
-    def test_that_may_submit_but_not_look_is_told_so(self, runs: Runs) -> None:
+    def test_that_may_submit_but_not_list_pods_gets_an_error(self, runs: Runs) -> None:
         rules = runs.get("role/stepset")["rules"]
         kept = [{**rule, "verbs": ["create"]} if rule["resources"] == ["pods"] else rule for rule in rules]
         runs.cluster.kubectl(

@@ -1,4 +1,4 @@
-"""The asynchronous Python API on a real cluster: what the synchronous one does, without a thread that waits."""
+"""The asynchronous Python API on a real cluster: as the synchronous one, without a waiting thread."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from stepset import aio
 from stepset.backends.base import ClusterOptions
 from stepset.errors import RunNotFoundError
 from stepset.watch.state import Phase
-from tests.cluster.runs import Listening, Runs
+from tests.cluster.runs import RecordingListener, Runs
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
 PRINTS = "for number in range(20): print('line', number, flush=True)"
 FAILS = "raise SystemExit('enough')"
-SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
+SLEEPS = "import time; print('started', flush=True); time.sleep(600)"
 
 
 @pytest.fixture
@@ -29,17 +29,17 @@ def options(runs: Runs) -> ClusterOptions:
     return ClusterOptions(kubeconfig=str(runs.kubeconfig), namespace=runs.namespace)
 
 
-def test_runs_are_run_and_read_in_one_event_loop(runs: Runs, options: ClusterOptions) -> None:
-    listening = Listening()
+def test_runs_are_started_and_read_in_one_event_loop(runs: Runs, options: ClusterOptions) -> None:
+    listener = RecordingListener()
     expected = [f"line {number}" for number in range(20)]
 
     async def use() -> None:
         before = set(threading.enumerate())
-        first = aio.run(runs.job(PRINTS), "kubernetes", name="first", listener=listening, cluster=options)
+        first = aio.run(runs.job(PRINTS), "kubernetes", name="first", listener=listener, cluster=options)
         second = aio.run(runs.job(PRINTS), "kubernetes", name="second", cluster=options)
         statuses = await asyncio.gather(first, second)
         assert [status.phase for status in statuses] == [Phase.SUCCEEDED] * 2
-        assert listening.texts("rank 0") == expected
+        assert listener.texts("rank 0") == expected
         assert (await aio.status("first", "kubernetes", cluster=options)).phase is Phase.SUCCEEDED
         assert (await aio.wait("second", "kubernetes", cluster=options)).name == "second"
         for follow in (False, True):
@@ -58,13 +58,13 @@ def test_a_run_that_fails_raises(runs: Runs, options: ClusterOptions) -> None:
         asyncio.run(aio.run(runs.job(FAILS), "kubernetes", name="run", cluster=options))
 
 
-def test_a_caller_that_is_cancelled_ends_its_run(runs: Runs, options: ClusterOptions) -> None:
-    listening = Listening()
+def test_cancelling_the_caller_ends_its_run(runs: Runs, options: ClusterOptions) -> None:
+    listener = RecordingListener()
 
     async def cancelled() -> None:
         job = runs.job(SLEEPS)
-        running = asyncio.create_task(aio.run(job, "kubernetes", name="run", listener=listening, cluster=options))
-        while not listening.lines:
+        running = asyncio.create_task(aio.run(job, "kubernetes", name="run", listener=listener, cluster=options))
+        while not listener.lines:
             await asyncio.sleep(0.1)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -74,8 +74,8 @@ def test_a_caller_that_is_cancelled_ends_its_run(runs: Runs, options: ClusterOpt
     assert until(lambda: not runs.left(), 120)
 
 
-def test_a_log_is_followed_while_it_is_printed_and_may_be_left(runs: Runs, options: ClusterOptions) -> None:
-    async def left() -> str:
+def test_a_log_is_followed_while_it_is_printed_until_the_reader_stops(runs: Runs, options: ClusterOptions) -> None:
+    async def first_line() -> str:
         running = asyncio.create_task(aio.run(runs.job(SLEEPS), "kubernetes", name="run", cluster=options))
         while not runs.left():
             await asyncio.sleep(0.2)
@@ -85,10 +85,10 @@ def test_a_log_is_followed_while_it_is_printed_and_may_be_left(runs: Runs, optio
         await asyncio.gather(running, return_exceptions=True)
         return first
 
-    assert asyncio.run(left()) == "begun"
+    assert asyncio.run(first_line()) == "started"
 
 
-def test_local_runs_are_run_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_runs_run_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSET_HOME", str(tmp_path))
     (tmp_path / "train.py").write_text(PRINTS)
     job = {"framework": "plain", "script": "train.py", "num_nodes": 1}

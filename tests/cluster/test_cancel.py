@@ -1,4 +1,4 @@
-"""A run is ended by whoever wants that: with the time its ranks need, or at once; no other run is ever hit."""
+"""Runs are cancelled with a grace period or at once, without effect on other runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.state import FailureKind, Phase
 from tests.cluster.many import PAIR, RANK, RESULT, SLEEP, shared
-from tests.cluster.runs import Listening, Runs
+from tests.cluster.runs import RecordingListener, Runs
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
@@ -31,21 +31,21 @@ SAVES = (
     + "signal.signal(signal.SIGTERM, save); print('training', flush=True)\n"
     + SLEEP
 )
-"""A rank that takes two seconds to save what it has."""
+"""A rank that takes two seconds to save its state."""
 STUBBORN = RANK + "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('training', flush=True)\n" + SLEEP
-"""A rank that does not end when it is told to."""
-PATIENT: dict[str, Any] = {"pod_template": {"terminationGracePeriodSeconds": 600}}
-"""Far longer than any test waits."""
+"""A rank that ignores SIGTERM."""
+LONG_GRACE: dict[str, Any] = {"pod_template": {"terminationGracePeriodSeconds": 600}}
+"""Longer than any test waits."""
 RESUME = '{"spec": {"suspend": false}}'
 
 
 class TestWithGrace:
-    def test_ranks_are_given_time_and_heard_to_the_end_and_nothing_is_left(self, runs: Runs) -> None:
-        handle, heard = runs.start(SAVES, **PAIR)
-        heard.wait_for_line("training", count=2)
+    def test_shows_all_lines_of_the_ranks_grace_period_and_leaves_nothing_behind(self, runs: Runs) -> None:
+        handle, listener = runs.start(SAVES, **PAIR)
+        listener.wait_for_line("training", count=2)
         handle.cancel()
         status = handle.wait()
-        assert [heard.texts(f"rank {rank}") for rank in (0, 1)] == [["training", "saving", "saved"]] * 2
+        assert [listener.texts(f"rank {rank}") for rank in (0, 1)] == [["training", "saving", "saved"]] * 2
         assert status.failure is not None
         assert (status.phase, status.failure.kind) == (Phase.FAILED, FailureKind.CANCELLED)
         assert (status.failure.message, int(status.exit_code)) == (
@@ -53,22 +53,22 @@ class TestWithGrace:
             130,
         )
         assert (status.failure.rank, status.failure.pod) == (None, "")
-        assert any("pods are given time" in note for each in heard.statuses for note in each.notes)
+        assert any("pods have time to end" in note for each in listener.statuses for note in each.notes)
         runs.wait_nothing_left()
 
-    def test_who_deletes_it_by_hand_cancels_it_too(self, runs: Runs) -> None:
-        handle, heard = runs.start(SAVES, **PAIR)
-        heard.wait_for_line("training", count=2)
+    def test_deletion_by_hand_is_a_cancellation(self, runs: Runs) -> None:
+        handle, listener = runs.start(SAVES, **PAIR)
+        listener.wait_for_line("training", count=2)
         runs.cluster.kubectl("delete", "jobset/run", "-n", runs.namespace, "--wait=false")
         status = handle.wait()
         assert status.failure is not None
         assert status.failure.kind is FailureKind.CANCELLED
-        assert [heard.texts(f"rank {rank}")[-1] for rank in (0, 1)] == ["saved", "saved"]
+        assert [listener.texts(f"rank {rank}")[-1] for rank in (0, 1)] == ["saved", "saved"]
         runs.wait_nothing_left()
 
-    def test_a_run_that_has_not_started_is_gone_at_once(self, runs: Runs) -> None:
-        handle, heard = runs.start("print('never')", resources_per_node={"cpu": 1000})
-        heard.wait_for(Phase.PENDING, "Unschedulable")
+    def test_a_run_that_has_not_started_is_deleted_at_once(self, runs: Runs) -> None:
+        handle, listener = runs.start("print('never')", resources_per_node={"cpu": 1000})
+        listener.wait_for(Phase.PENDING, "Unschedulable")
         handle.cancel()
         status = handle.wait()
         assert status.failure is not None
@@ -77,20 +77,20 @@ class TestWithGrace:
 
 
 class TestAtOnce:
-    def test_asked_twice_it_is_killed(self, runs: Runs) -> None:
-        handle, heard = runs.start(STUBBORN, **PAIR, **PATIENT)
-        heard.wait_for_line("training", count=2)
+    def test_a_second_cancellation_kills_the_run(self, runs: Runs) -> None:
+        handle, listener = runs.start(STUBBORN, **PAIR, **LONG_GRACE)
+        listener.wait_for_line("training", count=2)
         handle.cancel()
-        heard.wait_until(lambda: bool(heard.statuses[-1].notes), "its deletion")
+        listener.wait_until(lambda: bool(listener.statuses[-1].notes), "its deletion")
         handle.cancel()
         status = handle.wait()
         assert status.failure is not None
         assert status.failure.kind is FailureKind.CANCELLED
         runs.wait_nothing_left()
 
-    def test_stepset_cancel_now(self, runs: Runs) -> None:
-        _, heard = runs.start(STUBBORN, **PAIR, **PATIENT)
-        heard.wait_for_line("training", count=2)
+    def test_stepset_cancel_now_kills_the_run(self, runs: Runs) -> None:
+        _, listener = runs.start(STUBBORN, **PAIR, **LONG_GRACE)
+        listener.wait_for_line("training", count=2)
         done = runs.cli("cancel", "run", "--now")
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr.startswith("stepset: run run was cancelled after ")
@@ -99,13 +99,13 @@ class TestAtOnce:
 
 class TestFromTheCommandLine:
     def test_stepset_cancel_waits_until_the_ranks_have_ended(self, runs: Runs) -> None:
-        handle, heard = runs.start(SAVES, **PAIR)
-        heard.wait_for_line("training", count=2)
+        handle, listener = runs.start(SAVES, **PAIR)
+        listener.wait_for_line("training", count=2)
         done = runs.cli("cancel", "run")
         assert done.stderr.startswith("stepset: run run was cancelled after ")
         assert done.returncode == 0
         handle.wait()
-        assert [heard.texts(f"rank {rank}")[-1] for rank in (0, 1)] == ["saved", "saved"]
+        assert [listener.texts(f"rank {rank}")[-1] for rank in (0, 1)] == ["saved", "saved"]
         runs.wait_nothing_left()
         again = runs.cli("cancel", "run")
         assert (again.returncode, again.stderr) == (
@@ -114,14 +114,14 @@ class TestFromTheCommandLine:
             f" --namespace {runs.namespace}'\n",
         )
 
-    def test_a_run_that_is_over_stays_as_it_is(self, runs: Runs) -> None:
+    def test_a_run_that_is_over_is_not_changed(self, runs: Runs) -> None:
         status, _ = runs.run("print('done')")
         assert status.phase is Phase.SUCCEEDED
         done = runs.cli("cancel", "run")
         assert (done.returncode, done.stderr) == (0, "stepset: run is already over: Succeeded\n")
         assert "jobset/run" in runs.left()
 
-    def test_ctrl_c_ends_the_run_that_it_started(self, runs: Runs) -> None:
+    def test_ctrl_c_cancels_the_run_of_stepset_run(self, runs: Runs) -> None:
         runs.job_file(SAVES, **PAIR)
         with runs.program("run", "job.yaml") as process:
             lines = _read_until(process, "training", 2)
@@ -135,7 +135,7 @@ class TestFromTheCommandLine:
         runs.wait_nothing_left()
 
     def test_ctrl_c_twice_kills_it(self, runs: Runs) -> None:
-        runs.job_file(STUBBORN, **PAIR, **PATIENT)
+        runs.job_file(STUBBORN, **PAIR, **LONG_GRACE)
         with runs.program("run", "job.yaml") as process:
             _read_until(process, "training", 2)
             process.send_signal(signal.SIGINT)
@@ -148,7 +148,7 @@ class TestFromTheCommandLine:
 
 
 def _read_until(process: subprocess.Popen[str], text: str, count: int) -> list[str]:
-    """Lines of stdout until so many hold a text."""
+    """Reads stdout until `count` lines contain `text`; returns the lines."""
     assert process.stdout is not None
     found: list[str] = []
     for line in process.stdout:
@@ -160,34 +160,34 @@ def _read_until(process: subprocess.Popen[str], text: str, count: int) -> list[s
 
 @pytest.fixture
 def connection(runs: Runs) -> Connection:
-    """The server, as the account of the runs."""
+    """A connection with the account of the runs."""
     return connect(str(runs.kubeconfig))
 
 
 @pytest.fixture
 def site(connection: Connection, runs: Runs) -> NamespacedClient:
-    """The namespace as the backend sees it."""
+    """The client of the namespace with which the backend works."""
     return NamespacedClient(connection.client, runs.namespace)
 
 
 class TestSuspended:
-    def test_its_pods_go_with_grace_and_it_can_be_resumed(self, runs: Runs, tmp_path: Path) -> None:
+    def test_its_pods_have_a_grace_period_and_it_can_be_resumed(self, runs: Runs, tmp_path: Path) -> None:
         state = tmp_path / "state"
         state.mkdir()
-        begun = RANK + f"begun = pathlib.Path({str(state)!r}, f'begun-{{rank}}')\n"
-        resumes = "if begun.exists():\n    print('resumed'); sys.exit(0)\nbegun.touch()\n"
-        code = begun + resumes + SAVES.removeprefix(RANK)
+        started = RANK + f"started = pathlib.Path({str(state)!r}, f'started-{{rank}}')\n"
+        resumes = "if started.exists():\n    print('resumed'); sys.exit(0)\nstarted.touch()\n"
+        code = started + resumes + SAVES.removeprefix(RANK)
         backend = runs.backend()
         backend.submit(runs.request(code, **PAIR, pod_template=shared(runs.cluster, state)))
-        heard = Listening()
-        handle = backend.follow(_workload(backend), heard)
-        heard.wait_for_line("training", count=2)
+        listener = RecordingListener()
+        handle = backend.follow(_workload(backend), listener)
+        listener.wait_for_line("training", count=2)
         handle.cancel(suspend)
         assert handle.wait().phase is Phase.SUSPENDED
-        assert [heard.texts(f"rank {rank}") for rank in (0, 1)] == [["training", "saving", "saved"]] * 2
-        assert until(lambda: not runs.pods(), 60), "the objects go once the kubelet has seen their processes go"
+        assert [listener.texts(f"rank {rank}") for rank in (0, 1)] == [["training", "saving", "saved"]] * 2
+        assert until(lambda: not runs.pods(), 60), "the pods are deleted when the kubelet has seen their processes end"
         runs.cluster.kubectl("patch", "jobset/run", "-n", runs.namespace, "--type=merge", "-p", RESUME)
-        after = Listening()
+        after = RecordingListener()
         status = backend.follow(_workload(backend), after).wait()
         assert status.phase is Phase.SUCCEEDED
         assert [after.texts(f"rank {rank}") for rank in (0, 1)] == [["resumed"], ["resumed"]]
@@ -200,20 +200,20 @@ def _workload(backend: KubernetesBackend) -> Mapping[str, Any]:
 
 
 class TestNamesakes:
-    def test_whoever_holds_a_run_that_is_gone_does_not_hit_one_of_the_same_name(
+    def test_operations_on_a_deleted_run_do_not_affect_a_run_of_the_same_name(
         self, runs: Runs, connection: Connection, site: NamespacedClient
     ) -> None:
-        handle, heard = runs.start(SAVES)
-        heard.wait_for_line("training")
+        handle, listener = runs.start(SAVES)
+        listener.wait_for_line("training")
         old = connection.call(find, site, "run")
         known = connection.call(read_objects, site, old)
         handle.cancel()
         over = handle.wait()
         runs.wait_nothing_left()
-        handle, heard = runs.start(
+        handle, listener = runs.start(
             RANK + "print('training', flush=True); time.sleep(8)\nif True: " + RESULT.format("'mine'")
         )
-        heard.wait_for_line("training")
+        listener.wait_for_line("training")
         connection.call(delete, site, old)
         connection.call(suspend, site, old)
         connection.call(kill_pods, site, known)

@@ -1,4 +1,4 @@
-"""How runs end on a cluster, made to happen in their pods: what a user is told, and what is left."""
+"""How runs end on a cluster: the reported outcome, and the objects that remain."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.waiting import until
 pytestmark = pytest.mark.cluster
 
 SECOND = RANK + "if rank == 1:\n    {}\n" + SLEEP
-"""The second of two ranks does something; the first would go on for ever."""
-LAST_WORDS = "print('what it says last'); {}"
+"""The second of two ranks runs a statement; the first one sleeps."""
+LAST_LINE = "print('the last line'); {}"
 APART = {
     "affinity": {
         "podAntiAffinity": {
@@ -33,7 +33,7 @@ APART = {
         }
     }
 }
-"""One pod a node."""
+"""At most one pod per node."""
 
 JOBS: dict[str, dict[str, Any]] = {
     "rendezvous": {
@@ -54,7 +54,7 @@ JOBS: dict[str, dict[str, Any]] = {
         **PAIR,
         "text": MEET + "print('trained', rank)\nif rank == 0: " + RESULT.format("{'loss': 0.5, 'by': rank}"),
     },
-    "code-1": {**PAIR, "text": SECOND.format(LAST_WORDS.format("sys.exit(1)")), "pod_template": BRIEF},
+    "code-1": {**PAIR, "text": SECOND.format(LAST_LINE.format("sys.exit(1)")), "pod_template": BRIEF},
     "code-137": {**PAIR, "text": SECOND.format("sys.exit(137)"), "pod_template": BRIEF},
     "traceback": {**PAIR, "text": SECOND.format("raise ValueError('batch 7 is empty')"), "pod_template": BRIEF},
     "segfault": {**PAIR, "text": SECOND.format("os.kill(os.getpid(), signal.SIGSEGV)"), "pod_template": BRIEF},
@@ -64,7 +64,7 @@ JOBS: dict[str, dict[str, Any]] = {
         "framework": PAIR["framework"],
         "num_nodes": 3,
         "procs_per_node": 1,
-        "text": "print('never said')",
+        "text": "print('never')",
         "network": {"peer_timeout": "3s"},
         "pod_template": {**APART, **BRIEF},
     },
@@ -76,7 +76,7 @@ JOBS: dict[str, dict[str, Any]] = {
     },
     "removed-at-once": {
         **PAIR,
-        "text": RANK + "print('last words of', rank)\nif rank == 0: " + RESULT.format("'kept'"),
+        "text": RANK + "print('last line of', rank)\nif rank == 0: " + RESULT.format("'kept'"),
         "ttl": "1s",
     },
 }
@@ -94,22 +94,22 @@ def states(status: RunStatus) -> dict[str, str]:
 
 
 class TestSuccess:
-    def test_the_result_is_rank_0s_and_every_line_comes_once(self, ends: Many) -> None:
+    def test_the_result_is_rank_0s_and_every_line_is_reported_once(self, ends: Many) -> None:
         status = ends.end("success")
         assert (status.phase, status.result, int(status.exit_code)) == (Phase.SUCCEEDED, {"loss": 0.5, "by": 0}, 0)
         assert states(status) == {"rank 0": "Succeeded", "rank 1": "Succeeded"}
         assert {row.node for row in status.ranks} == {"node-a", "node-b"} or ends.runs.cluster.choice is None
-        heard = ends.heard("success")
-        assert [heard.texts("rank 0"), heard.texts("rank 1")] == [["trained 0"], ["trained 1"]]
+        listener = ends.listener("success")
+        assert [listener.texts("rank 0"), listener.texts("rank 1")] == [["trained 0"], ["trained 1"]]
 
-    def test_it_was_seen_to_start_to_run_and_to_succeed(self, ends: Many) -> None:
+    def test_the_phases_are_reported_in_order(self, ends: Many) -> None:
         ends.end("success")
-        phases = [phase.partition(" ")[0] for phase in ends.heard("success").phases()]
+        phases = [phase.partition(" ")[0] for phase in ends.listener("success").phases()]
         *before, running, last = sorted(set(phases), key=phases.index)
         assert (running, last) == ("Running", "Succeeded")
-        assert before in (["Pending"], [])  # whoever looks late does not see it wait
+        assert before in (["Pending"], [])  # a follower may miss the short wait
 
-    def test_its_objects_stay_with_the_verdict_and_nothing_of_it_runs(self, ends: Many) -> None:
+    def test_its_objects_stay_with_the_verdict_and_no_pod_runs(self, ends: Many) -> None:
         status = ends.end("success")
         jobset = ends.runs.get("jobset/success")
         assert RunStatus.from_dict(json.loads(jobset["metadata"]["annotations"][VERDICT])) == status
@@ -119,7 +119,7 @@ class TestSuccess:
         assert uids == {jobset["metadata"]["uid"]}
         assert until(lambda: not running(ends, "success"))
 
-    def test_another_process_is_told_the_same(self, ends: Many) -> None:
+    def test_another_process_gets_the_same_status(self, ends: Many) -> None:
         status = ends.end("success")
         backend = ends.runs.backend()
         assert (backend.status("success"), backend.wait("success", 60)) == (status, status)
@@ -130,7 +130,7 @@ def running(ends: Many, run: str) -> list[str]:
     return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in ("Pending", "Running")]
 
 
-# Run -> kind, how the rank ended, and what its error is.
+# Run -> kind, exit code, signal, and error.
 FAILED_RANKS: dict[str, tuple[FailureKind, int | None, int | None, str]] = {
     "code-1": (FailureKind.USER_ERROR, 1, None, ""),
     "code-137": (FailureKind.INFRASTRUCTURE, 137, None, ""),
@@ -142,7 +142,7 @@ FAILED_RANKS: dict[str, tuple[FailureKind, int | None, int | None, str]] = {
 
 class TestARankFails:
     @pytest.mark.parametrize("run", FAILED_RANKS)
-    def test_it_is_named_with_its_pod_and_how_it_ended_and_the_other_is_not_blamed(self, ends: Many, run: str) -> None:
+    def test_the_failure_names_its_rank_pod_and_exit_and_not_the_other_rank(self, ends: Many, run: str) -> None:
         status = ends.end(run)
         kind, code, number, error = FAILED_RANKS[run]
         failure = ends.failure(run)
@@ -165,16 +165,16 @@ class TestARankFails:
             ("memory", "was killed by SIGKILL, out of memory."),
         ],
     )
-    def test_the_message_is_one_sentence_that_says_who_where_and_how(self, ends: Many, run: str, message: str) -> None:
+    def test_the_message_is_one_sentence_with_rank_pod_node_and_cause(self, ends: Many, run: str, message: str) -> None:
         failure = ends.failure(run)
         assert failure.message == f"rank 1 (pod {failure.pod} on {failure.node}) {message}"
 
     def test_its_last_lines_are_shown(self, ends: Many) -> None:
-        assert ends.failure("code-1").tail == ("what it says last",)
+        assert ends.failure("code-1").tail == ("the last line",)
         assert ends.failure("traceback").tail[0] == "Traceback (most recent call last):"
         assert ends.failure("traceback").tail[-1] == "ValueError: batch 7 is empty"
 
-    def test_without_an_agent_the_pod_is_named_with_its_traceback(self, ends: Many) -> None:
+    def test_without_an_agent_the_failure_names_the_pod_and_its_traceback(self, ends: Many) -> None:
         failure = ends.failure("no-agent")
         assert (failure.kind, failure.exit_code, failure.error) == (
             FailureKind.USER_ERROR,
@@ -182,9 +182,9 @@ class TestARankFails:
             "ValueError: batch 7 is empty",
         )
         assert failure.pod.startswith("no-agent-node-0-0")
-        assert sorted(ends.heard("no-agent").texts("node 0"))[-1] == "read the data"
+        assert sorted(ends.listener("no-agent").texts("node 0"))[-1] == "read the data"
 
-    def test_a_program_that_the_image_lacks_is_a_mistake_in_the_job(self, ends: Many) -> None:
+    def test_a_program_that_the_image_lacks_is_an_error_in_the_job(self, ends: Many) -> None:
         failure = ends.failure("no-command")
         assert failure.kind is FailureKind.REJECTED
         assert 'exec: "no-such-program": executable file not found' in failure.message
@@ -199,7 +199,7 @@ class TestRanksThatDoNotMeet:
         assert "clients joined" in failure.error
         assert int(ends.end("rendezvous").exit_code) == 3
 
-    def test_a_peer_that_never_gets_a_name_is_named(self, ends: Many) -> None:
+    def test_a_peer_whose_name_never_resolves_is_named(self, ends: Many) -> None:
         if ends.runs.cluster.choice is None:
             pytest.skip("needs a cluster of two nodes")
         failure = ends.failure("peer-never-there")
@@ -207,22 +207,22 @@ class TestRanksThatDoNotMeet:
         assert "peer-never-there-node-0-" in failure.error
         assert "did not resolve within 3 s" in failure.error
         assert not running(ends, "peer-never-there")
-        assert ends.heard("peer-never-there").lines == []
+        assert ends.listener("peer-never-there").lines == []
 
 
 class TestTime:
-    def test_a_deadline_ends_the_run_and_blames_nobody(self, ends: Many) -> None:
+    def test_a_deadline_ends_the_run_and_names_no_rank(self, ends: Many) -> None:
         status = ends.end("deadline")
         failure = ends.failure("deadline")
         assert (failure.kind, failure.rank, int(status.exit_code)) == (FailureKind.DEADLINE_EXCEEDED, None, 4)
         assert failure.message == "the run took longer than its deadline of 10s."
         assert not running(ends, "deadline")
 
-    def test_of_a_run_that_is_removed_at_once_result_and_last_lines_are_kept(self, ends: Many) -> None:
+    def test_a_run_that_is_removed_at_once_keeps_its_result_and_last_lines(self, ends: Many) -> None:
         status = ends.end("removed-at-once")
         assert (status.phase, status.result) == (Phase.SUCCEEDED, "kept")
-        heard = ends.heard("removed-at-once")
-        assert [heard.texts(f"rank {rank}") for rank in (0, 1)] == [["last words of 0"], ["last words of 1"]]
+        listener = ends.listener("removed-at-once")
+        assert [listener.texts(f"rank {rank}") for rank in (0, 1)] == [["last line of 0"], ["last line of 1"]]
         ends.runs.cluster.wait("the end of its objects", lambda: not left_of(ends, "removed-at-once"))
 
 

@@ -1,4 +1,4 @@
-"""The faults the other cluster tests rely on do what they say, and are mended without a trace."""
+"""The faults that other cluster tests inject have the described effect, and end without a trace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cluster.testbed.layout import Choice, Node, TestbedError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.disruptive]
 
-# A node is given up after 12 s without a heartbeat; the rest is for a busy machine.
+# A node is Unknown after 12 s without a heartbeat; the rest is a margin for a busy machine.
 NODE_LOST = 120.0
 
 
@@ -22,7 +22,7 @@ def readiness(cluster: Cluster, node: Node) -> str:
 
 
 def start_sleeper(cluster: Cluster, namespace: str, node: Node) -> None:
-    """Run a pod on one node that counts seconds until it is killed."""
+    """Runs a pod on one node that counts seconds until it is killed."""
     script = "import itertools, time\nfor i in itertools.count():\n    print(i, flush=True)\n    time.sleep(1)"
     spec = {**cluster.pod_spec([cluster.python, "-c", script]), "nodeSelector": {"kubernetes.io/hostname": node.name}}
     cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "sleeper"}, "spec": spec}, namespace)
@@ -38,7 +38,7 @@ def log_lines(cluster: Cluster, namespace: str) -> list[str]:
 
 @pytest.fixture
 def victim(cluster: Cluster, testbed_choice: Choice) -> Iterator[Node]:
-    """The last node, whole again and Ready afterwards whatever the test did."""
+    """The last node; it is repaired and Ready after the test."""
     node = testbed_choice.worker_nodes[-1]
     yield node
     faults.join_network(testbed_choice, node)
@@ -47,7 +47,7 @@ def victim(cluster: Cluster, testbed_choice: Choice) -> Iterator[Node]:
     cluster.wait(f"{node.name} to be Ready again", lambda: readiness(cluster, node) == "True", NODE_LOST)
 
 
-def test_a_killed_kubelet_makes_its_node_unknown_while_its_containers_run_on(
+def test_a_killed_kubelet_makes_its_node_unknown_while_its_containers_continue(
     cluster: Cluster, testbed_choice: Choice, namespace: str, victim: Node
 ) -> None:
     start_sleeper(cluster, namespace, victim)
@@ -57,7 +57,7 @@ def test_a_killed_kubelet_makes_its_node_unknown_while_its_containers_run_on(
     cluster.wait(f"{victim.name} to be Ready", lambda: readiness(cluster, victim) == "True", NODE_LOST)
     # A kubelet that has just started reports its node before it has found its pods; until then it has no logs.
     cluster.wait("the kubelet to serve logs", lambda: bool(log_lines(cluster, namespace)), NODE_LOST)
-    assert len(log_lines(cluster, namespace)) > 12, "it counted on while nobody watched"
+    assert len(log_lines(cluster, namespace)) > 12, "it counted while the kubelet was down"
     assert cluster.get("pod/sleeper", namespace)["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
@@ -70,7 +70,7 @@ def test_a_cut_network_makes_a_node_unknown_until_it_is_joined_again(
     cluster.wait(f"{victim.name} to be Ready", lambda: readiness(cluster, victim) == "True", NODE_LOST)
 
 
-def test_a_power_cut_ends_the_nodes_containers(
+def test_a_power_failure_ends_the_nodes_containers(
     cluster: Cluster, testbed_choice: Choice, namespace: str, victim: Node
 ) -> None:
     start_sleeper(cluster, namespace, victim)
@@ -79,7 +79,7 @@ def test_a_power_cut_ends_the_nodes_containers(
     cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Failed", "pod/sleeper", "-n", namespace, "--timeout=180s")
 
 
-def test_counted_gpus_are_given_out_and_no_more_than_there_are(
+def test_counted_gpus_are_allocated_up_to_their_number(
     cluster: Cluster, testbed_choice: Choice, namespace: str
 ) -> None:
     node = testbed_choice.worker_nodes[0]
@@ -94,6 +94,6 @@ def test_counted_gpus_are_given_out_and_no_more_than_there_are(
     assert "Insufficient example.com/gpu" in conditions[0]["message"]
 
 
-def test_a_node_that_is_not_there_is_named_with_those_that_are(testbed_choice: Choice) -> None:
+def test_an_unknown_node_is_named_with_the_existing_ones(testbed_choice: Choice) -> None:
     with pytest.raises(TestbedError, match="no node 'node-z'; there are node-a"):
         faults.node_named(testbed_choice, "node-z")

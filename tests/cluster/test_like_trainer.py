@@ -1,8 +1,8 @@
-"""The JobSet that Trainer's live controller makes of a TrainJob is the one that the jobset target renders.
+"""The JobSet that Trainer's controller creates for a TrainJob equals the one that the jobset target renders.
 
-Every framework with every shape is given to both. Both JobSets are compared whole, with the server's defaults filled
-in, and so are the files and keys their pods mount. What may differ stands in DIFFERENT, where Trainer's own values are
-not the job's stands in MENDED; each with the reason. The jobs are suspended, so that nothing runs.
+Both get every framework with every shape. The complete JobSets are compared, with the server's defaults, and the files
+and keys that their pods mount. DIFFERENT lists the fields that may differ, OVERRIDDEN the jobs for which Trainer's own
+values would be wrong; each with the reason. The jobs are suspended, so no pod runs.
 """
 
 from __future__ import annotations
@@ -90,35 +90,35 @@ SHAPES: dict[str, dict[str, Any]] = {
 # Needs the agent.
 REFUSED = {("elastic", "no agent")}
 
-# Framework -> why Trainer's policy for it is not asked for. Of the others it is, but for MENDED.
+# Framework -> why stepset does not request Trainer's policy for it. For the others it does, except for OVERRIDDEN.
 WITHOUT_POLICY = {
-    "worker": "Trainer knows torchrun's variables only",
-    "elastic": "Trainer has no elastic worlds",
-    "torchtune": "stepset chooses the recipe; Trainer's would be by the runtime's name",
+    "worker": "Trainer supports torchrun's variables only",
+    "elastic": "Trainer does not support elastic worlds",
+    "torchtune": "stepset chooses the recipe; Trainer would choose it by the runtime's name",
     "mpich": "Trainer starts Open MPI only",
-    "mlx": "Trainer has no ring",
-    "plain": "there is nothing to add",
+    "mlx": "Trainer does not support the ring backend",
+    "plain": "Trainer has nothing to add",
 }
-_SUBDOMAIN = "the first node's address holds the Service's name; the controller's holds the run's"
+_SUBDOMAIN = "the first node's address contains the Service's name; in the controller's it is the run's"
 _PORT = "the port is the job's; the controller's is 29500"
 _GPU = "the number of workers is not nodes times GPUs"
-MENDED: dict[tuple[str, str], str] = {
+OVERRIDDEN: dict[tuple[str, str], str] = {
     **{(framework, "subdomain"): _SUBDOMAIN for framework in ("torch", "deepspeed", "jax", "xgboost")},
     **{(framework, "port"): _PORT for framework in ("torch", "deepspeed", "jax", "xgboost")},
     ("xgboost", "many"): _GPU,
     ("xgboost", "mig"): _GPU,
-    ("mpi-node", "alone"): "the launcher is the only node; the controller would list one that is not there",
+    ("mpi-node", "alone"): "the launcher is the only node; the controller would list one that does not exist",
 }
-# Field -> why it differs and does not matter.
+# Field -> why it differs, and why that has no effect.
 DIFFERENT = {
-    "port names": "the controller takes ports without a name for one and the same, so that each has one",
-    "maxRestarts": "the controller leaves out a 0, which is what a JobSet without it has",
-    "ancestor step": "a TrainJob's command goes to the container so labelled: the launcher's where there is one",
+    "port names": "the controller treats all ports without a name as one port, so the target names each",
+    "maxRestarts": "the controller omits a 0, which is the default of a JobSet",
+    "ancestor step": "the label selects the container that gets a TrainJob's command: the launcher's, if there is one",
 }
 
 
 def _job(framework: str, shape: str) -> dict[str, Any]:
-    # The model brings its own program.
+    # torchtune's recipe is the program.
     entry = {"script": None} if framework == "torchtune" else {}
     return {"name": "digits", "framework": FRAMEWORKS[framework], "agent": True, **SHAPES[shape], **entry}
 
@@ -133,14 +133,14 @@ _FILES = (("v1", "ConfigMap"), ("v1", "Secret"))
 
 @dataclass(frozen=True)
 class Pair:
-    """One job, made by both.
+    """The JobSets of one job.
 
     Args:
         ours: the JobSet of the jobset target, with the server's defaults.
-        theirs: the JobSet that Trainer's controller made.
-        our_files: name -> ConfigMap or Secret that comes along with ours.
-        their_files: the same of theirs, those included that the controller made.
-        policy: what the controller was asked to add: the kind of `mlPolicy`; None for nothing.
+        theirs: the JobSet that Trainer's controller created.
+        our_files: name -> ConfigMap or Secret of the jobset target.
+        their_files: name -> ConfigMap or Secret of the trainjob target, and those that the controller created.
+        policy: the kind of the requested `mlPolicy`; None without one.
     """
 
     ours: Manifest
@@ -152,7 +152,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pairs(cluster: Cluster) -> Iterator[dict[str, Pair]]:
-    """Every job, made by both at once: run -> pair."""
+    """The JobSets of every job: run -> pair."""
     with cluster.namespace() as namespace:
         api = Api(cluster, namespace)
         ours = {run: _render(run, "jobset", namespace) for run in RUNS}
@@ -187,13 +187,13 @@ def _suspended(workload: Manifest) -> Manifest:
 
 
 def _start(api: Api, trainjob: Manifest) -> None:
-    """Trainer's and Kueue's webhooks know the runtime from a watch, so that it may come a moment late."""
+    """Retries while the runtime is not found: the webhooks of Trainer and Kueue get it from a watch, with a delay."""
     for _ in range(200):
-        said = api.refused(_suspended(trainjob), dry_run=False)
-        if said is None or "not found" not in said:
+        message = api.refused(_suspended(trainjob), dry_run=False)
+        if message is None or "not found" not in message:
             break
         time.sleep(0.05)
-    assert said is None
+    assert message is None
 
 
 def _wait_for_jobsets(api: Api) -> dict[str, Manifest]:
@@ -207,13 +207,13 @@ def _wait_for_jobsets(api: Api) -> dict[str, Manifest]:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_jobset_is_the_jobset_targets(pairs: dict[str, Pair], run: str) -> None:
+def test_the_jobset_equals_the_jobset_targets(pairs: dict[str, Pair], run: str) -> None:
     pair = pairs[run]
     assert _comparable(pair.theirs) == _comparable(pair.ours)
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_files_and_keys_are_the_jobset_targets(pairs: dict[str, Pair], run: str) -> None:
+def test_files_and_keys_equal_the_jobset_targets(pairs: dict[str, Pair], run: str) -> None:
     pair = pairs[run]
     assert pair.our_files.keys() <= pair.their_files.keys()
     for name, ours in pair.our_files.items():
@@ -227,25 +227,25 @@ def test_files_and_keys_are_the_jobset_targets(pairs: dict[str, Pair], run: str)
 
 
 @pytest.mark.parametrize(("framework", "shape"), [pair for pair in PAIRS if pair not in REFUSED])
-def test_what_the_controller_adds_is_left_to_it_but_for_what_is_mended(
+def test_requests_trainers_policy_unless_its_values_would_be_wrong(
     pairs: dict[str, Pair], framework: str, shape: str
 ) -> None:
     policy = pairs[f"{framework}-{shape}".replace(" ", "-")].policy
-    assert (policy is None) == (framework in WITHOUT_POLICY or (framework, shape) in MENDED)
+    assert (policy is None) == (framework in WITHOUT_POLICY or (framework, shape) in OVERRIDDEN)
 
 
 @pytest.mark.parametrize(("framework", "shape"), sorted(REFUSED))
-def test_what_is_left_out_above_is_refused(framework: str, shape: str) -> None:
+def test_refuses_the_pairs_that_are_not_compared(framework: str, shape: str) -> None:
     with pytest.raises(BadInputError):
         render(request(namespace="ml", **_job(framework, shape)), "trainjob")
 
 
-def test_every_policy_trainer_has_is_asked_for(pairs: dict[str, Pair]) -> None:
+def test_requests_every_policy_of_trainer(pairs: dict[str, Pair]) -> None:
     assert {pair.policy for pair in pairs.values()} == {"torch", "mpi", "jax", "xgboost", None}
     assert len(pairs) >= 40
 
 
-# --- the same form for both: DIFFERENT left out, lists that are sets in order ---------------------------------------
+# --- a comparable form: without the fields in DIFFERENT, and with sorted lists where the order has no meaning -------
 
 
 def _comparable(jobset: Manifest) -> Manifest:
@@ -280,7 +280,7 @@ def _container(container: Manifest) -> Manifest:
 
 
 def _environment(rows: list[Manifest]) -> dict[str, str]:
-    """Variables as the process finds them, with `$(NAME)` replaced: there the order counts, elsewhere it does not."""
+    """Variables as the process gets them: with `$(NAME)` expanded, the order has no meaning."""
     found: dict[str, str] = {}
     for row in rows:
         value = row.get("value", "")

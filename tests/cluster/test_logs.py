@@ -1,4 +1,4 @@
-"""Pods' logs on a real cluster, over a network that fails: every line once, in order, in bounded memory."""
+"""Pods' logs on a real cluster over a network with faults: every line once, in order, in bounded memory."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ pytestmark = pytest.mark.cluster
 RUN = "run"
 RANKS, LINES = 16, 20_000
 SECONDS = 10
-"""For which a rank prints. Connections that are cut before they have brought what is printed in two seconds bring
-nothing new at all: the API knows only whole seconds to go on from."""
+"""For which a rank prints. A connection that is cut before it has transferred the lines of two seconds makes no
+progress, because the log API can resume only at whole seconds."""
 NUMBERED = """
 import sys, time
 for first in range(0, {lines}, 250):
@@ -56,7 +56,7 @@ for _ in range({megabytes}):
 
 
 class Namespace:
-    """A namespace, and a bad network before its API server."""
+    """A namespace, and a proxy with network faults in front of its API server."""
 
     def __init__(self, cluster: Cluster, name: str, proxy: Proxy, kubeconfig: str) -> None:
         self.cluster, self.name, self.proxy, self.kubeconfig = cluster, name, proxy, kubeconfig
@@ -64,14 +64,14 @@ class Namespace:
     def pod(
         self, name: str, code: str, *, index: int = 0, group: str = "node", agent: bool = False, **more: Any
     ) -> None:
-        """Makes a pod of the run that runs some Python.
+        """Creates a pod of the run that runs Python code.
 
         Args:
-            name: the pod's.
-            code: what it runs.
-            index, group: which of which group it is.
-            agent: readers are to take it for one with the agent; what tells them is where its command lies.
-            more: fields of its spec; `attempt` of the gang.
+            name: the pod's name.
+            code: the Python code.
+            index, group: the pod's group, and its index in it.
+            agent: whether readers treat it as a pod with the agent; they recognise one by the path in its command.
+            more: fields of its spec, and `attempt`, the gang's attempt.
         """
         words = [self.cluster.python, "-c", code, *(["/stepset/agent/agent.py"] if agent else [])]
         labels = {"stepset.dev/run": RUN, "stepset.dev/group": group, "apps.kubernetes.io/pod-index": str(index)}
@@ -85,14 +85,14 @@ class Namespace:
         self.cluster.apply(manifest, self.name)
 
     def restarting_pod(self, name: str, then: str, first: str = "") -> None:
-        """Makes a pod whose container fails and is started again."""
+        """Creates a pod whose container fails and is restarted."""
         self.pod(name, "", **two_starts(self.cluster, then, first))
 
     def get(self, pod: str) -> dict[str, Any]:
         return self.cluster.get(f"pod/{pod}", self.name)
 
     def log(self, pod: str) -> str:
-        """What kubectl shows of a pod's present start."""
+        """The log of a pod's current start, by kubectl."""
         return self.cluster.kubectl("logs", pod, "-n", self.name)
 
     def wait_ended(self, *pods: str) -> None:
@@ -103,7 +103,7 @@ class Namespace:
 
     @contextmanager
     def reader(self, pods: int, *options: str) -> Iterator[subprocess.Popen[str]]:
-        """tests.cluster.log_reader behind the bad network."""
+        """Starts tests.cluster.log_reader, connected through the proxy."""
         words = [sys.executable, "-m", "tests.cluster.log_reader", self.kubeconfig, self.name, str(pods), *options]
         words += ["--pods-by", self.cluster.kubeconfig]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -113,7 +113,7 @@ class Namespace:
                 process.kill()
 
     def rows(self, sources: frozenset[str] | None = None, ranks: str = "{}") -> list[bytes]:
-        """The merged rows of the run, read behind the bad network."""
+        """The merged rows of the run, read through the proxy."""
         with connect(self.kubeconfig) as connection:
             site = NamespacedClient(connection.client, self.name)
             pods = connection.call(pods_with_logs, site, workload(ranks), sources)
@@ -125,17 +125,17 @@ class Namespace:
 
 
 def workload(ranks: str = "{}") -> dict[str, Any]:
-    """What readers of the pods alone need of a run's object on top."""
+    """The part of a run's object that readers of logs need."""
     metadata = {"name": RUN, "uid": "0", "annotations": {"stepset.dev/ranks": ranks}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
 
 
-def heard(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What a reader saw, once it has ended."""
+def report_of(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Waits until a reader has ended; returns its report."""
     out, err = process.communicate(timeout=400)
     assert (process.returncode, err) == (0, "")
-    seen: dict[str, Any] = json.loads(out)
-    return seen
+    report: dict[str, Any] = json.loads(out)
+    return report
 
 
 def numbered(rank: int, lines: int = LINES) -> str:
@@ -149,7 +149,7 @@ def place(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Namespac
 
 
 class Pieces:
-    """A consumer that keeps the bytes of all sources."""
+    """A consumer that records the bytes of all sources."""
 
     def __init__(self) -> None:
         self.bytes = b""
@@ -162,7 +162,7 @@ class Pieces:
 
 
 class Blocked(Pieces):
-    """One that consumes nothing more, from its first batch on until `release` is set."""
+    """A consumer that blocks in its first batch until `release` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,14 +175,14 @@ class Blocked(Pieces):
 
 
 class TestFollowing:
-    def test_every_line_of_16_ranks_comes_once_over_connections_that_are_cut(
+    def test_every_line_of_16_ranks_is_reported_once_over_connections_that_are_cut(
         self, place: Namespace, capsys: pytest.CaptureFixture[str]
     ) -> None:
         place.proxy.cut_at_random(mean=2.0, seed=1)
         with place.reader(RANKS) as reader:
             for rank in range(RANKS):
                 place.pod(f"rank-{rank}", numbered(rank), index=rank, agent=True)
-            seen = heard(reader)
+            seen = report_of(reader)
         assert (seen["wrong"], seen["problems"]) == ({}, [])
         assert seen["lines"] == {f"rank {rank}": LINES for rank in range(RANKS)}
         assert seen["whole"]
@@ -191,25 +191,25 @@ class TestFollowing:
             print(f"\n{place.proxy.cuts} cuts; {seen['memory_mb']:.0f} MB more memory; {seen['cpu']:.1f} s of CPU")
         assert seen["memory_mb"] < 100
 
-    def test_a_connection_that_died_without_a_word_is_noticed_while_a_pod_prints(self, place: Namespace) -> None:
+    def test_a_frozen_connection_is_detected_while_a_pod_prints(self, place: Namespace) -> None:
         with place.reader(1, "--quiet", "2") as reader:
             place.pod("rank-0", numbered(0, 10_000).replace("0.125", "0.25"), agent=True)
             place.cluster.wait("its log being read", lambda: place.proxy.connections > 0)
             time.sleep(3)
             assert place.proxy.freeze() > 0
-            seen = heard(reader)
+            seen = report_of(reader)
         assert (seen["wrong"], seen["lines"], seen["whole"]) == ({}, {"rank 0": 10_000}, True)
 
-    def test_and_at_a_pods_end(self, place: Namespace) -> None:
+    def test_a_frozen_connection_is_detected_at_a_pods_end(self, place: Namespace) -> None:
         with place.reader(1) as reader:
             place.pod("rank-0", numbered(0), agent=True)
             place.cluster.wait("its log being read", lambda: place.proxy.connections > 0)
             time.sleep(3)
             assert place.proxy.freeze() > 0
-            seen = heard(reader)
+            seen = report_of(reader)
         assert (seen["wrong"], seen["lines"], seen["whole"]) == ({}, {"rank 0": LINES}, True)
 
-    def test_a_log_that_is_not_there_yet_is_waited_for(self, place: Namespace) -> None:
+    def test_waits_for_a_log_that_does_not_exist_yet(self, place: Namespace) -> None:
         settings = {"name": "settings", "configMap": {"name": "settings"}}
         spec = place.cluster.pod_spec([place.cluster.python, "-c", ""])
         early = LogPod("u", "later", "node", "node", 0, 0, "node 0", False, True, 0, False, False)
@@ -222,7 +222,7 @@ class TestFollowing:
                 await asyncio.sleep(1)  # 404: no such pod
                 volumes = [*spec["volumes"], settings]
                 await asyncio.to_thread(place.pod, "later", "print('at last')", volumes=volumes)
-                await asyncio.sleep(3)  # 400: its volumes are waited for
+                await asyncio.sleep(3)  # 400: the container waits for its volume
                 make = ("create", "configmap", "settings", "-n", place.name)
                 await asyncio.to_thread(place.cluster.kubectl, *make)
                 await asyncio.to_thread(place.wait_ended, "later")
@@ -233,27 +233,27 @@ class TestFollowing:
         log = asyncio.run(read())
         assert (pieces.bytes, pieces.sources, log.problem) == (b"at last\n", {"node 0"}, None)
 
-    def test_200_mb_without_a_line_end_come_in_bounded_memory(
+    def test_200_mb_without_a_line_end_are_read_in_bounded_memory(
         self, place: Namespace, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with place.reader(1) as reader:
             place.pod("endless", ENDLESS.format(megabytes=200))
-            seen = heard(reader)
+            seen = report_of(reader)
         with capsys.disabled():
             print(f"\n{seen['memory_mb']:.0f} MB more memory for 200 MB; {seen['cpu']:.1f} s of CPU")
         assert seen["bytes"] == {"node 0": 200_000_001}
         assert seen["lines"] == {"node 0": 1}
         assert seen["memory_mb"] < 60
 
-    def test_a_slow_sink_slows_the_reader_and_fills_no_memory(self, place: Namespace) -> None:
+    def test_a_slow_consumer_slows_the_reader_and_uses_no_more_memory(self, place: Namespace) -> None:
         with place.reader(2, "--slow", "0.05") as reader:
             for rank in range(2):
                 place.pod(f"rank-{rank}", numbered(rank, 50_000).replace("sleep(", "sleep(0 * "), agent=True)
-            seen = heard(reader)
+            seen = report_of(reader)
         assert (seen["wrong"], seen["lines"]) == ({}, {"rank 0": 50_000, "rank 1": 50_000})
         assert seen["memory_mb"] < 40
 
-    def test_a_statefulsets_pod_that_starts_again_goes_on_where_it_ended(
+    def test_the_lines_of_a_restarted_pod_of_a_statefulset_follow_those_of_its_first_start(
         self, cluster: Cluster, namespace: str, tmp_path: Path
     ) -> None:
         code = """
@@ -264,11 +264,11 @@ class TestFollowing:
             sys.exit(attempt == 0)
         """
         with runs_in(cluster, namespace, tmp_path, target="statefulset") as runs:
-            status, listening = runs.run(code, restart={"max_restarts": 1})
+            status, listener = runs.run(code, restart={"max_restarts": 1})
         assert status.phase is Phase.SUCCEEDED
-        assert listening.texts("rank 0") == [f"{attempt} {n}" for attempt in range(2) for n in range(5000)]
+        assert listener.texts("rank 0") == [f"{attempt} {n}" for attempt in range(2) for n in range(5000)]
 
-    def test_word_of_a_pods_next_start_may_come_after_its_lines(self, place: Namespace) -> None:
+    def test_a_pods_restart_may_be_reported_after_the_lines_of_its_next_start(self, place: Namespace) -> None:
         first = "for n in range(20_000): print(n)\ntime.sleep(3)"
         place.restarting_pod("again", "print('at last', flush=True); time.sleep(600)", first)
         place.cluster.wait("its first start", lambda: log_pod(place.get("again")).alive)
@@ -283,7 +283,7 @@ class TestFollowing:
                 await asyncio.wait_for(blocked.called.wait(), 60)
                 second = lambda: "at last" in place.log("again")  # noqa: E731
                 await asyncio.to_thread(place.cluster.wait, "its second start", second)
-                log.reconnect()  # what it would have read of the first start
+                log.reconnect()  # drops the lines of the first start that it has received but not delivered
                 blocked.release.set()
                 await asyncio.sleep(2)
                 log.see(log_pod(await asyncio.to_thread(place.get, "again")))
@@ -298,7 +298,7 @@ class TestFollowing:
         assert asyncio.run(read()).decode().splitlines() == lines
 
     @pytest.mark.disruptive
-    def test_lines_that_are_printed_while_the_kubelet_is_away_come_when_it_is_back(
+    def test_lines_that_are_printed_while_the_kubelet_is_down_are_read_after_its_restart(
         self, place: Namespace, testbed_choice: Choice
     ) -> None:
         with place.reader(1) as reader:
@@ -311,14 +311,14 @@ class TestFollowing:
                 time.sleep(3)
             finally:
                 faults.start_kubelet(testbed_choice, node)
-            seen = heard(reader)
+            seen = report_of(reader)
         assert (seen["wrong"], seen["lines"], seen["whole"]) == ({}, {"rank 0": LINES}, True)
 
 
 class TestReading:
     """`stepset logs` without --follow."""
 
-    def test_lines_of_all_pods_come_in_the_order_of_their_times(self, place: Namespace) -> None:
+    def test_lines_of_all_pods_are_sorted_by_time(self, place: Namespace) -> None:
         for rank in range(3):
             place.pod(f"rank-{rank}", numbered(rank, 5000), index=rank, agent=True)
         place.wait_ended("rank-0", "rank-1", "rank-2")
@@ -332,28 +332,28 @@ class TestReading:
         expected = [text for _, text in sorted(stamped, key=lambda pair: pair[0])]
         assert [f"[{line.source}] {line.text}" for line in found] == expected
 
-    def test_pods_of_earlier_attempts_come_first(self, place: Namespace) -> None:
+    def test_pods_of_earlier_attempts_are_read_first(self, place: Namespace) -> None:
         place.pod("second", "print('[rank 0] again')", agent=True, attempt=1)
         place.wait_ended("second")
         place.pod("first", "print('[rank 0] once')", agent=True, attempt=0)
         place.wait_ended("first")
         assert place.lines() == [LogLine("rank 0", "once"), LogLine("rank 0", "again")]
 
-    def test_a_container_that_was_started_again_is_read_from_its_start_before(self, place: Namespace) -> None:
+    def test_reads_a_restarted_container_from_its_previous_start(self, place: Namespace) -> None:
         place.restarting_pod("again", "time.sleep(60)")
         place.cluster.wait("its second start", lambda: LogLine("node 0", "started True") in place.lines())
         assert place.lines() == [LogLine("node 0", "started False"), LogLine("node 0", "started True")]
 
-    def test_what_the_kubelet_has_removed_is_left_out(self, place: Namespace) -> None:
+    def test_omits_the_log_that_the_kubelet_has_removed(self, place: Namespace) -> None:
         place.restarting_pod("again", "print('end')")
         place.wait_ended("again")
         assert place.lines()[-2:] == [LogLine("node 0", "started True"), LogLine("node 0", "end")]
 
-    def test_only_pods_that_may_hold_a_source_are_read(self, place: Namespace) -> None:
+    def test_reads_only_pods_that_may_contain_a_source(self, place: Namespace) -> None:
         for index in range(3):
             place.pod(f"node-{index}", f"print('[rank {index}] x'); print('own')", index=index, agent=True)
         place.wait_ended("node-0", "node-1", "node-2")
-        place.pod("prepare-0", "print('y')", group="prepare")  # what is printed later comes later
+        place.pod("prepare-0", "print('y')", group="prepare")  # a later line is sorted after the others
         place.wait_ended("prepare-0")
         ranks = '{"node": [0, 1]}'
         before = place.proxy.connections
@@ -365,7 +365,7 @@ class TestReading:
         assert place.lines(frozenset({"rank 1"})) == [LogLine("rank 1", "x")]
         assert before == 0
 
-    def test_bytes_are_copied_as_they_are_and_events_and_progress_left_out(self, place: Namespace) -> None:
+    def test_copies_bytes_unchanged_and_omits_events_and_progress(self, place: Namespace) -> None:
         text = b"".join(
             [
                 b'[stepset] {"event": "started", "rank": 0, "local_rank": 0, "pid": 1}\n',

@@ -1,4 +1,4 @@
-"""Positions in a real Kueue's queue, for accounts that may read them and for others."""
+"""Positions in a queue of a real Kueue, for accounts with and without the right to read them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.queues import queue
-from tests.cluster.runs import ACCOUNT, Listening, Runs
+from tests.cluster.runs import ACCOUNT, RecordingListener, Runs
 from tests.cluster.testbed.layout import TestbedError
 from tests.waiting import until
 
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.cluster
 
 STAYS = "import time\nprint('begins', flush=True)\ntime.sleep(600)\n"
 BARELY_FITS: dict[str, Any] = {"resources_per_node": {"requests": {"cpu": "600m"}}}
-"""Of a quota of one cpu, a second run of these does not fit."""
+"""A quota of one CPU has no room for a second such run."""
 
 
 @contextmanager
 def full_queue(runs: Runs) -> Iterator[dict[str, Any]]:
-    """A queue that a running run fills; what makes a job wait behind it."""
+    """A queue that a running run fills; yields the fields of a job that waits in it."""
     with queue(runs.cluster, runs.namespace, 1) as name:
         job = {**BARELY_FITS, "scheduling": {"queue_name": name}}
         handle, first = runs.start(STAYS, run="first", **job)
@@ -40,13 +40,13 @@ def full_queue(runs: Runs) -> Iterator[dict[str, Any]]:
 
 
 def end(handle: KubernetesHandle) -> None:
-    """Ends a run, and waits for it."""
+    """Cancels a run and waits for its end."""
     handle.cancel()
     handle.wait()
 
 
 def wait_until_queued(runs: Runs, name: str) -> None:
-    """Until a run, or a job's, has its Workload; whoever comes after it stands behind it."""
+    """Waits until a run, or a run of the job `name`, has a Workload; later runs are queued behind it."""
 
     def queued() -> bool:
         workloads = runs.get("workloads.kueue.x-k8s.io")["items"]
@@ -57,16 +57,16 @@ def wait_until_queued(runs: Runs, name: str) -> None:
 
 
 def lines_of(program: subprocess.Popen[str]) -> list[str]:
-    """What a program writes to stderr, as it comes."""
+    """The lines of a program's stderr; a thread appends them as they are written."""
     found: list[str] = []
     assert program.stderr is not None
     threading.Thread(target=found.extend, args=[program.stderr], daemon=True).start()
     return found
 
 
-def position(heard: Listening) -> int | None:
-    """The position that was told last."""
-    waiting = heard.statuses[-1].waiting if heard.statuses else None
+def position(listener: RecordingListener) -> int | None:
+    """The position that was reported last."""
+    waiting = listener.statuses[-1].waiting if listener.statuses else None
     return None if waiting is None else waiting.position
 
 
@@ -77,16 +77,16 @@ def test_runs_behind_a_running_one_state_their_positions(runs: Runs) -> None:
         file = runs.job_file(STAYS, **job)
         with runs.program("run", file, "--name", "third") as program:
             try:
-                said = lines_of(program)
+                lines = lines_of(program)
                 wait_until_queued(runs, "third")
                 second.wait_until(lambda: position(second) == 1, "its position")
-                assert until(lambda: "queued: the run waits in queue team-a at position 2" in "".join(said)), said
+                assert until(lambda: "queued: the run waits in queue team-a at position 2" in "".join(lines)), lines
                 for name, place in (("second", 1), ("third", 2)):
                     assert f"the run waits in queue team-a at position {place}" in runs.cli("status", name).stdout
                 found = json.loads(runs.cli("status", "third", "-o", "json").stdout)
                 assert found["waiting"]["position"] == 2
                 assert runs.cli("cancel", "second").returncode == 0
-                assert until(lambda: "queued: the run waits in queue team-a at position 1" in "".join(said)), said
+                assert until(lambda: "queued: the run waits in queue team-a at position 1" in "".join(lines)), lines
                 program.send_signal(signal.SIGINT)
                 program.wait(60)
             finally:
@@ -94,8 +94,8 @@ def test_runs_behind_a_running_one_state_their_positions(runs: Runs) -> None:
         handle.wait()
 
 
-def test_an_account_without_the_right_reads_why_a_run_waits_and_no_position(runs: Runs) -> None:
-    take_away(runs)
+def test_an_account_without_the_right_gets_the_reason_of_the_wait_without_a_position(runs: Runs) -> None:
+    revoke_positions(runs)
     with full_queue(runs) as job:
         handle, second = runs.start(STAYS, run="second", **job)
         wait_until_queued(runs, "second")
@@ -108,15 +108,15 @@ def test_an_account_without_the_right_reads_why_a_run_waits_and_no_position(runs
         end(handle)
 
 
-def take_away(runs: Runs) -> None:
-    """Takes the right to positions from the account, and nothing else."""
+def revoke_positions(runs: Runs) -> None:
+    """Removes only the right to read positions from the account."""
     assert may_read(runs)
     role = runs.get("roles.rbac.authorization.k8s.io/stepset")
     kept = [rule for rule in role["rules"] if rule["apiGroups"] != ["visibility.kueue.x-k8s.io"]]
     assert len(kept) == len(role["rules"]) - 1
     patch = json.dumps({"rules": kept})
     runs.cluster.kubectl("patch", "role", "stepset", "-n", runs.namespace, "--type=merge", "-p", patch)
-    runs.cluster.wait("the right to be gone", lambda: not may_read(runs))
+    runs.cluster.wait("the removal of the right", lambda: not may_read(runs))
 
 
 def may_read(runs: Runs) -> bool:
@@ -125,6 +125,6 @@ def may_read(runs: Runs) -> bool:
     words = ["get", "localqueues.visibility.kueue.x-k8s.io/team-a", "--subresource=pendingworkloads"]
     try:
         runs.cluster.kubectl("auth", "can-i", *words, "--as", who, "-n", runs.namespace)
-    except TestbedError:  # no is an exit code, too
+    except TestbedError:  # `can-i` exits with 1 for "no"
         return False
     return True

@@ -1,4 +1,4 @@
-"""What starts a run again, what that costs, and that it goes on where it was."""
+"""Restarts: their causes, which of them count, and that training continues from its checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from stepset.watch.state import FailureKind, Phase
 from tests.cluster.many import BRIEF, PAIR, RANK, RESULT, SLEEP, Many, many, shared
 from tests.cluster.queues import queue, set_active, set_cpus
-from tests.cluster.runs import Listening, Runs
+from tests.cluster.runs import RecordingListener, Runs
 from tests.cluster.testbed.handle import Cluster
 
 pytestmark = pytest.mark.cluster
@@ -22,7 +22,7 @@ TRAINS = (
     RANK
     + """
 saved = pathlib.Path(os.environ['STEPSET_CHECKPOINT_DIR'], f'rank-{rank}')
-step = begun_at = int(saved.read_text()) if os.environ.get('STEPSET_RESUME_FROM') else 0
+step = started_at = int(saved.read_text()) if os.environ.get('STEPSET_RESUME_FROM') else 0
 while step < 6:
     step += 1
     saved.with_suffix('.new').write_text(str(step))
@@ -34,36 +34,36 @@ while step < 6:
         raise RuntimeError('a bad batch')
 if rank == 0:
     """
-    + RESULT.format("{'attempt': attempt, 'begun_at': begun_at, 'from': os.environ.get('STEPSET_RESUME_FROM')}")
+    + RESULT.format("{'attempt': attempt, 'started_at': started_at, 'from': os.environ.get('STEPSET_RESUME_FROM')}")
 )
-"""Takes six steps and saves each; the first attempt waits for what happens to it, the second fails."""
+"""Takes six steps and saves each; the first attempt waits to be evicted, the second one fails."""
 
 
 def evict(runs: Runs, pod: str) -> None:
-    """What a drain or a preemption does to a pod."""
+    """Evicts a pod, as a drain or a preemption does."""
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": runs.namespace}}
     path = f"/api/v1/namespaces/{runs.namespace}/pods/{pod}/eviction"
     runs.cluster.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(eviction))
 
 
-def test_an_eviction_is_free_an_error_is_not_and_training_goes_on_from_its_checkpoints(
+def test_an_eviction_does_not_count_an_error_does_and_training_continues_from_its_checkpoints(
     runs: Runs, tmp_path: Path
 ) -> None:
     checkpoints = tmp_path / "checkpoints"
     checkpoints.mkdir()
-    handle, heard = runs.start(
+    handle, listener = runs.start(
         TRAINS,
         **PAIR,
         restart={"max_restarts": 1},
         checkpoint_dir=str(checkpoints),
         pod_template=shared(runs.cluster, checkpoints),
     )
-    heard.wait_for_line("attempt 0 step 2", count=2)
+    listener.wait_for_line("attempt 0 step 2", count=2)
     second = runs.pods()[1]["metadata"]["name"]
     evict(runs, second)
     status = handle.wait()
     assert status.phase is Phase.SUCCEEDED
-    assert status.result == {"attempt": 2, "begun_at": 4, "from": str(checkpoints)}
+    assert status.result == {"attempt": 2, "started_at": 4, "from": str(checkpoints)}
     assert status.attempt == 2
     assert {row.restarts for row in status.ranks} == {2}
     counted = runs.get("jobset/run")["status"]
@@ -74,9 +74,9 @@ def test_an_eviction_is_free_an_error_is_not_and_training_goes_on_from_its_check
     assert "RuntimeError: a bad batch" in status.notes[1]
     steps = [f"attempt {attempt} step {step}" for attempt, step in [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (2, 6)]]
     for rank in (0, 1):
-        # Of two ranks that fail alike the slower may be stopped before its last line.
-        assert [text for text in heard.texts(f"rank {rank}") if text in steps] == steps
-    phases = [phase.partition(" ")[0] for phase in heard.phases()]
+        # Both ranks fail; the slower one may be stopped before its last line.
+        assert [text for text in listener.texts(f"rank {rank}") if text in steps] == steps
+    phases = [phase.partition(" ")[0] for phase in listener.phases()]
     assert phases[-1] == "Succeeded"
     assert phases.count("Restarting") >= 2
 
@@ -108,42 +108,42 @@ def started(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 class TestErrors:
-    def test_an_error_is_tried_again_as_often_as_asked_and_then_told(self, started: Many) -> None:
+    def test_an_error_is_retried_up_to_max_restarts_and_then_reported(self, started: Many) -> None:
         status, failure = started.end("tried-again"), started.failure("tried-again")
         assert (failure.kind, failure.rank, failure.exit_code, failure.restarts) == (FailureKind.USER_ERROR, 1, 7, 1)
         assert status.attempt == 1
         assert failure.pod.startswith("tried-again-node-0-1")
-        assert started.heard("tried-again").texts("rank 1") == ["attempt 0", "attempt 1"]
+        assert started.listener("tried-again").texts("rank 1") == ["attempt 0", "attempt 1"]
         assert len(status.notes) == 1
         assert status.notes[0].startswith("restart 1: rank 1 (pod tried-again-node-0-1")
 
-    def test_it_is_final_where_the_job_says_so(self, started: Many) -> None:
+    def test_an_error_is_final_if_the_job_states_so(self, started: Many) -> None:
         failure = started.failure("final")
         assert (failure.rank, failure.exit_code, failure.restarts) == (1, 7, 0)
-        assert started.heard("final").texts("rank 1") == ["attempt 0"]
+        assert started.listener("final").texts("rank 1") == ["attempt 0"]
 
-    def test_being_killed_is_no_error_of_the_code(self, started: Many) -> None:
+    def test_a_killed_rank_is_not_a_user_error(self, started: Many) -> None:
         status = started.end("killed")
         assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 1)
 
 
 class TestPodsThatAreDeleted:
     def _delete(self, started: Many, run: str) -> str:
-        started.heard(run).wait_for_line("attempt 0", count=2)
+        started.listener(run).wait_for_line("attempt 0", count=2)
         pods = started.runs.get("pods", f"stepset.dev/run={run}")["items"]
         pod = sorted(str(each["metadata"]["name"]) for each in pods)[0]
         started.runs.cluster.kubectl("delete", f"pod/{pod}", "-n", started.runs.namespace, "--wait=false")
         return pod
 
-    def test_by_hand_it_is_a_failure_from_outside(self, started: Many) -> None:
+    def test_deletion_by_hand_is_an_infrastructure_failure(self, started: Many) -> None:
         pod = self._delete(started, "deleted-pod-no-restart")
         failure = started.failure("deleted-pod-no-restart")
         assert (failure.kind, failure.rank, failure.pod) == (FailureKind.INFRASTRUCTURE, 0, pod)
-        assert "somebody deleted its pod" in failure.message
+        assert "its pod was deleted" in failure.message
         assert failure.aftermath == ("rank 1",)
         assert int(started.end("deleted-pod-no-restart").exit_code) == 3
 
-    def test_and_it_is_tried_again_where_that_is_allowed(self, started: Many) -> None:
+    def test_it_is_retried_if_restarts_are_allowed(self, started: Many) -> None:
         pod = self._delete(started, "deleted-pod")
         status = started.end("deleted-pod")
         assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 1)
@@ -157,58 +157,58 @@ class TestSuspended:
             "patch", "jobset/by-hand", "-n", started.runs.namespace, "--type=merge", "-p", patch
         )
 
-    def test_by_hand_it_waits_and_goes_on_when_resumed(self, started: Many) -> None:
-        heard = started.heard("by-hand")
-        heard.wait_for_line("begins", count=2)
+    def test_a_run_suspended_by_hand_waits_and_continues_when_resumed(self, started: Many) -> None:
+        listener = started.listener("by-hand")
+        listener.wait_for_line("begins", count=2)
         self._patch(started, suspend=True)
-        status = heard.wait_for(Phase.SUSPENDED)
+        status = listener.wait_for(Phase.SUSPENDED)
         assert (status.failure, status.trouble) == (None, None)
         started.runs.cluster.wait("no pods", lambda: not started.runs.get("pods", "stepset.dev/run=by-hand")["items"])
         self._patch(started, suspend=False)
-        heard.wait_for_line("begins", count=4)
+        listener.wait_for_line("begins", count=4)
         pods = started.runs.get("pods", "stepset.dev/run=by-hand")["items"]
         for pod in pods:
             words = ["exec", pod["metadata"]["name"], "-n", started.runs.namespace, "--", "touch", "/tmp/go"]
             started.runs.cluster.kubectl(*words)
         status = started.end("by-hand")
         assert status.phase is Phase.SUCCEEDED
-        assert [heard.texts(f"rank {rank}") for rank in (0, 1)] == [["begins", "begins"]] * 2
+        assert [listener.texts(f"rank {rank}") for rank in (0, 1)] == [["begins", "begins"]] * 2
 
 
-def _waits_for(heard: Listening) -> str:
-    """What was told last that a run waits for."""
-    trouble = heard.statuses[-1].trouble
+def _waits_for(listener: RecordingListener) -> str:
+    """The message of the trouble that was reported last."""
+    trouble = listener.statuses[-1].trouble
     return "" if trouble is None else trouble.message
 
 
 class TestQueues:
     QUEUED: dict[str, Any] = {"resources_per_node": {"requests": {"cpu": "10m"}}}  # noqa: RUF012  # a table
 
-    def test_a_run_waits_for_its_place_is_sent_back_and_goes_on(self, runs: Runs) -> None:
+    def test_a_run_waits_for_admission_is_preempted_and_continues(self, runs: Runs) -> None:
         code = RANK + "print('begins', flush=True)\nwhile not pathlib.Path('/tmp/go').exists(): time.sleep(0.1)\n"
         with queue(runs.cluster, runs.namespace, 0) as name:
-            handle, heard = runs.start(code, **PAIR, **self.QUEUED, scheduling={"queue_name": name})
-            heard.wait_for(Phase.PENDING, "Queued")
-            heard.wait_until(lambda: "insufficient quota for cpu" in _waits_for(heard), "Kueue's words")
-            assert re.match(rf"the run waits in queue {name}( at position 1)?: ", _waits_for(heard))
+            handle, listener = runs.start(code, **PAIR, **self.QUEUED, scheduling={"queue_name": name})
+            listener.wait_for(Phase.PENDING, "Queued")
+            listener.wait_until(lambda: "insufficient quota for cpu" in _waits_for(listener), "Kueue's message")
+            assert re.match(rf"the run waits in queue {name}( at position 1)?: ", _waits_for(listener))
             set_cpus(runs.cluster, runs.namespace, 1)
-            heard.wait_for_line("begins", count=2)
+            listener.wait_for_line("begins", count=2)
             set_active(runs.cluster, runs.namespace, False)
-            heard.wait_for(Phase.PENDING, "Queued")
+            listener.wait_for(Phase.PENDING, "Queued")
             runs.cluster.wait("no pods", lambda: not runs.pods())
             set_active(runs.cluster, runs.namespace, True)
-            heard.wait_for_line("begins", count=4)
+            listener.wait_for_line("begins", count=4)
             for pod in runs.pods():
                 runs.cluster.kubectl("exec", pod["metadata"]["name"], "-n", runs.namespace, "--", "touch", "/tmp/go")
             status = handle.wait()
         assert status.phase is Phase.SUCCEEDED
-        assert [heard.texts(f"rank {rank}") for rank in (0, 1)] == [["begins", "begins"]] * 2
+        assert [listener.texts(f"rank {rank}") for rank in (0, 1)] == [["begins", "begins"]] * 2
 
-    def test_when_patience_with_the_queue_is_at_an_end_it_is_taken_out(self, runs: Runs) -> None:
+    def test_a_run_is_removed_from_the_queue_after_the_admission_timeout(self, runs: Runs) -> None:
         with queue(runs.cluster, runs.namespace, 0) as name:
-            job: dict[str, Any] = {**PAIR, **self.QUEUED, "scheduling": {"queue_name": name}, "owner": "asker"}
-            _, heard = runs.start("print('never')", options={"startup_timeout": 1}, **job)
-            heard.wait_until(lambda: bool(heard.statuses) and heard.statuses[-1].trouble is not None, "Kueue's words")
+            job: dict[str, Any] = {**PAIR, **self.QUEUED, "scheduling": {"queue_name": name}, "owner": "owner"}
+            _, listener = runs.start("print('never')", options={"startup_timeout": 1}, **job)
+            listener.wait_until(lambda: bool(listener.statuses and listener.statuses[-1].trouble), "trouble")
             handle, _ = runs.start("print('never')", options={"admission_timeout": 1}, **job)
             status = handle.wait()
             assert status.failure is not None

@@ -1,4 +1,4 @@
-"""Fake nodes take jobs by the dozen, and end them when and how the pods' annotations say."""
+"""Fake nodes run dozens of jobs, and the pods' annotations determine their end."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from tests.cluster.testbed import manifests, scale
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import Choice
 
-pytestmark = pytest.mark.cluster
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.retry(reason="the API server gives up requests after fixed times; many pods share two cores"),
+]
 
 
 def fake_jobset(name: str, annotations: dict[str, str]) -> dict[str, Any]:
-    """Two pods that run nothing, on fake nodes only."""
+    """A JobSet of two pods without a program, for fake nodes only."""
     containers = [{"name": "node", "image": "no-such-image"}]
     spec = {"restartPolicy": "Never", "containers": containers, **scale.PLACEMENT}
     pods = {"metadata": {"annotations": annotations}, "spec": spec}
@@ -53,4 +56,4 @@ class TestFakeNodes:
             for pod in cluster.get("pods", namespace)["items"]
         }
         assert codes.get("1") == 7
-        assert codes.get("0", 0) == 0, "the peer ended well or was removed with its job"
+        assert codes.get("0", 0) == 0, "the peer succeeded or was deleted with its job"

@@ -1,4 +1,4 @@
-"""The API server restarts, is away, hangs, forgets, is slow; controllers are dead: runs are followed over all of it."""
+"""Runs are followed while the API server restarts, is down, hangs, is slow or loses history; controllers are down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stepset.watch.list_watch import ListWatch
 from stepset.watch.state import FailureKind, Phase
 from tests.cluster.many import RESULT
 from tests.cluster.proxy import proxy_to
-from tests.cluster.runs import Listening, Runs
+from tests.cluster.runs import RecordingListener, Runs
 from tests.cluster.stage import Stage, missing_lines
 from tests.cluster.testbed import outages
 from tests.cluster.testbed.layout import Choice
@@ -30,10 +30,10 @@ from tests.waiting import until
 pytestmark = [pytest.mark.cluster, pytest.mark.disruptive]
 
 RANKS = ("rank 0", "rank 1")
-DOES_NOT_ANSWER = "does not answer; the run goes on"
-"""Said of the server; a node may be said not to answer after it, because nobody took its word meanwhile."""
-AWAY = 60.0
-"""Seconds for which the API server is away."""
+DOES_NOT_ANSWER = "does not answer; the run continues"
+"""The message about the server. Afterwards the same may be reported of a node, whose heartbeats the server missed."""
+DOWNTIME = 60.0
+"""Seconds for which the API server is down."""
 FAILS = "if rank == 1: raise ValueError('batch 7 is empty')"
 LEAVES_COUNT = "if rank == 0: " + RESULT.format("count")
 
@@ -45,98 +45,98 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(path)
 
 
-def wait_for_more(heard: Listening, lines: int = 10) -> None:
-    """Until both ranks have been heard anew."""
+def wait_for_more(listener: RecordingListener, lines: int = 10) -> None:
+    """Waits until more lines of both ranks are reported."""
 
     def counted() -> int:
-        return min(len(heard.texts(source)) for source in RANKS)
+        return min(len(listener.texts(source)) for source in RANKS)
 
     before = counted()
-    heard.wait_until(lambda: counted() >= before + lines, f"{lines} more lines of each rank")
+    listener.wait_until(lambda: counted() >= before + lines, f"{lines} more lines of each rank")
 
 
-def is_told(heard: Listening) -> bool:
-    """Whether the user reads just now that the server does not answer."""
-    return any(DOES_NOT_ANSWER in note for note in heard.statuses[-1].notes)
+def reports_no_answer(listener: RecordingListener) -> bool:
+    """Whether the latest status states that the server does not answer."""
+    return any(DOES_NOT_ANSWER in note for note in listener.statuses[-1].notes)
 
 
-def what_is_missing(*listening: Listening) -> list[str]:
-    """What is wrong with the ranks' lines."""
-    found = [missing_lines(heard.lines, source) for heard in listening for source in RANKS]
+def line_errors(*listeners: RecordingListener) -> list[str]:
+    """Errors in the numbered lines of the ranks."""
+    found = [missing_lines(listener.lines, source) for listener in listeners for source in RANKS]
     return [each for each in found if each]
 
 
-def test_a_run_is_followed_over_restarts_of_the_server_and_every_line_comes_once(
+def test_a_run_is_followed_over_restarts_of_the_server_and_every_line_is_reported_once(
     runs: Runs, testbed_choice: Choice, stage: Stage
 ) -> None:
-    succeeds, heard = runs.start(**stage.job("count_until('end')", LEAVES_COUNT), run="succeeds")
-    fails, heard_failing = runs.start(**stage.job("count_until('end' if rank else 'never')", FAILS), run="fails")
-    for listening in (heard, heard_failing):
-        wait_for_more(listening)
+    succeeds, listener = runs.start(**stage.job("count_until('end')", LEAVES_COUNT), run="succeeds")
+    fails, failing_listener = runs.start(**stage.job("count_until('end' if rank else 'never')", FAILS), run="fails")
+    for each in (listener, failing_listener):
+        wait_for_more(each)
     for _ in range(2):
         outages.stop(outages.API_SERVER, signal.SIGKILL)
         outages.start(testbed_choice, outages.API_SERVER)
-        for listening in (heard, heard_failing):
-            wait_for_more(listening)
+        for each in (listener, failing_listener):
+            wait_for_more(each)
     stage.say("end")
     status, failed = succeeds.wait(), fails.wait()
-    assert (status.phase, status.result) == (Phase.SUCCEEDED, len(heard.texts("rank 0")))
+    assert (status.phase, status.result) == (Phase.SUCCEEDED, len(listener.texts("rank 0")))
     assert failed.failure is not None and (failed.failure.kind, failed.failure.rank) == (FailureKind.USER_ERROR, 1)
     assert "batch 7 is empty" in failed.failure.message
-    assert what_is_missing(heard, heard_failing) == []
-    assert heard.phases()[-2:] == ["Running", "Succeeded"]
-    assert heard_failing.phases()[-2:] == ["Running", "Failed"]
+    assert line_errors(listener, failing_listener) == []
+    assert listener.phases()[-2:] == ["Running", "Succeeded"]
+    assert failing_listener.phases()[-2:] == ["Running", "Failed"]
     assert (status.notes, failed.notes) == ((), ())
 
 
-def test_a_server_that_is_away_for_a_minute_is_told_of_and_all_goes_on_when_it_is_back(
+def test_a_server_that_is_down_for_a_minute_is_reported_and_runs_are_followed_when_it_is_back(
     runs: Runs, testbed_choice: Choice, stage: Stage
 ) -> None:
-    goes_on, heard = runs.start(**stage.job("count_until('end')", LEAVES_COUNT), run="goes-on")
-    ends, heard_ending = runs.start(**stage.job("count_until('meanwhile')", LEAVES_COUNT), run="ends")
-    fails, heard_failing = runs.start(**stage.job("count_until('meanwhile')", FAILS), run="fails")
-    to_stop, heard_stopped = runs.start(**stage.job("count_until('never')"), run="stopped")
-    with of_the_command_line(runs, **stage.job("count_until('end')", num_nodes=1)) as (program, out, err):
+    continues, listener = runs.start(**stage.job("count_until('end')", LEAVES_COUNT), run="continues")
+    ends, ending_listener = runs.start(**stage.job("count_until('meanwhile')", LEAVES_COUNT), run="ends")
+    fails, failing_listener = runs.start(**stage.job("count_until('meanwhile')", FAILS), run="fails")
+    to_stop, stopped_listener = runs.start(**stage.job("count_until('never')"), run="stopped")
+    with command_line_run(runs, **stage.job("count_until('end')", num_nodes=1)) as (program, out, err):
         first = out.readline()
-        for listening in (heard, heard_ending, heard_failing, heard_stopped):
-            wait_for_more(listening)
+        for each in (listener, ending_listener, failing_listener, stopped_listener):
+            wait_for_more(each)
         fields = stage.job("count_until('never')", resources_per_node={"cpu": 999})
-        waits, heard_waiting = runs.start(**fields, run="waits", options={"startup_timeout": 20.0})
-        heard_waiting.wait_for(Phase.PENDING, "Unschedulable")
+        waits, waiting_listener = runs.start(**fields, run="waits", options={"startup_timeout": 20.0})
+        waiting_listener.wait_for(Phase.PENDING, "Unschedulable")
 
         outages.stop(outages.API_SERVER, signal.SIGKILL)
-        gone_since = time.monotonic()
+        down_since = time.monotonic()
         stage.say("meanwhile")
         to_stop.cancel()
-        for listening in (heard, heard_ending, heard_failing, heard_stopped, heard_waiting):
-            listening.wait_until(lambda listening=listening: is_told(listening), "the word that the server is silent")
-        asked = runs.cli("status", "goes-on")
-        assert asked.returncode == 3
-        assert "cannot be reached" in asked.stderr and len(asked.stderr.splitlines()) == 1
-        time.sleep(max(0.0, gone_since + AWAY - time.monotonic()))
-        assert heard_waiting.statuses[-1].phase is Phase.PENDING, "nobody is blamed for what he could not do"
+        for each in (listener, ending_listener, failing_listener, stopped_listener, waiting_listener):
+            each.wait_until(lambda each=each: reports_no_answer(each), "the note that the server does not answer")
+        done = runs.cli("status", "continues")
+        assert done.returncode == 3
+        assert "cannot be reached" in done.stderr and len(done.stderr.splitlines()) == 1
+        time.sleep(max(0.0, down_since + DOWNTIME - time.monotonic()))
+        assert waiting_listener.statuses[-1].phase is Phase.PENDING, "an outage does not count towards the timeout"
         outages.start(testbed_choice, outages.API_SERVER)
 
-        assert (ends.wait().phase, ends.wait().result) == (Phase.SUCCEEDED, len(heard_ending.texts("rank 0")))
+        assert (ends.wait().phase, ends.wait().result) == (Phase.SUCCEEDED, len(ending_listener.texts("rank 0")))
         failed = fails.wait().failure
         assert failed is not None and (failed.kind, failed.rank) == (FailureKind.USER_ERROR, 1)
         stopped = to_stop.wait().failure
         assert stopped is not None and stopped.kind is FailureKind.CANCELLED
-        wait_for_more(heard)
-        heard.wait_until(lambda: not is_told(heard), "the word to be gone")
+        wait_for_more(listener)
+        listener.wait_until(lambda: not reports_no_answer(listener), "the removal of the note")
         stage.say("end")
-        assert (goes_on.wait().phase, goes_on.wait().result) == (Phase.SUCCEEDED, len(heard.texts("rank 0")))
-        lines, said = [first, *out], err.read()
-        assert program.wait() == 0 and said.count(DOES_NOT_ANSWER) == 1, said
+        assert (continues.wait().phase, continues.wait().result) == (Phase.SUCCEEDED, len(listener.texts("rank 0")))
+        lines, notes = [first, *out], err.read()
+        assert program.wait() == 0 and notes.count(DOES_NOT_ANSWER) == 1, notes
     assert lines == [f"[rank 0] line {number}\n" for number in range(len(lines))]
-    assert what_is_missing(heard, heard_ending, heard_failing, heard_stopped) == []
+    assert line_errors(listener, ending_listener, failing_listener, stopped_listener) == []
     given_up = waits.wait()
     assert given_up.failure is not None and given_up.failure.kind is FailureKind.UNSCHEDULABLE
 
 
 @contextmanager
-def of_the_command_line(runs: Runs, **job: Any) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
-    """A run of `stepset run`, with its stdout and stderr."""
+def command_line_run(runs: Runs, **job: Any) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
+    """Starts `stepset run`; yields the process, its stdout and its stderr."""
     with runs.program("run", runs.job_file(**job)) as program:
         assert program.stdout is not None and program.stderr is not None
         try:
@@ -145,36 +145,36 @@ def of_the_command_line(runs: Runs, **job: Any) -> Iterator[tuple[subprocess.Pop
             program.kill()
 
 
-def test_a_server_that_hangs_is_noticed_and_goes_on_where_it_stopped(
+def test_a_server_that_hangs_is_reported_and_runs_are_followed_from_where_it_stopped(
     runs: Runs, testbed_choice: Choice, stage: Stage
 ) -> None:
-    goes_on, heard = runs.start(**stage.job("count_until('end')", LEAVES_COUNT), run="goes-on")
-    ends, heard_ending = runs.start(**stage.job("count_until('meanwhile')", LEAVES_COUNT), run="ends")
-    for listening in (heard, heard_ending):
-        wait_for_more(listening)
+    continues, listener = runs.start(**stage.job("count_until('end')", LEAVES_COUNT), run="continues")
+    ends, ending_listener = runs.start(**stage.job("count_until('meanwhile')", LEAVES_COUNT), run="ends")
+    for each in (listener, ending_listener):
+        wait_for_more(each)
     outages.freeze(outages.API_SERVER)
     stage.say("meanwhile")
-    for listening in (heard, heard_ending):
-        listening.wait_until(lambda listening=listening: is_told(listening), "the word that the server is silent")
+    for each in (listener, ending_listener):
+        each.wait_until(lambda each=each: reports_no_answer(each), "the note that the server does not answer")
     outages.thaw(outages.API_SERVER)
-    assert (ends.wait().phase, ends.wait().result) == (Phase.SUCCEEDED, len(heard_ending.texts("rank 0")))
-    wait_for_more(heard)
-    heard.wait_until(lambda: not is_told(heard), "the word to be gone")
+    assert (ends.wait().phase, ends.wait().result) == (Phase.SUCCEEDED, len(ending_listener.texts("rank 0")))
+    wait_for_more(listener)
+    listener.wait_until(lambda: not reports_no_answer(listener), "the removal of the note")
     stage.say("end")
-    assert (goes_on.wait().phase, goes_on.wait().result) == (Phase.SUCCEEDED, len(heard.texts("rank 0")))
-    assert what_is_missing(heard, heard_ending) == []
+    assert (continues.wait().phase, continues.wait().result) == (Phase.SUCCEEDED, len(listener.texts("rank 0")))
+    assert line_errors(listener, ending_listener) == []
 
 
-def test_what_a_server_has_forgotten_is_listed_anew(
+def test_lists_again_after_the_server_has_lost_its_history(
     runs: Runs, testbed_choice: Choice, stage: Stage, tmp_path: Path
 ) -> None:
-    """A server that has just started knows nothing of older versions: 410."""
+    """A server that has just started answers 410 to a watch from an older version."""
     with proxy_to(str(runs.kubeconfig), tmp_path) as (proxy, kubeconfig):
         options = {"kubeconfig": kubeconfig}
-        ends, heard = runs.start(**stage.job("count_until('end')", LEAVES_COUNT), run="ends", options=options)
-        deleted, heard_deleted = runs.start(**stage.job("count_until('never')"), run="deleted", options=options)
-        for listening in (heard, heard_deleted):
-            wait_for_more(listening)
+        ends, listener = runs.start(**stage.job("count_until('end')", LEAVES_COUNT), run="ends", options=options)
+        deleted, deleted_listener = runs.start(**stage.job("count_until('never')"), run="deleted", options=options)
+        for each in (listener, deleted_listener):
+            wait_for_more(each)
         old = runs.get("pods")["metadata"]["resourceVersion"]
         proxy.refuse()
         runs.cluster.kubectl("delete", "jobset/deleted", "-n", runs.namespace, "--cascade=foreground", "--timeout=90s")
@@ -184,15 +184,15 @@ def test_what_a_server_has_forgotten_is_listed_anew(
         outages.start(testbed_choice, outages.API_SERVER)
         assert answer_to_a_watch_from(runs, old) == 410
         proxy.refuse(False)
-        assert (ends.wait().phase, ends.wait().result) == (Phase.SUCCEEDED, len(heard.texts("rank 0")))
-        assert what_is_missing(heard) == []
-        gone = deleted.wait()
-    assert gone.failure is not None
-    assert (gone.phase, gone.failure.kind, int(gone.exit_code)) == (Phase.LOST, FailureKind.LOST, 3)
+        assert (ends.wait().phase, ends.wait().result) == (Phase.SUCCEEDED, len(listener.texts("rank 0")))
+        assert line_errors(listener) == []
+        lost = deleted.wait()
+    assert lost.failure is not None
+    assert (lost.phase, lost.failure.kind, int(lost.exit_code)) == (Phase.LOST, FailureKind.LOST, 3)
 
 
 def answer_to_a_watch_from(runs: Runs, version: str) -> int:
-    """What the server says to whoever goes on from an old version."""
+    """The HTTP status with which the server answers a watch from an old version."""
     feed = ListWatch()
     feed.listed({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": []})
     path, query = f"/api/v1/namespaces/{runs.namespace}/pods", feed.ask().query
@@ -208,7 +208,7 @@ def answer_to_a_watch_from(runs: Runs, version: str) -> int:
     return 200 if feed.ask().watch else 410
 
 
-def test_pages_that_etcd_has_forgotten_are_asked_for_from_the_first(runs: Runs, testbed_choice: Choice) -> None:
+def test_restarts_a_list_whose_next_page_has_expired(runs: Runs, testbed_choice: Choice) -> None:
     path = f"/api/v1/namespaces/{runs.namespace}/configmaps"
     with connect(runs.cluster.kubeconfig) as connection:
         for name in ("a", "b", "c"):
@@ -217,7 +217,7 @@ def test_pages_that_etcd_has_forgotten_are_asked_for_from_the_first(runs: Runs, 
         assert feed.listed(connection.get(path, {**feed.ask().query, "limit": "1"}).body) == []
         connection.call(connection.client.delete, f"{path}/c", {})
         outages.compact_etcd()
-        # The server's own memory of what etcd has forgotten is thrown away with it.
+        # The restart clears the server's cache, which still contains the compacted versions.
         outages.stop(outages.API_SERVER, signal.SIGKILL)
         outages.start(testbed_choice, outages.API_SERVER)
         assert connection.get(path, {**feed.ask().query, "limit": "1"}).status == 410
@@ -226,7 +226,7 @@ def test_pages_that_etcd_has_forgotten_are_asked_for_from_the_first(runs: Runs, 
     assert found >= {"a", "b"} and "c" not in found
 
 
-def test_a_run_gets_through_while_etcd_takes_seconds_for_everything(
+def test_a_run_succeeds_while_etcd_takes_seconds_for_each_request(
     runs: Runs, testbed_choice: Choice, stage: Stage
 ) -> None:
     with outages.slow(outages.ETCD, frozen=1.5, awake=0.05), connect(runs.cluster.kubeconfig) as connection:
@@ -238,49 +238,48 @@ def test_a_run_gets_through_while_etcd_takes_seconds_for_everything(
             return time.monotonic() - began > 1
 
         assert until(takes_seconds)
-        handle, heard = runs.start(**stage.job("count_until('end')", LEAVES_COUNT))
-        wait_for_more(heard)
+        handle, listener = runs.start(**stage.job("count_until('end')", LEAVES_COUNT))
+        wait_for_more(listener)
         assert until(takes_seconds)
         stage.say("end")
         status = handle.wait()
         assert runs.cli("status", "run").returncode == 0
-    assert (status.phase, status.result) == (Phase.SUCCEEDED, len(heard.texts("rank 0")))
-    assert what_is_missing(heard) == []
+    assert (status.phase, status.result) == (Phase.SUCCEEDED, len(listener.texts("rank 0")))
+    assert line_errors(listener) == []
 
 
-def test_controllers_that_are_dead_for_a_while_hold_a_run_up_and_change_nothing(
+def test_controllers_that_are_down_delay_a_run_without_other_effects(
     runs: Runs, testbed_choice: Choice, stage: Stage
 ) -> None:
-    ends, heard = runs.start(**stage.job("count_until('end')", LEAVES_COUNT), run="ends")
-    again, heard_again = runs.start(
+    ends, listener = runs.start(**stage.job("count_until('end')", LEAVES_COUNT), run="ends")
+    again, again_listener = runs.start(
         **stage.job("count_until('end' if attempt == 0 else 'later')", "if attempt == 0: sys.exit(3)"),
         restart={"max_restarts": 1},
         run="again",
     )
-    for listening in (heard, heard_again):
-        wait_for_more(listening)
+    for each in (listener, again_listener):
+        wait_for_more(each)
     for name in (outages.CONTROLLER_MANAGER, outages.JOBSET):
         outages.stop(name)
     with pytest.raises(InfrastructureError, match="webhook"):
         runs.backend().submit(runs.request(**stage.job(), run="refused"))
     stage.say("end")
-    for listening in (heard, heard_again):
-        listening.wait_until(
-            lambda listening=listening: all(
-                row.state in ("Succeeded", "Failed") for row in listening.statuses[-1].ranks
-            ),
+    for each in (listener, again_listener):
+        each.wait_until(
+            lambda each=each: all(row.state in ("Succeeded", "Failed") for row in each.statuses[-1].ranks),
             "the ranks' ends",
         )
-        assert listening.statuses[-1].phase is Phase.RUNNING
+        assert each.statuses[-1].phase is Phase.RUNNING
     assert "jobset/refused" not in runs.left()
     for name in (outages.CONTROLLER_MANAGER, outages.JOBSET):
         outages.start(testbed_choice, name)
-    assert (ends.wait().phase, ends.wait().result) == (Phase.SUCCEEDED, len(heard.texts("rank 0")))
-    heard_again.wait_until(
-        lambda: heard_again.statuses[-1].attempt == 1 and heard_again.statuses[-1].phase is Phase.RUNNING, "the restart"
+    assert (ends.wait().phase, ends.wait().result) == (Phase.SUCCEEDED, len(listener.texts("rank 0")))
+    again_listener.wait_until(
+        lambda: again_listener.statuses[-1].attempt == 1 and again_listener.statuses[-1].phase is Phase.RUNNING,
+        "the restart",
     )
     stage.say("later")
     status = again.wait()
     assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 1)
-    assert what_is_missing(heard, heard_again) == []
+    assert line_errors(listener, again_listener) == []
     assert until(lambda: not [name for name in runs.left() if "refused" in name])

@@ -1,4 +1,4 @@
-"""Many runs on fake nodes followed with one set of watches, under the least Role: every end is told, also late."""
+"""Many runs on fake nodes are followed with one set of watches and the minimal Role; the end of each is reported."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ FAILS = {"run-3", "run-17"}
 
 
 def submit(runs: Runs, name: str, run_for: str = "1s") -> None:
-    """Two fake pods, of which one may fail."""
+    """Submits a run of two fake pods; those in FAILS have a pod that fails."""
     notes = {scale.RUN_FOR: run_for, **({scale.FAIL_INDEX: "1", scale.EXIT_CODE: "7"} if name in FAILS else {})}
     fields = {"command": ["true"], "agent": False, "num_nodes": 2, "annotations": notes}
     runs.backend().submit(runs.request(run=name, pod_template=scale.PLACEMENT, **fields))
 
 
 class Watch:
-    """An informer of a namespace, and which of its runs have changed."""
+    """The runs of a namespace, as an informer observes them."""
 
     def __init__(self, informer: Informer) -> None:
         self.informer = informer
@@ -46,7 +46,7 @@ class Watch:
         return status is not None and status.phase.final
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Waits until something holds."""
+        """Waits until a condition holds."""
         end = time.monotonic() + 180
         while not condition():
             assert time.monotonic() < end, f"waited for {what}; known: {self.informer.runs}"
@@ -83,18 +83,18 @@ def test_many_runs_are_followed_with_one_set_of_watches(runs: Runs) -> None:
             assert {failure.kind for failure in failures.values()} == {FailureKind.USER_ERROR}
             assert {failure.exit_code for failure in failures.values()} == {7}
 
-            # Two of them are followed while all are deleted, and one that was never created.
+            # Two runs are followed while all are deleted, and one that was never created.
             fifth = await asyncio.to_thread(runs.backend().workload, "run-5")
             assert fifth is not None
             async with informer.follow(fifth):
                 delete = ("delete", "jobsets", "--all", "-n", runs.namespace, "--wait=false")
                 await asyncio.to_thread(runs.cluster.kubectl, *delete)
-                await watch.until(lambda: set(informer.runs) == {names[0], "run-5"}, "what is gone to be forgotten")
+                await watch.until(lambda: set(informer.runs) == {names[0], "run-5"}, "the removal of the deleted runs")
                 ended = watch.status("run-5", now)
                 assert ended is not None and ended.phase is Phase.SUCCEEDED
-                never = {**REFERENCE, "metadata": {"name": "nobody", "uid": "a-uid"}}
+                never = {**REFERENCE, "metadata": {"name": "never-created", "uid": "a-uid"}}
                 async with informer.follow(never):
-                    lost = watch.status("nobody", now)
+                    lost = watch.status("never-created", now)
                     assert lost is not None and lost.phase is Phase.LOST
             assert informer.runs == [names[0]]
 

@@ -1,4 +1,4 @@
-"""What is on the server while a run is being submitted."""
+"""The objects on the server while a run is submitted."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.parametrize(("agent", "needs_more"), [(False, False), (True, True)])
-def test_a_run_counts_as_half_submitted_only_while_something_is_still_to_come(
+def test_a_run_is_marked_as_half_submitted_only_until_its_last_object_is_created(
     runs: Runs, agent: bool, needs_more: bool
 ) -> None:
     command = ["sh", "-c", "sleep 1"]
     made, _ = runs.backend().make(runs.request(command=command, agent=agent))
-    # As the server answered to the first request.
+    # `workload` is the server's answer to the first request.
     assert (SUBMISSION in made.workload["metadata"]["labels"]) is needs_more
     assert SUBMISSION not in runs.get("jobset/run")["metadata"]["labels"]
 
 
 @pytest.mark.parametrize("runs", ["trainjob"], indirect=True)
-def test_a_trainjob_waits_until_the_webhooks_have_heard_of_its_runtime(runs: Runs) -> None:
+def test_a_trainjob_is_created_as_soon_as_the_webhooks_have_its_runtime(runs: Runs) -> None:
     *_, runtime, trainjob = rendered("trainjob", name="run", image=runs.cluster.image)
     with connect(str(runs.kubeconfig)) as connection, ThreadPoolExecutor() as pool:
         site = NamespacedClient(connection.client, runs.namespace)

@@ -1,4 +1,4 @@
-"""The test cluster is a real one: nodes, pods, names, webhooks, quotas."""
+"""The test cluster works as a real one: nodes, pods, names, webhooks, quotas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.cluster
 
 
 def condition(item: dict[str, Any], kind: str) -> str:
-    """Status of one of an object's conditions, empty when it has no such condition."""
+    """The status of one of an object's conditions; empty if it does not have the condition."""
     found = [entry["status"] for entry in item.get("status", {}).get("conditions", []) if entry["type"] == kind]
     return found[0] if found else ""
 
@@ -56,7 +56,7 @@ class TestPods:
     def test_a_pod_runs_and_its_log_is_read(self, cluster: Cluster, namespace: str) -> None:
         assert run_pod(cluster, namespace, [cluster.python, "-c", "print(6 * 7)"]) == "42\n"
 
-    def test_a_pod_reaches_the_api_server_by_its_service_name_and_is_refused_what_it_may_not(
+    def test_a_pod_reaches_the_api_server_by_its_service_name_and_is_refused_requests_without_rights(
         self, cluster: Cluster, namespace: str
     ) -> None:
         script = """
@@ -84,7 +84,7 @@ for path in ("/version", "/api/v1/nodes"):
 
 
 class TestJobSets:
-    # Each pod asks for both names until they resolve, and says what it found.
+    # Each pod looks up both names until they resolve, and prints the addresses.
     RESOLVE = """
 import socket, time
 for index in (0, 1):
@@ -98,7 +98,7 @@ for index in (0, 1):
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-time.sleep(2)  # the peer may still be asking for this pod's name, which goes when the pod ends
+time.sleep(2)  # the peer may still look up this pod's name, which is removed when the pod ends
 """
 
     def test_two_pods_resolve_each_others_names(self, cluster: Cluster, namespace: str) -> None:
@@ -111,7 +111,7 @@ time.sleep(2)  # the peer may still be asking for this pod's name, which goes wh
         assert len(found) == 1, "both pods see the same two addresses"
         assert set(found.pop()) == addresses
 
-    def test_pods_of_one_jobset_on_two_nodes_talk_to_each_other(
+    def test_pods_of_one_jobset_on_two_nodes_reach_each_other(
         self, cluster: Cluster, testbed_choice: Choice, namespace: str
     ) -> None:
         if testbed_choice.nodes < 2:
@@ -155,7 +155,7 @@ else:
 
 
 class TestTrainer:
-    def test_its_webhook_rejects_a_trainjob_that_names_no_runtime_there_is(
+    def test_its_webhook_rejects_a_trainjob_whose_runtime_does_not_exist(
         self, cluster: Cluster, namespace: str
     ) -> None:
         trainjob = {
@@ -183,7 +183,7 @@ class TestTrainer:
 class TestKueue:
     @pytest.fixture
     def queue(self, cluster: Cluster, testbed_choice: Choice, namespace: str) -> Any:
-        """A local queue with one cpu of quota, so that of two jobs of one cpu the second waits."""
+        """A local queue with a quota of one CPU, so that the second of two jobs with one CPU waits."""
         if not testbed_choice.kueue:
             pytest.skip("Kueue is switched off (STEPSET_KUEUE=0)")
         api = "kueue.x-k8s.io/v1beta2"
@@ -230,7 +230,7 @@ class TestKueue:
         spec = cluster.pod_spec(["true"])
         spec["containers"][0].setdefault("volumeMounts", []).append({"name": "data", "mountPath": "/data"})
         manifest = jobset("kept", spec, pods=1, labels={"kueue.x-k8s.io/queue-name": queue})
-        # Kueue 0.16 is built with JobSet 0.10's types, which do not know this field.
+        # Kueue 0.16 is built with JobSet 0.10's types, which do not have this field.
         manifest["spec"]["volumeClaimPolicies"] = [{"templates": [claim]}]
         cluster.apply(manifest, namespace)
         cluster.kubectl(
@@ -255,4 +255,4 @@ class TestKueue:
         cluster.wait("its workload", lambda: bool(cluster.get("workloads", namespace)["items"]))
         workload = cluster.get("workloads", namespace)["items"][0]
         assert [(pods["name"], pods["count"]) for pods in workload["spec"]["podSets"]] == [("node", 2)]
-        assert cluster.get("trainjob/queued", namespace)["spec"]["suspend"] is True, "two cpus are asked, one is there"
+        assert cluster.get("trainjob/queued", namespace)["spec"]["suspend"] is True, "requests 2 CPUs; the quota is 1"

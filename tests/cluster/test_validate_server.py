@@ -1,4 +1,4 @@
-"""`stepset validate JOB --server`: a real API server says what it would refuse, in the job file's words."""
+"""`stepset validate JOB --server`: problems that a real API server reports, with the fields of the job file."""
 
 from __future__ import annotations
 
@@ -31,48 +31,48 @@ STEPSET = Path(sys.executable).parent / "stepset"
 
 
 @dataclass(frozen=True)
-class Asker:
-    """Somebody with a kubeconfig who validates jobs in the working directory."""
+class Validator:
+    """A user with a kubeconfig who validates jobs in the working directory."""
 
     directory: Path
     kubeconfig: Path
     namespace: str
 
     def validate(self, *flags: str, **job: Any) -> tuple[int, list[str]]:
-        """Exit code, and the lines of stdout and stderr."""
+        """Validates a job; returns the exit code, and the lines of stdout and stderr."""
         (self.directory / "train.py").write_text("print('training')\n")
         (self.directory / "job.yaml").write_text(yaml.safe_dump({**JOB, **job}))
         words = ["validate", "job.yaml", "--server", "--kubeconfig", str(self.kubeconfig)]
         words += [] if "--namespace" in flags else ["--namespace", self.namespace]
         out, err = io.BytesIO(), io.BytesIO()
-        with redirect_stdout(io.TextIOWrapper(out)) as said, redirect_stderr(io.TextIOWrapper(err)) as told:
+        with redirect_stdout(io.TextIOWrapper(out)) as stdout, redirect_stderr(io.TextIOWrapper(err)) as stderr:
             code = main([*words, *flags])
-            said.flush()
-            told.flush()
+            stdout.flush()
+            stderr.flush()
         assert b"Traceback" not in err.getvalue()
         return code, (out.getvalue() + err.getvalue()).decode().splitlines()
 
     def refused(self, *flags: str, **job: Any) -> list[str]:
-        """The problems of a job that is refused."""
+        """Validates a job that is refused; returns the problems."""
         code, lines = self.validate(*flags, **job)
         assert code == 2, lines
         return [line.removeprefix("stepset: job.yaml: ") for line in lines]
 
-    def with_user(self, user: dict[str, Any]) -> Asker:
-        """The same with another user; of the kubeconfig only the server stays."""
+    def with_user(self, user: dict[str, Any]) -> Validator:
+        """The same with a kubeconfig for another user of the same server."""
         content = yaml.safe_load(self.kubeconfig.read_text())
         chosen = next(each for each in content["contexts"] if each["name"] == content["current-context"])
-        content["users"] = [{"name": "somebody", "user": user}]
-        chosen["context"]["user"] = "somebody"
+        content["users"] = [{"name": "other", "user": user}]
+        chosen["context"]["user"] = "other"
         path = self.directory / "other.kubeconfig"
         path.write_text(yaml.safe_dump({**content, "contexts": [chosen]}))
         return replace(self, kubeconfig=path)
 
 
 @pytest.fixture
-def admin(cluster: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asker:
+def admin(cluster: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Validator:
     monkeypatch.chdir(tmp_path)
-    return Asker(tmp_path, Path(cluster.kubeconfig), namespace)
+    return Validator(tmp_path, Path(cluster.kubeconfig), namespace)
 
 
 def address(kubeconfig: Path) -> str:
@@ -91,8 +91,8 @@ class TestAccepted:
             ("jobset", {"framework": "mpi"}, "6 objects, 2 pods"),
         ],
     )
-    def test_a_job_in_every_target_and_nothing_is_made(
-        self, cluster: Cluster, admin: Asker, target: str, job: dict[str, Any], tried: str
+    def test_a_job_is_accepted_in_every_target_and_nothing_is_created(
+        self, cluster: Cluster, admin: Validator, target: str, job: dict[str, Any], tried: str
     ) -> None:
         code, lines = admin.validate("--target", target, **job)
         assert (code, lines[0].startswith("job.yaml: valid: digits, ")) == (0, True), lines
@@ -102,12 +102,12 @@ class TestAccepted:
         made = [each["metadata"]["name"] for each in cluster.get(kinds, admin.namespace)["items"]]
         assert [name for name in made if name.startswith("digits")] == []
 
-    def test_a_run_of_that_name_that_is_there_already_is_no_problem(self, cluster: Cluster, admin: Asker) -> None:
+    def test_an_existing_run_of_that_name_is_no_problem(self, cluster: Cluster, admin: Validator) -> None:
         config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "digits-agent"}}
         cluster.apply(config, admin.namespace)
         assert admin.validate()[0] == 0
 
-    def test_the_contexts_namespace_is_meant_where_none_is_given(self, admin: Asker) -> None:
+    def test_uses_the_contexts_namespace_by_default(self, admin: Validator) -> None:
         content = yaml.safe_load(admin.kubeconfig.read_text())
         content["contexts"][0]["context"]["namespace"] = admin.namespace
         path = admin.directory / "own.kubeconfig"
@@ -125,28 +125,28 @@ def _with_script(directory: Path) -> Path:
 
 
 class TestRefused:
-    def test_without_an_image(self, admin: Asker) -> None:
+    def test_without_an_image(self, admin: Validator) -> None:
         assert admin.refused(image=None) == ["image: is missing; pods need one"]
 
-    def test_an_image_that_the_server_refuses(self, admin: Asker) -> None:
-        # A JobSet with it is taken; only its pods are refused.
+    def test_an_image_that_the_server_refuses(self, admin: Validator) -> None:
+        # The server accepts a JobSet with this image and refuses only its pods.
         assert admin.refused(image=" registry.example/train:1") == [
             'image: the server refuses it: Invalid value: " registry.example/train:1": must not have leading or'
             " trailing whitespace"
         ]
 
-    def test_a_namespace_that_is_not_there(self, admin: Asker) -> None:
+    def test_a_namespace_that_does_not_exist(self, admin: Validator) -> None:
         assert admin.refused("--namespace", "nowhere") == [
             "namespace: 'nowhere' does not exist, or is being deleted; create it, or give --namespace"
         ]
 
-    def test_a_service_account_and_a_priority_class_that_are_not_there(self, admin: Asker) -> None:
-        (account,) = admin.refused(service_account="nobody")
+    def test_a_service_account_and_a_priority_class_that_do_not_exist(self, admin: Validator) -> None:
+        (account,) = admin.refused(service_account="missing")
         assert account.startswith("service_account: the server refuses it: error looking up service account ")
         (priority,) = admin.refused(scheduling={"priority_class": "soon"})
         assert priority.startswith("scheduling.priority_class: the server refuses it: no PriorityClass with name soon")
 
-    def test_mistakes_in_pod_template_each_at_its_place(self, admin: Asker) -> None:
+    def test_errors_in_pod_template_are_reported_with_their_fields(self, admin: Validator) -> None:
         node = {"name": "node", "securityContext": {"runAsUser": -3}}
         template = {"dnsPolicy": "Somehow", "tolerations": [{"key": "a b", "operator": "Exists"}], "containers": [node]}
         found = admin.refused(pod_template=template)
@@ -158,18 +158,18 @@ class TestRefused:
         assert len(found) == 3
 
     @pytest.mark.parametrize("target", ["jobset", "job"])
-    def test_a_field_that_no_pod_has(self, admin: Asker, target: str) -> None:
+    def test_a_field_that_no_pod_has(self, admin: Validator, target: str) -> None:
         template = {"spec": {"containers": [{"name": "node", "securityContext": {"runAsUsr": 3}}]}}
         assert admin.refused("--target", target, pod_template=template) == [
             "pod_template.spec.containers.node.securityContext.runAsUsr: the server refuses it: unknown field"
         ]
 
-    def test_a_value_of_the_wrong_type(self, admin: Asker) -> None:
+    def test_a_value_of_the_wrong_type(self, admin: Validator) -> None:
         template = {"containers": [{"name": "node", "securityContext": {"runAsUser": "me"}}]}
         found = admin.refused("--target", "job", pod_template=template)
         assert found[0].startswith("pod_template.containers.securityContext.runAsUser: the server refuses it: is a str")
 
-    def test_resources_of_a_role(self, cluster: Cluster, admin: Asker) -> None:
+    def test_resources_of_a_role(self, cluster: Cluster, admin: Validator) -> None:
         limit = {"type": "Container", "max": {"cpu": "1"}}
         _create(cluster, admin, "LimitRange", {"limits": [limit]})
         role = {"name": "watch", "command": ["watch"], "resources": {"cpu": 3}}
@@ -179,7 +179,7 @@ class TestRefused:
             " to the namespace's LimitRange"
         )
 
-    def test_a_quota_that_one_pod_exceeds(self, cluster: Cluster, admin: Asker) -> None:
+    def test_a_quota_that_one_pod_exceeds(self, cluster: Cluster, admin: Validator) -> None:
         _create(cluster, admin, "ResourceQuota", {"hard": {"requests.cpu": "1"}})
         cluster.wait("the quota", lambda: "hard" in cluster.get("resourcequota/rule", admin.namespace)["status"])
         (found,) = admin.refused(resources_per_node={"cpu": 4})
@@ -190,12 +190,12 @@ class TestRefused:
         (silent,) = admin.refused()
         assert "must specify requests.cpu" in silent
 
-    def test_pod_security(self, cluster: Cluster, admin: Asker) -> None:
+    def test_pod_security(self, cluster: Cluster, admin: Validator) -> None:
         cluster.kubectl("label", "namespace", admin.namespace, "pod-security.kubernetes.io/enforce=restricted")
         (found,) = admin.refused()
         assert found.startswith('pod_template.securityContext: the server refuses it: violates PodSecurity "restricted')
 
-    def test_what_is_not_installed(self, cluster: Cluster, admin: Asker) -> None:
+    def test_controllers_that_are_not_installed(self, cluster: Cluster, admin: Validator) -> None:
         kinds = cluster.kubectl("api-resources", "-o", "name").split()
         if "jobs.batch.volcano.sh" in kinds or "podgroups.scheduling.x-k8s.io" in kinds:
             pytest.skip("this cluster has Volcano or coscheduling, whose absence is tested here")
@@ -206,7 +206,7 @@ class TestRefused:
         (found,) = admin.refused(scheduling={"gang": "coscheduling"})
         assert found.startswith("scheduling.gang: scheduler-plugins' coscheduling is not installed on this cluster")
 
-    def test_a_policy_of_the_clusters_own(self, cluster: Cluster, admin: Asker) -> None:
+    def test_a_policy_of_the_clusters_own(self, cluster: Cluster, admin: Validator) -> None:
         name = admin.namespace
         here = {"matchLabels": {"kubernetes.io/metadata.name": name}}
         rule = {"apiGroups": ["jobset.x-k8s.io"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["*"]}
@@ -228,7 +228,7 @@ class TestRefused:
 
 @contextmanager
 def _made(cluster: Cluster, kind: str, name: str, content: dict[str, Any]) -> Iterator[None]:
-    """An object of the whole cluster's, taken away afterwards."""
+    """Creates a cluster-scoped object, and deletes it afterwards."""
     cluster.apply(
         {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, **content}
     )
@@ -238,58 +238,59 @@ def _made(cluster: Cluster, kind: str, name: str, content: dict[str, Any]) -> It
         cluster.kubectl("delete", kind, name)
 
 
-def _create(cluster: Cluster, admin: Asker, kind: str, spec: dict[str, Any]) -> None:
+def _create(cluster: Cluster, admin: Validator, kind: str, spec: dict[str, Any]) -> None:
     cluster.apply({"apiVersion": "v1", "kind": kind, "metadata": {"name": "rule"}, "spec": spec}, admin.namespace)
 
 
 class TestPermissions:
     @pytest.fixture
-    def nobody(self, cluster: Cluster, admin: Asker) -> Asker:
-        """A service account that may do nothing."""
+    def unprivileged(self, cluster: Cluster, admin: Validator) -> Validator:
+        """A service account without rights."""
         cluster.kubectl("create", "serviceaccount", "trainer", "-n", admin.namespace)
         token = cluster.kubectl("create", "token", "trainer", "-n", admin.namespace).strip()
         return admin.with_user({"token": token})
 
-    def test_what_is_missing_is_named_with_what_grants_it(self, nobody: Asker) -> None:
-        found = nobody.refused()
-        who = f"system:serviceaccount:{nobody.namespace}:trainer"
+    def test_missing_rights_are_reported_with_the_command_that_grants_them(self, unprivileged: Validator) -> None:
+        found = unprivileged.refused()
+        who = f"system:serviceaccount:{unprivileged.namespace}:trainer"
         remedy = (
-            f"have an administrator run: stepset rbac --namespace {nobody.namespace} --target jobset --account"
-            f" {nobody.namespace}/trainer | kubectl apply -f -"
+            f"have an administrator run: stepset rbac --namespace {unprivileged.namespace} --target jobset --account"
+            f" {unprivileged.namespace}/trainer | kubectl apply -f -"
         )
-        where = f"in namespace {nobody.namespace}; {remedy}"
+        where = f"in namespace {unprivileged.namespace}; {remedy}"
         assert (
             found[0] == f"rbac: {who} may not get, list, watch, create, patch, delete jobsets.jobset.x-k8s.io {where}"
         )
         assert f"rbac: {who} may not get pods/log {where}" in found
         assert f"rbac: {who} may not patch pods/status {where}" in found
         assert len(found) == 8
-        assert yaml.safe_load(nobody.kubeconfig.read_text())["users"][0]["user"]["token"] not in "\n".join(found)
+        assert yaml.safe_load(unprivileged.kubeconfig.read_text())["users"][0]["user"]["token"] not in "\n".join(found)
 
-    def test_the_role_it_names_is_enough(self, cluster: Cluster, nobody: Asker) -> None:
-        words = [STEPSET, "rbac", "--namespace", nobody.namespace, "--account", f"{nobody.namespace}/trainer"]
+    def test_the_role_of_that_command_is_sufficient(self, cluster: Cluster, unprivileged: Validator) -> None:
+        namespace = unprivileged.namespace
+        words = [STEPSET, "rbac", "--namespace", namespace, "--account", f"{namespace}/trainer"]
         role = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
         cluster.kubectl("apply", "-f", "-", text=role)
-        code, lines = nobody.validate()
+        code, lines = unprivileged.validate()
         assert code == 0, lines
         assert lines[-1].startswith("note: pods were not checked: you may not create pods")
 
-    def test_one_missing_verb_is_named_alone(self, cluster: Cluster, nobody: Asker) -> None:
-        objects = rbac(namespace=nobody.namespace)
+    def test_a_single_missing_verb_is_reported(self, cluster: Cluster, unprivileged: Validator) -> None:
+        objects = rbac(namespace=unprivileged.namespace)
         role, binding = objects[-2:]
         for rule in role["rules"]:
             if rule["resources"] == ["pods"]:
                 rule["verbs"].remove("delete")
-        binding["subjects"] = [{"kind": "ServiceAccount", "name": "trainer", "namespace": nobody.namespace}]
+        binding["subjects"] = [{"kind": "ServiceAccount", "name": "trainer", "namespace": unprivileged.namespace}]
         cluster.kubectl(
             "apply", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": [role, binding]})
         )
-        (found,) = nobody.refused()
+        (found,) = unprivileged.refused()
         assert " may not delete pods in namespace " in found
 
 
 class TestInAPod:
-    def test_its_service_account_asks_about_its_own_namespace(self, cluster: Cluster, namespace: str) -> None:
+    def test_checks_the_rights_of_its_service_account_in_its_namespace(self, cluster: Cluster, namespace: str) -> None:
         if cluster.choice is None:
             pytest.skip("only on the cluster of `make cluster`, whose pods have this machine's Python and stepset")
         source = str(Path(stepset.__file__).parents[1])
@@ -301,34 +302,34 @@ class TestInAPod:
             cluster.pod_spec([cluster.python, "-c", code]), cluster.pod_template("node", [Mount(source)])["spec"]
         )
         spec = {**spec, "restartPolicy": "Never", "automountServiceAccountToken": True}
-        cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asker"}, "spec": spec}, namespace)
+        cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "validator"}, "spec": spec}, namespace)
         cluster.wait(
-            "its end", lambda: cluster.get("pod/asker", namespace)["status"]["phase"] in ("Succeeded", "Failed")
+            "its end", lambda: cluster.get("pod/validator", namespace)["status"]["phase"] in ("Succeeded", "Failed")
         )
-        said = cluster.logs("asker", namespace)
-        assert f" rbac: system:serviceaccount:{namespace}:default may not get, " in said
-        assert f" jobsets.jobset.x-k8s.io in namespace {namespace}; " in said
+        log = cluster.logs("validator", namespace)
+        assert f" rbac: system:serviceaccount:{namespace}:default may not get, " in log
+        assert f" jobsets.jobset.x-k8s.io in namespace {namespace}; " in log
 
 
 class TestUnreachable:
-    def _unreachable(self, asker: Asker) -> str:
-        code, lines = asker.validate()
+    def _unreachable(self, validator: Validator) -> str:
+        code, lines = validator.validate()
         assert (code, len(lines)) == (3, 1), lines
         return lines[0].removeprefix("stepset: ")
 
-    def test_nobody_listens(self, admin: Asker) -> None:
+    def test_a_port_without_a_listener(self, admin: Validator) -> None:
         with socket.socket() as free:  # bound and not listening: connections are refused
             free.bind(("127.0.0.1", 0))
             server = f"https://127.0.0.1:{free.getsockname()[1]}"
             content = yaml.safe_load(admin.kubeconfig.read_text())
             content["clusters"][0]["cluster"]["server"] = server
-            path = admin.directory / "gone.kubeconfig"
+            path = admin.directory / "unreachable.kubeconfig"
             path.write_text(yaml.safe_dump(content))
-            said = self._unreachable(replace(admin, kubeconfig=path))
-        assert said.startswith(f"server {server}: cannot be reached: Failed to establish a new connection: ")
-        assert said.endswith("; check the network, or the server's address in the kubeconfig")
+            message = self._unreachable(replace(admin, kubeconfig=path))
+        assert message.startswith(f"server {server}: cannot be reached: Failed to establish a new connection: ")
+        assert message.endswith("; check the network, or the server's address in the kubeconfig")
 
-    def test_a_server_with_another_certificate(self, admin: Asker) -> None:
+    def test_a_server_with_another_certificate(self, admin: Validator) -> None:
         content = yaml.safe_load(admin.kubeconfig.read_text())
         cluster = content["clusters"][0]["cluster"]
         del cluster["certificate-authority-data"]
@@ -336,9 +337,9 @@ class TestUnreachable:
         path.write_text(yaml.safe_dump(content))
         assert "CERTIFICATE_VERIFY_FAILED" in self._unreachable(replace(admin, kubeconfig=path))
 
-    def test_a_webhook_that_does_not_answer(self, cluster: Cluster, admin: Asker) -> None:
+    def test_a_webhook_that_does_not_answer(self, cluster: Cluster, admin: Validator) -> None:
         webhook = {
-            "name": "gone.example.com",
+            "name": "unreachable.example.com",
             "clientConfig": {"url": "https://127.0.0.1:1/"},
             "rules": [
                 {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
@@ -349,22 +350,22 @@ class TestUnreachable:
         }
         with _made(cluster, "ValidatingWebhookConfiguration", admin.namespace, {"webhooks": [webhook]}):
             cluster.wait("the webhook", lambda: admin.validate()[0] == 3)
-            said = self._unreachable(admin)
-        assert "failed with HTTP 500: " in said
-        assert 'failed calling webhook "gone.example.com"' in said
+            message = self._unreachable(admin)
+        assert "failed with HTTP 500: " in message
+        assert 'failed calling webhook "unreachable.example.com"' in message
 
-    def test_a_token_it_does_not_know(self, admin: Asker) -> None:
-        said = self._unreachable(admin.with_user({"token": "no-such-token"}))
-        assert said == (
+    def test_an_unknown_token(self, admin: Validator) -> None:
+        message = self._unreachable(admin.with_user({"token": "no-such-token"}))
+        assert message == (
             f"server {address(admin.kubeconfig)}: refuses the credentials; log in again, or check the user of the"
             " kubeconfig's context"
         )
 
-    def test_nobody_at_all(self, admin: Asker) -> None:
-        said = self._unreachable(admin.with_user({}))
-        assert said.startswith(f"server {address(admin.kubeconfig)}: ")
+    def test_no_credentials(self, admin: Validator) -> None:
+        message = self._unreachable(admin.with_user({}))
+        assert message.startswith(f"server {address(admin.kubeconfig)}: ")
 
-    def test_a_token_that_cannot_be_sent_is_bad_input_and_not_shown(self, admin: Asker) -> None:
+    def test_a_token_that_cannot_be_sent_is_bad_input_and_not_shown(self, admin: Validator) -> None:
         token = base64.b64encode(b"secret").decode()
         code, lines = admin.with_user({"token": f"{token}\nmore"}).validate()
         assert (code, len(lines)) == (2, 1), lines

@@ -1,4 +1,4 @@
-"""What holds before any cluster is up: choices, manifests, images, and the one line that says there is none."""
+"""The parts of the test bed that need no cluster: choices, manifests, pod templates, the error without a cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TestChoice:
         for name in choice.components:
             assert (layout.GO_MODULES / components.COMPONENTS[name].source / "go.mod").is_file()
 
-    def test_an_unsupported_version_is_refused_with_those_that_are(self) -> None:
+    def test_an_unsupported_version_is_refused_with_the_supported_ones(self) -> None:
         with pytest.raises(TestbedError, match=r"STEPSET_K8S='1\.20' is not supported; use one of 1\.36, 1\.35"):
             Choice.from_environment({"STEPSET_K8S": "1.20"})
 
@@ -42,10 +42,10 @@ class TestChoice:
 class TestNumber:
     """Several clusters on one machine."""
 
-    def test_the_first_by_default(self) -> None:
+    def test_is_0_by_default(self) -> None:
         assert layout.number_from({}) == 0
 
-    def test_each_has_its_own_directory_networks_and_processes(self) -> None:
+    def test_each_cluster_has_its_own_directory_networks_and_processes(self) -> None:
         script = (
             "from tests.cluster.testbed import layout as l; n = l.Node(l.MAX_NODES - 1);"
             "print(l.STATE, l.LOCK, l.HOST_LINK, l.API_URL, l.POD_NET, n.address, n.pod_net, n.cgroup)"
@@ -55,22 +55,22 @@ class TestNumber:
         assert found[1][4:7] == ["10.245.16.0/20", "10.98.1.18", "10.245.24.0/24"]
         assert [len(set(values)) for values in zip(*found, strict=True)] == [3] * 8
 
-    def test_one_that_cannot_be_is_refused_in_one_line(self) -> None:
+    def test_an_invalid_number_is_refused_in_one_line(self) -> None:
         refused = of_cluster("16", "import tests.cluster.testbed.layout")
         assert refused.returncode == 1
         assert refused.stderr.startswith("testbed: STEPSET_CLUSTER_NUMBER='16' is not supported; use one of 0, 1, ")
 
 
 def of_cluster(number: str, script: str) -> subprocess.CompletedProcess[str]:
-    """Runs a script that means one of this machine's clusters."""
+    """Runs a script with the number of one of this machine's clusters."""
     environment = {**os.environ, layout.NUMBER_VARIABLE: number}
     return subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY, env=environment, capture_output=True, text=True
     )
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups")
-def test_a_process_that_somebody_has_frozen_is_killed_too() -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can create cgroups")
+def test_a_frozen_process_is_killed_too() -> None:
     name = f"stepset-test-{os.getpid()}"
     unified = cgroups.is_unified()
     groups = [top / name for top in ([cgroups.ROOT] if unified else [cgroups.ROOT / "pids", cgroups.ROOT / "freezer"])]
@@ -89,7 +89,7 @@ def test_a_process_that_somebody_has_frozen_is_killed_too() -> None:
 
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="no Debian")
 class TestDebianPackages:
-    """apt-get with lists and sources of its own: it changes nothing of the machine's, and asks no server."""
+    """apt-get with its own lists and sources: it changes nothing on the machine, and sends no request."""
 
     @pytest.fixture(autouse=True)
     def lists(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -102,7 +102,7 @@ class TestDebianPackages:
         monkeypatch.setenv("APT_CONFIG", str(settings))
         return lists
 
-    def test_whoever_else_fetches_lists_is_waited_for(self, lists: Path) -> None:
+    def test_waits_while_another_process_updates_the_lists(self, lists: Path) -> None:
         with (lists / "lock").open("w") as lock, ThreadPoolExecutor() as pool:
             fcntl.lockf(lock, fcntl.LOCK_EX)
             update = pool.submit(debian.apt_get, "update")
@@ -111,7 +111,7 @@ class TestDebianPackages:
             fcntl.lockf(lock, fcntl.LOCK_UN)
             update.result(60)
 
-    def test_what_apt_get_complains_of_is_said_in_one_line(self) -> None:
+    def test_an_error_of_apt_get_is_reported_in_one_line(self) -> None:
         with pytest.raises(TestbedError, match="apt-get install failed: E: Unable to locate package no-such-thing"):
             debian.apt_get("install", "--yes", "no-such-thing")
 
@@ -120,18 +120,18 @@ class TestDebianPackages:
 
 
 class TestTheSuitesCluster:
-    """What `make test` does where it is not told that a cluster is required."""
+    """The cluster that `make test` borrows."""
 
     @pytest.mark.parametrize("required", [False, True])
-    def test_no_second_one_is_brought_up_beside_one_that_is_named(
+    def test_no_cluster_is_started_if_kubeconfig_names_one(
         self, monkeypatch: pytest.MonkeyPatch, required: bool
     ) -> None:
-        monkeypatch.setenv("KUBECONFIG", "somebody-elses")
+        monkeypatch.setenv("KUBECONFIG", "other.kubeconfig")
         monkeypatch.delenv("STEPSET_TEST_IMAGE", raising=False)
         with pytest.raises(handle.NoClusterError, match="STEPSET_TEST_IMAGE is not"), borrow.borrowed(required):
-            raise AssertionError("there is a cluster")
+            raise AssertionError("a cluster was provided")
 
-    def test_what_is_not_built_yet_is_known_without_building_it(
+    def test_finds_components_that_are_not_built_without_building_them(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -150,30 +150,30 @@ class TestManifests:
         }
         changed = manifests.served_at([hook], "https://127.0.0.1:9443", "Q0E=")
         assert changed[0]["webhooks"][0]["clientConfig"] == {"url": "https://127.0.0.1:9443/mutate", "caBundle": "Q0E="}
-        assert "service" in hook["webhooks"][0]["clientConfig"], "the input is left alone"
+        assert "service" in hook["webhooks"][0]["clientConfig"], "the input is not changed"
 
-    def test_a_definitions_conversion_is_called_there_too(self) -> None:
+    def test_a_conversion_webhook_is_called_there_too(self) -> None:
         conversion = {"strategy": "Webhook", "webhook": {"clientConfig": {"service": {"path": "/convert"}}}}
         definition = {"kind": "CustomResourceDefinition", "spec": {"conversion": conversion}}
         changed = manifests.served_at([definition], "https://127.0.0.1:9443", "Q0E=")
         client = changed[0]["spec"]["conversion"]["webhook"]["clientConfig"]
         assert client == {"url": "https://127.0.0.1:9443/convert", "caBundle": "Q0E="}
 
-    def test_a_schemas_prose_goes_and_a_property_called_description_stays(self) -> None:
+    def test_removes_descriptions_but_not_a_property_named_description(self) -> None:
         schema = {"description": "prose", "properties": {"description": {"type": "string", "description": "prose"}}}
         assert manifests.without_descriptions(schema) == {"properties": {"description": {"type": "string"}}}
 
-    def test_an_aggregated_api_is_asked_on_this_machine(self) -> None:
+    def test_an_aggregated_api_is_served_on_this_machine(self) -> None:
         service = {"namespace": "kueue-system", "name": "visibility-server"}
-        there = [{"kind": "APIService", "metadata": {"name": v}, "spec": {"service": dict(service)}} for v in "ab"]
-        changed = manifests.aggregated_at([*there, {"kind": "RoleBinding"}], 9446)
+        services = [{"kind": "APIService", "metadata": {"name": v}, "spec": {"service": dict(service)}} for v in "ab"]
+        changed = manifests.aggregated_at([*services, {"kind": "RoleBinding"}], 9446)
         assert [each["kind"] for each in changed] == ["Namespace", "Service", "APIService", "APIService"]
         assert changed[1]["metadata"] == service
         assert changed[1]["spec"] == {"type": "ExternalName", "externalName": "localhost"}
         assert [each["spec"]["service"] for each in changed[2:]] == [{**service, "port": 9446}] * 2
-        assert there[0]["spec"] == {"service": service}, "the input is left alone"
+        assert services[0]["spec"] == {"service": service}, "the input is not changed"
 
-    def test_names_that_two_projects_share_are_told_apart(self) -> None:
+    def test_names_that_two_projects_share_are_prefixed_with_the_component(self) -> None:
         hook = {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "validating-webhook-configuration"}}
         names = [manifests.webhook_configurations([hook], part)[0]["metadata"]["name"] for part in ("jobset", "kueue")]
         assert names == ["jobset-validating-webhook-configuration", "kueue-validating-webhook-configuration"]
@@ -186,7 +186,7 @@ class TestPodTemplate:
         assert any(Path(sys.prefix).is_relative_to(path) for path in mounts)
         assert all(mounts.values())
 
-    def test_on_a_cluster_of_somebody_else_it_mounts_nothing(self) -> None:
+    def test_on_other_clusters_it_mounts_nothing(self) -> None:
         assert pod.template("node", []) == {
             "spec": {"containers": [{"name": "node", "imagePullPolicy": "IfNotPresent"}]}
         }
@@ -194,7 +194,7 @@ class TestPodTemplate:
 
 class TestFindingACluster:
     def run_one_test(self, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a test that needs a cluster in a process of its own, with nothing but this environment added."""
+        """Runs a test that needs a cluster in a new process, with only these cluster variables."""
         test = "tests/cluster/test_testbed.py::TestPods::test_a_pod_runs_and_its_log_is_read"
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSET_", "KUBECONFIG"))}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
@@ -202,22 +202,20 @@ class TestFindingACluster:
             command, cwd=REPOSITORY, env={**kept, **environment}, capture_output=True, text=True, timeout=120
         )
 
-    def test_without_one_a_test_is_skipped_with_a_line_that_says_how_to_get_one(self) -> None:
-        done = self.run_one_test(KUBECONFIG="somebody-elses")
+    def test_without_a_cluster_a_test_is_skipped_with_the_remedy(self) -> None:
+        done = self.run_one_test(KUBECONFIG="other.kubeconfig")
         assert done.returncode == 0
         assert "1 skipped" in done.stdout
         assert "KUBECONFIG is set, STEPSET_TEST_IMAGE is not" in done.stdout
 
-    def test_where_one_is_required_that_is_a_failure(self) -> None:
-        done = self.run_one_test(KUBECONFIG="somebody-elses", STEPSET_CLUSTER="required")
+    def test_without_a_required_cluster_a_test_fails(self) -> None:
+        done = self.run_one_test(KUBECONFIG="other.kubeconfig", STEPSET_CLUSTER="required")
         assert done.returncode == 1
         assert "STEPSET_CLUSTER=required, but KUBECONFIG is set, STEPSET_TEST_IMAGE is not" in done.stdout
 
-    def test_one_that_is_named_but_cannot_be_asked_is_a_failure(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_named_cluster_without_kubectl_is_an_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
         monkeypatch.setenv("STEPSET_TEST_IMAGE", "train:1")
-        with pytest.raises(TestbedError, match="no kubectl on PATH"):
+        with pytest.raises(TestbedError, match="kubectl is not on PATH"):
             handle.find()

@@ -1,4 +1,4 @@
-"""Starts the fault-injecting proxy and controls it; writes kubeconfigs and credentials for its clients."""
+"""Starts and controls the fault-injecting proxy; writes kubeconfigs and credentials for its clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CERTIFICATES = {"first": 1001, "second": 1002}
 
 
 def make_certificates(directory: Path) -> None:
-    """Makes an authority, the proxy's certificate and the clients', with the machine's openssl."""
+    """Creates an authority, the proxy's certificate and the clients' certificates, with the machine's openssl."""
 
     def make(name: str, *more: str) -> None:
         words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -42,14 +42,14 @@ class Gate:
 
     Args:
         control: URL of the gate in the control channel.
-        port: where it listens.
-        directory: for the client's kubeconfig and credentials.
-        certificates: the proxy's directory.
-        namespace: of the kubeconfig's context.
-        user: how the client shows who it is: `token`, `token file`, `exec` or `certificate`.
+        port: the port where the gate listens.
+        directory: the directory of the client's kubeconfig and credentials.
+        certificates: the directory of the proxy's certificates.
+        namespace: the namespace of the kubeconfig's context.
+        user: the client's kind of credentials: `token`, `token file`, `exec` or `certificate`.
 
     Attributes:
-        kubeconfig: the client's.
+        kubeconfig: the client's kubeconfig.
     """
 
     control: str
@@ -89,7 +89,7 @@ class Gate:
         return {"token": self.token}
 
     def set_credentials(self, token: str, certificate: str) -> None:
-        """Replaces the credentials that the kubeconfig names, and lets the gate accept only these."""
+        """Replaces the credentials to which the kubeconfig refers; the gate accepts only the new ones."""
         credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
         files = {
             "token": token.encode(),
@@ -101,32 +101,32 @@ class Gate:
             new = self.directory / f"{name}.new"
             new.write_bytes(data)
             new.rename(self.directory / name)
-        _ask("PUT", f"{self.control}/credentials", {"tokens": [token], "serials": [CERTIFICATES[certificate]]})
+        _call("PUT", f"{self.control}/credentials", {"tokens": [token], "serials": [CERTIFICATES[certificate]]})
 
     def renew(self) -> None:
-        """Replaces all credentials; those that the client has are refused from now on."""
+        """Replaces all credentials; the gate refuses the previous ones from now on."""
         self.set_credentials(secrets.token_hex(16), "second")
 
     def fault(self, name: str, do: str, **fields: Any) -> None:
-        """Begins a fault; see `proxy.rules.Rule`."""
-        _ask("PUT", f"{self.control}/rules/{name}", {"do": do, **fields})
+        """Starts a fault; see `proxy.rules.Rule`."""
+        _call("PUT", f"{self.control}/rules/{name}", {"do": do, **fields})
 
-    def mend(self, name: str) -> None:
+    def clear(self, name: str) -> None:
         """Ends a fault."""
-        _ask("DELETE", f"{self.control}/rules/{name}")
+        _call("DELETE", f"{self.control}/rules/{name}")
 
     def drop(self, *on: str) -> None:
         """Aborts open connections whose last request was of these kinds; default: all."""
-        _ask("POST", f"{self.control}/drop", {"on": on})
+        _call("POST", f"{self.control}/drop", {"on": on})
 
     def seen(self) -> dict[str, int]:
-        """How many requests of each kind were received."""
-        found: dict[str, int] = _ask("GET", self.control)["seen"]
+        """The number of received requests of each kind."""
+        found: dict[str, int] = _call("GET", self.control)["seen"]
         return found
 
     def close(self) -> None:
-        """Aborts all connections and stops to listen."""
-        _ask("DELETE", self.control)
+        """Aborts all connections and stops listening."""
+        _call("DELETE", self.control)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Proxy:
 
     Args:
         control: URL of its control channel.
-        certificates: its directory.
+        certificates: the directory of its certificates.
     """
 
     control: str
@@ -146,21 +146,21 @@ class Proxy:
         """A gate in front of the server of a kubeconfig.
 
         Args:
-            kubeconfig: of an account with a token; requests are forwarded with it.
-            directory: for the client's files.
-            namespace: of the client's context.
+            kubeconfig: an account's kubeconfig with a token, with which requests are forwarded.
+            directory: the directory of the client's files.
+            namespace: the namespace of the client's context.
             user: as for Gate.
         """
         config = yaml.safe_load(kubeconfig.read_text())
         cluster, account = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        asked = {
+        settings = {
             "upstream": cluster["server"],
             "ca": base64.b64decode(cluster["certificate-authority-data"]).decode(),
             "token": account["token"],
             "tokens": [],
             "serials": [],
         }
-        made = _ask("POST", f"{self.control}/gates", asked)
+        made = _call("POST", f"{self.control}/gates", settings)
         gate = Gate(f"{self.control}/gates/{made['gate']}", made["port"], directory, self.certificates, namespace, user)
         try:
             yield gate
@@ -170,10 +170,10 @@ class Proxy:
 
 @contextmanager
 def running_proxy(directory: Path) -> Iterator[Proxy]:
-    """The proxy, in a process of its own.
+    """Runs the proxy in a new process.
 
     Args:
-        directory: an empty one, for its certificates.
+        directory: an empty directory for its certificates.
     """
     make_certificates(directory)
     words = [sys.executable, "-m", "tests.contract.proxy", str(directory)]
@@ -190,7 +190,7 @@ def running_proxy(directory: Path) -> Iterator[Proxy]:
                 process.kill()
 
 
-def _ask(method: str, address: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+def _call(method: str, address: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
     with urllib.request.urlopen(request, timeout=30) as answer:

@@ -1,7 +1,7 @@
-"""Measures how long each callback of an event loop keeps its thread's processor.
+"""Measures the CPU time of each callback of an event loop.
 
-The time is CPU time of the thread (`time.thread_time`), not wall time: what other processes take away from the machine
-does not count, nor does a wait for the interpreter's lock. Used by the processes of the contract suite through
+The time is the thread's CPU time (`time.thread_time`), not wall time, so other processes on the machine and waits for
+the interpreter's lock do not count. Used by the processes of the contract suite through
 `tests/contract/site/sitecustomize.py`, and by any test through `callbacks_over`.
 """
 
@@ -17,19 +17,19 @@ from contextlib import contextmanager
 LIMIT = 0.1
 """Seconds of CPU time that a callback may take."""
 VARIABLE = "STEPSET_CONTRACT_GUARD"
-"""Names the file that callbacks over the limit are written to."""
+"""Names the file to which callbacks over the limit are written."""
 _FOREIGN = ("TriggerRunner.arun(",)
-"""Tasks of Airflow's own that block its event loop, such as the one that imports the classes of triggers."""
+"""Airflow's own tasks that block its event loop, such as the one that imports the classes of triggers."""
 
 
 def watch_callbacks(limit: float, report: Callable[[float, str], None]) -> Callable[[], None]:
-    """Measures every callback of every event loop of this process from now on; returns what ends that.
+    """Measures every callback of every event loop of this process from now on; returns a function that stops it.
 
     Args:
         limit: seconds of CPU time.
-        report: is called with the CPU time of a callback over the limit and its description, in the loop's thread.
+        report: called with the CPU time of a callback over the limit and its description, in the loop's thread.
     """
-    run = asyncio.Handle._run  # every callback of a loop goes through it (Python 3.11 to 3.14)
+    run = asyncio.Handle._run  # every callback of a loop is called by it (Python 3.11 to 3.14)
 
     def measured(handle: asyncio.Handle) -> None:
         began = time.thread_time()
@@ -52,7 +52,7 @@ def watch_callbacks(limit: float, report: Callable[[float, str], None]) -> Calla
 
 @contextmanager
 def callbacks_over(limit: float = LIMIT) -> Iterator[list[str]]:
-    """The callbacks that take longer than a limit while the block runs, each as a line.
+    """Lists the callbacks that exceed a limit while the block runs, each as a line.
 
     Args:
         limit: seconds of CPU time.
@@ -66,7 +66,7 @@ def callbacks_over(limit: float = LIMIT) -> Iterator[list[str]]:
 
 
 def watch_this_process() -> None:
-    """Writes callbacks over the limit to the file that the environment names, each as a line of JSON."""
+    """Writes callbacks over the limit to the file that `VARIABLE` names, each as a line of JSON."""
 
     def report(took: float, what: str) -> None:
         if path := os.environ.get(VARIABLE):

@@ -1,4 +1,4 @@
-"""The interfaces through which a user follows a run, each as a process whose output is read into a `View`."""
+"""The interfaces through which a user follows a run; each is a process whose output is collected in a `View`."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _SITE = ROOT / "tests/contract/site"
 _END = re.compile(
     r"run \S+ (?P<verb>succeeded|failed|was cancelled)\b(?: (?:in|after) [0-9.mhs ]+)?(?:: (?P<kind>\w+):)?"
 )
-"""The end of a run as every interface words it (stepset.watch.present.sentences.end_sentence)."""
+"""The end of a run in the words of every interface (stepset.watch.present.sentences.end_sentence)."""
 _LINE = re.compile(r"\[(rank \d+|node \d+|[a-z][-a-z0-9]*)\] (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What an interface is to do.
+class RunParameters:
+    """A run to start and follow through an interface.
 
     Args:
         job: the job file's mapping.
-        name: the run's name, where the interface lets the caller choose it.
-        directory: for the files of the interface; the job's paths are relative to it.
-        kubeconfig: of the gate.
-        direct: a kubeconfig that leads past the gate, for what another process does.
-        namespace: of the run.
-        target: what the run becomes.
-        pause: seconds that the reader of the lines takes for each.
+        name: the run's name, for interfaces whose caller chooses it.
+        directory: the directory of the interface's files; the job's paths are relative to it.
+        kubeconfig: the gate's kubeconfig.
+        direct: a kubeconfig that bypasses the gate, for requests of another process.
+        namespace: the run's namespace.
+        target: the run's target.
+        pause: seconds to sleep after each line that the interface shows.
     """
 
     job: Mapping[str, Any]
@@ -70,36 +70,36 @@ class Asked:
         }
 
     def blocked(self) -> list[str]:
-        """The callbacks that kept the event loop of the interface's process for too long."""
+        """The callbacks that blocked the event loop of the interface's process."""
         path = self.directory / "guard"
         return path.read_text().splitlines() if path.exists() else []
 
 
 class Process:
-    """A process whose two outputs are read line by line.
+    """A process whose stdout and stderr are read line by line.
 
     Args:
-        asked: what it is to do.
-        command: its command line.
-        out, err: take each line of its outputs.
-        ended: makes the outcome of its exit code, once both outputs are at their ends.
-        view: what is filled in.
+        parameters: the run.
+        command: the command line.
+        view: gets the outcome and the memory used.
+        out, err: called with each line of stdout and stderr.
+        ended: returns the outcome for an exit code; called after the end of both outputs.
     """
 
     def __init__(
         self,
-        asked: Asked,
+        parameters: RunParameters,
         command: list[str],
         view: View,
         out: Callable[[str], None],
         err: Callable[[str], None],
         ended: Callable[[int], Outcome],
     ) -> None:
-        self._view, self._pause = view, asked.pause
+        self._view, self._pause = view, parameters.pause
         self._process = subprocess.Popen(
             command,
-            cwd=asked.directory if command[0] == str(STEPSET) else ROOT,
-            env=asked.environment(),
+            cwd=parameters.directory if command[0] == str(STEPSET) else ROOT,
+            env=parameters.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -125,7 +125,7 @@ class Process:
         self._end.start()
 
     def _read(self, file: IO[bytes], take: Callable[[str], None]) -> None:
-        # A very long line is shown shortened, as a pager would: it must not fill this process's memory.
+        # Very long lines are shortened, so that they do not fill this process's memory.
         with file:
             for text in short_lines(file):
                 take(text)
@@ -133,7 +133,7 @@ class Process:
                     time.sleep(self._pause)
 
     def close(self) -> None:
-        """Ends it if it has not ended."""
+        """Kills the process if it has not ended."""
         with suppress(ProcessLookupError):
             if self._end.is_alive():
                 os.kill(self._process.pid, signal.SIGKILL)
@@ -141,7 +141,7 @@ class Process:
 
 
 def short_lines(file: IO[bytes], limit: int = 100_000) -> Iterator[str]:
-    """The lines of a file, each up to a number of bytes."""
+    """The lines of a file, each shortened to `limit` bytes."""
     while line := file.readline(limit):
         rest = line
         while not rest.endswith(b"\n") and (rest := file.readline(limit)):
@@ -150,10 +150,10 @@ def short_lines(file: IO[bytes], limit: int = 100_000) -> Iterator[str]:
 
 
 @contextmanager
-def synchronous_call(asked: Asked) -> Iterator[View]:
-    """`stepset.run` in a process of its own."""
+def synchronous_call(parameters: RunParameters) -> Iterator[View]:
+    """`stepset.run` in a new process."""
     view, status = View(), dict[str, Any]()
-    told: set[str] = set()
+    reported: set[str] = set()
 
     def out(text: str) -> None:
         found = json.loads(text)
@@ -161,10 +161,10 @@ def synchronous_call(asked: Asked) -> Iterator[View]:
             view.line(*found["line"])
         elif "status" in found:
             for sentence in sentences(found["status"]):
-                if sentence not in told:
-                    view.say(sentence)
-            told.clear()
-            told.update(sentences(found["status"]))
+                if sentence not in reported:
+                    view.message(sentence)
+            reported.clear()
+            reported.update(sentences(found["status"]))
         elif "end" in found:
             status.update(found["end"])
         else:
@@ -175,15 +175,17 @@ def synchronous_call(asked: Asked) -> Iterator[View]:
             return of_status(status, code)
         return of_error(str(status.get("error", f"exit code {code}")), code)
 
-    options = {"kubeconfig": str(asked.kubeconfig), "namespace": asked.namespace, "target": asked.target}
-    path = _request(asked, {"job": asked.job, "name": asked.name, "options": options, "pause": asked.pause})
+    options = {"kubeconfig": str(parameters.kubeconfig), "namespace": parameters.namespace, "target": parameters.target}
+    path = _request(
+        parameters, {"job": parameters.job, "name": parameters.name, "options": options, "pause": parameters.pause}
+    )
     command = [sys.executable, "-m", "tests.contract.drivers.call", str(path)]
-    with _closing(Process(asked, command, view, out, view.noise.append, ended)):
+    with _closing(Process(parameters, command, view, out, view.noise.append, ended)):
         yield view
 
 
 @contextmanager
-def command_line(asked: Asked) -> Iterator[View]:
+def command_line(parameters: RunParameters) -> Iterator[View]:
     """`stepset run job.yaml --backend kubernetes`."""
     view, status = View(), list[str]()
 
@@ -191,21 +193,21 @@ def command_line(asked: Asked) -> Iterator[View]:
         if match := _LINE.match(text):
             view.line(match[1], match[2])
         else:
-            view.say(text)
+            view.message(text)
 
     def ended(code: int) -> Outcome:
         final = json.loads("\n".join(status)) if status else {}
-        return of_status(final, code) if final else of_error(view.said[-1] if view.said else "", code)
+        return of_status(final, code) if final else of_error(view.messages[-1] if view.messages else "", code)
 
-    (asked.directory / "job.yaml").write_text(json.dumps(asked.job))  # JSON is YAML
-    command = [str(STEPSET), "run", "job.yaml", "--backend", "kubernetes", "--namespace", asked.namespace]
-    command += ["--kubeconfig", str(asked.kubeconfig), "--target", asked.target, "-o", "json"]
-    with _closing(Process(asked, command, view, status.append, err, ended)):
+    (parameters.directory / "job.yaml").write_text(json.dumps(parameters.job))  # JSON is YAML
+    command = [str(STEPSET), "run", "job.yaml", "--backend", "kubernetes", "--namespace", parameters.namespace]
+    command += ["--kubeconfig", str(parameters.kubeconfig), "--target", parameters.target, "-o", "json"]
+    with _closing(Process(parameters, command, view, status.append, err, ended)):
         yield view
 
 
 @contextmanager
-def kfp_step(asked: Asked) -> Iterator[View]:
+def kfp_step(parameters: RunParameters) -> Iterator[View]:
     """The body of the KFP component `distributed_train`."""
     view = View()
 
@@ -213,22 +215,22 @@ def kfp_step(asked: Asked) -> Iterator[View]:
         if match := _LINE.match(text):
             view.line(match[1], match[2])
         else:
-            view.say(text.removeprefix("stepset: "))
+            view.message(text.removeprefix("stepset: "))
 
     def ended(code: int) -> Outcome:
-        ends = [match for each in view.said if (match := _END.match(each))]
-        result = asked.directory / "result"
+        ends = [match for each in view.messages if (match := _END.match(each))]
+        result = parameters.directory / "result"
         if ends:
             found = json.loads(result.read_text()) if result.exists() else None
             kind = "Cancelled" if ends[-1]["verb"] == "was cancelled" else ends[-1]["kind"] or ""
             phase = "Succeeded" if ends[-1]["verb"] == "succeeded" else "Lost" if kind == "Lost" else "Failed"
             return Outcome(phase, kind, found, code)
-        return of_error(view.said[-1] if view.said else "", code)
+        return of_error(view.messages[-1] if view.messages else "", code)
 
-    options = {"namespace": asked.namespace, "target": asked.target}
-    path = _request(asked, {"job": asked.job, "options": options})
+    options = {"namespace": parameters.namespace, "target": parameters.target}
+    path = _request(parameters, {"job": parameters.job, "options": options})
     command = [str(KFP_PYTHON), "-m", "tests.contract.drivers.step", str(path)]
-    with _closing(Process(asked, command, view, out, view.noise.append, ended)):
+    with _closing(Process(parameters, command, view, out, view.noise.append, ended)):
         yield view
 
 
@@ -236,7 +238,7 @@ class Triggerers:
     """Starts triggerers, which are forked from one process that has imported Airflow.
 
     Args:
-        directory: for what that process prints.
+        directory: the directory of that process's log.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -245,7 +247,7 @@ class Triggerers:
         self._parent: subprocess.Popen[str] | None = None
 
     def start(self, request: Mapping[str, Any]) -> None:
-        """Starts one."""
+        """Starts a triggerer for a request."""
         with self._lock:
             if self._parent is None:
                 command = [sys.executable, "-m", "tests.contract.drivers.triggerer"]
@@ -259,61 +261,65 @@ class Triggerers:
                     )
                 assert self._parent.stdout is not None
                 ready = self._parent.stdout.readline
-                while (said := ready()) and said != "ready\n":
+                while (line := ready()) and line != "ready\n":
                     pass
-                assert said, (self._directory / "triggerer.log").read_text()[-3000:]
+                assert line, (self._directory / "triggerer.log").read_text()[-3000:]
             assert self._parent.stdin is not None
             self._parent.stdin.write(json.dumps(request) + "\n")
             self._parent.stdin.flush()
 
     def close(self) -> None:
-        """Ends the process; the triggerers end by themselves."""
+        """Ends the process; the triggerers end with their triggers."""
         if self._parent is not None:
             self._parent.communicate(timeout=30)
 
 
 @contextmanager
-def deferred_task(asked: Asked, triggerers: Triggerers) -> Iterator[View]:
+def deferred_task(parameters: RunParameters, triggerers: Triggerers) -> Iterator[View]:
     """A DistributedTrainTrigger in Airflow's triggerer."""
     view = View()
-    path = asked.directory / "log.socket"
+    path = parameters.directory / "log.socket"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(1)
         request = {
             "socket": str(path),
-            "stderr": str(asked.directory / "triggerer.log"),
-            "job": asked.job,
-            "name": asked.name,
-            "directory": str(asked.directory),
-            "kubeconfig": str(asked.kubeconfig),
-            "namespace": asked.namespace,
-            "target": asked.target,
-            "made_by": {"kubeconfig": str(asked.direct), "namespace": asked.namespace, "target": asked.target},
+            "stderr": str(parameters.directory / "triggerer.log"),
+            "job": parameters.job,
+            "name": parameters.name,
+            "directory": str(parameters.directory),
+            "kubeconfig": str(parameters.kubeconfig),
+            "namespace": parameters.namespace,
+            "target": parameters.target,
+            "made_by": {
+                "kubeconfig": str(parameters.direct),
+                "namespace": parameters.namespace,
+                "target": parameters.target,
+            },
             "fields": {"poll_interval": 1},
             "environment": {
-                guard.VARIABLE: str(asked.directory / "guard"),
-                "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(asked.directory / "airflow"),
+                guard.VARIABLE: str(parameters.directory / "guard"),
+                "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(parameters.directory / "airflow"),
             },
         }
         triggerers.start(request)
         listener.settimeout(60)
-        told, _ = listener.accept()
-    told.settimeout(None)
-    thread = threading.Thread(target=_read_triggerer, args=(told, asked, view), daemon=True)
+        channel, _ = listener.accept()
+    channel.settimeout(None)
+    thread = threading.Thread(target=_read_triggerer, args=(channel, parameters, view), daemon=True)
     thread.start()
     try:
         yield view
     finally:
         with suppress(OSError):
-            told.shutdown(socket.SHUT_RDWR)
+            channel.shutdown(socket.SHUT_RDWR)
         thread.join(30)
-        told.close()
+        channel.close()
 
 
-def _read_triggerer(told: socket.socket, asked: Asked, view: View) -> None:
+def _read_triggerer(channel: socket.socket, parameters: RunParameters, view: View) -> None:
     payload: dict[str, Any] | None = None
-    with told.makefile("rb") as file:
+    with channel.makefile("rb") as file:
         for text in short_lines(file, 1 << 22):
             try:
                 entry = json.loads(text)
@@ -325,13 +331,13 @@ def _read_triggerer(told: socket.socket, asked: Asked, view: View) -> None:
                 payload, view.memory_mb = entry["payload"], entry["memory_mb"]
             elif match := _LINE.match(event):
                 view.line(match[1], match[2])
-                if asked.pause:
-                    time.sleep(asked.pause)
+                if parameters.pause:
+                    time.sleep(parameters.pause)
             elif str(entry.get("logger", "")).startswith("stepset_airflow"):
-                view.say(event)
+                view.message(event)
             else:
                 view.noise.append(text[:500])
-    log = asked.directory / "triggerer.log"
+    log = parameters.directory / "triggerer.log"
     if log.exists():
         view.noise += log.read_text().splitlines()
     view.end(_of_event(payload))
@@ -347,14 +353,14 @@ def _of_event(payload: Mapping[str, Any] | None) -> Outcome:
 
 
 def sentences(status: Mapping[str, Any]) -> list[str]:
-    """What a listener shows of a status, as the interfaces that are programs do."""
+    """The sentences that the other interfaces show for a status."""
     reason = f" ({status['reason']})" if status["reason"] else ""
     trouble = [status["trouble"]["message"]] if status.get("trouble") else []
     return [f"run {status['name']}: {status['phase']}{reason}", *status["notes"], *trouble]
 
 
-def _request(asked: Asked, request: Mapping[str, Any]) -> Path:
-    path = asked.directory / "request.json"
+def _request(parameters: RunParameters, request: Mapping[str, Any]) -> Path:
+    path = parameters.directory / "request.json"
     path.write_text(json.dumps(request))
     return path
 
@@ -368,9 +374,9 @@ def _closing(process: Process) -> Iterator[None]:
 
 
 def wait_for_process(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
-    """Waits for something that another process does.
+    """Waits for an action of another process.
 
     Raises:
-        AssertionError: it did not in time.
+        AssertionError: the condition did not hold in time.
     """
     assert until(condition, seconds), f"waited {seconds:.0f} s for {what}"

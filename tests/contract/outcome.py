@@ -1,4 +1,4 @@
-"""What a user of an interface sees of a run, in one form for all interfaces."""
+"""The output of an interface about a run, in one form for all interfaces."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Outcome:
     """How the wait for a run ended.
 
     Args:
-        phase: the run's last phase; empty where the wait ended with an error and the run went on.
+        phase: the run's last phase; empty if the wait ended with an error and the run continues.
         failure: the kind of the run's failure; empty without one.
-        result: what rank 0 wrote.
-        exit_code: what a process of the interface exits with; for a trigger, what its task's exception stands for.
-        error: why the wait ended before the run; empty where it did not.
+        result: the result that rank 0 wrote.
+        exit_code: the exit code of the interface's process; for a trigger, the one that matches its task's exception.
+        error: why the wait ended before the run; empty if it did not.
     """
 
     phase: str
@@ -31,11 +31,11 @@ class Outcome:
 
 
 def of_status(status: Mapping[str, Any], exit_code: int) -> Outcome:
-    """The outcome that a final status tells.
+    """The outcome of a final status.
 
     Args:
-        status: as RunStatus.to_dict has it.
-        exit_code: of the interface.
+        status: the result of RunStatus.to_dict.
+        exit_code: the interface's exit code.
     """
     failure = status.get("failure") or {}
     return Outcome(str(status["phase"]), str(failure.get("kind", "")), status.get("result"), exit_code)
@@ -47,53 +47,53 @@ def of_error(error: str, exit_code: int = int(ExitCode.INFRASTRUCTURE)) -> Outco
 
 
 class View:
-    """What an interface has shown until now; its reader's threads fill it in, a test waits for it.
+    """The output of an interface until now; reader threads add to it, and a test waits for it.
 
     Attributes:
         lines: source -> its lines, in the order in which they were shown.
-        said: everything else that the interface told a user, each sentence as often as it was told.
-        noise: what is none of these, for the message of a failed assertion.
-        outcome: how it ended, once it has.
-        memory_mb: the most memory that its process had.
+        messages: all other sentences for the user, in order and with repetitions.
+        noise: other output, for the message of a failed assertion.
+        outcome: the outcome, once the interface has ended.
+        memory_mb: the maximum memory of its process.
     """
 
     def __init__(self) -> None:
         self.lines: dict[str, list[str]] = {}
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.noise: list[str] = []
         self.outcome: Outcome | None = None
         self.memory_mb = 0.0
         self._changed = threading.Condition()
 
     def line(self, source: str, text: str) -> None:
-        """A rank printed a line."""
+        """Adds a line of a rank."""
         with self._changed:
             self.lines.setdefault(source, []).append(text)
             self._changed.notify_all()
 
-    def say(self, sentence: str) -> None:
-        """The interface told a user something."""
+    def message(self, sentence: str) -> None:
+        """Adds a sentence for the user."""
         with self._changed:
-            self.said.append(sentence)
+            self.messages.append(sentence)
             self._changed.notify_all()
 
     def end(self, outcome: Outcome) -> None:
-        """The interface has ended."""
+        """Sets the outcome."""
         with self._changed:
             self.outcome = outcome
             self._changed.notify_all()
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float, *, to_end: bool = False) -> None:
-        """Waits until something that was shown makes a condition true.
+        """Waits until a condition holds.
 
         Args:
-            condition: is asked whenever something is shown.
-            what: for the message.
-            seconds: how long at most.
-            to_end: the interface may end meanwhile.
+            condition: evaluated after each output.
+            what: completes the message "waited for".
+            seconds: the timeout.
+            to_end: whether the interface may end before.
 
         Raises:
-            AssertionError: it did not become true, or the interface ended before.
+            AssertionError: the condition did not hold in time, or the interface ended before.
         """
         end = time.monotonic() + seconds
         with self._changed:
@@ -105,20 +105,20 @@ class View:
                 self._changed.wait(min(left, 0.5))
 
     def shown(self) -> str:
-        """Everything, shortened, for the message of a failed assertion."""
+        """All output, shortened, for the message of a failed assertion."""
         lines = [f"{source}: {len(texts)} lines, the last: {texts[-3:]}" for source, texts in self.lines.items()]
-        return "\n".join([str(self.outcome), f"{self.memory_mb:.0f} MB", *lines, *self.said[-40:], *self.noise[-40:]])[
-            :8000
-        ]
+        return "\n".join(
+            [str(self.outcome), f"{self.memory_mb:.0f} MB", *lines, *self.messages[-40:], *self.noise[-40:]]
+        )[:8000]
 
 
 def numbered(lines: list[str], starts: int = 1, lost: int = 0) -> str:
-    """What is wrong with the lines `line 0`, `line 1`, ... of one rank; empty where nothing is.
+    """Describes the first error in the lines `line 0`, `line 1`, ... of one rank; empty without error.
 
     Args:
-        lines: all that it printed.
-        starts: how often it began to count.
-        lost: of how many of these counts the end may be missing.
+        lines: all lines of the rank.
+        starts: how often the rank counts from 0.
+        lost: the number of these counts that may be missing.
     """
     numbers = [int(each[5:]) for each in lines if each.startswith("line ")]
     begins = [at for at, number in enumerate(numbers) if number == 0]
@@ -132,6 +132,6 @@ def numbered(lines: list[str], starts: int = 1, lost: int = 0) -> str:
 
 
 def counted_last(lines: list[str]) -> int:
-    """How many lines `line 0`, `line 1`, ... a rank printed since its last start."""
+    """The number of lines `line 0`, `line 1`, ... that a rank printed since its last start."""
     numbers = [int(each[5:]) for each in lines if each.startswith("line ")]
     return numbers[-1] + 1 if numbers else 0

@@ -1,4 +1,4 @@
-"""One scenario played through one interface: the run, the gate before the server, what the interface shows."""
+"""One scenario played through one interface: the run, the gate in front of the server, the interface's output."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.cluster.stage import Stage
 from tests.cluster.testbed.handle import Cluster
 from tests.contract import interfaces
 from tests.contract.gates import Gate, Proxy
-from tests.contract.interfaces import Asked, Triggerers
+from tests.contract.interfaces import RunParameters, Triggerers
 from tests.contract.outcome import View
 from tests.contract.scenarios import Scenario
 
-COMES_UP = 240.0
-"""Seconds in which a run's ranks are to print, on a machine that starts many others."""
-GOES_ON = 90.0
-"""Seconds in which an interface is to go on after a fault."""
+STARTUP_TIME = 240.0
+"""Seconds within which a run's ranks print, on a machine that starts many other runs."""
+RECOVERY_TIME = 90.0
+"""Seconds within which an interface continues after a fault."""
 INTERFACES = ("call", "cli", "kfp", "trigger")
 
 
@@ -35,15 +35,15 @@ class Case:
 
     @property
     def id(self) -> str:
-        """For pytest."""
+        """The id of the pytest parameter."""
         return f"{self.scenario.name}-{self.interface}".replace(" ", "-").replace("'", "")
 
 
 class Group:
-    """Plays of one scenario that meet at some of its steps, because what happens there happens to all of them.
+    """Plays of one scenario that share some of its steps, such as an outage of the server.
 
     Args:
-        size: how many plays there are.
+        size: the number of plays.
     """
 
     def __init__(self, size: int) -> None:
@@ -52,13 +52,13 @@ class Group:
         self._lock = threading.Lock()
 
     def once(self, name: str, act: Callable[[], None]) -> None:
-        """Waits until all plays have come here; one of them acts."""
+        """Waits until all plays have reached this step; one of them then calls `act`."""
         with self._lock:
             barrier = self._barriers.setdefault(name, threading.Barrier(self._size, act))
-        barrier.wait(COMES_UP + GOES_ON)
+        barrier.wait(STARTUP_TIME + RECOVERY_TIME)
 
     def give_up(self) -> None:
-        """A play has failed: the others do not wait for it."""
+        """Releases the other plays after one has failed."""
         with self._lock:
             for barrier in self._barriers.values():
                 barrier.abort()
@@ -73,19 +73,19 @@ def _broken() -> threading.Barrier:
 
 @dataclass
 class Play:
-    """What the steps of a scenario act on.
+    """The objects on which the steps of a scenario act.
 
     Args:
-        cluster: the real one.
+        cluster: the cluster.
         runs: the account.
-        gate: before the server.
-        stage: what the test and the ranks share.
-        view: what the interface has shown.
-        ranks: how many.
-        group: the other plays of the scenario.
+        gate: the gate in front of the server.
+        stage: the directory that the test and the ranks share.
+        view: the output of the interface.
+        ranks: the number of ranks.
+        group: all plays of the scenario.
 
     Attributes:
-        seen: how many requests of each kind the gate had received when the last fault began.
+        seen: the number of requests of each kind that the gate had received at the start of the last fault.
     """
 
     cluster: Cluster
@@ -98,27 +98,27 @@ class Play:
     seen: dict[str, int] = field(default_factory=dict)
 
     def counted(self) -> int:
-        """How many lines the interface has shown of the rank of which it has shown fewest."""
+        """The number of lines shown of the rank with the fewest lines."""
         sources = [f"rank {rank}" for rank in range(self.ranks)]
         return min(len(self.view.lines.get(source, ())) for source in sources)
 
     def jobset(self) -> str:
-        """The name of the run's workload on the cluster."""
+        """The name of the run's workload."""
         kind = "statefulsets" if self.runs.target == "statefulset" else "jobsets"
         (workload,) = self.runs.get(kind)["items"]
         return str(workload["metadata"]["name"])
 
 
 @dataclass(frozen=True)
-class Theatre:
-    """What all plays share.
+class Player:
+    """Plays scenarios; contains the resources that all plays share.
 
     Args:
-        cluster: the real one.
+        cluster: the cluster.
         proxy: the fault-injecting proxy.
-        triggerers: start triggerers.
-        directory: for the files of the plays.
-        heavy: held by a play of many pods, so that the nodes start the pods of one at a time.
+        triggerers: starts triggerers.
+        directory: the directory of the plays' files.
+        heavy: a lock for plays with many pods, so that only one of them runs at a time.
     """
 
     cluster: Cluster
@@ -128,10 +128,10 @@ class Theatre:
     heavy: threading.Lock = field(default_factory=threading.Lock)
 
     def play(self, case: Case, group: Group) -> tuple[View, list[str]]:
-        """Plays a scenario to its end; what the interface has shown, and the callbacks that blocked its event loop.
+        """Plays a scenario; returns the interface's output, and the callbacks that blocked its event loop.
 
         Raises:
-            AssertionError: a step did not happen in time.
+            AssertionError: a step was not completed in time.
         """
         with ExitStack() as stack:
             if case.scenario.heavy:
@@ -152,22 +152,23 @@ class Theatre:
         runs = stack.enter_context(runs_in(self.cluster, namespace, files, scenario.target))
         if case.interface == "kfp":
             for each in rbac("kfp", target=scenario.target, namespace=namespace, accounts=[Account(ACCOUNT)]):
-                self.cluster.objects.create(each, namespace, again=True)
+                self.cluster.objects.create(each, namespace, exist_ok=True)
         gate = stack.enter_context(self.proxy.gate(runs.kubeconfig, files, namespace, scenario.user))
-        for name, do, fields in scenario.from_the_start:
+        for name, do, fields in scenario.initial_faults:
             gate.fault(name, do, **dict(fields))
         job = runs.job(**scenario.job(stage)).to_dict()
-        asked = Asked(job, "run", files, gate.kubeconfig, runs.kubeconfig, namespace, scenario.target, scenario.pause)
-        view = stack.enter_context(self._interface(case.interface)(asked))
+        kubeconfigs = gate.kubeconfig, runs.kubeconfig
+        parameters = RunParameters(job, "run", files, *kubeconfigs, namespace, scenario.target, scenario.pause)
+        view = stack.enter_context(self._interface(case.interface)(parameters))
         play = Play(self.cluster, runs, gate, stage, view, scenario.ranks, group)
         for step in scenario.steps:
             step(play)
-        view.wait(lambda: view.outcome is not None, "the end of the interface", scenario.patience, to_end=True)
+        view.wait(lambda: view.outcome is not None, "the end of the interface", scenario.timeout, to_end=True)
         for step in scenario.afterwards:
             step(play)
-        return view, asked.blocked()
+        return view, parameters.blocked()
 
-    def _interface(self, name: str) -> Callable[[Asked], AbstractContextManager[View]]:
+    def _interface(self, name: str) -> Callable[[RunParameters], AbstractContextManager[View]]:
         if name == "trigger":
             return partial(interfaces.deferred_task, triggerers=self.triggerers)
         return {
@@ -178,10 +179,10 @@ class Theatre:
 
 
 @contextmanager
-def theatre(cluster: Cluster, proxy: Proxy, directory: Path) -> Iterator[Theatre]:
-    """What all plays share, for as long as the block runs."""
+def player(cluster: Cluster, proxy: Proxy, directory: Path) -> Iterator[Player]:
+    """Provides a player while the block runs."""
     triggerers = Triggerers(directory)
     try:
-        yield Theatre(cluster, proxy, triggerers, directory)
+        yield Player(cluster, proxy, triggerers, directory)
     finally:
         triggerers.close()

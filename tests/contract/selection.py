@@ -1,4 +1,4 @@
-"""Which scenarios are played through which interfaces."""
+"""The selection of scenarios and interfaces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.contract.play import INTERFACES, Case
 from tests.contract.scenarios import Scenario
 
 FULL = "call"
-"""The interface through which everything is played: its process is the cheapest."""
+"""The interface that plays every scenario, because its process is the cheapest."""
 
 
 def every_case(scenarios: Sequence[Scenario]) -> Iterator[Case]:
@@ -17,10 +17,10 @@ def every_case(scenarios: Sequence[Scenario]) -> Iterator[Case]:
 
 
 def selected(scenarios: Sequence[Scenario]) -> Iterator[Case]:
-    """The full matrix of one interface, and of the others so much that every pair of an interface and a sort occurs.
+    """All scenarios for one interface, and so many for the others that every pair of an interface and a sort occurs.
 
-    Each scenario is played through the full interface and through one other, in turns for each sort of fault; an
-    essential one is played through all. The order of the table decides, so that the selection is always the same.
+    Each scenario is played through the full interface and one other, which alternates within each sort of fault; an
+    essential one is played through all. The order of the table determines the selection, so it is deterministic.
     """
     others = [each for each in INTERFACES if each != FULL]
     turns: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What happens in a scenario, one step after the other. Each function returns a step, which acts on a play."""
+"""The steps of scenarios. A step is a function of a play; functions with arguments return one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tests.contract.play import Play
 
 Step = Callable[["Play"], None]
-COMES_UP = 240.0
-GOES_ON = 90.0
+STARTUP_TIME = 240.0
+RECOVERY_TIME = 90.0
 
 
-def lines(more: int, seconds: float = GOES_ON) -> Step:
-    """Waits until the interface has shown so many more lines of each rank."""
+def lines(more: int, seconds: float = RECOVERY_TIME) -> Step:
+    """Waits until the interface has shown `more` further lines of each rank."""
 
     def step(play: Play) -> None:
         wanted = play.counted() + more
@@ -32,7 +32,7 @@ def lines(more: int, seconds: float = GOES_ON) -> Step:
 
 
 def fault(do: str, **fields: Any) -> Step:
-    """Begins a fault; see `proxy.rules.Rule`."""
+    """Starts a fault; see `proxy.rules.Rule`."""
 
     def step(play: Play) -> None:
         play.seen = play.gate.seen()
@@ -41,9 +41,9 @@ def fault(do: str, **fields: Any) -> Step:
     return step
 
 
-def mend(do: str) -> Step:
+def clear(do: str) -> Step:
     """Ends a fault."""
-    return lambda play: play.gate.mend(do)
+    return lambda play: play.gate.clear(do)
 
 
 def drop(*on: str) -> Step:
@@ -52,26 +52,26 @@ def drop(*on: str) -> Step:
 
 
 def pause(seconds: float) -> Step:
-    """Lets time pass: the fault's, or one in which nothing may be reported."""
+    """Waits: for the duration of a fault, or a time in which nothing must be reported."""
     return lambda _: time.sleep(seconds)
 
 
 def say(word: str) -> Step:
-    """Lets ranks that wait for a word go on."""
+    """Signals a word: ranks that wait for it continue."""
     return lambda play: play.stage.say(word)
 
 
-def told(pattern: str, seconds: float = GOES_ON) -> Step:
-    """Waits until the interface tells the user something."""
+def reported(pattern: str, seconds: float = RECOVERY_TIME) -> Step:
+    """Waits until the interface shows a message that matches `pattern`."""
 
     def step(play: Play) -> None:
-        play.view.wait(lambda: any(re.search(pattern, each) for each in play.view.said), f"{pattern!r}", seconds)
+        play.view.wait(lambda: any(re.search(pattern, each) for each in play.view.messages), f"{pattern!r}", seconds)
 
     return step
 
 
-def requested(kind: str, count: int, seconds: float = GOES_ON) -> Step:
-    """Waits until the gate has received so many more requests of a kind since the last fault began."""
+def requested(kind: str, count: int, seconds: float = RECOVERY_TIME) -> Step:
+    """Waits until the gate has received `count` requests of a kind since the start of the last fault."""
 
     def step(play: Play) -> None:
         before = play.seen.get(kind, 0)
@@ -82,24 +82,24 @@ def requested(kind: str, count: int, seconds: float = GOES_ON) -> Step:
 
 
 def renew_credentials(play: Play) -> None:
-    """Replaces the files that the kubeconfig names; the old credentials are refused, and connections are closed."""
+    """Replaces the files to which the kubeconfig refers; the gate refuses the previous credentials."""
     play.gate.renew()
 
 
 def delete_run(play: Play) -> None:
-    """Another user deletes the run."""
+    """Deletes the run, as another user."""
     what = f"{'statefulset' if play.runs.target == 'statefulset' else 'jobset'}/{play.jobset()}"
     play.cluster.kubectl("delete", what, "-n", play.runs.namespace, "--cascade=foreground", "--timeout=90s")
 
 
 def suspend_run(play: Play) -> None:
-    """Another user suspends the run."""
+    """Suspends the run, as another user."""
     _patch(play, suspend=True)
     wait_for_process(lambda: not play.runs.pods(), "the end of the run's pods")
 
 
 def resume_run(play: Play) -> None:
-    """Another user resumes the run."""
+    """Resumes the run, as another user."""
     _patch(play, suspend=False)
 
 
@@ -113,9 +113,9 @@ def run_ended(play: Play) -> None:
     wait_for_process(ended, "the end of the run on the cluster")
 
 
-def run_goes_on(play: Play) -> None:
-    """Fails if the run was ended or suspended."""
-    play.gate.mend("refuse")
+def run_continues(play: Play) -> None:
+    """Asserts that the run was neither ended nor suspended."""
+    play.gate.clear("refuse")
     before = len(play.runs.pods())
     workload = play.runs.get(f"jobset/{play.jobset()}")
     assert "deletionTimestamp" not in workload["metadata"], "the run was deleted"
@@ -124,12 +124,12 @@ def run_goes_on(play: Play) -> None:
 
 
 def stop_server(play: Play) -> None:
-    """The API server is killed, for all plays of this scenario at once."""
+    """Kills the API server, once for all plays of this scenario."""
     play.group.once("server stops", lambda: outages.stop(outages.API_SERVER, signal.SIGKILL))
 
 
 def start_server(play: Play) -> None:
-    """The API server is started again."""
+    """Starts the API server again."""
     choice = play.cluster.choice
     assert choice is not None
     play.group.once("server starts", lambda: outages.start(choice, outages.API_SERVER))

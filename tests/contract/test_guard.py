@@ -27,7 +27,7 @@ async def calls(function: object, *arguments: object) -> None:
     function(*arguments)
 
 
-def test_a_callback_that_works_for_too_long_is_found() -> None:
+def test_a_callback_over_the_limit_is_found() -> None:
     with guard.callbacks_over(0.05) as found:
         asyncio.run(calls(work, 0.1))
     (line,) = found
@@ -35,13 +35,13 @@ def test_a_callback_that_works_for_too_long_is_found() -> None:
     assert 0.1 <= float(line.split()[0]) < 0.2
 
 
-def test_a_wait_that_is_not_awaited_costs_no_cpu_time() -> None:
+def test_a_blocking_wait_uses_no_cpu_time() -> None:
     with guard.callbacks_over(0.05) as found:
         asyncio.run(calls(time.sleep, 0.2))
     assert found == []
 
 
-def test_what_another_thread_does_meanwhile_does_not_count() -> None:
+def test_the_cpu_time_of_other_threads_does_not_count() -> None:
     async def waits() -> None:
         other = threading.Thread(target=work, args=(0.2,))
         other.start()

@@ -1,4 +1,4 @@
-"""The selection that CI plays: everything through one interface, and every pair of an interface and a sort of fault."""
+"""The selection for CI: all scenarios through one interface, and every pair of an interface and a sort of fault."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.contract.selection import FULL, every_case, selected
 CHOSEN = [(case.scenario.name, case.interface) for case in selected(SCENARIOS)]
 
 
-def test_one_interface_plays_everything() -> None:
+def test_one_interface_plays_every_scenario() -> None:
     assert [name for name, interface in CHOSEN if interface == FULL] == [each.name for each in SCENARIOS]
 
 
@@ -19,7 +19,7 @@ def test_every_interface_plays_the_five_faults() -> None:
     assert set(CHOSEN) >= set(product((each.name for each in FIVE_FAULTS), INTERFACES))
 
 
-def test_every_interface_meets_every_sort_of_fault_that_has_enough_scenarios() -> None:
+def test_every_interface_plays_every_sort_of_fault_with_enough_scenarios() -> None:
     sorts = {each.name: each.sort for each in SCENARIOS}
     met = {(sorts[name], interface) for name, interface in CHOSEN}
     several = {sort for sort in sorts.values() if list(sorts.values()).count(sort) >= len(INTERFACES) - 1}
@@ -27,6 +27,6 @@ def test_every_interface_meets_every_sort_of_fault_that_has_enough_scenarios() -
     assert several == {"credentials", "log", "run", "server", "watch"}
 
 
-def test_nothing_is_chosen_twice_and_all_combinations_are_more() -> None:
+def test_no_case_is_selected_twice_and_the_full_matrix_contains_more() -> None:
     assert len(CHOSEN) == len(set(CHOSEN))
     assert {(case.scenario.name, case.interface) for case in every_case(SCENARIOS)} > set(CHOSEN)

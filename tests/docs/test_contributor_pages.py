@@ -1,4 +1,4 @@
-"""Links and paths in the pages for contributors exist; the walk of docs/architecture.md goes in one direction."""
+"""Links, paths and file names in the pages for contributors exist; the walk of docs/architecture.md follows imports."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -18,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 
+DESIGN = sorted((ROOT / "docs" / "design").glob("*.md"))
+
 _SKIPPED = {".venvs", ".git", ".hypothesis", ".pytest_cache", "node_modules"}
 PAGES = sorted(path for path in ROOT.rglob("*.md") if not _SKIPPED.intersection(path.relative_to(ROOT).parts))
 
@@ -25,6 +28,7 @@ _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 _PATH = re.compile(r"[\w.-]+(/[\w.-]+)*/?")
+_FILE = re.compile(r"[\w/-]+\.py\b")
 _ROW = re.compile(r"^\| (\d+) \| \[[^\]]+\]\(([^)]+)\) \| ([^|]+) \|", re.MULTILINE)
 
 
@@ -66,6 +70,19 @@ def _missing_paths(page: Path) -> list[str]:
     return [span for span in named if not span.startswith(".venvs/") and not any(ROOT.glob(span.replace("NAME", "*")))]
 
 
+def _missing_files(page: Path) -> list[str]:
+    """Python files that a page names, in diagrams too, with the last parts of their paths, and that do not exist."""
+    named = set(_FILE.findall(page.read_text(encoding="utf-8")))
+    return sorted(name for name in named if not any(path.endswith(f"/{name}") for path in _python_files()))
+
+
+@cache
+def _python_files() -> tuple[str, ...]:
+    """The absolute paths of the repository's Python files."""
+    folders = ("src", "providers", "components", "tests", "tools", "benchmarks", "examples", "dags")
+    return tuple(path.as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
 def _walk() -> list[Step]:
     return [
         Step(int(number), (ARCHITECTURE.parent / link).resolve(), tuple(_CODE.findall(names)))
@@ -86,7 +103,7 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _imports(path: Path) -> set[str]:
-    """Modules that a file imports, anywhere in it."""
+    """The modules that a file imports, at any level."""
     found = set()
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -123,11 +140,18 @@ def test_every_path_in_the_text_exists(page: Path) -> None:
     assert _missing_paths(page) == []
 
 
-def test_a_wrong_link_and_a_wrong_path_are_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", DESIGN, ids=lambda page: page.name)
+def test_every_python_file_that_a_design_page_names_exists(page: Path) -> None:
+    assert _missing_files(page) == []
+
+
+def test_a_wrong_link_a_wrong_path_and_a_wrong_file_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A title\n[a](#a-title) [b](#b) [c](c.md) [d](https://example.org/d) `src/none.py` `src/stepset`")
     assert _broken_links(page) == ["#b", "c.md"]
     assert _missing_paths(page) == ["src/none.py"]
+    page.write_text("```\nspec/job.py ──▶ jobs.py\n```\n`spec/none.py`")
+    assert _missing_files(page) == ["spec/none.py"]
 
 
 class TestWalk:

@@ -1,4 +1,4 @@
-"""The page of example DAGs shows what is in dags/, and every DAG there is run by a test."""
+"""docs/airflow-examples.md contains the files of dags/, and a test runs each DAG."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def generator() -> ModuleType:
     return module
 
 
-def test_the_page_is_what_the_files_say(generator: ModuleType) -> None:
+def test_the_page_is_the_generators_output(generator: ModuleType) -> None:
     assert generator.PAGE.read_text() == generator.page(), "run: make docs"
 
 
 @pytest.mark.parametrize("path", DAGS, ids=lambda path: path.stem)
-def test_each_file_is_there_in_full_and_run_by_a_test(path: Path) -> None:
+def test_each_dag_is_on_the_page_and_run_by_a_test(path: Path) -> None:
     assert f"```python\n{path.read_text()}```" in (ROOT / "docs" / "airflow-examples.md").read_text()
     tests = [each.read_text() for each in (ROOT / "tests" / "airflow").glob("test_*.py")]
     assert any(f'EXAMPLES / "{path.name}"' in text for text in tests)

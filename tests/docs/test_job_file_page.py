@@ -1,4 +1,4 @@
-"""docs/job-file.md says what the models say."""
+"""docs/job-file.md matches the models of `stepset.spec`."""
 
 from __future__ import annotations
 

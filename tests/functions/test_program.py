@@ -1,4 +1,4 @@
-"""A function's source text, its arguments as JSON, a program that calls it in every rank."""
+"""`program_text` turns a function's source and JSON arguments into a program that calls it in every rank."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JSON = st.recursive(
 
 
 def run(program: str, tmp_path: Path, **env: str) -> tuple[subprocess.CompletedProcess[str], Any]:
-    """Runs a program as a rank of a job would be: (how it ended, the result it left)."""
+    """Runs a program as a rank; returns the ended process and the result that the program wrote, None without one."""
     result = tmp_path / "result"
     result.unlink(missing_ok=True)
     inherited = {name: value for name, value in os.environ.items() if "RANK" not in name}
@@ -45,25 +45,25 @@ def run(program: str, tmp_path: Path, **env: str) -> tuple[subprocess.CompletedP
     return done, json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
 
 
-def test_what_rank_0_returns_is_the_result(tmp_path: Path) -> None:
+def test_the_return_value_of_rank_0_is_the_result(tmp_path: Path) -> None:
     source = "def fit(epochs, lr=0.1):\n    return {'epochs': epochs, 'lr': lr}\n"
     _, result = run(program_text(source, "fit", [3], {"lr": 0.5}), tmp_path, RANK="0")
     assert result == {"epochs": 3, "lr": 0.5}
 
 
 @pytest.mark.parametrize("name", ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MLX_RANK", "STEPSET_NODE_RANK"])
-def test_other_ranks_leave_none_however_the_launcher_numbers_them(tmp_path: Path, name: str) -> None:
+def test_other_ranks_write_no_result_with_any_launchers_variable(tmp_path: Path, name: str) -> None:
     done, result = run(program_text("def fit():\n    return 1\n", "fit"), tmp_path, **{name: "1"})
     assert (done.returncode, result) == (0, None)
 
 
-def test_a_rank_s_number_counts_before_its_node_s(tmp_path: Path) -> None:
+def test_the_rank_of_a_process_takes_precedence_over_that_of_its_node(tmp_path: Path) -> None:
     program = program_text("def fit():\n    return 1\n", "fit")
     assert run(program, tmp_path, RANK="0", STEPSET_NODE_RANK="1")[1] == 1
     assert run(program, tmp_path, RANK="1", STEPSET_NODE_RANK="0")[1] is None
 
 
-def test_a_function_that_returns_nothing_leaves_nothing(tmp_path: Path) -> None:
+def test_a_function_that_returns_none_writes_no_result(tmp_path: Path) -> None:
     done, result = run(program_text("def fit():\n    pass\n", "fit"), tmp_path)
     assert (done.returncode, result) == (0, None)
 
@@ -74,26 +74,26 @@ def test_annotations_are_not_evaluated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("returned", ["object()", "float('nan')", "{'loss': {1, 2}}"])
-def test_a_result_that_is_not_json_fails_the_rank_and_says_so(tmp_path: Path, returned: str) -> None:
+def test_a_result_that_is_not_json_fails_the_rank_with_an_error(tmp_path: Path, returned: str) -> None:
     done, result = run(program_text(f"def fit():\n    return {returned}\n", "fit"), tmp_path)
     assert (done.returncode, result) == (1, None)
-    assert "TypeError: fit returned what is not JSON" in done.stderr
+    assert "TypeError: fit returned a value that is not JSON" in done.stderr
 
 
 @settings(max_examples=15, deadline=None)  # each example is a process
 @given(args=st.lists(JSON, max_size=3), kwargs=st.dictionaries(st.from_regex("[a-z]{1,5}", fullmatch=True), JSON))
-def test_arguments_arrive_as_they_were(tmp_path_factory: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+def test_arguments_are_passed_unchanged(tmp_path_factory: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
     kwargs = {f"k_{key}": value for key, value in kwargs.items()}
     done, result = run(program_text(ECHO, "echo", args, kwargs), tmp_path_factory.mktemp("rank"))
     assert done.returncode == 0, done.stderr
     assert result == [args, kwargs]
 
 
-def test_sequences_arrive_as_lists(tmp_path: Path) -> None:
+def test_sequences_are_passed_as_lists(tmp_path: Path) -> None:
     assert run(program_text(ECHO, "echo", [(1, range(2))]), tmp_path)[1] == [[[1, [0, 1]]], {}]
 
 
-def test_text_that_looks_like_python_stays_text(tmp_path: Path) -> None:
+def test_text_with_python_syntax_is_passed_unchanged(tmp_path: Path) -> None:
     tricky = "'''\"\"\"\\ {braces} {0} \n\0 \u2028 \U0001f600"
     assert run(program_text(ECHO, "echo", [tricky]), tmp_path)[1] == [[tricky], {}]
 
@@ -101,14 +101,14 @@ def test_text_that_looks_like_python_stays_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "kwargs", "problem"),
     [
-        ([1, {"a": [object()]}], {}, r"args\[1\]\.a\[0\]: a object is not JSON"),
-        ([], {"data": {1, 2}}, r"kwargs\.data: a set is not JSON"),
+        ([1, {"a": [object()]}], {}, r"args\[1\]\.a\[0\]: a value of type object is not JSON"),
+        ([], {"data": {1, 2}}, r"kwargs\.data: a value of type set is not JSON"),
         ([{1: "a"}], {}, r"args\[0\]: the key 1 is not text"),
         ([float("inf")], {}, r"args\[0\]: inf is not JSON"),
-        ([b"bytes"], {}, r"args\[0\]: a bytes is not JSON"),
+        ([b"bytes"], {}, r"args\[0\]: a value of type bytes is not JSON"),
     ],
 )
-def test_an_argument_that_is_not_json_is_named_by_its_place(
+def test_the_error_names_the_location_of_an_argument_that_is_not_json(
     args: list[Any], kwargs: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(BadInputError, match=problem):

@@ -1,4 +1,4 @@
-"""Tests of the Kubeflow Pipelines components, in KFP's environment (`make setup-kfp`); elsewhere none is collected."""
+"""Tests of the Kubeflow Pipelines components; collected only in KFP's environment (`make setup-kfp`)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.kfp)
-            # KFP's own: protobuf's and Python's deprecations, and its advice on things that are as they are to be.
+            # Warnings of KFP itself: deprecations of protobuf and Python, and advice that does not apply here.
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning:kfp"))
             item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning:kfp"))
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A STEPSET_HOME of the test's own."""
+    """A STEPSET_HOME for this test only."""
     path = tmp_path / "stepset"
     monkeypatch.setenv("STEPSET_HOME", str(path))
     yield path
@@ -42,20 +42,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def workflows(cluster: Cluster, testbed_choice: object) -> None:
-    """Argo's kind of object, without Argo. It stays: tests in other processes may be using it."""
+    """Argo's CRD, without Argo. It is not deleted, because tests in other processes may use it."""
     from tests.kfp.steps import WORKFLOWS
 
     try:
         cluster.kubectl("apply", "-f", "-", text=WORKFLOWS)
     except TestbedError as error:
-        if "AlreadyExists" not in str(error):  # they have made it meanwhile
+        if "AlreadyExists" not in str(error):  # a test in another process has created it
             raise
     cluster.kubectl("wait", "--for=condition=Established", "crd/workflows.argoproj.io", "--timeout=60s")
 
 
 @pytest.fixture
 def bare_steps(cluster: Cluster, testbed_choice: object, namespace: str, tmp_path: Path, workflows: None) -> Steps:
-    """Steps of a pipeline in the test's namespace, for whose account nothing is made yet."""
+    """Steps of a pipeline in the test's namespace, without their account and Role."""
     from tests.kfp.steps import Steps
 
     return Steps(cluster, namespace, tmp_path)

@@ -1,4 +1,4 @@
-"""Pipelines run by KFP's local runner, as somebody on a laptop does."""
+"""Runs pipelines with KFP's local runner."""
 
 import io
 import sys
@@ -32,13 +32,13 @@ dist.destroy_process_group()
 
 
 @dataclass(frozen=True)
-class Ran:
-    """A pipeline that is over.
+class PipelineResult:
+    """The result of a pipeline that has ended.
 
     Args:
-        log: what KFP and the steps printed.
-        error: why it failed; None: it did not.
-        root: where its outputs are.
+        log: output of KFP and the steps.
+        error: the error of a pipeline that failed; None: it succeeded.
+        root: directory of its outputs.
     """
 
     log: str
@@ -46,19 +46,19 @@ class Ran:
     root: Path
 
     def output(self, task: str, name: str) -> Path:
-        """The file of a task's output; there is one run below the root."""
+        """Returns the file of a task's output; the root contains one run."""
         found = list(self.root.glob(f"*/{task}/{name}"))
         assert len(found) == 1, f"{found}\n{self.log}"
         return found[0]
 
 
-def run_pipeline(pipeline: Callable[..., Any], root: Path, **arguments: Any) -> Ran:
+def run_pipeline(pipeline: Callable[..., Any], root: Path, **arguments: Any) -> PipelineResult:
     """Runs a pipeline to its end.
 
     Args:
         pipeline: decorated with dsl.pipeline.
         root: directory for outputs.
-        arguments: of the pipeline.
+        arguments: arguments of the pipeline.
     """
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root))
     log = io.StringIO()
@@ -69,11 +69,11 @@ def run_pipeline(pipeline: Callable[..., Any], root: Path, **arguments: Any) -> 
         except RuntimeError as raised:
             error = raised
     sys.stdout.write(log.getvalue())
-    return Ran(log.getvalue(), error, root)
+    return PipelineResult(log.getvalue(), error, root)
 
 
 def one_step(make_task: Callable[[], dsl.PipelineTask]) -> Callable[..., Any]:
-    """A pipeline of one task."""
+    """Returns a pipeline with one task."""
 
     def pipeline() -> None:
         make_task()

@@ -1,7 +1,6 @@
 """Steps in pods of the real cluster, as KFP and Argo start them: command, executor input, labels, signals, owner.
 
-Only the launcher is not KFP's: `EMISSARY` stands in for it, and gives what it starts one second to live when it is told
-to end, as argoexec does.
+Only the launcher is not KFP's: `EMISSARY` replaces it. After SIGTERM it gives its child one second, as argoexec does.
 """
 
 import json
@@ -35,7 +34,7 @@ code = child.wait()
 sys.exit(code if code >= 0 else 128 - code)
 """
 
-# Trains until it is let go; saves a checkpoint, and says where it begins.
+# Saves a checkpoint, prints where it begins, and trains until the file `go` exists.
 WAITS = """\
 import json, os, pathlib, time
 home = pathlib.Path(os.environ["STEPSET_CHECKPOINT_DIR"])
@@ -50,7 +49,7 @@ if rank == "0":
     pathlib.Path(os.environ["STEPSET_RESULT_FILE"]).write_text(json.dumps({"begin": begin, "accuracy": 0.5}))
 """
 
-# So that ownerReferences name what Argo's name; the garbage collector knows no other way.
+# The kind that Argo's ownerReferences name; the garbage collector deletes dependents only if the owner's kind exists.
 WORKFLOWS = """\
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -69,15 +68,15 @@ spec:
 
 @dataclass
 class Steps:
-    """Steps of one pipeline run, in a namespace of their own, under the Role of `stepset rbac --backend kfp`.
+    """Steps of one pipeline run in a namespace, with the Role of `stepset rbac --backend kfp`.
 
     Args:
-        cluster: where.
-        namespace: of the test.
+        cluster: the test cluster.
+        namespace: namespace of the test.
         shared: a directory that steps, ranks and the test see at the same path.
-        launcher: program that starts the step's command, its arguments.
-        image: of the steps; empty: the test cluster's, with this machine's Python. In one of its own a step is held to
-            the restricted Pod Security Standard, with a root file system that is read-only.
+        launcher: Python program whose arguments are the step's command, which it starts.
+        image: image of the steps; empty: the test cluster's, with this machine's Python. In another image a step runs
+            under the restricted Pod Security Standard, with a read-only root file system.
     """
 
     cluster: Cluster
@@ -88,7 +87,7 @@ class Steps:
     _count: int = field(default=0)
 
     def prepare(self, *, role: bool = True) -> None:
-        """Makes the account, its Role and the workflow that owns the steps."""
+        """Creates the account, its Role and the workflow that owns the steps."""
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}
         granted = rbac("kfp", namespace=self.namespace, accounts=[Account(ACCOUNT)]) if role else []
         workflow = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "digits-x7k2p"}}
@@ -103,20 +102,20 @@ class Steps:
         task_config: dict[str, Any] | None = None,
         **inputs: Any,
     ) -> str:
-        """A step that trains with a script's text; its pod's name.
+        """Starts a step that trains; returns its pod's name.
 
         Args:
-            text: the script.
-            node: Argo's name for the step.
-            task_config: what KFP's driver puts in, from what was set on the task.
-            inputs: of distributed_train.
+            text: text of the training script.
+            node: Argo's name of the step.
+            task_config: the task's settings as KFP's driver passes them.
+            inputs: inputs of distributed_train.
         """
         (self.shared / "train.py").write_text(dedent(text))
         words, values, kinds = self._training(inputs)
         return self._start((words, {**values, "task_config": task_config or {}}, kinds), node)
 
     def start_other(self, component: Any, **inputs: Any) -> str:
-        """A step of another component; its pod's name."""
+        """Starts a step of another component; returns its pod's name."""
 
         @dsl.pipeline(name="digits")
         def pipeline():
@@ -125,7 +124,7 @@ class Steps:
         return self._start(self._compiled(pipeline), f"digits-x7k2p.root.{component.name}.executor(0)")
 
     def start_program(self, text: str) -> str:
-        """A step that runs a Python program and no component; its pod's name."""
+        """Starts a step that runs a Python program instead of a component; returns its pod's name."""
         return self._start_pod(self._next(), ["python3", "-c", text], "digits-x7k2p.root.program.executor(0)")
 
     def _start(self, compiled: tuple[list[str], dict[str, Any], dict[str, str]], node: str) -> str:
@@ -137,7 +136,7 @@ class Steps:
         return f"digits-x7k2p-{self._count}"
 
     def _start_pod(self, name: str, command: list[str], node: str) -> str:
-        spec = self._in_image(command) if self.image else self._on_this_machines_programs(command)
+        spec = self._in_image(command) if self.image else self._with_programs_of_this_machine(command)
         spec["containers"][0].setdefault("env", []).append(
             {"name": "KFP_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
         )
@@ -158,7 +157,7 @@ class Steps:
         self.cluster.apply(pod, self.namespace)
         return name
 
-    def _on_this_machines_programs(self, command: list[str]) -> dict[str, Any]:
+    def _with_programs_of_this_machine(self, command: list[str]) -> dict[str, Any]:
         spec = self.cluster.pod_spec(["python3", "-c", self.launcher, *command], "main")
         mounts = [Mount(str(ROOT / "src")), Mount(str(ROOT / "components")), Mount(str(self.shared), read_only=False)]
         spec = merge(spec, self.cluster.pod_template("main", mounts)["spec"])
@@ -188,11 +187,11 @@ class Steps:
         return {"restartPolicy": "Never", "containers": [container], "volumes": volumes}
 
     def template(self) -> dict[str, Any]:
-        """What makes training pods runnable here, with the shared directory."""
+        """Returns the pod template with which training pods run on the test cluster, with the shared directory."""
         return self.cluster.pod_template("node", [Mount(str(self.shared), read_only=False)])
 
     def path(self) -> dict[str, str]:
-        """Where programs are in pods here: Python, and torchrun."""
+        """Returns the variable PATH for pods of the test cluster, with Python and torchrun."""
         return {"PATH": f"{Path(self.cluster.python).parent}:/usr/local/bin:/usr/bin:/bin"}
 
     def _training(self, inputs: dict[str, Any]) -> tuple[list[str], dict[str, Any], dict[str, str]]:
@@ -207,7 +206,7 @@ class Steps:
         return self._compiled(pipeline)
 
     def _compiled(self, pipeline: Any) -> tuple[list[str], dict[str, Any], dict[str, str]]:
-        """Command, inputs and output artifacts of a pipeline's only step."""
+        """Returns command, inputs and output artifacts of a pipeline's only step."""
         compiler.Compiler().compile(pipeline, str(self.shared / "pipeline.yaml"))
         spec = yaml.safe_load((self.shared / "pipeline.yaml").read_text())
         (executor,) = spec["deploymentSpec"]["executors"].values()
@@ -248,22 +247,22 @@ class Steps:
         return [json.dumps(executor_input) if word == "{{$}}" else word for word in words]
 
     def out(self, pod: str) -> Path:
-        """Where a step's outputs are."""
+        """Returns the directory of a step's outputs."""
         return self.shared / pod
 
     def log(self, pod: str) -> str:
-        """What a step has printed."""
+        """Returns the output of a step, or the error of the request."""
         try:
             return self.cluster.logs(pod, self.namespace)
-        except TestbedError as error:  # it has not begun yet, or is gone
+        except TestbedError as error:  # the pod has not started, or is deleted
             return str(error)
 
     def jobsets(self) -> list[dict[str, Any]]:
-        """The runs there are."""
+        """Returns all runs of the namespace."""
         return list(self.cluster.get("jobsets", self.namespace)["items"])
 
     def left(self) -> list[str]:
-        """What is in the namespace beside the steps' own pods and what every namespace has, as kind/name."""
+        """Returns the objects in the namespace as kind/name, except the steps' pods and the default ConfigMap."""
         kinds = "jobsets,jobs,pods,services,configmaps,secrets"
         found = self.cluster.get(kinds, self.namespace)["items"]
         names = {f"{each['kind']}/{each['metadata']['name']}" for each in found}
@@ -271,7 +270,7 @@ class Steps:
         return sorted(names - own - {"ConfigMap/kube-root-ca.crt"})
 
     def wait(self, pod: str, timeout: float = 420.0) -> int:
-        """Until a step is over; its exit code."""
+        """Waits until a step is over; returns its exit code."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             status = self.cluster.get(f"pod/{pod}", self.namespace)["status"]
@@ -282,7 +281,7 @@ class Steps:
         raise AssertionError(f"{pod} is not over after {timeout:.0f} s:\n{self.log(pod)}")
 
     def wait_for_line(self, pod: str, text: str, timeout: float = 420.0) -> None:
-        """Until a step has printed something."""
+        """Waits until a step's output contains a text."""
         deadline = time.monotonic() + timeout
         while text not in (log := self.log(pod)):
             assert time.monotonic() < deadline, f"no {text!r} in\n{log}"

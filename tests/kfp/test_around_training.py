@@ -1,4 +1,4 @@
-"""The components around a training, under KFP's local runner: an exit handler's, and one that waits."""
+"""`cleanup_training` and `wait_for_training` under KFP's local runner."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ with open(os.environ["STEPSET_RESULT_FILE"], "w") as file:
 """
 
 
-def test_an_exit_handler_cleans_up_whether_the_training_failed_or_not(tmp_path: Path, home: Path) -> None:
+def test_cleanup_in_an_exit_handler_runs_after_a_failure_and_after_a_success(tmp_path: Path, home: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
 
     @dsl.pipeline(name="test-exit")
@@ -40,7 +40,7 @@ def test_an_exit_handler_cleans_up_whether_the_training_failed_or_not(tmp_path: 
     assert "local runs end with their steps" in good.log
 
 
-def test_who_waits_for_a_run_has_its_result_and_its_report(tmp_path: Path, home: Path) -> None:
+def test_waiting_for_a_run_outputs_its_result_and_its_report(tmp_path: Path, home: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
 
     @dsl.pipeline(name="test-wait")
@@ -54,7 +54,7 @@ def test_who_waits_for_a_run_has_its_result_and_its_report(tmp_path: Path, home:
     assert "Succeeded" in ran.output("wait-for-training", "report").read_text()
 
 
-def test_whoever_waits_says_where_the_run_is_and_how_long_it_would_have_waited(tmp_path: Path, home: Path) -> None:
+def test_an_expired_timeout_is_an_error_that_names_the_runs_phase(tmp_path: Path, home: Path) -> None:
     (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
     job = parse_job({"name": "digits", "framework": "plain", "script": "train.py"})
     handle = backend_of("local").start(RunRequest(job, read_sources(job, tmp_path)))
@@ -72,12 +72,12 @@ def test_whoever_waits_says_where_the_run_is_and_how_long_it_would_have_waited(t
     assert ": Running" in ran.log and "is still Running; give a longer timeout" in ran.log
 
 
-def test_waiting_for_what_nobody_started_has_an_end(tmp_path: Path, home: Path) -> None:
+def test_waiting_for_a_run_that_does_not_exist_ends_with_the_timeout(tmp_path: Path, home: Path) -> None:
     @dsl.pipeline(name="test-nothing")
     def pipeline() -> None:
         wait_for_training(run="nowhere", timeout=1)
 
     ran = run_pipeline(pipeline, tmp_path / "out")
     assert ran.error is not None
-    assert "run 'nowhere' is not there yet; waiting for it" in ran.log
+    assert "run 'nowhere' does not exist yet; waiting for it" in ran.log
     assert "Traceback" not in ran.log

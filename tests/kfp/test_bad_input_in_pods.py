@@ -1,4 +1,4 @@
-"""What is wrong with a step's input, account or cluster is said in the step's log, and nothing is left behind."""
+"""Problems of a step's input, account or cluster are reported in the step's log, and no objects remain."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.parametrize(
-    ("inputs", "said"),
+    ("inputs", "message"),
     [
         ({"framework": "pytroch", "module": "train"}, "did you mean 'torch'?"),
         ({"script": "train.py", "module": "train"}, "script and module are given"),
@@ -29,16 +29,16 @@ pytestmark = pytest.mark.cluster
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_bad_input_ends_the_step_with_its_reason(steps: Steps, inputs: dict[str, Any], said: str) -> None:
+def test_bad_input_ends_the_step_with_a_message(steps: Steps, inputs: dict[str, Any], message: str) -> None:
     pod = steps.start_other(component, **inputs)
     assert steps.wait(pod) == 2, steps.log(pod)
     log = steps.log(pod)
-    assert said in log
+    assert message in log
     assert "Traceback" not in log
     assert steps.left() == []
 
 
-def test_a_name_that_is_anothers_is_an_error(steps: Steps) -> None:
+def test_a_name_used_by_another_owner_is_an_error(steps: Steps) -> None:
     home = steps.shared / "checkpoints"
     (home / "go").parent.mkdir(parents=True)
     (home / "go").touch()
@@ -46,14 +46,12 @@ def test_a_name_that_is_anothers_is_an_error(steps: Steps) -> None:
     assert steps.wait(first) == 0, steps.log(first)
     (jobset,) = steps.jobsets()
     name = jobset["metadata"]["name"]
-    steps.cluster.kubectl(
-        "label", "jobset", name, "-n", steps.namespace, "--overwrite", "stepset.dev/owner-hash=somebody"
-    )
+    steps.cluster.kubectl("label", "jobset", name, "-n", steps.namespace, "--overwrite", "stepset.dev/owner-hash=other")
     before = steps.left()
     second = steps.start(WAITS, checkpoint_dir=str(home))
     assert steps.wait(second) == 2
     assert "is owned by another caller" in steps.log(second)
-    assert steps.left() == before, "neither is theirs touched nor anything of one's own made"
+    assert steps.left() == before, "the other owner's run is unchanged, and no object was created"
 
 
 def test_without_the_role_the_step_names_each_missing_verb_and_the_command_that_grants_it(bare_steps: Steps) -> None:
@@ -75,9 +73,9 @@ def test_without_the_role_the_step_names_each_missing_verb_and_the_command_that_
     assert "Traceback" not in log
     assert steps.left() == []
 
-    said = re.search(r"have an administrator run: stepset (rbac --backend kfp .*) \| kubectl apply -f -", log)
-    assert said is not None, log
-    role = subprocess.run([STEPSET, *shlex.split(said[1])], capture_output=True, text=True, check=True).stdout
+    command = re.search(r"have an administrator run: stepset (rbac --backend kfp .*) \| kubectl apply -f -", log)
+    assert command is not None, log
+    role = subprocess.run([STEPSET, *shlex.split(command[1])], capture_output=True, text=True, check=True).stdout
     steps.cluster.kubectl("apply", "-f", "-", text=role)
     home.mkdir()
     (home / "go").touch()
@@ -85,7 +83,7 @@ def test_without_the_role_the_step_names_each_missing_verb_and_the_command_that_
     assert steps.wait(second) == 0, steps.log(second)
 
 
-def test_an_account_that_may_do_nothing_is_told_all_at_once(bare_steps: Steps) -> None:
+def test_an_account_without_permissions_gets_all_of_them_reported_at_once(bare_steps: Steps) -> None:
     bare_steps.prepare(role=False)
     pod = bare_steps.start(WAITS, checkpoint_dir=str(bare_steps.shared / "checkpoints"))
     assert bare_steps.wait(pod) == 3
@@ -97,7 +95,7 @@ def test_an_account_that_may_do_nothing_is_told_all_at_once(bare_steps: Steps) -
     assert bare_steps.left() == []
 
 
-def test_a_volume_for_one_node_at_a_time_is_refused_where_several_are_to_mount_it(steps: Steps) -> None:
+def test_a_volume_for_one_node_is_refused_if_several_nodes_mount_it(steps: Steps) -> None:
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -115,7 +113,7 @@ def test_a_volume_for_one_node_at_a_time_is_refused_where_several_are_to_mount_i
     assert steps.left() == []
 
 
-def test_a_missing_image_is_said_while_the_step_waits_and_its_patience_has_an_end(steps: Steps) -> None:
+def test_a_missing_image_is_reported_until_the_startup_timeout_ends_the_step(steps: Steps) -> None:
     pulled = {"spec": {"containers": [{"name": "node", "imagePullPolicy": "IfNotPresent"}]}}
     image = "nowhere.example/no:1"
     pod = steps.start(WAITS, image=image, checkpoint_dir="/tmp/c", startup_timeout=40, pod_template=pulled)
@@ -123,22 +121,22 @@ def test_a_missing_image_is_said_while_the_step_waits_and_its_patience_has_an_en
     log = steps.log(pod)
     assert image in log and "gave up after 40 s" in log
     (jobset,) = steps.jobsets()
-    assert jobset["spec"]["suspend"] is True, "it holds nothing any more; the Workflow takes it along"
-    steps.cluster.wait("its pods to be gone", lambda: not [each for each in steps.left() if each.startswith("Pod/")])
+    assert jobset["spec"]["suspend"] is True, "it uses no resources; it is deleted with the Workflow"
+    steps.cluster.wait("its pods to be deleted", lambda: not [each for each in steps.left() if each.startswith("Pod/")])
 
 
-def test_an_image_that_no_waiting_brings_ends_the_step_at_once_whatever_its_patience(steps: Steps) -> None:
-    begun = time.monotonic()
+def test_an_invalid_image_name_ends_the_step_at_once_without_a_startup_timeout(steps: Steps) -> None:
+    started = time.monotonic()
     pod = steps.start(WAITS, image="Nowhere/No:1", checkpoint_dir="/tmp/c", startup_timeout=0)
     assert steps.wait(pod) == 3
     log = steps.log(pod)
-    assert "InvalidImageName" in log and "no waiting helps" in log
-    assert time.monotonic() - begun < 100, "seconds, and not the half hour that an image may take"
+    assert "InvalidImageName" in log and "waiting cannot resolve this" in log
+    assert time.monotonic() - started < 100, "seconds instead of the half hour for which a step waits for an image"
     (jobset,) = steps.jobsets()
     assert jobset["spec"]["suspend"] is True
 
 
-def test_a_secret_that_comes_late_is_waited_for(steps: Steps) -> None:
+def test_the_step_waits_for_a_missing_secret(steps: Steps) -> None:
     home = steps.shared / "checkpoints"
     secret = {"secret": "hub", "key": "token"}
     pod = steps.start(WAITS, checkpoint_dir=str(home), env={**steps.path(), "HF_TOKEN": secret}, log_ranks="all")
@@ -158,4 +156,4 @@ def test_another_job_under_the_steps_name_is_an_error(steps: Steps) -> None:
     assert steps.wait(other) == 2
     assert "of the same caller but with another job" in steps.log(other)
     (home / "go").touch()
-    assert steps.wait(first) == 0, "and the first is not disturbed"
+    assert steps.wait(first) == 0, "the first run is not affected"

@@ -1,4 +1,4 @@
-"""The components' folders are what kubeflow/pipelines-components asks for (docs/CONTRIBUTING.md there)."""
+"""The components' folders have the form that kubeflow/pipelines-components requires (its docs/CONTRIBUTING.md)."""
 
 import ast
 import importlib.util
@@ -18,12 +18,12 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = ROOT / "components/stepset_kfp/training"
 NAMES = ["cleanup_training", "distributed_train", "wait_for_training"]
-# scripts/validate_metadata there: these, in this order, beside the optional ones.
+# scripts/validate_metadata there requires these fields in this order; the optional ones may be anywhere.
 REQUIRED = ["name", "stability", "dependencies", "lastVerified"]
 OPTIONAL = {"tags", "ci", "links"}
 SEMANTIC = re.compile(r"(==|>=|<=)?\d+\.\d+\.\d+")
 
-# A checkout of the catalogue has KFP and no stepset.
+# In a checkout of the catalogue, KFP is installed and stepset is not.
 COMPILE = """\
 import sys
 class Absent:
@@ -38,12 +38,12 @@ compiler.Compiler().compile(getattr(import_module(f"components.training.{name}")
 """
 
 
-def test_these_are_all() -> None:
+def test_the_list_of_names_is_complete() -> None:
     assert sorted(path.parent.name for path in TRAINING.glob("*/component.py")) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_files_are_there_and_its_metadata_is_well_formed(name: str) -> None:
+def test_its_files_exist_and_its_metadata_is_valid(name: str) -> None:
     found = yaml.safe_load((TRAINING / name / "metadata.yaml").read_text())
     assert [field for field in found if field not in OPTIONAL] == REQUIRED
     assert found["name"] == name
@@ -58,13 +58,13 @@ def test_its_files_are_there_and_its_metadata_is_well_formed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_page_says_what_its_docstring_and_metadata_say(name: str) -> None:
+def test_its_page_is_generated_from_its_docstring_and_metadata(name: str) -> None:
     page = (TRAINING / name / "README.md").read_text(encoding="utf-8")
     assert page == _tool().page(TRAINING / name), "run `make docs`"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_pages_example_compiles(name: str, tmp_path: Path) -> None:
+def test_the_example_on_its_page_compiles(name: str, tmp_path: Path) -> None:
     text = (TRAINING / name / "README.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
     (tmp_path / "train.py").write_text("print(1)\n")
     (tmp_path / "pipeline.py").write_text(text)
@@ -76,7 +76,7 @@ def test_its_pages_example_compiles(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_imports_nothing_but_kfp_and_the_standard_library_when_it_is_defined(name: str) -> None:
+def test_its_module_imports_only_kfp_and_the_standard_library(name: str) -> None:
     tree = ast.parse((TRAINING / name / "component.py").read_text())
     imported = {
         module.split(".")[0]
@@ -88,7 +88,7 @@ def test_it_imports_nothing_but_kfp_and_the_standard_library_when_it_is_defined(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_copy_of_its_folder_compiles_to_the_same_where_there_is_no_stepset(name: str, tmp_path: Path) -> None:
+def test_a_copy_of_its_folder_compiles_to_the_same_pipeline_without_stepset(name: str, tmp_path: Path) -> None:
     shutil.copytree(TRAINING / name, tmp_path / "components/training" / name)
     command = [sys.executable, "-W", "ignore", "-c", COMPILE, name, str(tmp_path / "copy.yaml")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
@@ -99,7 +99,7 @@ def test_a_copy_of_its_folder_compiles_to_the_same_where_there_is_no_stepset(nam
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("named", ["", "registry.example/python:7"])
-def test_its_image_is_of_this_version_where_no_other_is_named(name: str, named: str) -> None:
+def test_its_image_has_this_version_unless_the_variable_names_another(name: str, named: str) -> None:
     program = f"from stepset_kfp.training.{name}.component import IMAGE; print(IMAGE)"
     environment = {**os.environ, "STEPSET_KFP_IMAGE": named}
     command = [sys.executable, "-W", "ignore", "-c", program]

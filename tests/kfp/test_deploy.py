@@ -1,4 +1,4 @@
-"""What is deployed for the components says what the code needs."""
+"""The manifests in deploy/kfp grant the permissions that the components need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepset.targets.rbac import rbac
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
 
-def test_the_cluster_role_gives_what_the_role_gives_and_joins_kubeflow_edit() -> None:
+def test_the_cluster_role_has_the_rules_of_the_role_and_aggregates_to_kubeflow_edit() -> None:
     found = yaml.safe_load((DEPLOY / "kfp/clusterrole.yaml").read_text())
     assert found["rules"] == rbac("kfp")[0]["rules"]
     assert found["metadata"]["labels"]["rbac.authorization.kubeflow.org/aggregate-to-kubeflow-edit"] == "true"

@@ -1,4 +1,4 @@
-"""`distribute(component, ...)`: the same inputs and outputs, on many ranks."""
+"""`distribute(component, ...)` runs a component in many ranks, with the same inputs and outputs."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from kfp import compiler, dsl
 
 from stepset.errors import BadInputError
 from stepset_kfp import distribute
-from stepset_kfp.ranks.exchange import Shared, local_path
-from stepset_kfp.ranks.main import apart
+from stepset_kfp.ranks.exchange import SharedDirectory, local_path
+from stepset_kfp.ranks.main import redirect_outputs
 from stepset_kfp.step.distributed import program
 from tests.kfp.pipelines import run_pipeline
 
@@ -22,7 +22,7 @@ from tests.kfp.pipelines import run_pipeline
 def count(
     data: dsl.Input[dsl.Dataset], model: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metrics], add: int = 1
 ) -> NamedTuple("Outputs", [("total", int), ("words", str)]):
-    """Adds what every rank brings."""
+    """Sums `add` over all ranks."""
     import torch
     import torch.distributed as dist
 
@@ -42,7 +42,7 @@ def count(
 
 @dsl.component(base_image="python:3.12", install_kfp_package=False)
 def prepare(data: dsl.Output[dsl.Dataset]):
-    """Something to read."""
+    """Writes a dataset."""
     with open(data.path, "w") as file:  # noqa: PTH123
         file.write("seven words of text")
 
@@ -57,9 +57,9 @@ def test_a_components_outputs_are_those_of_rank_0(tmp_path: Path, home: Path) ->
 
     ran = run_pipeline(pipeline, tmp_path / "out")
     assert ran.error is None
-    told = json.loads(ran.output("count", "executor_output.json").read_text())
-    assert told["parameterValues"] == {"total": 6, "words": "seven words of text"}
-    assert told["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"world_size": 2}
+    output = json.loads(ran.output("count", "executor_output.json").read_text())
+    assert output["parameterValues"] == {"total": 6, "words": "seven words of text"}
+    assert output["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"world_size": 2}
     assert b"not of rank 0" not in ran.output("count", "model").read_bytes()
 
 
@@ -70,7 +70,7 @@ def test_a_rank_that_fails_fails_the_component(tmp_path: Path, home: Path) -> No
         import os
 
         if os.environ["RANK"] == str(number):
-            raise ValueError("rank 1 does not want to")
+            raise ValueError("no luck")
 
     many = distribute(fails, num_nodes=1, procs_per_node=2, framework={"kind": "torch", "launcher": "none"})
 
@@ -80,7 +80,7 @@ def test_a_rank_that_fails_fails_the_component(tmp_path: Path, home: Path) -> No
 
     ran = run_pipeline(pipeline, tmp_path / "out")
     assert ran.error is not None
-    assert "ValueError: rank 1 does not want to" in ran.log
+    assert "ValueError: no luck" in ran.log
 
 
 def test_its_inputs_and_outputs_stay_the_same(tmp_path: Path) -> None:
@@ -90,18 +90,18 @@ def test_its_inputs_and_outputs_stay_the_same(tmp_path: Path) -> None:
     assert after.outputs == before.outputs
     assert len(after.task_config_passthroughs) == 6
     assert "stepset_kfp.step.distributed" not in str(count.component_spec.implementation.container), (
-        "the component is left as it is"
+        "the component itself is not modified"
     )
     compiler.Compiler().compile(many, str(tmp_path / "many.yaml"))
     assert "python:3.12" in (tmp_path / "many.yaml").read_text(), "the ranks run in its own image"
 
 
-def test_what_cannot_be_distributed_is_refused() -> None:
+def test_other_components_and_invalid_settings_are_refused() -> None:
     @dsl.container_component
     def other():
         return dsl.ContainerSpec(image="busybox", command=["true"])
 
-    with pytest.raises(BadInputError, match="no lightweight Python component"):
+    with pytest.raises(BadInputError, match="not a lightweight Python component"):
         distribute(other, num_nodes=2)
     with pytest.raises(BadInputError, match="did you mean 'num_nodes'"):
         distribute(count, num_node=2)
@@ -110,7 +110,7 @@ def test_what_cannot_be_distributed_is_refused() -> None:
     with pytest.raises(BadInputError, match="num_nodes: 0 is too small"):
         distribute(count, num_nodes=0)
 
-    with pytest.raises(BadInputError, match="num_nodes: what distribute is given is a constant"):
+    with pytest.raises(BadInputError, match="num_nodes: settings of distribute are constants"):
 
         @dsl.pipeline(name="test-later")
         def pipeline(nodes: int):
@@ -127,17 +127,21 @@ def test_what_cannot_be_distributed_is_refused() -> None:
         ({"STEPSET_NODE_RANK": "1"}, 1),
     ],
 )
-def test_a_rank_is_known_whoever_started_it(tmp_path: Path, variables: dict[str, str], rank: int) -> None:
-    wrote = "import json, pathlib, sys\npathlib.Path(json.loads(sys.argv[1])['outputs']['outputFile']).write_text('')\n"
-    given = {"outputs": {"outputFile": str(tmp_path / "told")}}
-    payload = {"command": [sys.executable, "-c", wrote, {"executor_input": True}], "executor_input": given}
+def test_a_rank_is_read_from_the_variables_of_its_launcher(
+    tmp_path: Path, variables: dict[str, str], rank: int
+) -> None:
+    writer = (
+        "import json, pathlib, sys\npathlib.Path(json.loads(sys.argv[1])['outputs']['outputFile']).write_text('')\n"
+    )
+    given = {"outputs": {"outputFile": str(tmp_path / "output")}}
+    payload = {"command": [sys.executable, "-c", writer, {"executor_input": True}], "executor_input": given}
     environ = {name: value for name, value in os.environ.items() if "RANK" not in name}
     subprocess.run([sys.executable, "-c", program(payload)], env={**environ, **variables}, check=True)
-    assert (tmp_path / "told").exists() is (rank == 0), "only rank 0's outputs are the step's"
+    assert (tmp_path / "output").exists() is (rank == 0), "only rank 0's outputs are the step's"
 
 
 def test_one_rank_of_a_machine_installs_packages_and_the_others_wait_for_it(tmp_path: Path) -> None:
-    """In the words of KFP's own template, with a program for pip that does not bear a second of its kind."""
+    """Uses KFP's own template, with a pip that fails if another one is running."""
 
     @dsl.component(base_image="python:3.12", packages_to_install=["words==1.0"])
     def installs():
@@ -151,8 +155,8 @@ def test_one_rank_of_a_machine_installs_packages_and_the_others_wait_for_it(tmp_
     first = installs.component_spec.implementation.container.command[:3]
     assert "pip install" in first[2], "KFP installs in front of the component's own command"
     text = (
-        "from stepset_kfp import rank_main\nimport sys\n"
-        "sys.exit(rank_main.install(sys.argv[1:]) or print('installed'))\n"
+        "from stepset_kfp.ranks.main import install\nimport sys\n"
+        "sys.exit(install(sys.argv[1:]) or print('installed'))\n"
     )
     environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "STEPSET_RUN": str(tmp_path)}
     command = [sys.executable, "-c", text, *first, "sh", "-c", "exit 1"]
@@ -174,24 +178,24 @@ def an_input(directory: Path) -> dict:
     }
 
 
-def test_a_rank_that_is_not_0_writes_nowhere_that_matters(tmp_path: Path) -> None:
+def test_ranks_other_than_0_write_their_outputs_to_a_temporary_directory(tmp_path: Path) -> None:
     given = an_input(tmp_path / "real")
-    changed = apart(given, str(tmp_path / "scratch"))
+    changed = redirect_outputs(given, str(tmp_path / "scratch"))
     assert str(tmp_path / "real") not in json.dumps(changed["outputs"])
-    assert changed["inputs"] == given["inputs"], "inputs are everybody's"
-    assert given == an_input(tmp_path / "real"), "and nothing is changed in place"
+    assert changed["inputs"] == given["inputs"], "all ranks have the same inputs"
+    assert given == an_input(tmp_path / "real"), "the argument is not modified"
 
 
-def test_files_go_to_the_ranks_and_come_back_through_a_shared_directory(tmp_path: Path) -> None:
+def test_inputs_and_outputs_are_copied_through_a_shared_directory(tmp_path: Path) -> None:
     (tmp_path / "data.txt").write_text("data")
     given = an_input(tmp_path)
     model = given["outputs"]["artifacts"]["model"]["artifacts"][0]
     model["uri"] = str(tmp_path / "model")
-    shared = Shared(tmp_path / "shared" / "pod-1")
-    brought = shared.brought(given)
-    assert local_path(brought["inputs"]["artifacts"]["data"]["artifacts"][0]).read_text() == "data"
+    shared = SharedDirectory(tmp_path / "shared" / "pod-1")
+    staged = shared.stage_inputs(given)
+    assert local_path(staged["inputs"]["artifacts"]["data"]["artifacts"][0]).read_text() == "data"
 
-    outputs = brought["outputs"]  # what rank 0 does
+    outputs = staged["outputs"]  # rank 0 writes them
     for path, text in (
         (local_path(outputs["artifacts"]["model"]["artifacts"][0]), "weights"),
         (Path(outputs["parameters"]["total"]["outputFile"]), "12"),
@@ -203,11 +207,11 @@ def test_files_go_to_the_ranks_and_come_back_through_a_shared_directory(tmp_path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    shared.fetch(given)
+    shared.fetch_outputs(given)
     assert (tmp_path / "model").read_text() == "weights" and (tmp_path / "total").read_text() == "12"
-    told = json.loads((tmp_path / "executor_output.json").read_text())
-    assert told["artifacts"]["model"]["artifacts"][0]["uri"] == str(tmp_path / "model")
-    assert not (tmp_path / "shared" / "pod-1").exists(), "nothing stays behind"
+    output = json.loads((tmp_path / "executor_output.json").read_text())
+    assert output["artifacts"]["model"]["artifacts"][0]["uri"] == str(tmp_path / "model")
+    assert not (tmp_path / "shared" / "pod-1").exists(), "the directory is deleted"
 
 
 @pytest.mark.parametrize(
@@ -221,8 +225,8 @@ def test_files_go_to_the_ranks_and_come_back_through_a_shared_directory(tmp_path
         ({"uri": "s3://bucket/a", "metadata": {"_kfp_workspace": True}}, "/kfp-workspace/.artifacts/s3/bucket/a"),
     ],
 )
-def test_artifacts_are_looked_for_where_kfp_puts_them(artifact: dict, path: str) -> None:
+def test_the_local_path_of_an_artifact_is_that_of_kfp(artifact: dict, path: str) -> None:
     assert str(local_path(artifact)) == path
     if "oci" not in path:
         known = dsl.Artifact(uri=artifact["uri"], metadata=artifact.get("metadata", {}))
-        assert known.path == path, "as KFP itself says"
+        assert known.path == path, "the path in KFP's own class"

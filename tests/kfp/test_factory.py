@@ -1,4 +1,4 @@
-"""`distributed_train(...)` in a pipeline: what is wrong is said when the pipeline is compiled."""
+"""`distributed_train(...)` in a pipeline: errors are raised when the pipeline is compiled."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from stepset_kfp import distributed_train
 
 
 def compiled(tmp_path: Path, **inputs: object) -> dict:
-    """The task of a pipeline of one, as it is compiled."""
+    """Returns the compiled task of a pipeline with one task."""
 
     @dsl.pipeline(name="test-factory")
     def pipeline(epochs: int = 3, where: str = "/data"):
@@ -23,19 +23,19 @@ def compiled(tmp_path: Path, **inputs: object) -> dict:
     return yaml.safe_load((tmp_path / "pipeline.yaml").read_text())["root"]["dag"]["tasks"]["distributed-train"]
 
 
-def test_caching_is_off_unless_asked_for(tmp_path: Path) -> None:
+def test_caching_is_off_unless_requested(tmp_path: Path) -> None:
     assert not compiled(tmp_path, module="train")["cachingOptions"].get("enableCache")
     assert compiled(tmp_path, module="train", caching=True)["cachingOptions"]["enableCache"]
 
 
-def test_a_script_travels_in_the_pipeline(tmp_path: Path) -> None:
+def test_a_script_is_packed_into_the_pipeline(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
     inputs = compiled(tmp_path, script="train.py")["inputs"]["parameters"]
     assert inputs["script"]["runtimeValue"]["constant"] == "train.py"
     assert len(inputs["packed"]["runtimeValue"]["constant"]) > 50
 
 
-def test_a_job_file_is_taken_over_with_its_files(tmp_path: Path) -> None:
+def test_a_job_file_is_read_and_its_script_is_packed(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs/job.yaml").write_text("framework: {kind: torch, launcher: none}\nscript: train.py\n")
     (tmp_path / "jobs/train.py").write_text("print(1)\n")
@@ -45,7 +45,7 @@ def test_a_job_file_is_taken_over_with_its_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "said"),
+    ("inputs", "message"),
     [
         ({"module": "train", "num_node": 2}, "num_node: no such input; did you mean 'num_nodes'"),
         ({"module": "train", "framework": "pytroch"}, "did you mean 'torch'"),
@@ -61,23 +61,23 @@ def test_a_job_file_is_taken_over_with_its_files(tmp_path: Path) -> None:
         ({"function": "#" + "x" * 200_000}, "a step gets them as one argument"),
     ],
 )
-def test_what_can_be_told_wrong_is_told_when_the_pipeline_is_compiled(tmp_path: Path, inputs: dict, said: str) -> None:
-    with pytest.raises(BadInputError, match=said):
+def test_invalid_inputs_are_errors_when_the_pipeline_is_compiled(tmp_path: Path, inputs: dict, message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
         compiled(tmp_path, **inputs)
 
 
-def test_what_only_a_run_knows_is_left_to_it(tmp_path: Path) -> None:
+def test_parameters_of_the_pipeline_become_inputs_of_the_step(tmp_path: Path) -> None:
     inputs = compiled(tmp_path, module="train", num_nodes="EPOCHS", checkpoint_dir="WHERE")["inputs"]["parameters"]
     assert inputs["num_nodes"] == {"componentInputParameter": "epochs"}
     assert inputs["checkpoint_dir"] == {"componentInputParameter": "where"}
 
 
-def test_the_pages_first_pipeline_compiles(tmp_path: Path) -> None:
+def test_the_first_pipeline_of_the_documentation_compiles(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/kfp.md").read_text(encoding="utf-8")
     text = page.partition("```python\n")[2].partition("```")[0]
     (tmp_path / "train.py").write_text("print(1)\n")
     names: dict = {}
-    exec(compile(text, str(tmp_path / "retrain.py"), "exec"), names)  # the page's own text
+    exec(compile(text, str(tmp_path / "retrain.py"), "exec"), names)  # the text of docs/kfp.md
     compiler.Compiler().compile(names["retrain"], str(tmp_path / "pipeline.yaml"))
     spec, platform = yaml.safe_load_all((tmp_path / "pipeline.yaml").read_text())
     inputs = spec["root"]["dag"]["tasks"]["distributed-train"]["inputs"]["parameters"]

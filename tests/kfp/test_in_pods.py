@@ -1,4 +1,4 @@
-"""`distributed_train` in pods of a real cluster, under the least Role, as KFP starts it and as Argo ends it."""
+"""`distributed_train` in pods of a real cluster, with the minimal Role, started as by KFP and ended as by Argo."""
 
 import json
 from pathlib import Path
@@ -15,32 +15,32 @@ from tests.kfp.steps import WAITS, Steps
 pytestmark = pytest.mark.cluster
 
 
-def test_a_step_makes_a_jobset_follows_it_and_leaves_its_outputs(steps: Steps) -> None:
+def test_a_step_creates_a_jobset_follows_it_and_writes_its_outputs(steps: Steps) -> None:
     saved = str(steps.shared / "model.pt")
     pod = steps.start(DDP, framework="torch", procs_per_node=2, args=[saved], log_ranks="all", shm="64Mi")
     assert steps.wait(pod) == 0, steps.log(pod)
     out = steps.out(pod)
     assert json.loads((out / "result").read_text())["sum"] == 4.0
     assert (out / "model").read_bytes() == Path(saved).read_bytes()
-    told = json.loads((out / "executor_output.json").read_text())["artifacts"]
-    assert told["metrics"]["artifacts"][0]["metadata"] == {"sum": 4.0, "loss": pytest.approx(1 / 3)}
+    artifacts = json.loads((out / "executor_output.json").read_text())["artifacts"]
+    assert artifacts["metrics"]["artifacts"][0]["metadata"] == {"sum": 4.0, "loss": pytest.approx(1 / 3)}
     page = (out / "report").read_text()
     assert "Succeeded" in page and "rank 3" in page and "<polyline" in page
     assert f"[rank 3] argv ['{saved}']" in steps.log(pod)
 
     (jobset,) = steps.jobsets()
-    about = jobset["metadata"]
-    assert about["name"] == (out / "run").read_text()
-    (owner,) = about["ownerReferences"]
+    metadata = jobset["metadata"]
+    assert metadata["name"] == (out / "run").read_text()
+    (owner,) = metadata["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["blockOwnerDeletion"]) == ("Workflow", "digits-x7k2p", False)
-    assert about["labels"]["kfp.stepset.dev/run"] == "8d0f3f0e"
+    assert metadata["labels"]["kfp.stepset.dev/run"] == "8d0f3f0e"
     pods = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     assert {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}} in pods["spec"]["volumes"]
     assert pods["spec"]["automountServiceAccountToken"] is False
     assert pods["metadata"]["annotations"]["sidecar.istio.io/inject"] == "false"
 
 
-def test_a_step_told_to_end_suspends_its_run_and_the_next_try_goes_on_from_the_checkpoint(steps: Steps) -> None:
+def test_a_terminated_step_suspends_its_run_and_the_next_try_continues_from_the_checkpoint(steps: Steps) -> None:
     home = steps.shared / "checkpoints"
     first = steps.start(WAITS, checkpoint_dir=str(home))
     steps.wait_for_line(first, "begins from nothing")
@@ -58,13 +58,13 @@ def test_a_step_told_to_end_suspends_its_run_and_the_next_try_goes_on_from_the_c
     assert [each["metadata"]["uid"] for each in steps.jobsets()] == [jobset["metadata"]["uid"]], "one run for both"
 
 
-def test_a_queues_run_is_deleted_because_the_queue_would_resume_it(steps: Steps) -> None:
+def test_a_terminated_step_deletes_a_queued_run_because_the_queue_would_resume_it(steps: Steps) -> None:
     pod = steps.start(WAITS, checkpoint_dir="/tmp/c", queue_name="nowhere")
     steps.wait_for_line(pod, "Pending (Queued)")
     steps.cluster.kubectl("exec", pod, "-n", steps.namespace, "--", "/bin/sh", "-c", "kill -TERM 1")
     assert steps.wait(pod) == 143
     assert "is deleted" in steps.log(pod)
-    steps.cluster.wait("the run to be gone", lambda: not steps.jobsets())
+    steps.cluster.wait("the run to be deleted", lambda: not steps.jobsets())
 
 
 def test_a_step_whose_pod_was_deleted_finds_its_run_again(steps: Steps) -> None:
@@ -76,20 +76,20 @@ def test_a_step_whose_pod_was_deleted_finds_its_run_again(steps: Steps) -> None:
     second = steps.start(
         WAITS, checkpoint_dir=str(home), on_interrupt="leave", node="digits-x7k2p.root.train.executor(1)"
     )
-    steps.wait_for_line(second, "going on with it")
+    steps.wait_for_line(second, "reattaching to it")
     (home / "go").touch()
     assert steps.wait(second) == 0, steps.log(second)
-    assert json.loads((steps.out(second) / "result").read_text())["begin"] == "nothing", "it was never stopped"
+    assert json.loads((steps.out(second) / "result").read_text())["begin"] == "nothing", "the run was not restarted"
     assert [each["metadata"]["uid"] for each in steps.jobsets()] == [jobset["metadata"]["uid"]]
 
     third = steps.start(
         WAITS, checkpoint_dir=str(home), on_interrupt="leave", node="digits-x7k2p.root.train.executor(2)"
     )
-    assert steps.wait(third) == 0, "a run that has succeeded has its outputs for whoever asks again"
+    assert steps.wait(third) == 0, "a retry reads the outputs of a run that has succeeded"
     assert len(steps.jobsets()) == 1
 
 
-def test_a_run_that_failed_is_made_anew_by_the_next_try(steps: Steps) -> None:
+def test_a_run_that_failed_is_recreated_by_the_next_try(steps: Steps) -> None:
     home = steps.shared / "checkpoints"
     text = WAITS.replace("while not", "if begin == 'nothing': raise ValueError('no luck')\nwhile not")
     first = steps.start(text, checkpoint_dir=str(home))
@@ -102,15 +102,15 @@ def test_a_run_that_failed_is_made_anew_by_the_next_try(steps: Steps) -> None:
     assert len(steps.jobsets()) == 1
 
 
-def test_runs_go_with_the_workflow(steps: Steps) -> None:
+def test_runs_are_deleted_with_the_workflow(steps: Steps) -> None:
     home = steps.shared / "checkpoints"
     first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
     steps.wait_for_line(first, "begins from nothing")
     steps.cluster.kubectl("delete", "workflow", "digits-x7k2p", "-n", steps.namespace, "--wait=false")
-    steps.cluster.wait("the run to be collected", lambda: not steps.jobsets())
+    steps.cluster.wait("the run to be garbage-collected", lambda: not steps.jobsets())
 
 
-def test_settings_of_the_task_are_those_of_the_training_pods_as_the_server_has_them(steps: Steps) -> None:
+def test_settings_of_the_task_apply_to_the_training_pods(steps: Steps) -> None:
     task_config = {
         "env": [{"name": "LR", "value": "0.1"}],
         "resources": {"limits": {"memory": "200Mi"}, "requests": {"cpu": "10m"}},
@@ -131,7 +131,7 @@ def test_settings_of_the_task_are_those_of_the_training_pods_as_the_server_has_t
     assert task_config["tolerations"][0] in spec["tolerations"]
 
 
-def test_what_a_pipelines_run_has_left_is_cleaned_up_and_no_more(steps: Steps) -> None:
+def test_cleanup_deletes_unfinished_runs_of_the_pipelines_run_and_keeps_succeeded_ones(steps: Steps) -> None:
     home = steps.shared / "checkpoints"
     first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
     steps.wait_for_line(first, "begins from nothing")
@@ -140,7 +140,9 @@ def test_what_a_pipelines_run_has_left_is_cleaned_up_and_no_more(steps: Steps) -
     (home / "go").touch()
     assert steps.wait(first) == 0
     assert steps.wait(waiting) == 0, steps.log(waiting)
-    assert json.loads((steps.out(waiting) / "result").read_text())["begin"] == "nothing", "whoever waits has the result"
+    assert json.loads((steps.out(waiting) / "result").read_text())["begin"] == "nothing", (
+        "the waiting step outputs the result"
+    )
 
     (home / "go").unlink()
     second = steps.start(
@@ -149,16 +151,16 @@ def test_what_a_pipelines_run_has_left_is_cleaned_up_and_no_more(steps: Steps) -
     steps.wait_for_line(second, "begins from")
     cleaning = steps.start_other(cleanup_training)
     assert steps.wait(cleaning) == 0, steps.log(cleaning)
-    assert "has succeeded and stays" in steps.log(cleaning) and "is deleted" in steps.log(cleaning)
-    assert steps.wait(second) != 0, "its training was ended"
-    steps.cluster.wait("the run to be gone", lambda: len(steps.jobsets()) == 1)
-    gone = steps.start_other(wait_for_training, run="nowhere", timeout=1)
-    assert steps.wait(gone) == 2 and "'nowhere' is not in namespace" in steps.log(gone)
+    assert "has succeeded and is kept" in steps.log(cleaning) and "is deleted" in steps.log(cleaning)
+    assert steps.wait(second) != 0, "its training was deleted"
+    steps.cluster.wait("the run to be deleted", lambda: len(steps.jobsets()) == 1)
+    missing = steps.start_other(wait_for_training, run="nowhere", timeout=1)
+    assert steps.wait(missing) == 2 and "'nowhere' is not in namespace" in steps.log(missing)
 
 
 @dsl.component(base_image="python:3.12", install_kfp_package=False)
 def shares(words: str, notes: dsl.Output[dsl.Artifact]) -> int:
-    """Leaves something of rank 0's."""
+    """Writes an artifact and its metadata."""
     import os
     from pathlib import Path
 
@@ -168,7 +170,7 @@ def shares(words: str, notes: dsl.Output[dsl.Artifact]) -> int:
     return len(words)
 
 
-def test_a_distributed_components_outputs_come_back_through_a_shared_volume(steps: Steps) -> None:
+def test_outputs_of_a_distributed_component_are_copied_through_a_shared_volume(steps: Steps) -> None:
     many = distribute(
         shares,
         num_nodes=2,
@@ -183,11 +185,11 @@ def test_a_distributed_components_outputs_come_back_through_a_shared_volume(step
     assert steps.wait(pod) == 0, steps.log(pod)
     out = steps.out(pod)
     assert (out / "notes").read_text() == "seven of node 0"
-    told = json.loads((out / "executor_output.json").read_text())
-    assert told["parameterValues"] == {"Output": 5}
-    (artifact,) = told["artifacts"]["notes"]["artifacts"]
+    output = json.loads((out / "executor_output.json").read_text())
+    assert output["parameterValues"] == {"Output": 5}
+    (artifact,) = output["artifacts"]["notes"]["artifacts"]
     assert artifact["uri"] == str(out / "notes") and artifact["metadata"] == {"nodes": "2"}
-    assert not list((steps.shared / ".stepset").iterdir()), "nothing stays in the volume"
+    assert not list((steps.shared / ".stepset").iterdir()), "the volume is empty again"
 
 
 def test_a_pipeline_on_a_laptop_trains_on_the_cluster(

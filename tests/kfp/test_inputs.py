@@ -1,4 +1,4 @@
-"""From a component's inputs, and from a task's settings, to a job."""
+"""A component's inputs and a task's settings become a job."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from stepset_kfp.task_config import with_task_config
 from stepset_kfp.training.distributed_train.component import distributed_train as component
 
 
-def test_every_field_of_the_job_file_is_an_input_and_known_here() -> None:
+def test_every_field_of_the_job_file_is_an_input() -> None:
     assert set(JOB_FIELDS) == set(TrainingJob.model_fields)
     assert set(JOB_FIELDS) <= set(component.component_spec.inputs or {})
 
 
-def test_empty_inputs_mean_not_given() -> None:
+def test_empty_inputs_are_ignored() -> None:
     given = {"name": "", "num_nodes": -1, "args": [], "env": {}, "module": "train"}
     assert job_mapping(given) == {"module": "train"}
 
 
-def test_no_nodes_at_all_are_not_one_node() -> None:
+def test_zero_nodes_are_an_error() -> None:
     with pytest.raises(BadInputError, match="num_nodes: 0 is too small"):
         parse_job(job_mapping({"num_nodes": 0, "module": "train"}))
 
@@ -36,41 +36,41 @@ def test_inputs_replace_the_fields_of_the_job() -> None:
     assert job_mapping(given) == {"num_nodes": 2, "module": "train", "restart": {"max_restarts": 2}}
 
 
-def test_fields_of_two_forms_are_read_from_text() -> None:
+def test_fields_with_several_forms_are_read_from_text() -> None:
     given = {"framework": '{"kind": "mpi", "implementation": "intel"}', "procs_per_node": "2", "module": "train"}
     job = parse_job(job_mapping(given))
     assert (job.framework.kind, job.procs_per_node) == ("mpi", 2)
 
 
-def test_short_inputs_join_the_mappings_they_stand_for() -> None:
+def test_queue_name_and_shm_are_merged_into_their_mappings() -> None:
     given = {"queue_name": "team-a", "scheduling": {"gang": "kueue"}, "shm": "1Gi", "resources_per_node": {"cpu": 2.0}}
     job = job_mapping(given)
     assert job["scheduling"] == {"gang": "kueue", "queue_name": "team-a"}
     assert job["resources_per_node"] == {"shm": "1Gi", "cpu": 2}
 
 
-def test_marked_numbers_become_whole_wherever_they_stand() -> None:
+def test_marked_numbers_become_whole_at_any_depth() -> None:
     assert whole({"a": [{"$whole": "3.0"}, 1.5], "b": {"c": {"$whole": 2.0}}}) == {"a": [3, 1.5], "b": {"c": 2}}
     with pytest.raises(BadInputError, match="not a whole number"):
         whole({"$whole": "many"})
 
 
-def test_code_travels_as_text_the_same_for_the_same_files(tmp_path: Path) -> None:
+def test_packed_code_depends_only_on_its_content(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
     text = pack_file(tmp_path / "train.py", "script")
     (tmp_path / "train.py").touch()
-    assert pack_file(tmp_path / "train.py", "script") == text, "a compiled pipeline does not change by itself"
+    assert pack_file(tmp_path / "train.py", "script") == text, "compiling again results in the same pipeline"
     (tmp_path / "to").mkdir()
     unpack(text, tmp_path / "to")
     assert (tmp_path / "to/train.py").read_text() == "print(1)\n"
 
 
-def test_code_that_is_too_large_is_refused_with_the_way_out() -> None:
+def test_code_that_is_too_large_is_refused_with_advice() -> None:
     with pytest.raises(BadInputError, match="put the code into the image"):
         pack(bytes(LIMIT), "code")
 
 
-def test_what_is_no_packed_code_is_refused(tmp_path: Path) -> None:
+def test_text_that_is_not_packed_code_is_refused(tmp_path: Path) -> None:
     for text in ("no base64!", "aGVsbG8="):
         with pytest.raises(BadInputError, match="cannot be unpacked"):
             unpack(text, tmp_path)
@@ -88,22 +88,25 @@ def test_a_task_without_settings_changes_nothing() -> None:
     assert with_task_config(JOB, task()) == (JOB, ())
 
 
-def test_resources_of_the_task_are_those_of_every_training_pod() -> None:
+def test_resources_of_the_task_apply_to_every_training_pod() -> None:
     resources = {"limits": {"cpu": "2", "nvidia.com/gpu": "8"}, "requests": {"cpu": "1"}}
     job, _ = with_task_config({**JOB, "resources_per_node": {"shm": "8Gi"}}, task(resources=resources))
     read = parse_job(job).resources_per_node
     assert read.requests == {"cpu": "1", "nvidia.com/gpu": "8"} and read.shm == "8Gi"
     own, _ = with_task_config({**JOB, "resources_per_node": {"cpu": 4}}, task(resources=resources))
-    assert own["resources_per_node"] == {"cpu": 4}, "what the inputs say comes first"
+    assert own["resources_per_node"] == {"cpu": 4}, "inputs take precedence"
 
 
-def test_any_number_of_accelerators_and_any_resource_beside_them_can_be_asked_for_as_an_input() -> None:
-    asked = {"requests": {"nvidia.com/gpu": 3.0, "rdma/hca": 1.0}, "limits": {"nvidia.com/gpu": 3.0, "rdma/hca": 1.0}}
-    job = parse_job(job_mapping({"module": "train", "resources_per_node": asked}))
+def test_any_number_of_accelerators_and_any_other_resource_can_be_an_input() -> None:
+    resources = {
+        "requests": {"nvidia.com/gpu": 3.0, "rdma/hca": 1.0},
+        "limits": {"nvidia.com/gpu": 3.0, "rdma/hca": 1.0},
+    }
+    job = parse_job(job_mapping({"module": "train", "resources_per_node": resources}))
     assert job.resources_per_node.limits == {"nvidia.com/gpu": "3", "rdma/hca": "1"}
 
 
-def test_variables_of_the_task_reach_the_ranks_except_fields_of_another_pod() -> None:
+def test_variables_of_the_task_apply_to_the_ranks_except_fields_of_the_steps_pod() -> None:
     env = [
         {"name": "LR", "value": "0.1"},
         {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}},
@@ -117,7 +120,7 @@ def test_variables_of_the_task_reach_the_ranks_except_fields_of_another_pod() ->
     parse_job(job)
 
 
-def test_nodes_and_volumes_of_the_task_are_those_of_the_training_pods() -> None:
+def test_nodes_and_volumes_of_the_task_apply_to_the_training_pods() -> None:
     settings = task(
         node_selector={"zone": "a", "gpu": "h100"},
         tolerations=[{"key": "gpu", "operator": "Exists"}],

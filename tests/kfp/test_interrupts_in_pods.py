@@ -1,4 +1,4 @@
-"""A step told to end while it makes its run: none stays behind that goes on."""
+"""A step that is terminated while it creates its run leaves no run that continues."""
 
 import json
 
@@ -9,9 +9,10 @@ from tests.kfp.steps import EMISSARY, WAITS, Steps
 pytestmark = pytest.mark.cluster
 
 MOMENTS = [20, 5, 1, 0]
-"""Milliseconds from when the server first shows the run."""
-# In place of KFP's launcher: the same step again and again, each time told to end when the server has its run and it
-# may not know yet, or has not made all of it. It has argoexec's second. The last run is left as it is.
+"""Milliseconds between the appearance of the run on the server and SIGTERM."""
+# Replaces KFP's launcher: starts the same step once for each moment, and terminates it when the server has its run, but
+# the step may have no response yet or may not have created all objects. After a second, as argoexec does, it kills the
+# step. The last run is not deleted.
 LAUNCHER = """\
 import json, os, signal, subprocess, sys, threading, time
 from stepset.backends.kubernetes.api.connection import connect
@@ -44,23 +45,23 @@ for moment in {moments}:
     os.killpg(child.pid, signal.SIGTERM)
     last = threading.Timer(1.0, end_all_of, [child.pid])
     last.start()
-    said = child.stdout.read().splitlines()
+    lines = child.stdout.read().splitlines()
     child.wait()
     last.cancel()
-    knew = any("stepset: JobSet" in line for line in said)
+    known = any("stepset: JobSet" in line for line in lines)
     suspended = [each["spec"].get("suspend", False) for each in runs()]
-    print(json.dumps(dict(moment=moment, knew=knew, suspended=suspended, last=said[-1])), flush=True)
+    print(json.dumps(dict(moment=moment, known=known, suspended=suspended, last=lines[-1])), flush=True)
 """
 
 
-# Tells its step to end as soon as that can hear it, when it has a handler and has asked for nothing yet; it has
-# argoexec's second.
+# Sends SIGTERM to its step as soon as the step has a handler, before it has sent a request; ends after a second, as
+# argoexec does.
 AT_ONCE = """\
 import os, signal, subprocess, sys, time
 
 child = subprocess.Popen(sys.argv[1:], start_new_session=True)
 
-def hears(pid):
+def has_handler(pid):
     try:
         with open(f"/proc/{pid}/status") as status:
             caught = next(line.split()[1] for line in status if line.startswith("SigCgt"))
@@ -68,7 +69,7 @@ def hears(pid):
     except (OSError, StopIteration):
         return False
 
-while child.poll() is None and not any(hears(pid) for pid in os.listdir("/proc") if pid.isdigit()):
+while child.poll() is None and not any(has_handler(pid) for pid in os.listdir("/proc") if pid.isdigit()):
     time.sleep(0.001)
 os.killpg(child.pid, signal.SIGTERM)
 time.sleep(1.0)
@@ -76,24 +77,24 @@ sys.exit(143)
 """
 
 
-def test_a_run_of_an_earlier_try_does_not_go_on_when_the_next_is_told_to_end_before_it_has_looked(
+def test_the_run_of_an_earlier_try_is_suspended_if_the_next_try_is_terminated_before_finding_it(
     steps: Steps,
 ) -> None:
     home = steps.shared / "checkpoints"
     first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
     steps.wait_for_line(first, "begins from nothing")
     steps.cluster.kubectl("delete", "pod", first, "-n", steps.namespace, "--grace-period=0", "--force")
-    assert not steps.jobsets()[0]["spec"].get("suspend"), "it goes on"
+    assert not steps.jobsets()[0]["spec"].get("suspend"), "it continues"
     steps.launcher = AT_ONCE
     second = steps.start(WAITS, checkpoint_dir=str(home), node="digits-x7k2p.root.train.executor(1)")
     steps.wait(second)
     assert "is suspended" in steps.log(second)
-    assert "going on with it" not in steps.log(second), "it had not come to that"
+    assert "reattaching to it" not in steps.log(second), "the step had not found the run"
     (jobset,) = steps.jobsets()
     assert jobset["spec"]["suspend"] is True, steps.log(second)
 
 
-def test_a_run_that_a_step_is_about_to_make_does_not_go_on_without_it_and_the_next_try_completes_it(
+def test_a_run_is_suspended_if_its_step_is_terminated_during_creation_and_the_next_try_completes_it(
     steps: Steps,
 ) -> None:
     home = steps.shared / "checkpoints"
@@ -102,10 +103,10 @@ def test_a_run_that_a_step_is_about_to_make_does_not_go_on_without_it_and_the_ne
     steps.launcher = LAUNCHER.replace("{moments}", str(MOMENTS))
     pod = steps.start(WAITS, checkpoint_dir=str(home))
     assert steps.wait(pod) == 0, steps.log(pod)
-    turns = [json.loads(line) for line in steps.log(pod).splitlines() if line.startswith('{"moment"')]
-    assert [each["moment"] for each in turns] == MOMENTS
-    assert all(each["suspended"] == [True] for each in turns), turns
-    assert not turns[-1]["knew"], "it did not know its run yet"
+    results = [json.loads(line) for line in steps.log(pod).splitlines() if line.startswith('{"moment"')]
+    assert [each["moment"] for each in results] == MOMENTS
+    assert all(each["suspended"] == [True] for each in results), results
+    assert not results[-1]["known"], "the step had no response yet"
 
     steps.launcher = EMISSARY
     second = steps.start(WAITS, checkpoint_dir=str(home), node="digits-x7k2p.root.train.executor(1)")

@@ -19,10 +19,11 @@ from tests.waiting import until
 pytestmark = pytest.mark.local
 
 BY_STEPSET = {"kind": "torch", "launcher": "none"}
-"""Where torchrun has nothing to do with it, importing torch would take longest."""
+"""The framework of tests that do not need torchrun: importing torch would take most of their time."""
 
 
-def test_a_step_trains_on_two_nodes_and_leaves_its_outputs(tmp_path: Path, home: Path) -> None:
+@pytest.mark.smoke
+def test_a_step_trains_on_two_nodes_and_writes_its_outputs(tmp_path: Path, home: Path) -> None:
     (tmp_path / "train.py").write_text(DDP)
     saved = str(tmp_path / "model.pt")
 
@@ -42,21 +43,21 @@ def test_a_step_trains_on_two_nodes_and_leaves_its_outputs(tmp_path: Path, home:
     assert ran.error is None
     task = "distributed-train"
     result = json.loads(ran.output(task, "result").read_text())
-    assert result["sum"] == 4.0, "every rank of four took part"
+    assert result["sum"] == 4.0, "all four ranks took part"
     assert ran.output(task, "model").read_bytes() == Path(saved).read_bytes()
     words = ["--epochs", "2", "--rate", "0.5", "7"]
-    assert f"[rank 3] argv {[saved, *words]}" in ran.log, "a whole number stays one"
-    assert "[rank 1]" not in ran.log, "log_ranks says which"
+    assert f"[rank 3] argv {[saved, *words]}" in ran.log, "a whole number stays whole"
+    assert "[rank 1]" not in ran.log, "log_ranks selects the ranks"
     assert ran.output(task, "run").read_text().startswith("train-")
-    told = json.loads(ran.output(task, "executor_output.json").read_text())["artifacts"]
-    metrics = told["metrics"]["artifacts"][0]["metadata"]
+    artifacts = json.loads(ran.output(task, "executor_output.json").read_text())["artifacts"]
+    metrics = artifacts["metrics"]["artifacts"][0]["metadata"]
     assert metrics == {"sum": 4.0, "loss": pytest.approx(1 / 3)}
-    assert told["model"]["artifacts"][0]["metadata"]["world_size"] == 4
+    assert artifacts["model"]["artifacts"][0]["metadata"]["world_size"] == 4
     page = ran.output(task, "report").read_text()
     assert "<polyline" in page and "rank 3" in page and "Succeeded" in page
 
 
-def test_a_parameter_of_the_pipeline_may_stand_anywhere_inside_an_input(tmp_path: Path, home: Path) -> None:
+def test_a_parameter_of_the_pipeline_may_be_anywhere_inside_an_input(tmp_path: Path, home: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import json, os\n"
         "with open(os.environ['STEPSET_RESULT_FILE'], 'w') as file:\n"
@@ -71,10 +72,10 @@ def test_a_parameter_of_the_pipeline_may_stand_anywhere_inside_an_input(tmp_path
     ran = run_pipeline(pipeline, tmp_path / "out", rate=0.5, epochs=3, where="/data")
     assert ran.error is None
     result = json.loads(ran.output("distributed-train", "result").read_text())
-    assert result == {"RATE": "0.5", "EPOCHS": "3", "WHERE": "/data"}, "a whole number stays one"
+    assert result == {"RATE": "0.5", "EPOCHS": "3", "WHERE": "/data"}, "a whole number stays whole"
 
 
-def test_a_failing_rank_fails_the_step_and_is_named(tmp_path: Path, home: Path) -> None:
+def test_a_failing_rank_fails_the_step_and_is_reported(tmp_path: Path, home: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import os\nif os.environ['RANK'] == '1':\n    raise ValueError('the <b>label</b> is wrong')\n"
         "import time\ntime.sleep(600)\n"
@@ -89,14 +90,14 @@ def test_a_failing_rank_fails_the_step_and_is_named(tmp_path: Path, home: Path) 
     )
     assert ran.error is not None
     assert "rank 1" in ran.log and "ValueError: the <b>label</b> is wrong" in ran.log
-    said = ran.log.split("stepset: run train-", 1)[1]
-    assert "in train\n" not in said, "a failed training is no failure of the step's own code"
+    messages = ran.log.split("stepset: run train-", 1)[1]
+    assert "in train\n" not in messages, "no traceback of the step's own code"
     page = ran.output("distributed-train", "report").read_text()
-    assert "the &lt;b&gt;label&lt;/b&gt; is wrong" in page, "what a training prints is text in the report"
+    assert "the &lt;b&gt;label&lt;/b&gt; is wrong" in page, "the training's output is escaped in the report"
 
 
 @pytest.mark.parametrize(
-    ("inputs", "said"),
+    ("inputs", "message"),
     [
         ({"framework": "pytroch", "script": "train.py"}, "did you mean 'torch'?"),
         ({"script": "train.py", "module": "train"}, "script and module are given"),
@@ -107,14 +108,14 @@ def test_a_failing_rank_fails_the_step_and_is_named(tmp_path: Path, home: Path) 
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_bad_input_ends_the_step_with_one_clear_line(
-    tmp_path: Path, home: Path, inputs: dict[str, str], said: str
+def test_bad_input_ends_the_step_with_a_message(
+    tmp_path: Path, home: Path, inputs: dict[str, str], message: str
 ) -> None:
     ran = run_pipeline(one_step(lambda: component(**inputs)), tmp_path / "out")
     assert ran.error is not None
-    assert said in ran.log
+    assert message in ran.log
     assert "Traceback" not in ran.log
-    assert not list(home.glob("runs/*")), "nothing was begun"
+    assert not list(home.glob("runs/*")), "no run was started"
 
 
 def test_a_step_and_its_ranks_end_when_the_pipelines_program_is_killed(tmp_path: Path, home: Path) -> None:
@@ -141,12 +142,12 @@ def test_a_step_and_its_ranks_end_when_the_pipelines_program_is_killed(tmp_path:
     )
     driver = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        assert until(lambda: len(list(marks.iterdir())) == 2), "both ranks began"
+        assert until(lambda: len(list(marks.iterdir())) == 2), "both ranks started"
         ranks = [int(mark.name) for mark in marks.iterdir()]
     finally:
         driver.send_signal(signal.SIGKILL)
         driver.wait()
-    assert until(lambda: not any(map(_alive, ranks))), "nothing trains on behind a pipeline that is gone"
+    assert until(lambda: not any(map(_alive, ranks))), "the ranks end with the pipeline"
 
 
 def _alive(pid: int) -> bool:

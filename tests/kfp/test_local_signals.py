@@ -1,4 +1,4 @@
-"""Signals in a local step: they reach the ranks, however many come at once, and the step always ends."""
+"""Signals to a local step: they end the step and its ranks, also if many arrive at once."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ STEP = """
 import threading
 from pathlib import Path
 from stepset.spec import parse_job
-from stepset_kfp.step.train import Asked, run
+from stepset_kfp.step.train import StepInputs, run
 from stepset_kfp.step.step_log import StepLog
 
 job = parse_job({"name": "job", "framework": {"kind": "torch", "launcher": "none"}, "script": "train.py",
                  "num_nodes": 2, "procs_per_node": 2})
 threads = threading.enumerate()
 try:
-    run(Asked(job, Path.cwd(), "local"), {}, StepLog())
+    run(StepInputs(job, Path.cwd(), "local"), {}, StepLog())
 finally:
     print("threads left:", [t.name for t in threading.enumerate() if t not in threads], flush=True)
 """
@@ -59,7 +59,9 @@ while True:
 
 
 @pytest.mark.parametrize("numbers", [(signal.SIGTERM,), (signal.SIGTERM, signal.SIGINT), (signal.SIGTERM,) * 200])
-def test_of_any_number_end_the_step_and_its_ranks(tmp_path: Path, home: Path, numbers: tuple[int, ...]) -> None:
+def test_any_number_of_signals_ends_the_step_and_its_ranks(
+    tmp_path: Path, home: Path, numbers: tuple[int, ...]
+) -> None:
     (tmp_path / "train.py").write_text(NOISY)
     command = [sys.executable, "-c", STEP]
     with (
@@ -67,19 +69,19 @@ def test_of_any_number_end_the_step_and_its_ranks(tmp_path: Path, home: Path, nu
         subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT) as step,
     ):
         try:
-            assert until(lambda: len(list(tmp_path.glob("up-*"))) == 4), "the ranks began"
+            assert until(lambda: len(list(tmp_path.glob("up-*"))) == 4), "the ranks started"
             for number in numbers:
                 step.send_signal(number)
             code = step.wait(LIMIT)
         finally:
             step.kill()
-    said = (tmp_path / "log").read_text().splitlines()
+    lines = (tmp_path / "log").read_text().splitlines()
     assert code in {128 + number for number in numbers}
-    assert any("was stopped because its step was told to end" in line for line in said)
-    assert "threads left: []" in said
+    assert any("was stopped because its step received signal" in line for line in lines)
+    assert "threads left: []" in lines
 
 
-def test_of_a_rank_of_a_component_reach_its_command_each(tmp_path: Path) -> None:
+def test_every_signal_to_a_components_rank_reaches_its_command(tmp_path: Path) -> None:
     run = f"import sys; from stepset_kfp.ranks.main import run; sys.exit(run([sys.executable, '-c', {COMMAND!r}]))"
     with subprocess.Popen([sys.executable, "-c", run], cwd=tmp_path) as rank:
         try:
@@ -95,7 +97,7 @@ def test_of_a_rank_of_a_component_reach_its_command_each(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("command", "code"), [("exit 3", 3), ("kill -9 $$", 128 + 9), ("true", 0)])
-def test_a_rank_of_a_component_ends_as_its_command(command: str, code: int) -> None:
+def test_a_components_rank_returns_the_exit_code_of_its_command(command: str, code: int) -> None:
     before = signal.getsignal(signal.SIGTERM), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     from stepset_kfp.ranks.main import run
 

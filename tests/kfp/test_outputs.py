@@ -1,4 +1,4 @@
-"""What a training leaves that KFP's JSON cannot hold, or that a step cannot write: no training is lost by it."""
+"""Results that KFP's JSON cannot represent do not fail the step; outputs that cannot be written are clear errors."""
 
 import json
 import resource
@@ -30,7 +30,7 @@ with open(os.environ["STEPSET_RESULT_FILE"], "w") as file:
 
 
 @pytest.mark.local
-def test_what_is_no_number_and_no_character_reaches_kfp_as_words(tmp_path: Path, home: Path) -> None:
+def test_numbers_and_characters_that_kfp_cannot_read_become_text(tmp_path: Path, home: Path) -> None:
     (tmp_path / "train.py").write_text(ODD)
     ran = run_pipeline(
         one_step(lambda: distributed_train(base_dir=tmp_path, framework="plain", num_nodes=1, script="train.py")),
@@ -39,14 +39,14 @@ def test_what_is_no_number_and_no_character_reaches_kfp_as_words(tmp_path: Path,
     assert ran.error is None, "KFP could read all of it"
     result = json.loads(ran.output("distributed-train", "result").read_text())
     assert (result["loss"], result["best"], result["word"]) == ("NaN", ["-Infinity"], "\\ud800")
-    told = json.loads(ran.output("distributed-train", "executor_output.json").read_text())["artifacts"]
-    assert told["metrics"]["artifacts"][0]["metadata"] == {"accuracy": 0.5, "half \\ud800": 1.0}
-    assert "metrics: loss, large not finite, and left out" in ran.log
+    artifacts = json.loads(ran.output("distributed-train", "executor_output.json").read_text())["artifacts"]
+    assert artifacts["metrics"]["artifacts"][0]["metadata"] == {"accuracy": 0.5, "half \\ud800": 1.0}
+    assert "metrics: omitted because not finite: loss, large" in ran.log
 
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """This process may write no larger files: as on a disk that is full."""
+    """Limits the files that this process writes, to simulate a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -55,7 +55,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_model_that_does_not_fit_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_model_that_is_too_large_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     saved = tmp_path / "model.pt"
     saved.write_bytes(bytes(300_000))
     status = RunStatus("run", "job", "local", Phase.SUCCEEDED, result={"model": str(saved)})
@@ -68,7 +68,7 @@ def test_a_model_that_does_not_fit_is_an_error_that_names_it(tmp_path: Path) -> 
 
 
 @pytest.mark.local
-def test_outputs_that_cannot_be_written_are_said_in_one_line(
+def test_outputs_that_cannot_be_written_are_reported_in_one_line(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -78,4 +78,4 @@ def test_outputs_that_cannot_be_written_are_said_in_one_line(
         train({**given, "framework": "plain", "function": "pass", "backend": "local", "run": below, "result": below})
     assert ended.value.code == 3
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith(f"stepset: {tmp_path / 'file'}") and "where its outputs are" in last
+    assert last.startswith(f"stepset: {tmp_path / 'file'}") and "to its output directories" in last

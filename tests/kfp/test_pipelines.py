@@ -21,7 +21,7 @@ NAMES = sorted(path.stem for path in PIPELINES.glob("*.py"))
 
 @pytest.fixture
 def pipelines() -> Iterator[None]:
-    """The directory of the examples, importable."""
+    """Makes the examples importable."""
     sys.path.insert(0, str(PIPELINES))
     yield
     sys.path.remove(str(PIPELINES))
@@ -32,15 +32,15 @@ def module(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_compiles_to_what_the_servers_own_check_takes(name: str, pipelines: None, tmp_path: Path) -> None:
+def test_it_compiles_to_a_specification_that_the_server_accepts(name: str, pipelines: None, tmp_path: Path) -> None:
     compiler.Compiler().compile(getattr(module(name), name), str(tmp_path / "pipeline.yaml"))
     spec, *platform = yaml.safe_load_all((tmp_path / "pipeline.yaml").read_text())
-    # As backend/src/apiserver/template/v2_template.go: unknown fields are refused.
+    # As in backend/src/apiserver/template/v2_template.go, which refuses unknown fields.
     json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
     for each in platform:
         json_format.ParseDict(each, pipeline_spec_pb2.PlatformSpec())
     longest = max(len(word) for word in _words(spec))
-    assert longest < 128 * 1024, "Linux takes no longer argument"
+    assert longest < 128 * 1024, "the maximum length of an argument on Linux"
 
 
 def _words(spec: dict) -> Iterator[str]:
@@ -59,7 +59,7 @@ def test_retraining_starts_from_the_model_promoted_last_and_promotes_only_better
     assert "better" in first.log and "promoted: " in first.log
 
     good = tmp_path / "home/models/last_good.pt"
-    learn_by_heart(tmp_path / "home/digits.npz", good)
+    overfit(tmp_path / "home/digits.npz", good)
     before = good.read_bytes()
     second = run_pipeline(retrain, tmp_path / "second", home=str(tmp_path / "home"), epochs=1)
     assert second.error is None and "start: warm start" in second.log
@@ -67,9 +67,9 @@ def test_retraining_starts_from_the_model_promoted_last_and_promotes_only_better
     assert good.read_bytes() == before
 
 
-def learn_by_heart(data: Path, model_file: Path) -> None:
-    """Writes a model that knows the very digits with which models are compared, and cannot be beaten."""
-    import torch  # which the other tests here, and those who only collect them, need not wait for
+def overfit(data: Path, model_file: Path) -> None:
+    """Writes a model trained on the digits with which models are compared, so that no other model is better."""
+    import torch  # here, because collection and the other tests do not need it
 
     sys.path.insert(0, str(PIPELINES.parent / "dags" / "digits"))
     try:
@@ -104,6 +104,6 @@ def test_a_distributed_component_sums_over_every_rank(pipelines: None, tmp_path:
         module("distribute_component").distribute_component, tmp_path / "out", home=str(tmp_path / "home")
     )
     assert ran.error is None
-    told = json.loads(ran.output("mean-image", "executor_output.json").read_text())
-    assert told["parameterValues"]["Output"] == pytest.approx(0.305383, abs=1e-5)
-    assert told["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"world_size": 4}
+    output = json.loads(ran.output("mean-image", "executor_output.json").read_text())
+    assert output["parameterValues"]["Output"] == pytest.approx(0.305383, abs=1e-5)
+    assert output["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"world_size": 4}

@@ -1,4 +1,4 @@
-"""The report: one page that needs nothing else, and in which nothing that was printed is more than text."""
+"""The report: one page without other resources, in which the training's output is escaped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from stepset.watch.present.records import Note, PhaseChanged
 from stepset.watch.state import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus
 from stepset_kfp.outputs.charts import line_chart
-from stepset_kfp.outputs.history import History, Point
+from stepset_kfp.outputs.history import Point, ReportHistory
 from stepset_kfp.outputs.report import report_html
 from stepset_kfp.step.step_log import StepLog
 
@@ -26,7 +26,7 @@ STATUS = RunStatus(
     failure=Failure(
         FailureKind.USER_ERROR,
         "rank 1 failed: ValueError: bad",
-        "Mend the code.",
+        "Fix the code.",
         rank=1,
         pod="digits-1-node-0-1",
         node="node-b",
@@ -38,8 +38,8 @@ STATUS = RunStatus(
 )
 
 
-def history() -> History:
-    found = History([(0.0, PhaseChanged("run digits-1: Pending (Starting)")), (2.0, Note("few cores"))])
+def history() -> ReportHistory:
+    found = ReportHistory([(0.0, PhaseChanged("run digits-1: Pending (Starting)")), (2.0, Note("few cores"))])
     found.events.append((3.0, PhaseChanged("run digits-1: Running")))
     for step in range(1, 5):
         found.add(Point(float(step), Progress(step, step / 4, {"accuracy": 0.2 * step, "loss": 1 / step})))
@@ -47,7 +47,7 @@ def history() -> History:
 
 
 class Page(HTMLParser):
-    """What a page would load or run."""
+    """The elements, links and text of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,23 +70,23 @@ def read(text: str) -> Page:
     return page
 
 
-def test_the_page_loads_nothing_and_runs_nothing() -> None:
+def test_the_page_loads_no_resources_and_runs_no_scripts() -> None:
     text = report_html(STATUS, history())
     page = read(text)
     assert page.links == [] and not {"script", "link", "img", "iframe"} & set(page.tags)
     assert not re.search(r"url\(|@import", text)
-    assert "<script>alert(1)</script>" in page.text, "what a rank printed is shown as it is"
+    assert "<script>alert(1)</script>" in page.text, "a rank's output is shown as text"
 
 
-def test_the_page_can_be_read_in_the_dark() -> None:
+def test_every_colour_has_a_value_for_the_dark_scheme() -> None:
     text = report_html(STATUS, history())
     assert "color-scheme: light dark" in text
     dark = re.search(r"prefers-color-scheme: dark\) \{ :root \{(.*?)\}", text, re.S)
-    named = set(re.findall(r"var\((--\w+)\)", text))
-    assert dark and named == set(re.findall(r"(--\w+):", dark[1])), "every colour has one for the dark"
+    used = set(re.findall(r"var\((--\w+)\)", text))
+    assert dark and used == set(re.findall(r"(--\w+):", dark[1])), "the colours used, and those of the dark scheme"
 
 
-def test_it_shows_ranks_phases_curves_and_who_failed_first() -> None:
+def test_it_shows_ranks_phases_curves_and_the_first_failure() -> None:
     page = read(report_html(STATUS, history()))
     for words in (
         "rank 1",
@@ -94,7 +94,7 @@ def test_it_shows_ranks_phases_curves_and_who_failed_first() -> None:
         "Pending (Starting)",
         "3 s",
         "few cores",
-        "Mend the code.",
+        "Fix the code.",
         "Warning BackOff",
         "first failure",
     ):
@@ -103,53 +103,53 @@ def test_it_shows_ranks_phases_curves_and_who_failed_first() -> None:
     assert page.text.index("loss") < page.text.index("accuracy"), "the loss comes first"
 
 
-def test_a_curve_of_one_point_or_of_no_numbers_is_none() -> None:
+def test_a_chart_needs_two_finite_points() -> None:
     assert line_chart([(1, 2)], "loss") == ""
     assert line_chart([(1, float("nan")), (2, 1.0)], "loss") == ""
     assert "nan" not in line_chart([(1, 1.0), (2, float("inf")), (3, 2.0)], "loss")
     assert "<polyline" in line_chart([(1, 5.0), (2, 5.0)], "a flat one")
 
 
-def test_steps_are_whole_and_a_flat_curve_has_an_axis_of_its_own_size() -> None:
+def test_ticks_of_steps_are_whole_and_the_axis_of_a_flat_curve_has_its_magnitude() -> None:
     chart = line_chart([(1, 1e-4), (12, 1e-4), (60, 1e-4)], "lr")
-    told = re.findall(r">([^<>]+)</text>", chart)
-    assert told == ["5e-05", "7.5e-05", "0.0001", "0.000125", "0.00015", "1", "16", "30", "45", "60"]
+    ticks = re.findall(r">([^<>]+)</text>", chart)
+    assert ticks == ["5e-05", "7.5e-05", "0.0001", "0.000125", "0.00015", "1", "16", "30", "45", "60"]
 
 
-def test_a_training_that_began_again_has_another_curve_from_where_it_did() -> None:
+def test_a_restarted_training_starts_another_curve() -> None:
     chart = line_chart([(1, 5.0), (2, 4.0), (3, 3.0), (2, 4.5), (2.5, 4.0)], "loss")
     curves = [points.split() for points in re.findall(r'<polyline class="curve" points="(.*?)"', chart)]
     assert [len(points) for points in curves] == [3, 2]
     across = [float(point.partition(",")[0]) for points in curves for point in points]
-    assert min(across) > 0 and max(across) <= 720, "all of it is inside the picture"
+    assert min(across) > 0 and max(across) <= 720, "all points are inside the chart"
 
 
-def test_a_long_training_stays_a_short_page() -> None:
-    long = History()
+def test_the_page_of_a_long_training_is_small() -> None:
+    long = ReportHistory()
     for step in range(20_000):
         long.add(Point(float(step), Progress(step, None, {"loss": 1.0 / (step + 1)})))
-    assert len(long.points) <= History.LIMIT
+    assert len(long.points) <= ReportHistory.LIMIT
     assert long.points[-1].progress.step == 19_999
     assert len(report_html(STATUS, long)) < 200_000
 
 
-def test_the_log_shows_wanted_ranks_phases_and_trouble_once(capsys) -> None:
+def test_the_log_shows_selected_ranks_and_each_phase_and_trouble_once(capsys) -> None:
     log = StepLog(frozenset({0}))
     log.on_line(LogLine("rank 0", "mine"))
     log.on_line(LogLine("rank 1", "not mine"))
     log.on_line(LogLine("launcher", "of all"))
-    trouble = Failure(FailureKind.UNSCHEDULABLE, "no node has 8 GPUs.", "Ask for fewer.")
+    trouble = Failure(FailureKind.UNSCHEDULABLE, "no node has 8 GPUs.", "Request fewer.")
     for _ in range(2):
         log.on_status(STATUS.with_(phase=Phase.PENDING, reason="Unschedulable", failure=None, trouble=trouble))
     assert capsys.readouterr().out.splitlines() == [
         "[rank 0] mine",
         "[launcher] of all",
         "stepset: run digits-1: Pending (Unschedulable), 2 ranks",
-        "stepset: trouble: Unschedulable: no node has 8 GPUs. Ask for fewer.",
+        "stepset: trouble: Unschedulable: no node has 8 GPUs. Request fewer.",
     ]
 
 
 def test_the_result_is_shown() -> None:
     status = STATUS.with_(phase=Phase.SUCCEEDED, failure=None, result={"accuracy": 0.97})
-    page = read(report_html(status, History()))
+    page = read(report_html(status, ReportHistory()))
     assert json.dumps({"accuracy": 0.97}, indent=2) in page.text

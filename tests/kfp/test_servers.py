@@ -1,6 +1,6 @@
-"""Servers of every KFP release from 2.15 take what is compiled here, as far as their own check goes.
+"""Servers of every KFP release from 2.15 accept the compiled pipelines.
 
-The API server parses a pipeline into its release's messages and refuses what it does not know
+The API server parses a pipeline into its release's messages and refuses unknown fields
 (backend/src/apiserver/template/v2_template.go); the same messages are in the wheel kfp-pipeline-spec.
 """
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SPECS = ROOT / ".venvs" / "kfp-specs"
 PIPELINES = sorted(path.stem for path in (ROOT / "pipelines").glob("*.py"))
 
-# In a process of its own: messages of one name can be loaded once.
+# Runs in a separate process, because a process can load messages of a name only once.
 PARSE = """\
 import importlib.util, json, pathlib, sys
 from google.protobuf import json_format
@@ -36,7 +36,7 @@ for name in sys.argv[2:]:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Files of every example, and of every component, as JSON."""
+    """Compiles every example and every component; returns the files, as JSON."""
     directory = tmp_path_factory.mktemp("compiled")
     sys.path.insert(0, str(ROOT / "pipelines"))
     try:
@@ -62,7 +62,7 @@ def parse(version: str, files: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("version", ["2.15.0", "2.16.1", "2.17.0", "2.17.3"])
-def test_a_server_of_the_release_takes_them(version: str, compiled: list[str]) -> None:
+def test_a_server_of_the_release_accepts_them(version: str, compiled: list[str]) -> None:
     done = parse(version, compiled)
     assert done.returncode == 0, done.stderr
 
@@ -70,4 +70,4 @@ def test_a_server_of_the_release_takes_them(version: str, compiled: list[str]) -
 def test_an_older_server_refuses_the_passthroughs(compiled: list[str]) -> None:
     training = [name for name in compiled if name.endswith("/distributed_train.json")]
     done = parse("2.14.6", training)
-    assert done.returncode != 0 and "ParseError" in done.stderr, "so 2.15 is what the components ask for"
+    assert done.returncode != 0 and "ParseError" in done.stderr, "therefore the components require 2.15"

@@ -1,7 +1,6 @@
-"""A task's settings as KFP hands them over, on the training pods.
+"""A task's settings, in KFP's form, apply to the training pods.
 
-The values are those that KFP's own test expects of its backend: kubeflow/pipelines,
-test_data/sdk_compiled_pipelines/valid/task_config.py.
+The values are those of KFP's own test: kubeflow/pipelines, test_data/sdk_compiled_pipelines/valid/task_config.py.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ TASK = TaskConfig(
 
 
 def pod_spec() -> dict[str, Any]:
-    """The spec of the training pods of a job that says nothing of all that."""
+    """Returns the spec of the training pods of a job that does not have these settings itself."""
     mapping, notes = with_task_config({"name": "digits", "module": "train", "image": "i:1", "num_nodes": 2}, TASK)
     assert notes == ()
     job = parse_job(mapping)
@@ -62,22 +61,22 @@ def pod_spec() -> dict[str, Any]:
     return spec
 
 
-def test_where_the_pods_may_run() -> None:
+def test_affinity_node_selector_and_tolerations_apply_to_the_pods() -> None:
     spec = pod_spec()
     assert spec["affinity"] == AFFINITY
     assert spec["nodeSelector"] == {"disktype": "ssd"}
     assert spec["tolerations"] == [TOLERATION]
 
 
-def test_what_each_pod_asks_for() -> None:
+def test_resources_apply_to_each_pod() -> None:
     (container,) = pod_spec()["containers"]
     assert container["resources"]["limits"] == RESOURCES["limits"]
     assert container["resources"]["requests"] == {**RESOURCES["requests"], "nvidia.com/gpu": "1"}, (
-        "an accelerator's request is its limit, as Kubernetes would make it"
+        "an accelerator's request equals its limit, as in Kubernetes"
     )
 
 
-def test_what_the_ranks_find_in_their_environment_and_on_their_disks() -> None:
+def test_variables_and_volumes_apply_to_the_pods() -> None:
     spec = pod_spec()
     (container,) = spec["containers"]
     assert {"name": "ENV1", "value": "val1"} in container["env"]
@@ -86,12 +85,12 @@ def test_what_the_ranks_find_in_their_environment_and_on_their_disks() -> None:
     assert [volume for volume in spec["volumes"] if volume in VOLUMES] == VOLUMES
 
 
-def test_claims_that_the_pods_share_are_known() -> None:
+def test_claims_lists_the_claims_that_the_pods_share() -> None:
     assert claims(TASK) == ["run-kfp-workspace", "kubernetes-task-config-pvc"]
     assert claims(None) == []
 
 
-def test_a_pipeline_may_put_all_of_them_on_the_step_and_all_are_handed_on(tmp_path: Path) -> None:
+def test_all_settings_of_a_task_are_passed_to_the_component(tmp_path: Path) -> None:
     @dsl.pipeline(
         name="task-config",
         pipeline_config=dsl.PipelineConfig(
@@ -116,8 +115,8 @@ def test_a_pipeline_may_put_all_of_them_on_the_step_and_all_are_handed_on(tmp_pa
     compiler.Compiler().compile(pipeline, str(tmp_path / "pipeline.yaml"))
     spec, platform = yaml.safe_load_all((tmp_path / "pipeline.yaml").read_text())
     (component,) = spec["components"].values()
-    handed_on = {each["field"]: each.get("applyToTask", False) for each in component["taskConfigPassthroughs"]}
-    assert handed_on == {
+    passed = {each["field"]: each.get("applyToTask", False) for each in component["taskConfigPassthroughs"]}
+    assert passed == {
         "RESOURCES": False,
         "ENV": True,
         "KUBERNETES_AFFINITY": False,

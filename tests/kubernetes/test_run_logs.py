@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.logs import connections, pod_log
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
@@ -66,7 +67,9 @@ def test_a_response_is_not_read_while_its_lines_are_consumed() -> None:
     assert asyncio.run(sent_meanwhile()) < 16 * 1024 * 1024
 
 
-def test_more_logs_than_connections_take_turns_and_each_line_is_consumed_once() -> None:
+def test_more_logs_than_connections_take_turns_and_each_line_is_consumed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "TURN", 0.1)
+
     async def lines() -> tuple[dict[str, list[bytes]], int]:
         found: dict[str, list[bytes]] = {}
 
@@ -101,3 +104,27 @@ def test_an_exception_of_the_consumer_is_reported_as_it_is(error: type[Exception
             return logs.problems
 
     assert asyncio.run(problems()) == (f"pod pod-0: its log cannot be read: {error()!r}",)
+
+
+def test_the_rest_of_an_ended_containers_log_is_requested_although_the_response_stays_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pod_log, "HURRY", 3600)
+
+    async def lines() -> list[bytes]:
+        found: list[bytes] = []
+
+        async def consume(output: PodOutput) -> None:
+            found.extend(text for _, text in output.batch.lines)
+
+        async with LogServer(lines=3, follows=True) as server, client_at(server.port) as client:
+            logs = RunLogs(NamespacedClient(client, "ns"), consume)
+            logs.see(pods(1))
+            while len(found) < 3:
+                await asyncio.sleep(0.01)
+            logs.see(pods(1, over=True))
+            assert await logs.finish(30), logs.problems
+            await logs.close()
+        return found
+
+    assert asyncio.run(lines()) == [b"line 0", b"line 1", b"line 2"]

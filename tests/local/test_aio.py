@@ -92,6 +92,7 @@ def test_a_run_continues_when_a_caller_that_waits_for_it_is_cancelled(what: str)
     assert seconds(use()) < SOON
 
 
+@pytest.mark.smoke
 @pytest.mark.usefixtures("elsewhere")
 def test_wait_returns_after_its_timeout() -> None:
     assert asyncio.run(aio.wait("run", timeout=0.5)).phase is Phase.RUNNING

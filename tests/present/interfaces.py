@@ -1,4 +1,4 @@
-"""What each interface shows of a run: the sentences, without what the interface puts before them."""
+"""The sentences that each interface shows of a run, without the interface's prefixes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from stepset_kfp.outputs.report import report_html
 from stepset_kfp.step.step_log import StepLog
 from stepset_kfp.step.train import fail
 
-Happened = Sequence[RunStatus | LogLine]
-"""A run as a listener gets it."""
+Updates = Sequence[RunStatus | LogLine]
+"""A run as a listener receives it."""
 LONGEST = 500
-"""Characters of a sentence that the page shows."""
+"""Number of characters of a sentence that the page shows."""
 
 
-def terminal(run: Happened) -> list[str]:
-    """`stepset run` with its output in a file: messages of stepset's own, then the last lines."""
+def terminal(run: Updates) -> list[str]:
+    """The messages of `stepset run` with its output in a file, then the diagnosis."""
     messages = io.BytesIO()
     with RunDisplay(io.BytesIO(), messages) as display:
         _feed(run, display)
@@ -35,15 +35,15 @@ def terminal(run: Happened) -> list[str]:
     last = _last(run)
     if last.phase.final:
         first, *block = outcome(last).splitlines()
-        lines.append(first.partition("; result: ")[0])  # which the other interfaces hand on in other ways
+        lines.append(first.partition("; result: ")[0])  # other interfaces return the result in other ways
         lines += block[:-1]  # without the command that shows more
-    said = [line.removeprefix("stepset: ").removeprefix("note: ") for line in lines]
-    assert len(said) == sum(line.startswith("stepset: ") for line in lines) + sum(line[:2] == "  " for line in lines)
-    return said
+    shown = [line.removeprefix("stepset: ").removeprefix("note: ") for line in lines]
+    assert len(shown) == sum(line.startswith("stepset: ") for line in lines) + sum(line[:2] == "  " for line in lines)
+    return shown
 
 
-def task_log(run: Happened) -> list[str]:
-    """An Airflow task's log, then the text of the exception that ends the task; its first line is in the log too."""
+def task_log(run: Updates) -> list[str]:
+    """An Airflow task's log, then the rest of the exception that ends the task; the log contains its first line."""
     log = _Lines()
     _feed([each for each in run if isinstance(each, RunStatus)], TaskLog(log))
     last = _last(run)
@@ -54,8 +54,8 @@ def task_log(run: Happened) -> list[str]:
     return [*log.texts, *rest]
 
 
-def step_log(run: Happened) -> list[str]:
-    """A KFP step's log, and what ends the step when the run fails."""
+def step_log(run: Updates) -> list[str]:
+    """A KFP step's log, with the error that ends the step if the run fails."""
     out, last = io.StringIO(), _last(run)
     with contextlib.redirect_stdout(out):
         _feed([each for each in run if isinstance(each, RunStatus)], StepLog())
@@ -67,18 +67,18 @@ def step_log(run: Happened) -> list[str]:
     return [line.removeprefix("stepset: ") for line in lines]
 
 
-def page(run: Happened) -> list[str]:
-    """The events of Airflow's page, then the diagnosis as rows; what waits is on a card while it does."""
-    chronicle = RunHistory({})
+def page(run: Updates) -> list[str]:
+    """The events of Airflow's page, then the diagnosis as rows; a card shows the trouble while it lasts."""
+    history = RunHistory({})
     for number, status in enumerate(each for each in run if isinstance(each, RunStatus)):
-        chronicle.see(status, float(number))
-        card, held = chronicle.document(float(number))["trouble"], held_up(status)
+        history.see(status, float(number))
+        card, held = history.document(float(number))["trouble"], held_up(status)
         if held is None:
             assert card is None
         else:
             assert f"{held.rows[0][0]}: {card['summary']}".rstrip(".") in held.text
             assert held.text.endswith(card["advice"])
-    document = chronicle.document(0.0)
+    document = history.document(0.0)
     texts = [event["text"] for event in document["events"]]
     if document["failure"] is not None:
         assert document["failure"]["headline"] == texts[-1]
@@ -86,7 +86,7 @@ def page(run: Happened) -> list[str]:
     return texts
 
 
-def report(run: Happened) -> list[str]:
+def report(run: Updates) -> list[str]:
     """The events of KFP's report, then the diagnosis as rows."""
     log = StepLog()
     with contextlib.redirect_stdout(io.StringIO()):
@@ -100,7 +100,7 @@ def report(run: Happened) -> list[str]:
 
 
 def terminal_lines(lines: Sequence[LogLine]) -> list[str]:
-    """What `stepset run` writes of the ranks' lines."""
+    """The ranks' lines as written by `stepset run`."""
     out = io.BytesIO()
     with RunDisplay(out, io.BytesIO()) as display:
         _feed(lines, display)
@@ -108,31 +108,31 @@ def terminal_lines(lines: Sequence[LogLine]) -> list[str]:
 
 
 def task_log_lines(lines: Sequence[LogLine], ranks: frozenset[int] | None) -> list[str]:
-    """What an Airflow task's log has of them."""
+    """The ranks' lines in an Airflow task's log."""
     log = _Lines()
     _feed(lines, TaskLog(log, ranks))
     return log.texts
 
 
 def step_log_lines(lines: Sequence[LogLine], ranks: frozenset[int] | None) -> list[str]:
-    """What a KFP step's log has of them."""
+    """The ranks' lines in a KFP step's log."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         _feed(lines, StepLog(ranks))
     return out.getvalue().splitlines()
 
 
-WITH_PROGRESS: dict[str, Callable[[Happened], list[str]]] = {
+WITH_PROGRESS: dict[str, Callable[[Updates], list[str]]] = {
     "terminal": terminal,
     "task log": task_log,
     "step log": step_log,
 }
-WITHOUT: dict[str, Callable[[Happened], list[str]]] = {"page": page, "report": report}
-"""These show progress as curves."""
+WITHOUT: dict[str, Callable[[Updates], list[str]]] = {"page": page, "report": report}
+"""The interfaces that show progress as curves."""
 
 
 class _Lines:
-    """A task's logger that keeps what is written."""
+    """A task's logger that records its messages."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -143,7 +143,7 @@ class _Lines:
     warning = exception = info
 
 
-def _feed(run: Happened, listener: Any) -> None:
+def _feed(run: Updates, listener: Any) -> None:
     for each in run:
         if isinstance(each, LogLine):
             listener.on_line(each)
@@ -151,17 +151,17 @@ def _feed(run: Happened, listener: Any) -> None:
             listener.on_status(each)
 
 
-def _last(run: Happened) -> RunStatus:
+def _last(run: Updates) -> RunStatus:
     return [each for each in run if isinstance(each, RunStatus)][-1]
 
 
 def _part(text: str, heading: str) -> str:
-    """The part of a page below a heading."""
+    """The section of a page with a heading."""
     return text.partition(f"<h2>{heading}</h2>")[2].partition("<h2>")[0]
 
 
 def _block(rows: Any) -> list[str]:
-    """Rows of a diagnosis as the lines of text that they are elsewhere."""
+    """Formats the rows of a diagnosis as other interfaces do."""
     return [
         f"{f'  {title:<14}' if not number else ' ' * 16}{line}"
         for title, lines in rows

@@ -1,4 +1,4 @@
-"""The sentences in the docstrings are the ones that are made, and log_ranks names ranks in one way everywhere."""
+"""The examples in docstrings hold, and `log_ranks` is parsed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
     ("given", "expected"),
     [("all", None), ("failed", set()), ("0", {0}), (3, {3}), ("0, 2", {0, 2}), ([1, "2"], {1, 2}), ((0,), {0})],
 )
-def test_the_ranks_wanted_are_all_none_one_or_some(given: Any, expected: set[int] | None) -> None:
+def test_log_ranks_selects_all_no_one_or_several_ranks(given: Any, expected: set[int] | None) -> None:
     assert ranks_to_log(given) == expected
 
 
 @pytest.mark.parametrize("given", ["some", "", [], "-1", [1.5], "0;1", "²"])
-def test_what_names_no_ranks_is_bad_input(given: Any) -> None:
+def test_an_invalid_log_ranks_raises_bad_input(given: Any) -> None:
     with pytest.raises(BadInputError, match=r"log_ranks: .* is not known"):
         ranks_to_log(given)

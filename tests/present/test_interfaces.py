@@ -1,4 +1,4 @@
-"""One recorded run through every interface: each shows the same sentences in the same order, and words none itself."""
+"""All interfaces show the same sentences about a recorded run in the same order, and no sentences of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.present.interfaces import (
     LONGEST,
     WITH_PROGRESS,
     WITHOUT,
-    Happened,
+    Updates,
     step_log_lines,
     task_log_lines,
     terminal_lines,
@@ -27,37 +27,37 @@ EVERY = {**WITH_PROGRESS, **WITHOUT}
 
 
 def followed(name: str) -> list[RunStatus]:
-    """The statuses of a recorded run as a listener gets them: of its end only the last, which is complete."""
+    """The statuses of a recorded run as a listener receives them: of final ones only the last, which is complete."""
     every = statuses(name)
     return [status for status in every if not status.phase.final] + ([every[-1]] if every[-1].phase.final else [])
 
 
-def records(run: Happened) -> Iterator[Record]:
-    """What one presenter makes of a run."""
+def records(run: Updates) -> Iterator[Record]:
+    """The records of one presenter for a run."""
     presenter = Presenter()
     for each in run:
         if isinstance(each, RunStatus):
             yield from presenter.see(each, 0.0)
 
 
-def sentences(run: Happened, progress: bool) -> list[str]:
-    """Their texts; the diagnosis line for line."""
+def sentences(run: Updates, progress: bool) -> list[str]:
+    """The texts of `records`, with the diagnosis split into lines."""
     found = [each for each in records(run) if progress or not isinstance(each, ProgressReported)]
     texts = (each.text.split("\n") if isinstance(each, FirstFailure) else [each.text] for each in found)
     return [line for lines in texts for line in lines]
 
 
-def same(said: list[str], expected: list[str]) -> None:
-    """A cancelled run has no diagnosis in the terminal, where the user has cancelled it."""
+def same(shown: list[str], expected: list[str]) -> None:
+    """Compares sentences. The terminal shows no diagnosis of a cancelled run, because its user cancelled it."""
     if any(" was cancelled" in line for line in expected):
         expected = [line for line in expected if not line.startswith("  ")]
-        said = [line for line in said if not line.startswith("  ")]
-    assert said == expected
+        shown = [line for line in shown if not line.startswith("  ")]
+    assert shown == expected
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("interface", EVERY)
-def test_a_recorded_run_reads_the_same_everywhere(name: str, interface: str) -> None:
+def test_every_interface_shows_the_same_sentences(name: str, interface: str) -> None:
     run = followed(name)
     same(_cut(EVERY[interface](run), interface), _cut(sentences(run, progress=True), interface))
 
@@ -67,7 +67,7 @@ def _cut(lines: list[str], interface: str) -> list[str]:
     return [line[:LONGEST] for line in lines] if interface == "page" else lines
 
 
-def training() -> Happened:
+def training() -> Updates:
     """A recorded run with lines, progress and a place in a queue that changes, which its stream does not have."""
     found: list[RunStatus | LogLine] = []
     for status in followed("queued_and_let_in"):
@@ -99,7 +99,7 @@ TRAINING = [
 
 
 @pytest.mark.parametrize("interface", EVERY)
-def test_a_run_is_told_from_the_queue_to_its_end(interface: str) -> None:
+def test_a_run_is_presented_from_the_queue_to_its_end(interface: str) -> None:
     shows_progress = interface in WITH_PROGRESS
     expected = [line for line in TRAINING if shows_progress or not line.startswith("progress: ")]
     assert EVERY[interface](training()) == expected
@@ -111,11 +111,11 @@ WORDED: dict[str, tuple[str, ...]] = {
         r"run run: Pending \(Starting\), 2 ranks",
         r"run run: Pending \(Unschedulable\), 2 ranks",
         r"trouble: Unschedulable: no room for pod run-node-0-0-\w+ and 1 more: 0/2 nodes are available: .*"
-        r" Ask for less per node, wait for capacity, or loosen the scheduling constraints\.",
+        r" Request less per node, wait for capacity, or loosen the scheduling constraints\.",
     ),
     "no_image": (
         r"run run: Pending \(PullingImage\), 2 ranks",
-        r"trouble: ImagePull: pod run-node-0-\S+ on \S+ and 1 more cannot have the image: ErrImagePull: .*"
+        r"trouble: ImagePull: pod run-node-0-\S+ on \S+ and 1 more cannot get the image: ErrImagePull: .*"
         r" Check the image's name and tag, and that the cluster may pull it\.",
     ),
     "queue_missing": (
@@ -142,7 +142,7 @@ def test_the_sentences_of_some_recorded_runs(name: str, interface: str) -> None:
         assert any(re.fullmatch(pattern, line) for line in left), pattern
 
 
-def test_a_reason_that_a_queue_cannot_mend_is_a_warning() -> None:
+def test_an_inadmissible_run_is_a_warning() -> None:
     levels = {
         record.text: record.level
         for name in ("queue_missing", "queued_and_let_in")
@@ -154,7 +154,7 @@ def test_a_reason_that_a_queue_cannot_mend_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize("interface", EVERY)
-def test_a_position_is_shown_where_it_is_known(interface: str) -> None:
+def test_a_known_position_is_shown(interface: str) -> None:
     waiting = Waiting("team", "Pending", "insufficient quota for cpu in flavor default", position=2)
     run = RunStatus("a-1", "a", "kubernetes", reason="Queued", world_size=8, waiting=waiting)
     assert EVERY[interface]([run]) == [
@@ -164,7 +164,7 @@ def test_a_position_is_shown_where_it_is_known(interface: str) -> None:
 
 
 @pytest.mark.parametrize("ranks", [None, frozenset({0}), frozenset()], ids=["all", "one", "none"])
-def test_the_lines_of_ranks_have_one_prefix(ranks: frozenset[int] | None) -> None:
+def test_every_interface_adds_the_same_prefix_to_the_ranks_lines(ranks: frozenset[int] | None) -> None:
     lines = [LogLine("rank 0", "a"), LogLine("rank 1", "b"), LogLine("launcher", "c")]
     wanted = [line for line in lines if is_shown(line.source, ranks)]
     expected = [f"{prefix(line.source)} {line.text}" for line in wanted]

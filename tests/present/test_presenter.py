@@ -1,4 +1,4 @@
-"""Each thing that happens in a run is presented once, in an order that reads well, across processes too."""
+"""Each event of a run is presented once and in a fixed order, also if another process continues."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ FAILURE = Failure(FailureKind.USER_ERROR, "rank 3 exited with code 1.", "Look at
 
 
 def resumed(presenter: Presenter) -> Presenter:
-    """A presenter in another process."""
-    return Presenter(json.loads(json.dumps(presenter.told)))
+    """The presenter of another process that continues."""
+    return Presenter(json.loads(json.dumps(presenter.presented)))
 
 
 def no_room(pod: str, missing: int) -> RunStatus:
     text = f"no room for pod {pod}: {missing} Insufficient cpu"
-    trouble = Failure(FailureKind.UNSCHEDULABLE, text, "Ask for less.", pod=pod)
+    trouble = Failure(FailureKind.UNSCHEDULABLE, text, "Request less.", pod=pod)
     return PENDING.with_(reason="Unschedulable", trouble=trouble)
 
 
@@ -42,7 +42,7 @@ def queued(position: int | None, message: str = "insufficient quota for cpu, 2 m
 
 
 class TestPhases:
-    def test_are_presented_when_they_change_and_when_their_reason_or_restart_does(self) -> None:
+    def test_are_presented_when_phase_reason_or_restart_changes(self) -> None:
         presenter = Presenter()
         changes = (PENDING, PENDING, PENDING.with_(reason="Queued"), RUNNING, RUNNING.with_(attempt=1), RUNNING)
         assert [record.text for status in changes for record in presenter.see(status, 0.0)] == [
@@ -53,28 +53,28 @@ class TestPhases:
             "run run-1: Running, 4 ranks",
         ]
 
-    def test_come_before_the_reason_and_after_the_restart_that_explains_them(self) -> None:
+    def test_are_presented_after_the_restart_and_before_the_trouble(self) -> None:
         status = no_room("a", 2).with_(phase=Phase.RESTARTING, attempt=1, notes=("few cores", "restart 1: it failed."))
         kinds = [type(record) for record in Presenter().see(status, 0.0)]
         assert kinds == [Note, Restarted, PhaseChanged, HeldUp]
 
 
-class TestTheEnd:
-    def test_comes_after_the_last_progress_and_before_the_diagnosis(self) -> None:
+class TestEnd:
+    def test_is_presented_after_the_last_progress_and_before_the_diagnosis(self) -> None:
         end = RUNNING.with_(phase=Phase.FAILED, failure=FAILURE, finished=162.0, progress=Progress(step=3))
         found = Presenter().see(end, 0.0)
         assert [type(record) for record in found] == [ProgressReported, RunEnded, FirstFailure]
         assert found[1].text == "run run-1 failed after 1m02s: UserError: rank 3 exited with code 1."
         assert found[2].text == "  first failure rank 3\n  advice        Look at the error."
 
-    def test_is_presented_once_also_where_another_process_sees_it_again(self) -> None:
+    def test_is_presented_once_across_processes(self) -> None:
         first, end = Presenter(), RUNNING.with_(phase=Phase.SUCCEEDED, finished=110.0)
         assert [record.text for record in first.see(end, 0.0)] == ["run run-1 succeeded in 10 s"]
         assert first.see(end, 1.0) == []
-        # Its pods and its controller may name different moments.
+        # Pods and controllers may report different times.
         assert resumed(first).see(end.with_(finished=111.0), 0.0) == []
 
-    def test_of_a_run_of_which_nothing_is_known_says_so(self) -> None:
+    def test_without_a_failure_states_that_the_reason_is_unknown(self) -> None:
         for phase, words in (
             (Phase.FAILED, "run run-1 failed; no reason is known"),
             (Phase.LOST, "run run-1 was lost: no process followed it to its end; look at the machine it ran on"),
@@ -88,7 +88,7 @@ class TestTheEnd:
             ("the run was cancelled.", ""),
         ],
     )
-    def test_of_a_cancelled_run_says_how_it_was_cancelled_where_it_is_known(self, message: str, why: str) -> None:
+    def test_of_a_cancelled_run_states_the_reason_if_known(self, message: str, why: str) -> None:
         cancelled = RUNNING.with_(phase=Phase.FAILED, failure=Failure(FailureKind.CANCELLED, message, ""), finished=101)
         end = Presenter().see(cancelled, 0.0)[0]
         assert end.text == f"run run-1 was cancelled after 1 s{why}"
@@ -120,25 +120,25 @@ class TestProgress:
         status = RUNNING.with_(progress=Progress(step), **changes)
         return [each.text for each in presenter.see(status, clock) if isinstance(each, ProgressReported)]
 
-    def test_is_presented_at_most_so_often(self) -> None:
+    def test_is_presented_at_a_limited_rate(self) -> None:
         presenter = Presenter()
         times = [number * PROGRESS_EVERY / 4 for number in range(9)]
         assert [self.at(presenter, step, clock) for step, clock in enumerate(times)] == [
             ["progress: step 0"], [], [], [], ["progress: step 4"], [], [], [], ["progress: step 8"],
         ]  # fmt: skip
 
-    def test_that_was_held_back_comes_when_the_same_status_is_seen_later(self) -> None:
+    def test_that_was_held_back_is_presented_with_a_later_status(self) -> None:
         presenter = Presenter()
         assert self.at(presenter, 1, 0.0) and not self.at(presenter, 2, 0.5)
         assert self.at(presenter, 2, PROGRESS_EVERY) == ["progress: step 2"]
         assert not self.at(presenter, 2, 2 * PROGRESS_EVERY)
 
-    def test_that_was_held_back_comes_before_the_end(self) -> None:
+    def test_that_was_held_back_is_presented_before_the_end(self) -> None:
         presenter = Presenter()
         assert self.at(presenter, 1, 0.0)
         assert self.at(presenter, 2, 0.1, phase=Phase.SUCCEEDED) == ["progress: step 2"]
 
-    def test_that_another_process_has_presented_is_not_presented_again(self) -> None:
+    def test_is_presented_once_across_processes(self) -> None:
         presenter = Presenter()
         status = RUNNING.with_(progress=Progress(3, 0.5, {"loss": 0.1}))
         presenter.see(status, 0.0)
@@ -147,7 +147,7 @@ class TestProgress:
         assert other.see(status, 0.0) == []
 
 
-class TestRanksThatStart:
+class TestStartingRanks:
     @staticmethod
     def starting(running: int) -> RunStatus:
         rows = (RankStatus(f"rank {n}", n, "pod", state="Running" if n < running else "Pending") for n in range(4))
@@ -168,43 +168,43 @@ class TestRanksThatStart:
         assert presenter.see(self.starting(2).with_(phase=Phase.RUNNING), 10 * STARTING_EVERY) == []
 
 
-class TestWhatHoldsARunUp:
-    def test_is_presented_once_for_each_pod_whatever_its_numbers(self) -> None:
+class TestHeldUp:
+    def test_is_presented_once_for_each_pod_ignoring_numbers(self) -> None:
         presenter = Presenter()
         changes = (no_room("a", 1), no_room("a", 2), PENDING, no_room("a", 1), no_room("b", 2))
         found = [each for status in changes for each in presenter.see(status, 0.0) if isinstance(each, HeldUp)]
         assert [each.text for each in found] == [
-            "trouble: Unschedulable: no room for pod a: 1 Insufficient cpu. Ask for less.",
-            "trouble: Unschedulable: no room for pod b: 2 Insufficient cpu. Ask for less.",
+            "trouble: Unschedulable: no room for pod a: 1 Insufficient cpu. Request less.",
+            "trouble: Unschedulable: no room for pod b: 2 Insufficient cpu. Request less.",
         ]
         assert {each.level for each in found} == {"warning"}
 
-    def test_is_known_to_another_process(self) -> None:
+    def test_is_not_presented_again_by_another_process(self) -> None:
         presenter = Presenter()
         assert presenter.see(no_room("a", 1), 0.0)
         assert resumed(presenter).see(no_room("a", 2), 0.0) == []
 
-    def test_is_forgotten_before_it_fills_the_memory(self) -> None:
+    def test_remembers_a_limited_number_of_reasons(self) -> None:
         presenter = Presenter()
         for number in range(1000):
             presenter.see(no_room("a" * number, 1), 0.0)
-        assert len(presenter.told["waiting"]) <= 50
+        assert len(presenter.presented["waiting"]) <= 50
 
-    def test_is_nothing_once_the_run_is_over(self) -> None:
+    def test_is_none_once_the_run_is_over(self) -> None:
         assert held_up(no_room("a", 1).with_(phase=Phase.FAILED)) is None
         assert held_up(queued(1).with_(phase=Phase.SUCCEEDED)) is None
 
-    def test_in_a_queue_is_no_trouble(self) -> None:
+    def test_prefers_the_queue_to_the_trouble(self) -> None:
         held = held_up(queued(None).with_(trouble=no_room("a", 1).trouble))
         assert held is not None and (held.rows[0][0], held.level) == ("queued", "info")
 
 
-class TestAPlaceInAQueue:
+class TestPositionInAQueue:
     @staticmethod
     def seen(presenter: Presenter, *statuses: RunStatus) -> list[str]:
         return [each.text for status in statuses for each in presenter.see(status, 0.0) if isinstance(each, HeldUp)]
 
-    def test_is_presented_whenever_the_position_is_another(self) -> None:
+    def test_is_presented_when_it_changes(self) -> None:
         presenter, why = Presenter(), "insufficient quota for cpu, 2 more needed"
         assert self.seen(presenter, queued(3), queued(3), queued(2), queued(3)) == [
             f"queued: the run waits in queue team at position {position}: {why}" for position in (3, 2, 3)
@@ -212,22 +212,22 @@ class TestAPlaceInAQueue:
         assert self.seen(resumed(presenter), queued(3)) == []
         assert len(self.seen(resumed(presenter), queued(1))) == 1
 
-    def test_is_presented_without_a_reason_where_the_queue_has_only_a_position_to_tell(self) -> None:
+    def test_is_presented_without_a_reason_if_the_queue_reports_none(self) -> None:
         assert self.seen(Presenter(), queued(2, "")) == ["queued: the run waits in queue team at position 2"]
 
-    def test_is_not_presented_again_because_the_position_is_not_known_any_longer(self) -> None:
+    def test_is_not_presented_again_after_it_was_unknown(self) -> None:
         presenter = Presenter()
         assert len(self.seen(presenter, queued(None), queued(2), queued(None), queued(2))) == 2
 
-    def test_is_presented_when_the_queue_gives_another_reason_and_not_for_another_number(self) -> None:
+    def test_is_presented_for_a_new_reason_but_not_for_a_new_number(self) -> None:
         other = queued(None, "insufficient quota for cpu, 5 more needed")
         evicted = queued(None, "its Workload is not active")
         assert len(self.seen(Presenter(), queued(None), other, evicted)) == 2
 
-    def test_is_not_presented_before_the_queue_gives_a_reason_or_a_position(self) -> None:
+    def test_is_not_presented_before_the_queue_reports_a_reason_or_a_position(self) -> None:
         assert self.seen(Presenter(), queued(None, "")) == []
 
 
-def test_what_an_earlier_version_had_presented_is_plain_data_with_fewer_keys() -> None:
-    told = {"phase": "run run-1: Running, 4 ranks", "notes": ["few cores"], "progress": None}
-    assert Presenter(told).see(RUNNING.with_(notes=("few cores",)), 0.0) == []
+def test_the_data_of_an_earlier_version_with_fewer_keys_is_read() -> None:
+    presented = {"phase": "run run-1: Running, 4 ranks", "notes": ["few cores"], "progress": None}
+    assert Presenter(presented).see(RUNNING.with_(notes=("few cores",)), 0.0) == []

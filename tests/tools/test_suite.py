@@ -1,16 +1,18 @@
-"""The suite: a test that fails has a second chance, by itself; those of a cluster run beside the others."""
+"""The suite: groups in their order, those of a cluster beside the others; retries; the line that counts all tests."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from _pytest.mark.expression import Expression
-from tools.suite import GROUPS, Group, lanes_of, python_of, twin_of
+from tools.groups import GROUPS, Group, everything, quick, remainder
+from tools.suite import lanes_of, not_run, python_of, select, twin_of
 
 pytestmark = pytest.mark.local
 
@@ -18,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RUN = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from suite import Group, main
+from tools.groups import Group
+from tools.suite import main
 more = {"beside": {"cluster": 0}, "twin": {"twins": ("airflow",)}}
 groups = (Group("one", "First", "one"), Group("two", "Second", "two", **more.get(sys.argv[-1], {})))
 sys.exit(main([], groups, Path.cwd()))
@@ -27,67 +29,109 @@ sys.exit(main([], groups, Path.cwd()))
 MARKS = "import pathlib, pytest, time\none, two = pytest.mark.one, pytest.mark.two\nran = pathlib.Path('ran')\n"
 STEADY = "@one\ndef test_steady():\n    ran.open('a').write('steady ')\n"
 UNSTEADY = (
-    "@one\ndef test_unsteady():\n    ran.open('a').write('unsteady ')\n    assert ran.read_text().count('un') == 2\n"
+    "@one\n@pytest.mark.retry(reason='slow disk')\ndef test_unsteady():\n"
+    "    ran.open('a').write('unsteady ')\n    assert ran.read_text().count('un') == 2\n"
 )
 WRONG = "@one\ndef test_wrong():\n    ran.open('a').write('wrong ')\n    assert 0\n"
 LATER = "@two\ndef test_later():\n    ran.open('a').write('later ')\n"
 
 
 def run(directory: Path, *tests: str, second: str = "") -> tuple[int, list[str], str]:
-    """Runs tests as a suite of two groups: (exit code, the tests in the order in which they ran, its output).
+    """Runs tests as a suite of two groups; returns its exit code, the tests in the order of their runs, its output.
 
     Args:
-        directory: where.
+        directory: where the tests are written.
         tests: their texts.
-        second: what the second group is: "beside", if it needs a cluster, which is there; "twin", if it has the same
-            environment as the first and is to run only with another Python.
+        second: what the second group is: "beside": it needs a cluster, which exists; "twin": it has the same
+            environment as the first and is run only with another Python.
     """
     (directory / "test_it.py").write_text("\n\n".join((MARKS, *tests)))
     (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n    one\n    two\n")
-    # As a shell starts what runs in the background: without SIGINT.
-    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", RUN, str(ROOT / "tools")]
+    # As a shell starts programs in the background: without SIGINT.
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", RUN]
     command += [second] if second else []
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=120)
     ran = (directory / "ran").read_text().split() if (directory / "ran").exists() else []
     return done.returncode, ran, done.stdout + done.stderr
 
 
+def counts(output: str) -> str:
+    """The last line of a suite's output without the time."""
+    return re.sub(r" in \d+ min \d\d s$", "", output.splitlines()[-1])
+
+
 def test_tests_that_pass_are_run_once_and_group_by_group(tmp_path: Path) -> None:
-    code, ran, said = run(tmp_path, LATER, STEADY)
+    code, ran, output = run(tmp_path, LATER, STEADY)
     assert (code, ran) == (0, ["steady", "later"])
-    assert "unsteady" not in said
+    assert counts(output) == "2 passed, 0 skipped, 0 failed, 0 retried"
 
 
-def test_one_that_passes_the_second_time_is_named_at_the_very_end_and_fails_nothing(tmp_path: Path) -> None:
-    code, ran, said = run(tmp_path, STEADY, UNSTEADY, LATER)
-    assert (code, ran) == (0, ["steady", "unsteady", "later", "unsteady"])
-    assert said.splitlines()[-1] == "unsteady: test_it.py::test_unsteady"
+class TestRetry:
+    def test_runs_a_marked_test_once_more_at_the_end_and_prints_its_reason(self, tmp_path: Path) -> None:
+        code, ran, output = run(tmp_path, STEADY, UNSTEADY, LATER)
+        assert (code, ran) == (0, ["steady", "unsteady", "later", "unsteady"])
+        assert "retried: test_it.py::test_unsteady: slow disk" in output
+        assert counts(output) == "3 passed, 0 skipped, 0 failed, 1 retried"
+
+    def test_is_refused_to_a_test_without_the_mark(self, tmp_path: Path) -> None:
+        code, ran, output = run(tmp_path, STEADY, WRONG, LATER)
+        assert (code, ran) == (1, ["steady", "wrong", "later"])
+        assert "retried: " not in output
+        assert counts(output) == "2 passed, 0 skipped, 1 failed, 0 retried"
+
+    def test_does_not_hide_the_failure_of_another_test(self, tmp_path: Path) -> None:
+        code, ran, output = run(tmp_path, UNSTEADY, WRONG, LATER)
+        assert (code, ran) == (1, ["unsteady", "wrong", "later", "unsteady"])
+        assert counts(output) == "2 passed, 0 skipped, 1 failed, 1 retried"
+
+    def test_that_fails_fails_the_suite(self, tmp_path: Path) -> None:
+        marked = WRONG.replace("@one", "@one\n@pytest.mark.retry(reason='slow disk')")
+        code, ran, output = run(tmp_path, marked, LATER)
+        assert (code, ran) == (1, ["wrong", "later", "wrong"])
+        assert counts(output) == "1 passed, 0 skipped, 1 failed, 1 retried"
+
+    def test_happens_at_most_three_times(self, tmp_path: Path) -> None:
+        four = "@pytest.mark.parametrize('number', range(4))\n" + UNSTEADY.replace("test_unsteady()", "test_x(number)")
+        code, ran, output = run(tmp_path, four.replace("count('un') == 2", "count('un') > 4"), LATER)
+        assert (code, ran.count("unsteady")) == (1, 7)
+        assert counts(output) == "4 passed, 0 skipped, 1 failed, 3 retried"
 
 
-def test_one_that_fails_twice_fails_the_suite_when_everything_else_has_run(tmp_path: Path) -> None:
-    code, ran, said = run(tmp_path, STEADY, WRONG, LATER)
-    assert (code, ran) == (1, ["steady", "wrong", "later", "wrong"])
-    assert "unsteady" not in said
-
-
-def test_beside_one_that_fails_twice_the_unsteady_one_is_named(tmp_path: Path) -> None:
-    code, ran, said = run(tmp_path, UNSTEADY, WRONG, LATER)
-    assert (code, ran) == (1, ["unsteady", "wrong", "later", "unsteady", "wrong"])
-    assert [line for line in said.splitlines() if line.startswith("unsteady: ")] == [
-        "unsteady: test_it.py::test_unsteady"
-    ]
-
-
-def test_many_that_fail_have_no_second_chance_and_the_next_group_is_not_run(tmp_path: Path) -> None:
+def test_very_many_failures_stop_the_suite(tmp_path: Path) -> None:
     many = "@one\n@pytest.mark.parametrize('number', range(25))\ndef test_wrong(number):\n    assert 0\n"
-    code, ran, _ = run(tmp_path, STEADY, many, LATER)
+    code, ran, output = run(tmp_path, STEADY, many, LATER)
     assert (code, ran) == (1, ["steady"])
+    assert counts(output) == "1 passed, 0 skipped, 25 failed, 0 retried"
 
 
-def test_what_cannot_even_be_collected_has_no_second_chance(tmp_path: Path) -> None:
-    code, ran, said = run(tmp_path, STEADY, "import nothing_like_this")
+def test_tests_that_cannot_be_collected_stop_the_suite(tmp_path: Path) -> None:
+    code, ran, output = run(tmp_path, STEADY, "import nothing_like_this")
     assert (code, ran) == (2, [])
-    assert said.count("nothing_like_this") < 5
+    assert output.count("nothing_like_this") < 5
+
+
+def test_skipped_tests_are_counted(tmp_path: Path) -> None:
+    skipped = "@one\ndef test_skipped():\n    pytest.skip('no GPU')\n"
+    _, _, output = run(tmp_path, STEADY, skipped)
+    assert counts(output) == "1 passed, 1 skipped, 0 failed, 0 retried"
+
+
+class TestSelection:
+    def test_without_arguments_is_every_test_once(self) -> None:
+        assert select([], GROUPS) == select(["--all"], GROUPS) == everything(GROUPS)
+
+    def test_of_the_remainder_is_all_that_the_quick_groups_do_not_run(self) -> None:
+        names = {group.name for group in everything(GROUPS)}
+        assert {group.name for group in remainder(GROUPS)} == names - {group.name for group in quick(GROUPS)}
+        assert all("not smoke" in group.marks for group in remainder(GROUPS) if group.environment == "airflow")
+
+    def test_of_the_quick_groups_needs_no_cluster_and_lists_the_others(self) -> None:
+        selected = select(["--quick"], GROUPS)
+        assert all(group.cluster is None for group in selected)
+        listed = not_run(GROUPS, selected)
+        assert "make test-all" in listed
+        assert all(group.title in listed for group in everything(GROUPS) if group not in selected)
 
 
 def test_groups_of_different_clusters_run_beside_each_other_and_a_group_alone_has_the_one_that_is_up() -> None:
@@ -145,7 +189,7 @@ def test_each_test_is_in_one_group_and_in_no_second_of_its_environment(tmp_path:
     found = json.loads((tmp_path / "found.json").read_text())
     assert len(found) > 1000
     for path, marks in found:
-        groups = [group for group in GROUPS if holds(group, Path(path), set(marks))]
+        groups = [group for group in everything(GROUPS) if holds(group, Path(path), set(marks))]
         assert groups, f"{path}: no group has its tests of {marks}"
         assert len([group for group in groups if group.environment == "airflow"]) <= 1, f"{path}: {marks}: {groups}"
 
@@ -171,7 +215,7 @@ class TestBesideEachOther:
         code, _, _ = run(tmp_path, STEADY, LATER, WRONG.replace("@one", f"@{wrong}"), second="beside")
         assert code == 1
 
-    def test_one_that_failed_waits_for_its_second_chance_until_the_others_have_run(self, tmp_path: Path) -> None:
+    def test_a_retry_waits_until_all_other_tests_have_ended(self, tmp_path: Path) -> None:
         slow = "@two\ndef test_slow():\n    time.sleep(3)\n    ran.open('a').write('slow ')\n"
         code, ran, _ = run(tmp_path, UNSTEADY, slow, second="beside")
         assert (code, ran) == (0, ["unsteady", "slow", "unsteady"])

@@ -6,6 +6,7 @@ test_on_torch.py.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import stepset
 from tests.training.conftest import program, train
 
 
+@pytest.mark.smoke
 def test_mlx_closes_its_ring() -> None:
     result = train("mlx/train.py", "mlx")
     assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (4, 10, True)
@@ -47,16 +49,28 @@ def test_mpich_spans_the_nodes(mpich_program: Path) -> None:
     assert (status.result["world_size"], status.result["rank_sum"]) == (4, 10)
 
 
+@pytest.mark.smoke
+def test_mpich_of_pypi_spans_the_nodes(mpich_from_pypi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{mpich_from_pypi / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    library = str(mpich_from_pypi / "lib" / "libmpi.so.12")
+    result = train("mpi/train.py", {"kind": "mpi", "implementation": "mpich"}, env={"MPI4PY_LIBMPI": library})
+    assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (4, 10, True)
+    assert "MPICH" in result["library"]
+
+
+@pytest.mark.smoke
 def test_jax_meets_at_node_0() -> None:
     result = train("jax/train.py", "jax", procs="auto")
     assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (2, 3, True)
 
 
+@pytest.mark.smoke
 def test_xgboost_trains_one_model_over_all_workers() -> None:
     result = train("xgboost/train.py", "xgboost")
     assert (result["world_size"], result["rank_sum"], result["models_equal"]) == (4, 10, True)
 
 
+@pytest.mark.smoke
 def test_a_plain_command_runs_in_every_pod(tmp_path: Path) -> None:
     result = train("plain/train.py", "plain", procs="auto", checkpoint_dir=str(tmp_path))
     assert result["nodes"] == 2

@@ -8,9 +8,12 @@ where TorchTune trains, too.
 
 from __future__ import annotations
 
+import pytest
+
 from tests.training.conftest import program, train
 
 
+@pytest.mark.smoke
 def test_torch_fsdp_shards_over_all_ranks() -> None:
     result = train("torch/fsdp.py", "torch", procs=1)
     assert (result["world_size"], result["rank_sum"]) == (2, 3)
@@ -29,3 +32,10 @@ def test_deepspeed_trains_with_zero_under_mpirun() -> None:
     result = train("deepspeed/train.py", {"kind": "deepspeed", "launcher": "mpirun"}, procs=1)
     assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (2, 3, True)
     assert result["zero_stage"] >= 1
+
+
+@pytest.mark.smoke
+def test_torchtune_runs_a_recipe_of_the_users() -> None:
+    framework = {"kind": "torchtune", "recipe": "recipe.py", "config": "config.yaml"}
+    result = train(None, framework, procs=1, code="torchtune")
+    assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (2, 3, True)

@@ -1,4 +1,4 @@
-"""From what was observed to one Failure: the first to fail is named, the others are not blamed."""
+"""`diagnose` derives one Failure from observed ends: it names what failed first, and not what failed as a result."""
 
 import signal
 
@@ -18,8 +18,8 @@ def failure_of(*observations: Observation) -> Failure:
     return failure
 
 
-class TestTheFirst:
-    def test_to_fail_is_named_whatever_the_order_of_the_reports(self) -> None:
+class TestFirstFailure:
+    def test_is_the_earliest_in_any_order_of_observations(self) -> None:
         late, early = rank(0, 5.0, exit_code=1), rank(3, 4.0, exit_code=7, error="ValueError: bad")
         for order in ([late, early], [early, late]):
             failure = failure_of(*order)
@@ -27,7 +27,7 @@ class TestTheFirst:
             assert failure.message == "rank 3 (pod node-1) exited with code 7: ValueError: bad"
             assert failure.aftermath == ("rank 0",)
 
-    def test_is_not_one_that_was_stopped_even_if_it_ended_earlier(self) -> None:
+    def test_is_not_a_rank_that_was_stopped_even_if_it_ended_earlier(self) -> None:
         failure = failure_of(rank(0, 1.0, signal=signal.SIGTERM, stopped=True), rank(1, 2.0, exit_code=1))
         assert failure.rank == 1
 
@@ -43,24 +43,24 @@ class TestTheFirst:
             "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.",
         ],
     )
-    def test_is_not_one_that_only_noticed_that_another_was_gone(self, error: str) -> None:
+    def test_is_not_a_rank_that_only_lost_its_peer(self, error: str) -> None:
         failure = failure_of(rank(0, 1.0, exit_code=1, error=error), rank(1, 1.5, signal=signal.SIGSEGV))
         assert failure.rank == 1
         assert failure.aftermath == ("rank 0",)
 
-    def test_is_not_one_its_launcher_ended(self) -> None:
+    def test_is_not_a_rank_that_its_launcher_stopped(self) -> None:
         failure = failure_of(rank(0, 1.0, signal=signal.SIGTERM), rank(1, 1.2, exit_code=1))
         assert failure.rank == 1
 
-    def test_is_one_whose_port_was_taken_whoever_was_gone_before(self) -> None:
-        gone = rank(1, 1.0, exit_code=1, error="ConnectionResetError: Connection reset by peer")
-        assert failure_of(gone, rank(0, 1.5, exit_code=1, error="EADDRINUSE")).rank == 0
+    def test_is_a_rank_whose_port_was_in_use_even_if_another_lost_a_peer_earlier(self) -> None:
+        lost_peer = rank(1, 1.0, exit_code=1, error="ConnectionResetError: Connection reset by peer")
+        assert failure_of(lost_peer, rank(0, 1.5, exit_code=1, error="EADDRINUSE")).rank == 0
 
-    def test_is_one_that_lost_its_peer_where_nobody_else_failed(self) -> None:
+    def test_is_a_rank_that_lost_its_peer_if_no_other_failed(self) -> None:
         failure = failure_of(rank(0, 1.0, exit_code=1, error="Connection reset by peer"))
         assert failure.rank == 0
 
-    def test_does_not_stand_for_others_that_failed_by_themselves_of_the_same(self) -> None:
+    def test_has_no_aftermath_of_the_same_known_kind(self) -> None:
         gave_up = {"exit_code": 70, "kind": FailureKind.RENDEZVOUS, "error": "node-1 did not resolve"}
         failure = failure_of(rank(0, 1.0, **gave_up), rank(2, 1.0, **gave_up), rank(4, 1.5, exit_code=1))
         assert (failure.rank, failure.aftermath) == (0, ("rank 4",))
@@ -72,17 +72,17 @@ class TestTheFirst:
         assert failure.aftermath == ()
 
     @pytest.mark.parametrize("code", [126, 127])
-    def test_whose_program_is_not_there_has_no_training_code_to_be_mended(self, code: int) -> None:
+    def test_advises_to_check_the_command_if_the_program_is_missing(self, code: int) -> None:
         failure = failure_of(rank(0, 1.0, exit_code=code, error="cannot start torchrun: not found on PATH"))
         assert failure.kind is FailureKind.USER_ERROR
         assert failure.advice == "Check the command, and that the image has its program on PATH, executable."
 
-    def test_is_the_pod_where_no_rank_is_known(self) -> None:
+    def test_is_the_pod_if_no_rank_is_known(self) -> None:
         failure = failure_of(Observation("prepare-0", 1.0, pod="prepare-0", exit_code=3))
         assert (failure.rank, failure.pod, failure.exit_code) == (None, "prepare-0", 3)
         assert failure.message.startswith("prepare-0 exited with code 3")
 
-    def test_is_the_run_itself_where_a_verdict_on_it_was_given(self) -> None:
+    def test_is_the_run_if_the_run_as_a_whole_failed(self) -> None:
         failure = failure_of(
             rank(0, 1.0, exit_code=1),
             Observation("", 2.0, kind=FailureKind.DEADLINE_EXCEEDED, error="the run took longer than 2s."),
@@ -90,13 +90,13 @@ class TestTheFirst:
         assert (failure.kind, failure.rank) == (FailureKind.DEADLINE_EXCEEDED, None)
         assert failure.message == "the run took longer than 2s."
 
-    def test_is_nobody_where_nothing_failed(self) -> None:
+    def test_does_not_exist_if_nothing_failed(self) -> None:
         assert diagnose([]) is None
         assert diagnose([rank(0, 1.0, signal=15, stopped=True)]) is None
 
 
-class TestSeveralReportsOfOneEnd:
-    def test_are_put_together(self) -> None:
+class TestObservationsOfOneEnd:
+    def test_are_merged(self) -> None:
         failure = failure_of(
             rank(2, 1.0, exit_code=5),
             rank(2, 1.4, exit_code=1, error="KeyError: 'x'", tail=("a", "KeyError: 'x'")),
@@ -106,8 +106,8 @@ class TestSeveralReportsOfOneEnd:
         assert failure.tail == ("a", "KeyError: 'x'")
         assert failure.aftermath == ()
 
-    def test_are_one_failure_where_its_pod_was_stopped_as_well(self) -> None:
-        """A launcher reports a rank of another pod, which is then deleted with the rest of the gang."""
+    def test_are_one_failure_if_the_pod_was_also_stopped(self) -> None:
+        """The launcher reports the end of a rank in another pod, which is then deleted with the rest of the gang."""
         stopped = rank(2, 0.9, exit_code=143, stopped=True, how="was stopped")
         for order in ((stopped, rank(2, 1.0, exit_code=5)), (rank(2, 1.0, exit_code=5), stopped)):
             failure = failure_of(*order)
@@ -115,8 +115,8 @@ class TestSeveralReportsOfOneEnd:
             assert failure.message == "rank 2 (pod node-1) exited with code 5."
 
 
-class TestTheMessage:
-    def test_names_the_machine_but_no_address_of_this_one(self) -> None:
+class TestMessage:
+    def test_names_the_node_but_not_a_loopback_address(self) -> None:
         assert failure_of(rank(0, 1.0, exit_code=1, node="gpu-7")).message == (
             "rank 0 (pod node-0 on gpu-7) exited with code 1."
         )
@@ -133,16 +133,16 @@ class TestTheMessage:
             (255, "exited with code 255.", FailureKind.USER_ERROR),
         ],
     )
-    def test_tells_the_signal_behind_an_exit_code(self, code: int, words: str, kind: FailureKind) -> None:
+    def test_names_the_signal_of_an_exit_code(self, code: int, words: str, kind: FailureKind) -> None:
         failure = failure_of(rank(0, 1.0, exit_code=code))
         assert (failure.kind, failure.message) == (kind, f"rank 0 (pod node-0) {words}")
 
-    def test_says_what_befell_it_where_that_is_known(self) -> None:
+    def test_states_what_happened_to_the_pod_if_known(self) -> None:
         evicted = rank(0, 1.0, how="was evicted", error="low on memory", kind=FailureKind.INFRASTRUCTURE, exit_code=143)
         assert failure_of(evicted).message == "rank 0 (pod node-0) was evicted: low on memory"
 
 
-class TestTheKind:
+class TestKind:
     @pytest.mark.parametrize(
         ("error", "kind"),
         [
@@ -174,9 +174,9 @@ class TestTheKind:
             ("OSError: [Errno 122] Disk quota exceeded", FailureKind.INFRASTRUCTURE),
         ],
     )
-    def test_is_told_by_the_error(self, error: str, kind: FailureKind) -> None:
+    def test_follows_from_the_error(self, error: str, kind: FailureKind) -> None:
         assert failure_of(rank(0, 1.0, exit_code=1, error=error)).kind is kind
-        # and just so where nobody picked the error out of the last lines
+        # The same if the error is only in the last lines.
         assert failure_of(rank(0, 1.0, exit_code=1, tail=("epoch 1", error))).kind is kind
 
     @pytest.mark.parametrize("how", [{"signal": 9}, {"exit_code": 137}])
@@ -184,14 +184,14 @@ class TestTheKind:
         ("oom_killer", "kind"),
         [(True, FailureKind.OUT_OF_MEMORY), (False, FailureKind.INFRASTRUCTURE), (None, FailureKind.OUT_OF_MEMORY)],
     )
-    def test_of_a_kill_depends_on_whether_the_oom_killer_struck(
+    def test_of_a_sigkill_depends_on_the_oom_killer(
         self, how: dict[str, int], oom_killer: bool | None, kind: FailureKind
     ) -> None:
         seen = rank(0, 1.0, out_of_memory=oom_killer, tail=("ValueError: caught and printed",), **how)
         assert kind_of(seen) is kind
 
     @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE])
-    def test_of_a_crash_is_the_users(self, number: int) -> None:
+    def test_of_a_crash_is_user_error(self, number: int) -> None:
         failure = failure_of(rank(0, 1.0, signal=number))
         assert failure.kind is FailureKind.USER_ERROR
         assert signal.Signals(number).name in failure.message
@@ -199,7 +199,7 @@ class TestTheKind:
     def test_of_a_signal_from_outside_is_infrastructure(self) -> None:
         assert failure_of(rank(0, 1.0, signal=signal.SIGTERM)).kind is FailureKind.INFRASTRUCTURE
 
-    def test_is_what_the_observer_knows(self) -> None:
+    def test_is_that_of_the_observation_if_set(self) -> None:
         failure = failure_of(rank(0, 1.0, exit_code=72, error="the result has 9000 bytes", kind=FailureKind.REJECTED))
         assert failure.kind is FailureKind.REJECTED
 
@@ -209,7 +209,7 @@ class TestTheKind:
         assert failure_of(rank(0, 1.0, kind=kind)).advice == ADVICE[kind]
 
 
-class TestTheErrorInSomeOutput:
+class TestErrorInOutput:
     def test_is_the_last_exception(self) -> None:
         lines = [
             "Traceback (most recent call last):",
@@ -222,15 +222,15 @@ class TestTheErrorInSomeOutput:
         ]
         assert find_error(lines) == "my.Error: 2"
 
-    def test_is_nothing_where_there_is_none(self) -> None:
+    def test_is_empty_without_an_error(self) -> None:
         assert find_error(["epoch 1", "no Error here: fine"]) == ""
 
 
-def test_the_tail_is_cut_to_its_last_lines() -> None:
+def test_the_tail_has_only_the_last_lines() -> None:
     tail = failure_of(rank(0, 1.0, exit_code=1, tail=tuple(f"line {n}" for n in range(100)))).tail
     assert tail[-1] == "line 99" and len(tail) == 20
 
 
-def test_restarts_and_events_are_handed_on() -> None:
+def test_restarts_and_events_are_part_of_the_failure() -> None:
     failure = diagnose([rank(0, 1.0, exit_code=1)], restarts=2, events=["Evicted: low on memory"])
     assert failure is not None and (failure.restarts, failure.events) == (2, ("Evicted: low on memory",))

@@ -1,4 +1,4 @@
-"""A collection followed by list and watch: whatever is cut, forgotten or repeated, what is known is what is there."""
+"""`ListWatch` knows the state of a collection after cut connections, expired versions and repeated events."""
 
 from __future__ import annotations
 
@@ -27,97 +27,97 @@ def line(verb: str, each: dict[str, Any]) -> bytes:
     return json.dumps({"type": verb, "object": each}).encode() + b"\n"
 
 
-def told(changes: list[Change]) -> list[tuple[str, str, bool]]:
+def summary(changes: list[Change]) -> list[tuple[str, str, bool]]:
     return [(each.verb, each.object["metadata"]["name"], each.witnessed) for each in changes]
 
 
-class TestTheList:
-    def test_comes_first_in_pages_and_all_of_it_is_new(self) -> None:
+class TestList:
+    def test_is_requested_first_in_pages_and_all_objects_are_added(self) -> None:
         feed = ListWatch()
-        assert not feed.ask().watch
+        assert not feed.next_request().watch
         assert feed.listed(listing(7, pod("a", 1), more="next")) == []
-        assert feed.ask().query["continue"] == "next"
-        assert told(feed.listed(listing(7, pod("b", 2)))) == [("ADDED", "a", True), ("ADDED", "b", True)]
-        assert feed.ask().watch and feed.ask().query["resourceVersion"] == "7"
+        assert feed.next_request().query["continue"] == "next"
+        assert summary(feed.listed(listing(7, pod("b", 2)))) == [("ADDED", "a", True), ("ADDED", "b", True)]
+        assert feed.next_request().watch and feed.next_request().query["resourceVersion"] == "7"
 
-    def test_gives_its_items_the_kind_that_they_leave_out(self) -> None:
+    def test_sets_the_kind_of_its_items(self) -> None:
         (change,) = ListWatch().listed(listing(7, pod("a", 1)))
         assert (change.object["apiVersion"], change.object["kind"]) == ("v1", "Pod")
 
-    def test_leaves_out_what_concerns_nobody(self) -> None:
+    def test_omits_objects_that_are_not_wanted(self) -> None:
         feed = ListWatch(lambda each: each["metadata"]["name"] != "b")
-        assert told(feed.listed(listing(7, pod("a", 1), pod("b", 2)))) == [("ADDED", "a", True)]
+        assert summary(feed.listed(listing(7, pod("a", 1), pod("b", 2)))) == [("ADDED", "a", True)]
         assert feed.data(line("MODIFIED", pod("b", 9))) == []
 
-    def test_leaves_out_items_that_are_no_objects(self) -> None:
+    def test_omits_items_that_are_not_objects(self) -> None:
         feed = ListWatch()
         odd = {**listing(7, pod("a", 1)), "metadata": {"resourceVersion": "7"}}
         odd["items"] += [None, 5, "text", [], {}, {"metadata": None}, {"metadata": {"uid": 5}}]
-        assert told(feed.listed(odd)) == [("ADDED", "a", True)]
+        assert summary(feed.listed(odd)) == [("ADDED", "a", True)]
 
 
-class TestTheWatch:
-    def test_goes_on_from_the_last_that_was_heard_bookmarks_included(self) -> None:
+class TestWatch:
+    def test_continues_from_the_last_version_including_bookmarks(self) -> None:
         feed = ListWatch()
         feed.listed(listing(7))
-        assert told(feed.data(line("ADDED", pod("a", 8)))) == [("ADDED", "a", True)]
-        assert feed.ask().query["resourceVersion"] == "8"
+        assert summary(feed.data(line("ADDED", pod("a", 8)))) == [("ADDED", "a", True)]
+        assert feed.next_request().query["resourceVersion"] == "8"
         assert feed.data(line("BOOKMARK", pod("", 20))) == []
-        assert feed.ask().query["resourceVersion"] == "20"
+        assert feed.next_request().query["resourceVersion"] == "20"
 
-    def test_a_line_cut_off_by_the_end_of_a_connection_is_dropped_and_heard_again(self) -> None:
+    def test_drops_an_incomplete_line_and_requests_it_again(self) -> None:
         feed = ListWatch()
         feed.listed(listing(7))
         whole = line("ADDED", pod("a", 8))
         assert feed.data(whole[:20]) == []
-        assert feed.ask().query["resourceVersion"] == "7"
-        assert told(feed.data(whole)) == [("ADDED", "a", True)]
+        assert feed.next_request().query["resourceVersion"] == "7"
+        assert summary(feed.data(whole)) == [("ADDED", "a", True)]
 
-    def test_what_the_server_has_forgotten_is_listed_anew_and_told_as_what_has_changed(self) -> None:
+    def test_lists_again_after_a_410_and_returns_the_differences(self) -> None:
         feed = ListWatch()
         feed.listed(listing(7, pod("stays", 1), pod("changes", 2), pod("goes", 3)))
-        gone = {"kind": "Status", "code": 410, "reason": "Expired"}
-        assert feed.data(line("ERROR", gone)) == []
-        assert not feed.ask().watch and "resourceVersion" not in feed.ask().query
+        expired = {"kind": "Status", "code": 410, "reason": "Expired"}
+        assert feed.data(line("ERROR", expired)) == []
+        assert not feed.next_request().watch and "resourceVersion" not in feed.next_request().query
         changes = feed.listed(listing(30, pod("stays", 1), pod("changes", 20), pod("comes", 21)))
-        assert told(changes) == [("DELETED", "goes", False), ("ADDED", "comes", True), ("MODIFIED", "changes", True)]
+        assert summary(changes) == [("DELETED", "goes", False), ("ADDED", "comes", True), ("MODIFIED", "changes", True)]
 
-    def test_after_words_that_are_no_servers_everything_is_listed_anew(self) -> None:
+    def test_lists_again_after_a_line_that_is_not_an_event(self) -> None:
         feed = ListWatch()
         feed.listed(listing(7))
         body = line("ADDED", pod("a", 8)) + b"<html>Bad gateway</html>\n" + line("ADDED", pod("c", 10))
-        assert told(feed.data(body)) == [("ADDED", "a", True)]
-        assert not feed.ask().watch
+        assert summary(feed.data(body)) == [("ADDED", "a", True)]
+        assert not feed.next_request().watch
 
-    def test_a_server_that_never_ends_a_line_does_not_fill_memory(self) -> None:
+    def test_lists_again_after_an_endless_line(self) -> None:
         feed = ListWatch()
         feed.listed(listing(7))
         for _ in range(20):
             feed.data(b"x" * (1 << 20))
-        assert not feed.ask().watch
+        assert not feed.next_request().watch
 
 
-class TestPatience:
-    def test_grows_with_each_failure_up_to_a_limit_and_ends_with_the_first_answer(self) -> None:
+class TestFailures:
+    def test_delay_grows_up_to_a_limit_and_is_reset_by_a_response(self) -> None:
         feed = ListWatch()
         delays = [feed.failed() for _ in range(12)]
         assert delays == sorted(delays) and delays[0] < 1 and delays[-1] == LONGEST_DELAY
         feed.listed(listing(7))
         assert feed.failed() == delays[0]
         assert feed.failed() > delays[0]
-        feed.hopeful()
+        feed.recovered()
         assert feed.failed() == delays[0]
 
-    def test_an_answer_is_what_can_be_built_on_and_not_an_error_or_the_half_of_one(self) -> None:
+    def test_answered_is_false_for_errors_and_incomplete_lines(self) -> None:
         feed = ListWatch()
-        feed.ask()
+        feed.next_request()
         feed.listed(listing(7))
         assert feed.answered
-        feed.ask()
+        feed.next_request()
         assert not feed.answered
         feed.data(line("ERROR", {"kind": "Status", "code": 500, "message": "etcdserver: leader changed"}))
         feed.data(line("ADDED", pod("a", 8))[:20])
-        assert not feed.answered and feed.ask().watch
+        assert not feed.answered and feed.next_request().watch
         feed.data(line("BOOKMARK", pod("", 20)))
         assert feed.answered
 
@@ -129,13 +129,13 @@ steps = st.lists(
 
 
 @given(steps)
-def test_whatever_happens_on_the_way_the_follower_ends_with_what_the_server_has(history: list[Any]) -> None:
+def test_any_history_ends_with_the_objects_of_the_server(history: list[Any]) -> None:
     server: dict[str, dict[str, Any]] = {}
     known: dict[str, str] = {}
     events: list[tuple[int, bytes]] = []
     feed, version = ListWatch(), 1
 
-    def hear(changes: list[Change]) -> None:
+    def apply(changes: list[Change]) -> None:
         for change in changes:
             metadata = change.object["metadata"]
             if change.verb == "DELETED":
@@ -144,14 +144,14 @@ def test_whatever_happens_on_the_way_the_follower_ends_with_what_the_server_has(
                 known[metadata["name"]] = metadata["resourceVersion"]
 
     def catch_up(cut_at: int | None = None) -> None:
-        ask = feed.ask()
-        if not ask.watch:
-            hear(feed.listed(listing(version, *server.values())))
+        request = feed.next_request()
+        if not request.watch:
+            apply(feed.listed(listing(version, *server.values())))
             return
-        since = int(ask.query["resourceVersion"])
+        since = int(request.query["resourceVersion"])
         body = b"".join(text for at, text in events if at > since)[:cut_at]
         for start in range(0, len(body), 17):
-            hear(feed.data(body[start : start + 17]))
+            apply(feed.data(body[start : start + 17]))
 
     for what, name, number in history:
         version += 1

@@ -1,4 +1,7 @@
-"""Reading a run's state costs no import of what only reads or renders jobs: `stepset list` would pay for it."""
+"""The modules that read a run's state import no packages that are needed only to read or render jobs.
+
+`stepset list` would start more slowly.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pytest
 
 
 @pytest.mark.parametrize("package", ["pydantic", "yaml", "kubernetes", "rich"])
-def test_a_run_is_read_without(package: str) -> None:
+def test_reading_a_run_does_not_import(package: str) -> None:
     modules = (
         "stepset.watch.cluster.status, stepset.watch.cluster.router, stepset.watch.list_watch, stepset.targets.request"
     )

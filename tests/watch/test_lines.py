@@ -1,4 +1,4 @@
-"""The agent's line protocol: every byte arrives once, under the name of who printed it."""
+"""The agent's line protocol: every byte is delivered once, with its source."""
 
 import json
 
@@ -20,7 +20,7 @@ from stepset.watch.state import LogLine, Progress
 
 
 def split(*chunks: bytes) -> Batch:
-    """What all chunks hold, as one batch."""
+    """The content of all chunks as one batch."""
     splitter, whole = Splitter("node 0"), Batch()
     for batch in [*(splitter.feed(chunk) for chunk in chunks), splitter.finish()]:
         whole.lines += batch.lines
@@ -36,7 +36,7 @@ def shown(*chunks: bytes) -> list[LogLine]:
     return list(log_lines(Joiner().join(split(*chunks).lines)))
 
 
-class TestALine:
+class TestLine:
     def test_belongs_to_the_source_in_brackets(self) -> None:
         assert shown(b"[rank 3] hello\n[node 1] x\n[launcher] y\n[prepare-0] z\n") == [
             LogLine("rank 3", "hello"),
@@ -48,46 +48,46 @@ class TestALine:
     def test_may_be_empty(self) -> None:
         assert shown(b"[rank 0] \n[rank 0] x\n") == [LogLine("rank 0", ""), LogLine("rank 0", "x")]
 
-    def test_may_hold_what_looks_like_a_head(self) -> None:
+    def test_may_contain_text_that_resembles_a_head(self) -> None:
         assert shown(b"[rank 0] [rank 1] text] more\n") == [LogLine("rank 0", "[rank 1] text] more")]
 
-    def test_may_hold_bytes_that_are_no_utf8(self) -> None:
+    def test_may_contain_bytes_that_are_not_utf8(self) -> None:
         batch = split(b"[rank 0] a\xff\xfeb\x00\r\n")
         assert b"".join(batch.raw["rank 0"]) == b"a\xff\xfeb\x00\r\n"
         assert list(log_lines(Joiner().join(batch.lines))) == [LogLine("rank 0", "a\ufffd\ufffdb\0\r")]
 
     @pytest.mark.parametrize("line", [b"Traceback (most recent call last):", b"[Errno 2] No such file", b"", b"] x"])
-    def test_without_a_head_is_the_pods_own(self, line: bytes) -> None:
+    def test_without_a_head_has_the_source_of_the_pod(self, line: bytes) -> None:
         batch = split(line + b"\n")
         assert list(log_lines(Joiner().join(batch.lines))) == [LogLine("node 0", line.decode())]
         assert batch.shown == b"[node 0] " + line + b"\n"
 
-    def test_without_an_end_is_given_one_when_the_output_ends(self) -> None:
+    def test_without_a_line_end_gets_one_at_the_end_of_the_output(self) -> None:
         assert shown(b"[rank 0] cut o") == [LogLine("rank 0", "cut o")]
 
 
-class TestALineInParts:
-    def test_is_joined_whatever_comes_between(self) -> None:
+class TestLineInParts:
+    def test_is_joined_across_lines_of_other_sources(self) -> None:
         assert shown(b"[rank 0+] one \n[rank 1] between\n[rank 0+] two \n[rank 0] three\n") == [
             LogLine("rank 1", "between"),
             LogLine("rank 0", "one two three"),
         ]
 
-    def test_has_no_line_end_between_its_parts_in_the_ranks_own_bytes(self) -> None:
+    def test_has_no_line_ends_between_its_parts_in_the_raw_output(self) -> None:
         assert b"".join(split(b"[rank 0+] one \n[rank 0] two\n").raw["rank 0"]) == b"one two\n"
 
-    def test_whose_end_never_comes_is_ended_with_the_output(self) -> None:
+    def test_without_a_last_part_ends_with_the_output(self) -> None:
         batch = split(b"[rank 0+] half")
         assert b"".join(batch.raw["rank 0"]) == b"half\n"
         assert list(log_lines(Joiner().join(batch.lines))) == [LogLine("rank 0", "half")]
 
-    def test_that_never_ends_does_not_fill_the_memory(self) -> None:
+    def test_without_an_end_is_split_to_bound_the_memory(self) -> None:
         joiner, part = Joiner(), b"[rank 0+] " + b"x" * 1024 * 1024 + b"\n"
         splitter = Splitter("node 0")
         sizes = [len(text) for _ in range(130) for _, text in joiner.join(splitter.feed(part).lines)]
         assert sizes and max(sizes) <= LINE_LIMIT + 1024 * 1024
 
-    def test_longer_than_any_agent_would_send_is_let_go(self) -> None:
+    def test_longer_than_the_protocol_allows_is_delivered(self) -> None:
         splitter = Splitter("node 0")
         assert splitter.feed(b"y" * (PART_LIMIT + 1)).lines
 
@@ -95,11 +95,11 @@ class TestALineInParts:
 class TestProgress:
     LINE = b'{"stepset": {"step": 120, "progress": 0.4, "metrics": {"loss": 0.31}}}'
 
-    def test_is_what_a_line_with_the_single_key_stepset_says(self) -> None:
+    def test_is_the_content_of_a_line_with_the_single_key_stepset(self) -> None:
         batch = split(b"[rank 0] " + self.LINE + b"\n")
         assert batch.progress == [Progress(120, 0.4, {"loss": 0.31})]
 
-    def test_is_not_shown_but_stays_in_what_the_rank_printed(self) -> None:
+    def test_is_in_the_raw_output_but_not_in_the_lines(self) -> None:
         batch = split(b"[rank 0] a\n[rank 0] " + self.LINE + b"\n[rank 0] b\n")
         assert batch.shown == b"[rank 0] a\n[rank 0] b\n"
         assert [text for _, text in batch.lines] == [b"a", b"b"]
@@ -116,13 +116,13 @@ class TestProgress:
             b'{"stepset": {"step": \xff}}',
         ],
     )
-    def test_is_no_other_line(self, line: bytes) -> None:
+    def test_is_not_read_from_other_lines(self, line: bytes) -> None:
         batch = split(b"[rank 0] " + line + b"\n")
         assert not batch.progress
         assert batch.shown == b"[rank 0] " + line + b"\n"
 
     @pytest.mark.parametrize(
-        ("said", "understood"),
+        ("report", "expected"),
         [
             ({"progress": 7}, Progress(progress=1.0)),
             ({"progress": -1}, Progress(progress=0.0)),
@@ -132,10 +132,10 @@ class TestProgress:
             ({"epoch": 3}, Progress()),
         ],
     )
-    def test_takes_only_numbers_that_make_sense(self, said: object, understood: Progress) -> None:
-        assert parse_progress(json.dumps({"stepset": said}).encode()) == understood
+    def test_ignores_invalid_values(self, report: object, expected: Progress) -> None:
+        assert parse_progress(json.dumps({"stepset": report}).encode()) == expected
 
-    def test_adds_to_what_was_said_before(self) -> None:
+    def test_updates_the_earlier_progress(self) -> None:
         old = Progress(10, 0.1, {"loss": 2.0, "lr": 0.1})
         assert merge_progress(old, Progress(step=20, metrics={"loss": 1.0})) == Progress(
             20, 0.1, {"loss": 1.0, "lr": 0.1}
@@ -144,19 +144,19 @@ class TestProgress:
 
 
 class TestEvents:
-    def test_come_apart_from_the_lines(self) -> None:
+    def test_are_separate_from_the_lines(self) -> None:
         batch = split(b'[rank 0] a\n[stepset] {"event": "exited", "rank": 0, "exit_code": 3}\n[rank 0] b\n')
         assert batch.events == [{"event": "exited", "rank": 0, "exit_code": 3}]
         assert batch.shown == b"[rank 0] a\n[rank 0] b\n"
         assert list(batch.raw) == ["rank 0"]
 
     @pytest.mark.parametrize("line", [b'[stepset] {"event": "exi', b"[stepset] []", b'[stepset] {"event": 3}'])
-    def test_that_cannot_be_read_are_shown_instead(self, line: bytes) -> None:
+    def test_that_are_invalid_are_shown_as_lines(self, line: bytes) -> None:
         batch = split(line + b"\n")
         assert not batch.events
         assert batch.shown == b"[node 0] " + line + b"\n"
 
-    def test_of_a_rank_are_only_its_text(self) -> None:
+    def test_printed_by_a_rank_are_text(self) -> None:
         batch = split(b'[rank 0] [stepset] {"event": "failed"}\n')
         assert not batch.events
         assert batch.shown == b'[rank 0] [stepset] {"event": "failed"}\n'
@@ -168,7 +168,7 @@ TEXTS = st.binary(max_size=40).map(lambda text: text.replace(b"\n", b""))
 
 @settings(deadline=None, derandomize=True, max_examples=200)
 @given(st.lists(st.tuples(SOURCES, st.booleans(), TEXTS), max_size=30), st.data())
-def test_every_byte_comes_once_and_in_order_however_the_output_is_cut(
+def test_every_byte_is_delivered_once_and_in_order_for_any_chunks(
     printed: list[tuple[str, bool, bytes]], data: st.DataObject
 ) -> None:
     stream = b"".join(b"[%s%s] %s\n" % (s.encode(), b"+" if more else b"", text) for s, more, text in printed)

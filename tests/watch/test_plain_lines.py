@@ -1,4 +1,4 @@
-"""Pods without an agent: every line is their own."""
+"""Pods without an agent: all lines have the pod as their source."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ def split(*chunks: bytes) -> Batch:
     return whole
 
 
-def test_what_looks_like_an_agents_is_not() -> None:
+def test_lines_that_resemble_the_agents_are_text() -> None:
     batch = split(b'[info] starting\n[rank 0] x\n[stepset] {"event": "failed"}\n')
     assert [(head.source, text) for head, text in batch.lines] == [
         ("node 3", b"[info] starting"),
@@ -32,14 +32,14 @@ def test_what_looks_like_an_agents_is_not() -> None:
     assert batch.shown.startswith(b"[node 3] [info] starting\n[node 3] [rank 0] x\n")
 
 
-def test_progress_is_told_and_not_shown() -> None:
+def test_progress_is_reported_and_not_shown() -> None:
     batch = split(b'a\n{"stepset": {"step": 3}}\nb\n')
     assert batch.progress == [Progress(step=3)]
     assert [text for _, text in batch.lines] == [b"a", b"b"]
     assert batch.shown == b"[node 3] a\n[node 3] b\n"
 
 
-def test_a_line_without_end_comes_in_parts_that_join_to_one() -> None:
+def test_a_very_long_line_is_split_into_parts_that_join_to_one() -> None:
     batch = split(*[b"x" * 1_000_000] * 5, b"y\nnext")
     assert batch.parts
     assert list(Joiner().join(batch.lines)) == [("node 3", b"x" * 5_000_000 + b"y"), ("node 3", b"next")]
@@ -53,7 +53,7 @@ def test_progress_at_the_end_of_a_long_line_is_text() -> None:
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(1, 50), min_size=1, max_size=4))
-def test_every_byte_arrives_once_however_it_is_cut(data: bytes, sizes: list[int]) -> None:
+def test_every_byte_is_delivered_once_for_any_chunks(data: bytes, sizes: list[int]) -> None:
     chunks, at, turn = [], 0, 0
     while at < len(data):
         chunks.append(data[at : at + sizes[turn % len(sizes)]])

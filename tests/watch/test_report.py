@@ -1,4 +1,4 @@
-"""Why a run failed, as every door says it."""
+"""The text with which all interfaces report why a run failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 BROKEN = Failure(
     FailureKind.USER_ERROR,
     "rank 3 failed: ValueError: no digits",
-    "Mend the training code.",
+    "Fix the training code.",
     rank=3,
     pod="train-node-1",
     exit_code=1,
@@ -23,7 +23,7 @@ def text_of(failure: Failure) -> str:
     return failure_text(RunStatus("train-1", "train", "local", Phase.FAILED, failure=failure))
 
 
-def test_the_diagnosis_comes_first_and_the_rank_s_last_lines_after_it() -> None:
+def test_the_diagnosis_is_followed_by_the_last_lines_of_the_rank() -> None:
     assert text_of(BROKEN).splitlines() == [
         "run train-1 failed: UserError: rank 3 failed: ValueError: no digits",
         "  first failure rank 3, pod train-node-1, exit code 1",
@@ -32,19 +32,19 @@ def test_the_diagnosis_comes_first_and_the_rank_s_last_lines_after_it() -> None:
         "                ValueError: no digits",
         "  restarts      2 restarts",
         "  aftermath     rank 0, rank 1: stopped because of it",
-        "  advice        Mend the training code.",
+        "  advice        Fix the training code.",
     ]
 
 
-def test_a_signal_is_named_as_one() -> None:
+def test_a_signal_is_named() -> None:
     killed = Failure(FailureKind.INFRASTRUCTURE, "killed.", "see dmesg.", pod="node-1", signal=9)
     assert "  first failure pod node-1, signal 9 (SIGKILL)" in text_of(killed).splitlines()
 
 
-def test_what_is_not_known_has_no_row() -> None:
+def test_unknown_details_have_no_row() -> None:
     bare = Failure(FailureKind.RENDEZVOUS, "the ranks did not meet.", "")
     assert text_of(bare) == "run train-1 failed: Rendezvous: the ranks did not meet."
 
 
-def test_a_lost_run_says_so() -> None:
+def test_a_lost_run_is_reported_as_lost() -> None:
     assert failure_text(RunStatus("r", "r", "local", Phase.LOST)).startswith("run r was lost")

@@ -1,4 +1,4 @@
-"""A run's status survives a trip through JSON, also one that was made before statuses knew as much."""
+"""A RunStatus is equal after JSON serialization, and data of earlier versions with fewer fields is read."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ STATUS = RunStatus(
 
 
 @pytest.mark.parametrize("status", [STATUS, STATUS.with_(failure=FAILURE, trouble=None, phase=Phase.FAILED)])
-def test_a_status_is_what_it_was_after_json(status: RunStatus) -> None:
+def test_a_status_is_equal_after_json(status: RunStatus) -> None:
     data = json.loads(json.dumps(status.to_dict()))
     assert RunStatus.from_dict(data) == status
 
 
-def test_a_status_from_before_there_was_trouble_is_read() -> None:
+def test_a_status_without_the_field_trouble_is_read() -> None:
     data = STATUS.to_dict()
     del data["trouble"]
     assert RunStatus.from_dict(data) == STATUS.with_(trouble=None)

@@ -1,6 +1,6 @@
 """`distribute(component, ...)`: runs a lightweight component on many nodes.
 
-The component's own command is kept; entry.py, which the step runs instead, starts it in every rank.
+The step runs step/distributed.py, which starts the component's own command in every rank.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from stepset.errors import BadInputError
 from stepset.spec.base import nearest
 from stepset.spec.names import slug
-from stepset_kfp.authoring.distributed_train import comes_later, prepare
+from stepset_kfp.authoring.distributed_train import has_runtime_value, prepare
 from stepset_kfp.task_config import TASK_CONFIG
 
 if TYPE_CHECKING:
     from kfp.dsl import BaseComponent
 
-"""Name of the input through which KFP passes the task's settings."""
-
 
 class Settings(TypedDict, total=False):
-    """The keyword arguments of `distribute`: the fields of a job file that do not say what runs."""
+    """The keyword arguments of `distribute`: the fields of a job file except those that name the program."""
 
     name: str
     framework: str | Mapping[str, Any]
@@ -60,15 +58,15 @@ class Settings(TypedDict, total=False):
 def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseComponent:
     """Returns a component with the same inputs and outputs whose function runs in every rank of a training world.
 
-    Its outputs are those of rank 0. On a cluster the step and the training pods exchange files through `shared_dir`.
+    The outputs are those of rank 0. On a cluster the step and the training pods exchange files in `shared_dir`.
 
     Args:
         component: a lightweight Python component.
-        settings: fields of the job file; constants, because a component's inputs stay as they are. `image` defaults to
-            the component's own, `shared_dir` to the pipeline's workspace.
+        settings: fields of the job file, as constants: the component gets no inputs for them. `image` defaults to the
+            component's own, `shared_dir` to the pipeline's workspace.
 
     Raises:
-        BadInputError: the component is of another kind, or a setting is not known.
+        BadInputError: the component is of another kind, or a setting is unknown or invalid.
     """
     from kfp.dsl.component_factory import EXECUTOR_MODULE
     from kfp.dsl.python_component import PythonComponent
@@ -82,7 +80,7 @@ def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseCo
     container = spec.implementation.container
     if container is None or not any(EXECUTOR_MODULE in str(word) for word in container.command):
         raise BadInputError(
-            f"component {component.name!r} is no lightweight Python component; make one with @dsl.component"
+            f"component {component.name!r} is not a lightweight Python component; create it with @dsl.component"
         )
     given = {"image": container.image, "name": slug(component.name), **settings}
     _check(given)
@@ -97,7 +95,7 @@ def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseCo
 
 
 def _check(given: Mapping[str, Any]) -> None:
-    """Raises BadInputError if the settings cannot become a job, or are not known when the pipeline is compiled."""
-    if (later := next((name for name, value in given.items() if comes_later(value)), None)) is not None:
-        raise BadInputError(f"{later}: what distribute is given is a constant; give values to the component's inputs")
+    """Raises BadInputError if a setting is invalid, or not known when the pipeline is compiled."""
+    if (later := next((name for name, value in given.items() if has_runtime_value(value)), None)) is not None:
+        raise BadInputError(f"{later}: settings of distribute are constants; use an input of the component")
     prepare({**given, "function": "pass"}, Path())

@@ -1,6 +1,6 @@
-"""`distributed_train` as pipelines call it: checks what is known at compile time, and packs files.
+"""`distributed_train` for pipelines: a task of the component in training/distributed_train/component.py.
 
-It creates a task of the component in training/distributed_train/component.py.
+When the pipeline is compiled, it packs files and checks the inputs that are constants.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class Inputs(TypedDict, total=False):
-    """What `distributed_train` takes; docs/job-file.md describes the fields, the component's docstring the rest.
+    """Inputs of `distributed_train`; docs/job-file.md describes the fields, the component's docstring the others.
 
-    Each may also be an output of another task, or a pipeline's parameter.
+    Each may also be an output of another task, or a parameter of the pipeline.
     """
 
     job: Any
@@ -78,14 +78,14 @@ class Inputs(TypedDict, total=False):
 def distributed_train(
     *, base_dir: str | Path | None = None, caching: bool = False, **inputs: Unpack[Inputs]
 ) -> PipelineTask:
-    """Returns a task that runs a distributed training and waits for it.
+    """Returns a task that runs a distributed training to its end.
 
     `script` and `code` are read when the pipeline is compiled and become part of it.
 
     Args:
-        base_dir: what paths are relative to; default: the directory of the file that calls this.
+        base_dir: the directory that paths are relative to; default: the directory of the caller's file.
         caching: whether KFP may reuse an earlier run's outputs. Default: no, because the cache's key does not contain
-            resources, variables, secrets, or what is behind an image's tag.
+            resources, variables, secrets, or the content of an image tag.
         inputs: the component's inputs. `job` may be a job file's path, a mapping or a TrainingJob.
 
     Returns:
@@ -107,21 +107,23 @@ def distributed_train(
 
 
 def prepare(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """Returns the component's arguments; raises as `distributed_train`. Values of None are not given."""
+    """Returns the component's arguments; raises as `distributed_train`. Inputs that are None are ignored."""
     inputs = {name: value for name, value in given.items() if value is not None}
     nodes = inputs.get("num_nodes")
     if isinstance(nodes, int) and nodes == NOT_GIVEN:
         raise BadInputError(f"num_nodes: {nodes} is too small; give 1 or more")
     base = _take_job(inputs, base)
-    constant = not any(map(comes_later, inputs.values()))
-    texts = {name: as_text(value) for name, value in inputs.items() if name in TEXT_FIELDS and not comes_later(value)}
+    constant = not any(map(has_runtime_value, inputs.values()))
+    texts = {
+        name: as_text(value) for name, value in inputs.items() if name in TEXT_FIELDS and not has_runtime_value(value)
+    }
     arguments = {**inputs, **texts}
     for name in ("args", "command"):
         if isinstance(arguments.get(name), (list, tuple)):
-            arguments[name] = [item if comes_later(item) else str(item) for item in arguments[name]]
+            arguments[name] = [item if has_runtime_value(item) else str(item) for item in arguments[name]]
     for name in (*LIST_FIELDS, *MAPPING_FIELDS):
         if name in arguments:
-            arguments[name] = _marked(arguments[name], inside=False)
+            arguments[name] = _mark_integers(arguments[name], nested=False)
     if isinstance(arguments.get("log_ranks"), (int, list, tuple)):
         ranks = arguments["log_ranks"]
         arguments["log_ranks"] = str(ranks) if isinstance(ranks, int) else ",".join(map(str, ranks))
@@ -132,13 +134,13 @@ def prepare(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
     if (size := len(json.dumps(arguments, default=str))) > ARGUMENT:
         raise BadInputError(
             f"the inputs are {size} bytes; a step gets them as one argument, at most {ARGUMENT}; put long ones into the"
-            " image, or into a file on a volume"
+            " image or into a file on a volume"
         )
     return arguments
 
 
 def _take_job(inputs: dict[str, Any], base: Path) -> Path:
-    """Puts a job file's mapping into `inputs`; returns the directory that its paths are relative to."""
+    """Replaces `job` in `inputs` by a mapping; returns the directory that its paths are relative to."""
     job = inputs.get("job")
     if isinstance(job, TrainingJob):
         inputs["job"] = job.to_dict()
@@ -150,51 +152,52 @@ def _take_job(inputs: dict[str, Any], base: Path) -> Path:
 
 
 def _packed(arguments: Mapping[str, Any], base: Path) -> dict[str, str]:
-    """The script or the code directory, if it is a file beside the pipeline; a script in the image is a `command`."""
+    """Returns the inputs for a packed code directory or script; empty if neither is a constant."""
     job = arguments.get("job") if isinstance(arguments.get("job"), Mapping) else {}
     code = arguments.get("code") or (job or {}).get("code")
     script = arguments.get("script") or (job or {}).get("script")
-    if isinstance(code, str) and not comes_later(code):
+    if isinstance(code, str) and not has_runtime_value(code):
         from stepset.sources import read_sources
 
         with_script = {"script": script} if isinstance(script, str) else {"command": ["true"]}
         read = read_sources(parse_job({"name": "code", **with_script, "code": code}), base)
-        # The step unpacks the archive into a directory of that name.
+        # The step unpacks the archive into a directory with this name.
         return {"packed": pack(read.archive or b"", "code"), "code": Path(code).name or "code"}
-    if isinstance(script, str) and not comes_later(script):
+    if isinstance(script, str) and not has_runtime_value(script):
         path = base / script
         if not path.is_file():
             raise BadInputError(
-                f"script: no such file: {path}; paths are relative to the pipeline's file; for one that is in the image"
+                f"script: no such file: {path}; paths are relative to the pipeline's file; for a script in the image"
                 " use command"
             )
         return {"packed": pack_file(path, "script"), "script": path.name}
     return {}
 
 
-def _marked(value: Any, *, inside: bool = True) -> Any:
-    """`value` with parameters of type Integer marked where they stand inside lists and mappings.
+def _mark_integers(value: Any, *, nested: bool = True) -> Any:
+    """Returns `value` with each Integer parameter inside a list or mapping marked with the key WHOLE.
 
-    KFP writes the value of such a parameter as text there, and a 2 as "2.0".
+    KFP inserts the value of such a parameter as text, for example 2 as "2.0".
     """
     from kfp.dsl.pipeline_channel import PipelineParameterChannel
 
     if isinstance(value, PipelineParameterChannel):
-        return {WHOLE: value} if inside and value.channel_type == "Integer" else value
+        return {WHOLE: value} if nested and value.channel_type == "Integer" else value
     if isinstance(value, Mapping):
-        return {key: _marked(item) for key, item in value.items()}
-    return [_marked(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: _mark_integers(item) for key, item in value.items()}
+    return [_mark_integers(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def comes_later(value: Any) -> bool:
-    """Whether a value contains what is not known yet: a task's output, a pipeline's parameter, a placeholder."""
+def has_runtime_value(value: Any) -> bool:
+    """Whether a value contains a task's output, a pipeline's parameter or a placeholder."""
     from kfp.dsl.pipeline_channel import PipelineChannel, extract_pipeline_channels_from_any
 
-    return isinstance(value, PipelineChannel) or bool(extract_pipeline_channels_from_any(value)) or _has_place(value)
+    channels = [value] if isinstance(value, PipelineChannel) else extract_pipeline_channels_from_any(value)
+    return bool(channels) or _has_placeholder(value)
 
 
-def _has_place(value: Any) -> bool:
+def _has_placeholder(value: Any) -> bool:
     """Whether text in a value contains one of KFP's placeholders, such as dsl.WORKSPACE_PATH_PLACEHOLDER."""
     if isinstance(value, Mapping):
-        return any(map(_has_place, value.values()))
-    return any(map(_has_place, value)) if isinstance(value, (list, tuple)) else "{{$" in str(value)
+        return any(map(_has_placeholder, value.values()))
+    return any(map(_has_placeholder, value)) if isinstance(value, (list, tuple)) else "{{$" in str(value)

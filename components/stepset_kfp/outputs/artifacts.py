@@ -1,6 +1,6 @@
 """Writes a step's outputs: model, metrics, result.
 
-KFP stores a step's outputs only when it ends well (kubeflow/pipelines#12425).
+KFP stores the outputs of a step only if it succeeds (kubeflow/pipelines#12425).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _URI = re.compile(r"^[a-z][a-z0-9+.-]*://")
 
 
 class Artifact(Protocol):
-    """The attributes used of kfp.dsl.Artifact."""
+    """The attributes of kfp.dsl.Artifact that stepset uses."""
 
     uri: str
     metadata: dict[str, Any]
@@ -35,13 +35,13 @@ class Artifact(Protocol):
 
 
 class MetricsArtifact(Protocol):
-    """The method used of kfp.dsl.Metrics."""
+    """The method of kfp.dsl.Metrics that stepset uses."""
 
     def log_metric(self, metric: str, value: float) -> None: ...
 
 
 def write_model(model: Artifact, status: RunStatus, job: TrainingJob) -> str:
-    """Writes the model of a run that succeeded; returns what was done, for the log. Raises as `copy`."""
+    """Writes the model of a run that succeeded; returns a message for the log. Raises as `copy`."""
     model.metadata.update(
         {"run": status.name, "framework": job.framework.kind, "world_size": status.world_size or 0, "job": job.name}
     )
@@ -59,9 +59,9 @@ def write_model(model: Artifact, status: RunStatus, job: TrainingJob) -> str:
     note = {"run": status.name, "model": named, "checkpoint_dir": job.checkpoint_dir, "storage": _storage(job)}
     path.write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
     if where is None:
-        return "model: the training named none; write {'model': path or URI} to STEPSET_RESULT_FILE in rank 0"
+        return "model: the result names none; write {'model': path or URI} to STEPSET_RESULT_FILE in rank 0"
     model.metadata["source"] = where
-    return f"model: {where} is not mounted in this step; the artifact says where it is"
+    return f"model: {where} is not mounted in this step; the artifact records its location"
 
 
 def copy(source: str | Path, target: Path, what: str = "") -> None:
@@ -77,26 +77,26 @@ def copy(source: str | Path, target: Path, what: str = "") -> None:
 
 
 def write_metrics(metrics: MetricsArtifact, status: RunStatus) -> list[str]:
-    """Writes every number of the result, and of the training's last progress line what the result does not have.
+    """Writes the numbers of the training's last progress line and of the result, which takes precedence.
 
-    Returns the names of those that KFP cannot take: its JSON has no NaN, and the step would fail with it.
+    Returns the names of omitted numbers: those that are not finite, with which KFP's JSON would fail the step.
     """
     found: dict[str, Any] = dict(status.progress.metrics) if status.progress else {}
     if isinstance(status.result, Mapping):
         found |= status.result
-    left_out = []
+    omitted = []
     for name, value in found.items():
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             continue
         if abs(value) <= sys.float_info.max:
             metrics.log_metric(_writable(str(name)), float(value))
         else:
-            left_out.append(_writable(str(name)))
-    return left_out
+            omitted.append(_writable(str(name)))
+    return omitted
 
 
 def result_text(status: RunStatus) -> str:
-    """The result as JSON; KFP's parameter is a mapping, so anything else becomes the value of the key `value`."""
+    """Returns the result as JSON; a result that is not a mapping becomes the value of the key `value`."""
     result = status.result
     if result is None:
         result = {}
@@ -104,7 +104,7 @@ def result_text(status: RunStatus) -> str:
 
 
 def _for_kfp(value: Any) -> Any:
-    """`value` as protobuf can read it: NaN and Infinity as strings, no lone surrogates."""
+    """Returns `value` in a form that protobuf reads: NaN and Infinity as strings, no lone surrogates."""
     if isinstance(value, str):
         return _writable(value)
     if isinstance(value, float) and not math.isfinite(value):

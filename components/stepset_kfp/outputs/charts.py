@@ -11,11 +11,11 @@ WIDTH, HEIGHT = 720, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 12, 28
 _TICKS = 4
 
-Place = Callable[[float, float], tuple[float, float]]
+Projection = Callable[[float, float], tuple[float, float]]
 
 
 def line_chart(points: Sequence[tuple[float, float]], label: str) -> str:
-    """Returns a curve with its axes; empty text for fewer than two finite points (x, y), in the order of their times.
+    """Returns a chart of points (x, y) in the order of their times; empty text for fewer than two finite points.
 
     Where x decreases, as after a restart, a new curve begins. `label` describes y for screen readers.
     """
@@ -37,10 +37,10 @@ def line_chart(points: Sequence[tuple[float, float]], label: str) -> str:
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">',
         *_grid([y_low + (y_high - y_low) * i / _TICKS for i in range(_TICKS + 1)], at, x_low),
-        *_steps(_marks([x for x, _ in finite], x_low, x_high), at, y_low),
+        *_x_axis(_ticks([x for x, _ in finite], x_low, x_high), at, y_low),
         *(
             f'<polyline class="curve" points="{" ".join("{:.1f},{:.1f}".format(*at(*point)) for point in curve)}"/>'
-            for curve in _forward(finite)
+            for curve in _curves(finite)
         ),
         *(
             f'<circle class="dot" cx="{px:.1f}" cy="{py:.1f}" r="3"><title>{x:g}: {y:.4g}</title></circle>'
@@ -51,8 +51,8 @@ def line_chart(points: Sequence[tuple[float, float]], label: str) -> str:
     return "\n".join(parts)
 
 
-def _forward(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """Points, split where x decreases."""
+def _curves(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
+    """Splits points where x decreases."""
     runs = [[points[0]]]
     for before, point in pairwise(points):
         if point[0] < before[0]:
@@ -61,21 +61,21 @@ def _forward(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, fl
     return runs
 
 
-def _marks(values: Sequence[float], low: float, high: float) -> list[float]:
-    """The marks of the x axis: whole numbers if all values are whole."""
-    marks = [low + (high - low) * i / _TICKS for i in range(_TICKS + 1)]
+def _ticks(values: Sequence[float], low: float, high: float) -> list[float]:
+    """Returns the ticks of the x axis: whole numbers if all values are whole."""
+    ticks = [low + (high - low) * i / _TICKS for i in range(_TICKS + 1)]
     whole = all(float(value).is_integer() for value in values)
-    return sorted({float(round(mark)) for mark in marks}) if whole else marks
+    return sorted({float(round(tick)) for tick in ticks}) if whole else ticks
 
 
-def _grid(values: Sequence[float], at: Place, x_low: float) -> Iterator[str]:
+def _grid(values: Sequence[float], at: Projection, x_low: float) -> Iterator[str]:
     for value in values:
         _, y = at(x_low, value)
         yield f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
         yield f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>'
 
 
-def _steps(values: Sequence[float], at: Place, y_low: float) -> Iterator[str]:
+def _x_axis(values: Sequence[float], at: Projection, y_low: float) -> Iterator[str]:
     for value in values:
         x, _ = at(value, y_low)
         yield f'<text class="tick" x="{x:.1f}" y="{HEIGHT - 8}" text-anchor="middle">{value:.6g}</text>'

@@ -1,4 +1,4 @@
-"""What a run's report shows of its course."""
+"""The events and progress of a run that its report shows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ class Point:
 
 
 @dataclass
-class History:
-    """What happened in a run, in its order; `points` are the training's reports, evenly fewer if there are very many.
+class ReportHistory:
+    """Events and progress of a run, in the order of their times.
 
-    `events` are pairs of seconds since the epoch and the record that was presented then; none of progress.
+    `events` are pairs of seconds since the epoch and the record that was presented then, without progress records.
+    `points` has at most LIMIT entries: above that, every second one is dropped.
     """
 
     events: list[tuple[float, Record]] = field(default_factory=list)

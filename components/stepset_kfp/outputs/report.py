@@ -1,6 +1,6 @@
 """The report of a run: one HTML file with its ranks, phases, curves and diagnosis. Pure.
 
-The page loads nothing and runs nothing: KFP shows it inside a page of its own. What the training printed is escaped.
+The page has no scripts and loads no resources, because KFP embeds it in its own page. The training's output is escaped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stepset.watch.present.records import PhaseChanged, Record, RunEnded
 from stepset.watch.present.sentences import counted, duration, end_sentence
 from stepset.watch.state import Failure, Phase, RunStatus
 from stepset_kfp.outputs.charts import line_chart
-from stepset_kfp.outputs.history import History, Point
+from stepset_kfp.outputs.history import Point, ReportHistory
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2430; --quiet: #626b7c; --line: #d9dde5; --back: #ffffff; --card: #f6f7fa;
@@ -41,8 +41,8 @@ svg { width: 100%; min-width: 24rem; height: auto; display: block; }
 """
 
 
-def report_html(status: RunStatus, history: History) -> str:
-    """Returns the page of a run's last status and its history."""
+def report_html(status: RunStatus, history: ReportHistory) -> str:
+    """Returns the page for a run's last status and its history."""
     good = status.phase is Phase.SUCCEEDED
     body = [
         f'<h1>{escape(status.name)} <span class="{"good" if good else "bad"}">{status.phase.value}</span></h1>',
@@ -83,7 +83,7 @@ def _diagnosis(status: RunStatus, failure: Failure) -> Iterator[str]:
 
 
 def _curves(points: Sequence[Point]) -> Iterator[str]:
-    """A chart for each metric the training reported, the loss first; over steps if it reported them."""
+    """Yields a chart for each metric, the loss first; over steps if every report has a step, else over seconds."""
     names = dict.fromkeys(name for point in points for name in point.progress.metrics)
     for name in sorted(names, key=lambda name: ("loss" not in name.lower(), list(names).index(name))):
         stepped = all(point.progress.step is not None for point in points)
@@ -103,13 +103,13 @@ def _curves(points: Sequence[Point]) -> Iterator[str]:
 
 
 def _events(events: Sequence[tuple[float, Record]]) -> Iterator[str]:
-    """What was reported of the run, and how long each phase lasted."""
+    """Yields a table of the run's events, with the duration of each phase."""
     if not events:
         return
-    yield '<h2>Events</h2><div class="scroll"><table><tr><th>at (UTC)</th><th>what</th><th>for</th></tr>'
+    yield '<h2>Events</h2><div class="scroll"><table><tr><th>time (UTC)</th><th>event</th><th>duration</th></tr>'
     for index, (at, record) in enumerate(events):
-        later = (then for then, each in events[index + 1 :] if isinstance(each, PhaseChanged | RunEnded))
-        end = next(later, None) if isinstance(record, PhaseChanged) else None
+        ends = (end for end, later in events[index + 1 :] if isinstance(later, PhaseChanged | RunEnded))
+        end = next(ends, None) if isinstance(record, PhaseChanged) else None
         lasted = "" if end is None else duration(end - at)
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
         yield f'<tr><td>{clock}</td><td class="text">{escape(record.text)}</td><td>{lasted}</td></tr>'
@@ -120,13 +120,13 @@ def _ranks(status: RunStatus) -> Iterator[str]:
     if not status.ranks:
         return
     yield '<h2>Ranks</h2><div class="scroll"><table>'
-    yield "<tr><th>who</th><th>state</th><th>ended</th><th>last line</th><th>pod</th><th>node</th></tr>"
+    yield "<tr><th>source</th><th>state</th><th>ended</th><th>last line</th><th>pod</th><th>node</th></tr>"
     for row in status.ranks:
         end = ended(row.exit_code, row.signal)
         mark = ' class="bad"' if row.state == "Failed" else ""
-        who = f"<td>{escape(row.source)}</td><td{mark}>{escape(row.state)}</td><td>{end}</td>"
-        where = f"<td>{escape(row.pod)}</td><td>{escape(row.node)}</td>"
-        yield f'<tr>{who}<td class="text">{escape(row.last_line[:200])}</td>{where}</tr>'
+        state = f"<td>{escape(row.source)}</td><td{mark}>{escape(row.state)}</td><td>{end}</td>"
+        pod = f"<td>{escape(row.pod)}</td><td>{escape(row.node)}</td>"
+        yield f'<tr>{state}<td class="text">{escape(row.last_line[:200])}</td>{pod}</tr>'
     yield "</table></div>"
 
 

@@ -1,1 +1,1 @@
-"""What the ranks of a distributed component run, and the files that they exchange with the step."""
+"""The program of a distributed component's ranks, and the files that they exchange with the step."""

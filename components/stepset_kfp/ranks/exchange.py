@@ -1,7 +1,7 @@
-"""Files between the step of a distributed component and its ranks.
+"""Exchanges files between the step of a distributed component and its ranks.
 
-On one machine both see the same files. On a cluster they need a directory that both mount: the pipeline's workspace, or
-any other volume. Inputs are copied there before the run, and rank 0's outputs from there after it.
+On one machine both see the same files. On a cluster both must mount a directory: the pipeline's workspace or another
+volume. Inputs are copied to it before the run, and rank 0's outputs from it afterwards.
 """
 
 from __future__ import annotations
@@ -23,71 +23,71 @@ from stepset_kfp.task_config import TaskConfig
 WORKSPACE = "/kfp-workspace"
 """Where KFP mounts a pipeline's workspace (kfp.dsl.constants.WORKSPACE_MOUNT_PATH)."""
 
-_LOCAL = {"s3://": "/s3/", "gs://": "/gcs/", "minio://": "/minio/"}
+_MOUNTS = {"s3://": "/s3/", "gs://": "/gcs/", "minio://": "/minio/"}
 
 
 class Exchange(Protocol):
-    """Passes files to the ranks and back."""
+    """Passes inputs to the ranks and returns rank 0's outputs."""
 
-    def brought(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the executor input as the ranks get it, with inputs where they can read them."""
+    def stage_inputs(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the executor input of the ranks, with paths that they can read and write."""
 
-    def fetch(self, executor_input: Mapping[str, Any]) -> None:
-        """Copies rank 0's outputs to where KFP looks for them."""
+    def fetch_outputs(self, executor_input: Mapping[str, Any]) -> None:
+        """Copies rank 0's outputs to the locations that KFP reads."""
 
 
-class SameFiles:
-    """Step and ranks are on one machine."""
+class LocalExchange:
+    """The exchange of a step and ranks on one machine."""
 
-    def brought(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
+    def stage_inputs(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
         return dict(executor_input)
 
-    def fetch(self, executor_input: Mapping[str, Any]) -> None:
-        """Does nothing: rank 0 has written them."""
+    def fetch_outputs(self, executor_input: Mapping[str, Any]) -> None:
+        """Does nothing: rank 0 has written the outputs."""
 
 
 def exchange_for(options: Mapping[str, Any], task: TaskConfig | None, executor_input: Mapping[str, Any]) -> Exchange:
     """Returns the exchange of a step; raises BadInputError if step and training pods share no directory.
 
-    `executor_input` is the same in every retry of the step and in no other step, because it names the outputs.
+    `executor_input` identifies the step, because it contains the locations of the outputs; retries have the same.
     """
     if backend_name(options["backend"], os.environ) == "local":
-        return SameFiles()
+        return LocalExchange()
     mounted = {str(mount.get("mountPath")) for mount in (task.volume_mounts if task else None) or ()}
     shared = options.get("shared_dir") or (WORKSPACE if WORKSPACE in mounted else "")
     if not shared:
         raise BadInputError(
             "shared_dir: the step and the training pods share no directory; give the pipeline a ReadWriteMany workspace"
-            " and use dsl.WORKSPACE_PATH_PLACEHOLDER in it, or mount a volume on the task and name its path"
+            " and use dsl.WORKSPACE_PATH_PLACEHOLDER in it, or mount a volume on the task and set its path"
         )
     name = hashlib.sha256(json.dumps(executor_input, sort_keys=True).encode()).hexdigest()[:16]
-    return Shared(Path(shared, ".stepset", name))
+    return SharedDirectory(Path(shared, ".stepset", name))
 
 
 @dataclass(frozen=True)
-class Shared:
-    """A directory that the step and every training pod mount at the same path; `directory` is this step's own in it."""
+class SharedDirectory:
+    """The exchange through a volume mounted by step and training pods; `directory` on it is used by this step only."""
 
     directory: Path
 
-    def brought(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
-        """Copies inputs into the directory; returns the executor input with them, and with outputs in the directory."""
+    def stage_inputs(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
+        """Copies inputs into the directory; returns the executor input with all paths in the directory."""
         changed: dict[str, Any] = json.loads(json.dumps(executor_input))
         for name, index, artifact in _artifacts(changed.get("inputs")):
             source, target = local_path(artifact), self.directory / "inputs" / name / str(index)
             _copy(source, target)
-            _move_to(artifact, target)
+            _set_path(artifact, target)
         outputs = changed.get("outputs") or {}
         outputs["outputFile"] = str(self.directory / "outputs" / "executor_output.json")
         for name, parameter in (outputs.get("parameters") or {}).items():
             parameter["outputFile"] = str(self.directory / "outputs" / "parameters" / name)
         for name, _, artifact in _artifacts(outputs):
-            _move_to(artifact, self._output(name))
+            _set_path(artifact, self._output(name))
         (self.directory / "outputs").mkdir(parents=True, exist_ok=True)
         return changed
 
-    def fetch(self, executor_input: Mapping[str, Any]) -> None:
-        """Copies rank 0's outputs to where KFP looks for them, and deletes the directory."""
+    def fetch_outputs(self, executor_input: Mapping[str, Any]) -> None:
+        """Copies rank 0's outputs to the locations that KFP reads, and deletes the directory."""
         outputs = executor_input.get("outputs") or {}
         for name, parameter in (outputs.get("parameters") or {}).items():
             _copy(self.directory / "outputs" / "parameters" / name, Path(parameter["outputFile"]))
@@ -95,28 +95,28 @@ class Shared:
         for name, _, artifact in _artifacts(outputs):
             _copy(self._output(name), local_path(artifact))
             uris[str(self._output(name))] = artifact["uri"]
-        self._fetch_told(Path(outputs["outputFile"]), uris)
+        self._fetch_executor_output(Path(outputs["outputFile"]), uris)
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _fetch_told(self, target: Path, uris: Mapping[str, str]) -> None:
-        """Copies what the function reported to KFP of its outputs, with their own locations restored."""
+    def _fetch_executor_output(self, target: Path, uris: Mapping[str, str]) -> None:
+        """Copies rank 0's executor output, with the original URIs of the artifacts."""
         source = self.directory / "outputs" / "executor_output.json"
         if not source.exists():
             return
-        told = json.loads(source.read_text("utf-8"))
-        for _, _, artifact in _artifacts(told):
+        output = json.loads(source.read_text("utf-8"))
+        for _, _, artifact in _artifacts(output):
             artifact["uri"] = uris.get(artifact.get("uri", ""), artifact.get("uri", ""))
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(told), encoding="utf-8")
+        target.write_text(json.dumps(output), encoding="utf-8")
 
     def _output(self, name: str) -> Path:
         return self.directory / "outputs" / "artifacts" / name
 
 
 def local_path(artifact: Mapping[str, Any]) -> Path:
-    """Where KFP's launcher puts an artifact (kfp.dsl.types.artifact_types, Artifact._get_path)."""
+    """Returns the path at which KFP's launcher puts an artifact (kfp.dsl.types.artifact_types, Artifact._get_path)."""
     uri = str(artifact["uri"])
-    path = next((f"{place}{uri[len(scheme) :]}" for scheme, place in _LOCAL.items() if uri.startswith(scheme)), uri)
+    path = next((f"{mount}{uri[len(scheme) :]}" for scheme, mount in _MOUNTS.items() if uri.startswith(scheme)), uri)
     if uri.startswith("oci://"):
         path = "/oci/" + uri[len("oci://") :].replace("/", "_")
     if artifact.get("custom_path"):
@@ -132,7 +132,7 @@ def _artifacts(holder: Mapping[str, Any] | None) -> Iterator[tuple[str, int, dic
             yield name, index, artifact
 
 
-def _move_to(artifact: dict[str, Any], path: Path) -> None:
+def _set_path(artifact: dict[str, Any], path: Path) -> None:
     artifact["uri"] = str(path)
     artifact.pop("custom_path", None)
     (artifact.get("metadata") or {}).pop("_kfp_workspace", None)

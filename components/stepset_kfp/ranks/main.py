@@ -1,7 +1,7 @@
-"""What each rank of a distributed component runs: the component's own command; only rank 0 writes the step's outputs.
+"""The program of each rank: it runs the component's own command. Only rank 0 writes the step's outputs.
 
-`entry.py` puts this file's text and a payload into the job's program. Standard library only: it runs in the component's
-image, where stepset is not installed.
+step/distributed.py puts this file's text and a payload into the job. It uses only the standard library, because
+stepset is not installed in the component's image.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-# As in the agent (stepset/agent/rank.py, _RANK); the only process of a node has the node's rank.
+# As in the agent (stepset/agent/rank.py, _RANK), then the rank of a node with one process.
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "STEPSET_NODE_RANK")
-_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-_LOOK = 1.0
-"""Seconds between two looks at the command where SIGCHLD is blocked."""
-_AFTER_INSTALLING = '"$0" "$@"'
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_POLL_SECONDS = 1.0
+"""Seconds between two checks of the command where SIGCHLD is blocked."""
+_REST_OF_COMMAND = '"$0" "$@"'
 
 
 def main(payload: dict[str, Any]) -> int:
     """Runs the component's command in this rank; returns its exit code.
 
-    The payload's `command` contains {"executor_input": true} in place of the `executor_input`, which is beside it.
+    In the payload's `command`, {"executor_input": true} stands for the payload's `executor_input`.
     """
     rank = next((os.environ[name] for name in _RANK if name in os.environ), "0")
     given = payload["executor_input"]
     scratch = None
     if rank != "0":
         scratch = tempfile.mkdtemp(prefix="stepset-rank-")
-        given = apart(given, scratch)
+        given = redirect_outputs(given, scratch)
     command = [json.dumps(given) if isinstance(word, dict) else word for word in payload["command"]]
     try:
         return install(command) or run(command)
@@ -48,38 +48,38 @@ def main(payload: dict[str, Any]) -> int:
 
 
 def install(command: list[str]) -> int:
-    """Installs the component's packages, in one rank of a machine at a time: concurrent pip installations conflict.
+    """Installs the component's packages, once per machine and attempt; returns pip's exit code, 0 without packages.
 
-    The other ranks then find the packages installed. KFP puts the installation in front of the component's own command
-    (kfp.dsl.component_factory, _get_packages_to_install_command). Returns pip's exit code, 0 if there are no packages.
+    The other ranks of the machine wait, because concurrent pip installations conflict. KFP puts the installation in
+    front of the component's own command (kfp.dsl.component_factory, _get_packages_to_install_command).
     """
-    if command[:2] != ["sh", "-c"] or not command[2].rstrip().endswith(_AFTER_INSTALLING):
+    if command[:2] != ["sh", "-c"] or not command[2].rstrip().endswith(_REST_OF_COMMAND):
         return 0
-    said = (os.environ.get("STEPSET_RUN"), os.environ.get("STEPSET_ATTEMPT"), command[2])
-    mark = hashlib.sha256(repr(said).encode()).hexdigest()[:16]
-    with Path(tempfile.gettempdir(), f"stepset-install-{os.getuid()}-{mark}").open("a") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        if os.fstat(turn.fileno()).st_size:
-            return 0  # another rank has installed them
+    key = (os.environ.get("STEPSET_RUN"), os.environ.get("STEPSET_ATTEMPT"), command[2])
+    digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+    with Path(tempfile.gettempdir(), f"stepset-install-{os.getuid()}-{digest}").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.fstat(lock.fileno()).st_size:
+            return 0  # another rank has installed the packages
         code = run([*command[:3], "true"])
-        turn.write("" if code else "done\n")
+        lock.write("" if code else "done\n")
         return code
 
 
 def run(command: list[str]) -> int:
-    """Runs a command to its end, and forwards signals to it."""
-    # The interpreter writes each signal to a pipe: a handler would run while `process` is being waited for.
+    """Runs a command to its end and forwards signals to it; returns its exit code, 128 + signal if one ended it."""
+    # The interpreter writes each signal to a pipe: a handler could run inside `poll`.
     inner, outer = os.pipe()
     for end in (inner, outer):
         os.set_blocking(end, False)
     wakeup = signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, _ignore) for number in (*_PASSED_ON, signal.SIGCHLD)}
+    before = {number: signal.signal(number, _ignore) for number in (*_FORWARDED, signal.SIGCHLD)}
     try:
         process = subprocess.Popen(command)
         while (code := process.poll()) is None:
-            select.select([inner], [], [], _LOOK)
+            select.select([inner], [], [], _POLL_SECONDS)
             for number in _read(inner):
-                if number in _PASSED_ON:
+                if number in _FORWARDED:
                     process.send_signal(number)
         return code if code >= 0 else 128 - code
     finally:
@@ -98,11 +98,11 @@ def _read(fd: int) -> bytes:
 
 
 def _ignore(number: int, _: FrameType | None) -> None:
-    """The signal handler: the interpreter writes to the wakeup descriptor only if there is one."""
+    """Does nothing: the interpreter writes a signal to the wake-up descriptor only if the signal has a handler."""
 
 
-def apart(given: dict[str, Any], directory: str) -> dict[str, Any]:
-    """An executor input whose outputs are below a directory: a rank's own, which is not read."""
+def redirect_outputs(given: dict[str, Any], directory: str) -> dict[str, Any]:
+    """Returns the executor input with all outputs in a directory, for ranks whose outputs are ignored."""
     changed: dict[str, Any] = json.loads(json.dumps(given))
     outputs = changed.get("outputs") or {}
     if "outputFile" in outputs:
@@ -118,5 +118,5 @@ def apart(given: dict[str, Any], directory: str) -> dict[str, Any]:
 
 
 def start(payload_text: str) -> None:
-    """The program's entry."""
+    """Runs the program with a payload in JSON."""
     sys.exit(main(json.loads(payload_text)))

@@ -1,1 +1,1 @@
-"""What a component does in its step's pod, or on the local machine."""
+"""The bodies of the components: they run in the step's pod or on the local machine."""

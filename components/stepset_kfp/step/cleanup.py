@@ -1,4 +1,4 @@
-"""Deletes the runs that a pipeline's run has left behind: the body of the component `cleanup_training`."""
+"""Deletes the trainings that a pipeline's run has left: the body of the component `cleanup_training`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from stepset.targets.request import check_target
 from stepset.watch.state import Phase
 from stepset_kfp.backend import backend_name, in_kfp_pod
 from stepset_kfp.step.owner import PIPELINE_RUN, identity_of, own_pod
-from stepset_kfp.step.step_log import say
+from stepset_kfp.step.step_log import log_lines
 from stepset_kfp.step.train import fail
 
 Manifest = Mapping[str, Any]
 
 
 def clean_up(given: Mapping[str, Any]) -> None:
-    """Deletes the runs; ends the step with a message if they cannot be deleted."""
+    """Deletes the runs; fails the step if they cannot be deleted."""
     try:
         if backend_name(given["backend"], os.environ) == "local":
-            say("stepset: local runs end with their steps; nothing is to be done")
+            log_lines("stepset: local runs end with their steps; there is nothing to delete")
             return
         _delete(given)
     except StepsetError as error:
@@ -37,17 +37,17 @@ def _delete(given: Mapping[str, Any]) -> None:
     with connect() as connection:
         namespace = given["namespace"] or connection.namespace
         backend = KubernetesBackend(connection, namespace=namespace, target=target)
-        for workload in _found(connection, namespace, target, given["run"]):
+        for workload in _runs(connection, namespace, target, given["run"]):
             name = workload["metadata"]["name"]
             succeeded = backend.read(workload).phase is Phase.SUCCEEDED
             if succeeded and not given["succeeded_too"]:
-                say(f"stepset: run {name} has succeeded and stays")
+                log_lines(f"stepset: run {name} has succeeded and is kept")
                 continue
             backend.end(workload)
-            say(f"stepset: run {name} is deleted")
+            log_lines(f"stepset: run {name} is deleted")
 
 
-def _found(connection: Connection, namespace: str, target: str, run: str) -> Iterator[Manifest]:
+def _runs(connection: Connection, namespace: str, target: str, run: str) -> Iterator[Manifest]:
     kind = WORKLOADS[target]
     if run:
         reply = connection.get(f"{kind.path(namespace)}/{run}")
@@ -55,7 +55,7 @@ def _found(connection: Connection, namespace: str, target: str, run: str) -> Ite
             yield reply.body
         return
     if not in_kfp_pod(os.environ):
-        raise BadInputError("run: outside of a pipeline's pod nobody knows which runs are meant; name one")
+        raise BadInputError("run: is required outside of a pipeline's pod; give a run's name")
     identity = identity_of(own_pod(connection, os.environ["KFP_POD_NAME"]))
     reply = connection.get(kind.path(namespace), {"labelSelector": f"{PIPELINE_RUN}={identity.run_id}"})
     if not reply.accepted:

@@ -1,4 +1,4 @@
-"""One training on a cluster, for a step: found or created, followed, and ended when the step is terminated."""
+"""Runs a step's training on a cluster: finds or creates the run, follows it, and ends it if the step is terminated."""
 
 from __future__ import annotations
 
@@ -24,51 +24,52 @@ from stepset_kfp.step.interrupt import BUDGET, Interrupt
 from stepset_kfp.step.owner import PIPELINE_RUN, Identity, identity_of, own_pod
 from stepset_kfp.step.preflight import preflight
 from stepset_kfp.step.reattach import Manifest, reattach
-from stepset_kfp.step.step_log import say
+from stepset_kfp.step.step_log import log_lines
 from stepset_kfp.task_config import TaskConfig, claims
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")
-PATIENCE_ELSEWHERE = 10.0
-"""Seconds for the last request of a step that no kubelet kills: one on a laptop."""
-ON_ITS_WAY, _LOOK = 0.5, 0.05
-"""Seconds for which a run whose creation was not answered is looked for, and between two looks."""
+BUDGET_OUTSIDE_PODS = 10.0
+"""Seconds for the last request of a step outside of a pod, which argoexec does not kill."""
+CREATION_GRACE = 0.5
+"""Seconds for which a terminated step waits for a run to appear, if the server has not answered its creation."""
+_POLL_SECONDS = 0.05
 
 
 def run_on_cluster(request: RunRequest, given: Mapping[str, Any], listener: RunListener) -> RunStatus:
-    """Runs a job to its end; raises as `KubernetesBackend.start`, or InfrastructureError for missing rights."""
+    """Runs a job to its end; raises as `KubernetesBackend.start`, or InfrastructureError for missing permissions."""
     target = given["target"] or "jobset"
     check_target(target)
     patience = Timeouts(given["admission_timeout"] or None, given["startup_timeout"] or None)
     with connect() as connection, connect() as spare:
         namespace = given["namespace"] or connection.namespace
 
-        def check_rights() -> None:
+        def check_permissions() -> None:
             preflight(connection, namespace, target, gang_of(request.job), request.job.framework.kind == "mpi")
 
         try:
             identity = _identity(connection)
         except InfrastructureError:
-            check_rights()  # reports all missing permissions, this one among them
+            check_permissions()  # raises an error that names all missing permissions
             raise
-        asked = _owned(request, identity, namespace)
-        last = LastRequest(spare, namespace, target, asked, given["on_interrupt"])
-        # From here on: the run of an earlier try may exist already, and continues unless this step ends it.
-        with Interrupt(spare, last, BUDGET if identity else PATIENCE_ELSEWHERE) as interrupt:
-            check_rights()
+        owned = _owned(request, identity, namespace)
+        last = LastRequest(spare, namespace, target, owned, given["on_interrupt"])
+        # Before the search for it: the run of an earlier try may exist, and continues unless this step ends it.
+        with Interrupt(spare, last, BUDGET if identity else BUDGET_OUTSIDE_PODS) as interrupt:
+            check_permissions()
             _check_claims(connection, namespace, given.get("task_config"), request.job.num_nodes)
             backend = KubernetesBackend(connection, namespace=namespace, target=target, patience=patience)
-            workload, notes = reattach(backend, connection, asked)
+            workload, notes = reattach(backend, connection, owned)
             interrupt.workload = workload
-            say(f"stepset: {workload['kind']} {workload['metadata']['name']} in namespace {namespace}")
+            log_lines(f"stepset: {workload['kind']} {workload['metadata']['name']} in namespace {namespace}")
             return backend.follow(workload, listener, notes).wait()
 
 
 @dataclass(frozen=True)
 class LastRequest:
-    """What happens to the run of a step that is terminated: `how` is suspend, delete or leave.
+    """Ends the run of a terminated step; `how` is suspend, delete or leave.
 
-    A run that no retry could find, or that would not stay suspended, is deleted instead. `connection` must not be
-    shared.
+    A run that no retry can find, or that does not stay suspended, is deleted instead of suspended. `connection` must
+    not be shared.
     """
 
     connection: Connection
@@ -78,23 +79,23 @@ class LastRequest:
     how: str
 
     def __call__(self, workload: Manifest | None) -> str:
-        """Ends the run; returns what was done, for the log."""
+        """Ends the run; returns a message for the log."""
         if self.how == "leave":
-            return f"run {self.request.name} is left to itself"
-        if workload is None and (workload := self._on_its_way()) is None:
-            return "no run had been made"
+            return f"run {self.request.name} continues"
+        if workload is None and (workload := self._being_created()) is None:
+            return "no run was created"
         findable = self.request.owner is not None
         keep = self.how == "suspend" and findable and stays_suspended(workload)
         backend = KubernetesBackend(self.connection, namespace=self.namespace, target=self.target)
         backend.end(workload, suspend if keep else delete)
         return f"run {workload['metadata']['name']} is {'suspended' if keep else 'deleted'}"
 
-    def _on_its_way(self) -> Manifest | None:
-        """This step's run if its creation was not answered yet, and it exists or appears soon."""
+    def _being_created(self) -> Manifest | None:
+        """Returns this step's run if it appears within CREATION_GRACE, otherwise None."""
         if self.request.name is None:
             return None
         path = f"{WORKLOADS[self.target].path(self.namespace)}/{self.request.name}"
-        until = time.monotonic() + ON_ITS_WAY
+        until = time.monotonic() + CREATION_GRACE
         while True:
             reply = self.connection.get(path)
             labels = (reply.body.get("metadata") or {}).get("labels") or {}
@@ -102,11 +103,11 @@ class LastRequest:
                 return reply.body if labels.get(OWNER_HASH) == self.request.owner else None
             if time.monotonic() > until:
                 return None
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
 
 
 def _check_claims(connection: Connection, namespace: str, task: TaskConfig | None, num_nodes: int) -> None:
-    """Raises BadInputError if several nodes are to mount a claim for one node: they would wait for each other.
+    """Raises BadInputError if several nodes mount a claim that only one node can mount: the pods would never all start.
 
     Claims that this account may not read are not checked.
     """
@@ -116,17 +117,17 @@ def _check_claims(connection: Connection, namespace: str, task: TaskConfig | Non
         if modes is not None and not {"ReadWriteMany", "ReadOnlyMany"} & set(modes):
             raise BadInputError(
                 f"volumes: PersistentVolumeClaim {claim} is {', '.join(modes)}, and {num_nodes} nodes are to mount it;"
-                " ask for ReadWriteMany (a workspace: kubernetes={'pvcSpecPatch': {'accessModes': ['ReadWriteMany']}})"
+                " request ReadWriteMany (a workspace: kubernetes={'pvcSpecPatch': {'accessModes': ['ReadWriteMany']}})"
             )
 
 
 def _identity(connection: Any) -> Identity | None:
-    """The step's identity; None outside of a pipeline's pod, where no retry would look for its run."""
+    """Returns the step's identity; None outside of a pipeline's pod, where no retry can find the run."""
     return identity_of(own_pod(connection, os.environ["KFP_POD_NAME"])) if in_kfp_pod(os.environ) else None
 
 
 def _owned(request: RunRequest, identity: Identity | None, namespace: str) -> RunRequest:
-    """The request with the step's name; the Workflow owns the run if both are in the same namespace."""
+    """Returns the request with a name and an owner; the Workflow owns the run if both are in the same namespace."""
     if identity is None:
         import secrets
 
@@ -134,6 +135,6 @@ def _owned(request: RunRequest, identity: Identity | None, namespace: str) -> Ru
         return replace(request, name=name, owner=None)
     owned_by = identity.owned_by if identity.namespace == namespace else None
     if owned_by is None:
-        say("stepset: the run has no owner; it stays when the pipeline's run is deleted")
+        log_lines("stepset: the run has no owner; deleting the pipeline's run does not delete it")
     job = request.job.model_copy(update={"labels": {**request.job.labels, PIPELINE_RUN: identity.run_id}})
     return replace(request, job=job, name=identity.run_name(job.name), owner=identity.owner, owned_by=owned_by)

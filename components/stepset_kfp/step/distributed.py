@@ -1,7 +1,7 @@
 """The step of a distributed component: `python3 -m stepset_kfp.step.distributed --settings JSON -- COMMAND...`.
 
-`distribute` writes this command. COMMAND is the component's own, in which KFP has put the executor input; every rank
-runs it, and what rank 0 writes are the step's outputs.
+`distribute` writes this command. COMMAND is the component's own command, which contains KFP's executor input. Every
+rank runs it; the outputs of rank 0 are the step's.
 """
 
 from __future__ import annotations
@@ -29,46 +29,46 @@ _LIMITS = {"admission_timeout": 0, "startup_timeout": 1800}
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the component in every rank; ends the step with a message if it cannot be run, or failed."""
-    at = arguments.index("--")
+    """Runs the component in every rank; fails the step if it cannot be run or fails."""
+    separator = arguments.index("--")
     settings = json.loads(arguments[arguments.index("--settings") + 1])
-    command = list(arguments[at + 1 :])
-    where = command.index(_INPUT_FLAG) + 1
-    executor_input = json.loads(command[where])
+    command = list(arguments[separator + 1 :])
+    position = command.index(_INPUT_FLAG) + 1
+    executor_input = json.loads(command[position])
     try:
-        _run(settings, command, where, executor_input)
+        _run(settings, command, position, executor_input)
     except StepsetError as error:
         fail(str(error), int(error.exit_code))
 
 
-def _run(settings: Mapping[str, Any], command: list[str], where: int, executor_input: dict[str, Any]) -> None:
+def _run(settings: Mapping[str, Any], command: list[str], position: int, executor_input: dict[str, Any]) -> None:
     task = _task_config(executor_input.get("inputs", {}).get("parameterValues", {}).pop(TASK_CONFIG, None))
     options = {**_DEFAULTS, **_LIMITS, **settings}
     exchange = exchange_for(options, task, executor_input)
     payload = {
-        "command": [*command[:where], {"executor_input": True}, *command[where + 1 :]],
-        "executor_input": exchange.brought(executor_input),
+        "command": [*command[:position], {"executor_input": True}, *command[position + 1 :]],
+        "executor_input": exchange.stage_inputs(executor_input),
     }
     given = {**options, "function": program(payload), "task_config": task, "job": {}}
     for field in ("framework", "procs_per_node", "deadline", "ttl"):
         if field in given and not isinstance(given[field], str):
             given[field] = json.dumps(given[field])
-    asked = read(given, Path())
+    inputs = read(given, Path())
     log = StepLog(ranks_to_log(options["log_ranks"]))
-    status = run(asked, given, log)
+    status = run(inputs, given, log)
     if status.phase is not Phase.SUCCEEDED:
         fail(failure_text(status), int(status.exit_code))
-    exchange.fetch(executor_input)
+    exchange.fetch_outputs(executor_input)
 
 
 def program(payload: Mapping[str, Any]) -> str:
-    """The Python program of every rank."""
+    """Returns the Python program of every rank."""
     text = files("stepset_kfp.ranks").joinpath("main.py").read_text(encoding="utf-8")
     return f"{text}\n\nif __name__ == '__main__':\n    start({json.dumps(payload)!r})\n"
 
 
 def _task_config(given: Mapping[str, Any] | None) -> Any:
-    """KFP's TaskConfig from its JSON (backend/src/v2/driver/driver.go), without importing kfp."""
+    """Returns KFP's TaskConfig from its JSON (backend/src/v2/driver/driver.go), without importing kfp."""
     if not given:
         return None
     fields = ("affinity", "tolerations", "env", "volumes", "resources")

@@ -1,9 +1,9 @@
-"""Handles SIGTERM: one request, then the process ends.
+"""Handles SIGTERM: sends one request, then ends the process.
 
-When a pipeline is terminated or a pod evicted, argoexec leaves a step about a second (argo-workflows v4.1,
-cmd/argoexec/commands/emissary.go: it checks every second whether its child has ended, and KFP's launcher ends at once).
-So nothing is waited for: the interpreter itself wakes a thread that does nothing else, whatever the main thread does,
-and a connection is kept warm for the one request.
+When a pipeline is terminated or a pod evicted, a step has about a second (argo-workflows v4.1,
+cmd/argoexec/commands/emissary.go: argoexec checks every second whether its child has ended, and KFP's launcher ends at
+once). Therefore the interpreter wakes a dedicated thread, independently of the main thread, and a connection is kept
+open for the request.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from stepset.backends.kubernetes.api.connection import Connection
 from stepset.errors import StepsetError
 
 BUDGET = 0.9
-"""Seconds for the request; then the step ends, answered or not. The request takes some ten milliseconds
-(docs/benchmarks.md). But a step's pod has no claim on its node's CPU, and where that is short a request may not be sent
-within 300 ms. To end before argoexec kills the step gains nothing, and lost one run in sixty."""
+"""Seconds for the request; then the step ends even without a response. The request takes some ten milliseconds
+(docs/benchmarks.md). But a step's pod has no share of CPU, and a node short of CPU may not send it within 300 ms.
+A shorter budget gains nothing, because argoexec kills the step anyway, and lost one run in sixty."""
 KEEP_WARM = 20.0
-"""Seconds between two small requests; servers close a connection that is silent for longer than a minute or two."""
+"""Seconds between two small requests; servers close connections that are idle for a minute or two."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -33,10 +33,10 @@ Manifest = Mapping[str, Any]
 
 
 class Interrupt:
-    """Ends a run when the process gets a signal inside `with`. Only in the main thread.
+    """Ends a run when the process receives a signal inside `with`. Only in the main thread.
 
-    `act` ends the run of a workload (None: there is none yet) within `budget` seconds, and returns what was done.
-    `connection` is kept open for `act` only.
+    `act` ends the run of a workload (None: none is known yet) within `budget` seconds, and returns a message.
+    `connection` is used by `act` only, and kept open.
     """
 
     def __init__(self, connection: Connection, act: Callable[[Manifest | None], str], budget: float = BUDGET) -> None:
@@ -46,12 +46,12 @@ class Interrupt:
         self._before: dict[int, Any] = {}
         self._wakeup = -1
         self.workload: Manifest | None = None
-        """The run's workload, as soon as it is known."""
+        """The run's workload, once it is known."""
 
     def __enter__(self) -> Interrupt:
         os.set_blocking(self._write, False)
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        self._before = {number: signal.signal(number, _heard) for number in _SIGNALS}
+        self._before = {number: signal.signal(number, _block_main_thread) for number in _SIGNALS}
         threading.Thread(target=self._listen, name="stepset interrupt", daemon=True).start()
         threading.Thread(target=self._keep_warm, name="stepset keep warm", daemon=True).start()
         return self
@@ -66,29 +66,29 @@ class Interrupt:
     def _listen(self) -> None:
         while True:
             select.select([self._read], [], [])
-            told = os.read(self._read, 64)
-            if not told:
+            received = os.read(self._read, 64)
+            if not received:
                 os.close(self._read)
                 return
-            if number := next((each for each in told if each in _SIGNALS), 0):
+            if number := next((each for each in received if each in _SIGNALS), 0):
                 self._end(number)
 
     def _end(self, number: int) -> None:
         done = threading.Event()
-        said = [f"stepset: told to end (signal {number}); no answer from the server"]
+        message = [f"stepset: received signal {number}; no response from the API server"]
 
         def act() -> None:
             try:
-                said[0] = f"stepset: told to end (signal {number}): {self._act(self.workload)}"
+                message[0] = f"stepset: received signal {number}; {self._act(self.workload)}"
             except StepsetError as error:
-                said[0] = f"stepset: told to end (signal {number}): {error}"
+                message[0] = f"stepset: received signal {number}; {error}"
             finally:
                 done.set()
 
         threading.Thread(target=act, name="stepset last request", daemon=True).start()
         done.wait(self._budget)
-        with suppress(OSError):  # the log is not read any more
-            os.write(1, f"{said[0]}\n".encode())
+        with suppress(OSError):  # the reader of the log has ended
+            os.write(1, f"{message[0]}\n".encode())
         os._exit(128 + number)
 
     def _keep_warm(self) -> None:
@@ -99,8 +99,8 @@ class Interrupt:
                 return
 
 
-def _heard(number: int, frame: FrameType | None) -> None:
-    """Blocks the main thread until the process ends, so that it creates nothing that `act` does not know.
+def _block_main_thread(number: int, frame: FrameType | None) -> None:
+    """Blocks the main thread until the process ends, so that it creates no objects that `act` does not end.
 
     Python writes a signal to the wake-up descriptor only if the signal has a handler.
     """

@@ -1,7 +1,7 @@
-"""The identity of a step, read from its own pod; by it a retried step finds its run. Pure but for `own_pod`.
+"""The identity of a step, read from its own pod; a retried step finds its run by it. Pure except `own_pod`.
 
-KFP names the pod (KFP_POD_NAME) and labels it with the pipeline's run. Argo annotates it with the node, whose name is
-the same in all retries except for the `(n)` at its end, and makes the Workflow its owner.
+KFP sets KFP_POD_NAME and labels the pod with the pipeline's run. Argo annotates the pod with the node, whose name is
+the same in all retries except for the `(n)` at its end, and makes the Workflow the pod's owner.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from stepset.spec.names import slug
 RUN_ID = "pipeline/runid"
 NODE_NAME = "workflows.argoproj.io/node-name"
 PIPELINE_RUN = "kfp.stepset.dev/run"
-"""Label of all objects that a pipeline's run created."""
+"""Label of all objects that the steps of a pipeline's run created."""
 _RETRY = re.compile(r"\(\d+\)$")
 _SLUG = 26  # with a hash of ten characters within every target's budget (jobset_name_budget)
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A step of a pipeline's run; `node` is the workflow's, the same in every retry.
+    """A step of a pipeline's run; `node` is the workflow's node, the same in every retry.
 
     `owned_by` is an ownerReference to the Workflow; None if the pod has no such owner.
     """
@@ -39,7 +39,7 @@ class Identity:
 
     @property
     def owner(self) -> str:
-        """The hash by which a step recognises its own run."""
+        """The hash that marks the step's own run."""
         return hashlib.sha256(f"kfp|{self.run_id}|{self.node}".encode()).hexdigest()[:40]
 
     def run_name(self, job: str) -> str:
@@ -47,9 +47,9 @@ class Identity:
 
 
 def identity_of(pod: Mapping[str, Any]) -> Identity:
-    """Returns the identity of the step in a pod; raises InfrastructureError if KFP or Argo has not marked the pod."""
-    about = pod["metadata"]
-    labels, annotations = about.get("labels") or {}, about.get("annotations") or {}
+    """Returns the identity of a pod's step; raises InfrastructureError without KFP's label or Argo's annotation."""
+    metadata = pod["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     missing = [
         what
         for what, where in ((f"label {RUN_ID}", labels), (f"annotation {NODE_NAME}", annotations))
@@ -57,14 +57,14 @@ def identity_of(pod: Mapping[str, Any]) -> Identity:
     ]
     if missing:
         raise InfrastructureError(
-            f"pod {about['name']} has no {' and no '.join(missing)}, by which a retry would find its training; run the"
+            f"pod {metadata['name']} has no {' and no '.join(missing)}, which a retry needs to find its run; run the"
             " component in a Kubeflow pipeline"
         )
-    workflow = next((each for each in about.get("ownerReferences") or () if each["kind"] == "Workflow"), None)
+    workflow = next((each for each in metadata.get("ownerReferences") or () if each["kind"] == "Workflow"), None)
     return Identity(
         run_id=str(labels[RUN_ID]),
         node=_RETRY.sub("", str(annotations[NODE_NAME])),
-        namespace=str(about["namespace"]),
+        namespace=str(metadata["namespace"]),
         owned_by=_reference(workflow) if workflow else None,
     )
 
@@ -73,9 +73,9 @@ def own_pod(connection: Connection, name: str) -> Mapping[str, Any]:
     """Returns the step's own pod; raises InfrastructureError if it cannot be read. `name` is KFP_POD_NAME."""
     reply = connection.get(f"{PODS.path(connection.namespace)}/{name}")
     if not reply.accepted:
-        said = str(reply.body.get("message", reply.status)).rstrip(".")
+        reason = str(reply.body.get("message", reply.status)).rstrip(".")
         raise InfrastructureError(
-            f"the step cannot read its own pod: {said}; have an administrator run: stepset rbac --backend kfp"
+            f"the step cannot read its own pod: {reason}; have an administrator run: stepset rbac --backend kfp"
             f" --namespace {connection.namespace} | kubectl apply -f -"
         )
     return reply.body
@@ -84,6 +84,6 @@ def own_pod(connection: Connection, name: str) -> Mapping[str, Any]:
 def _reference(workflow: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{key: workflow[key] for key in ("apiVersion", "kind", "name", "uid")},
-        # Many clusters (OpenShift) require a permission of its own to block an owner's deletion.
+        # Many clusters (OpenShift) require an extra permission to block an owner's deletion.
         "blockOwnerDeletion": False,
     }

@@ -1,7 +1,7 @@
 """Ends a local step when the program that started it ends.
 
-KFP's local runner leaves its children behind when it is killed: a step is a Python process below a shell, and neither
-gets a signal then. When the step ends, its training ends: the agents hold a pipe that closes with it.
+A step of KFP's local runner is a Python process below a shell; neither gets a signal when the runner is killed. The
+training ends with the step: the agents read from a pipe that closes when the step ends.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from stepset.backends.local.processes import ProcessId, process_stat
 
 _SHELLS = ("sh", "dash", "bash", "ash", "busybox")
-_EVERY = 0.5
+_POLL_SECONDS = 0.5
 ORPHANED = 143
-"""Exit code of a step whose starter has ended: as if SIGTERM had ended it."""
+"""Exit code of a step whose starter has ended: that of a process ended by SIGTERM."""
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def ending_with_starter() -> Iterator[None]:
 
 
 def _starter() -> ProcessId | None:
-    """The ancestor; None if /proc is not readable, or it has ended already."""
+    """Returns the first ancestor that is not a shell; None if /proc is not readable, or if it has ended."""
     pid = os.getppid()
     while pid > 1:
         stat = process_stat(pid)
@@ -50,6 +50,6 @@ def _starter() -> ProcessId | None:
 
 
 def _watch(starter: ProcessId, over: threading.Event) -> None:
-    while not over.wait(_EVERY):
+    while not over.wait(_POLL_SECONDS):
         if not starter.exists():
             os._exit(ORPHANED)

@@ -28,7 +28,7 @@ def preflight(
 
 
 def main() -> int:
-    """The program; returns its exit code."""
+    """Runs the program; returns its exit code."""
     try:
         with connect() as connection:
             namespace = sys.argv[1] if len(sys.argv) > 1 else connection.namespace

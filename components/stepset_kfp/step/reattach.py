@@ -1,7 +1,7 @@
-"""Finds the run of a step's earlier try: continues it, resumes it, or creates it anew.
+"""Finds the run of a step's earlier try, and reattaches to it, resumes it, or recreates it.
 
-A step is retried when its pod is evicted, its node is lost, or a user retries it. Its run is found by name and
-recognised by the owner's hash.
+A step is retried when its pod is evicted, its node is lost, or a user retries it. Its run has the step's name and the
+owner's hash.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from stepset.errors import InfrastructureError
 from stepset.targets.gang import QUEUE_LABEL
 from stepset.targets.metadata import OWNER_HASH
 from stepset.watch.state import Phase
-from stepset_kfp.step.step_log import say
+from stepset_kfp.step.step_log import log_lines
 
-GONE_WITHIN = 180.0
-"""Seconds that a run may take to end, its ranks' last checkpoint included, before another takes its name."""
-_LOOK = 0.5
+DELETION_TIMEOUT = 180.0
+"""Seconds in which a run must be deleted, including its ranks' last checkpoint, before another takes its name."""
+_POLL_SECONDS = 0.5
 _RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 
 Manifest = Mapping[str, Any]
@@ -33,75 +33,75 @@ Manifest = Mapping[str, Any]
 def reattach(
     backend: KubernetesBackend, connection: Connection, request: RunRequest
 ) -> tuple[Manifest, tuple[str, ...]]:
-    """Returns the workload of a request's run, and notes on it. The request has a name and an owner.
+    """Returns the workload of a request's run, and notes on it. The request must have a name and an owner.
 
-    Raises BadInputError if another owner has the name or the job is not the one that was begun, and InfrastructureError
-    if an earlier run does not end or the server cannot be reached.
+    Raises BadInputError if the existing run has another owner or another job, and InfrastructureError if an earlier
+    run does not end or the server cannot be reached.
     """
     assert request.name is not None
-    there = backend.workload(request.name)
-    if there is None or (there["metadata"].get("labels") or {}).get(OWNER_HASH) != request.owner:
-        return _made(backend, request)
-    status = backend.read(there)
-    if there["metadata"].get("deletionTimestamp"):
-        say(f"stepset: run {status.name} of an earlier try is being deleted; waiting until it is gone")
+    existing = backend.workload(request.name)
+    if existing is None or (existing["metadata"].get("labels") or {}).get(OWNER_HASH) != request.owner:
+        return _create_or_adopt(backend, request)
+    status = backend.read(existing)
+    if existing["metadata"].get("deletionTimestamp"):
+        log_lines(f"stepset: run {status.name} of an earlier try is being deleted; waiting for its deletion")
     elif status.phase in (Phase.FAILED, Phase.LOST):
-        say(f"stepset: run {status.name} of an earlier try {status.phase.value.lower()}; it is made anew")
-        backend.end(there)
-    elif status.phase is Phase.SUCCEEDED or not _suspended(there):
-        say(f"stepset: run {status.name} is there already ({status.phase.value}); going on with it")
-        return _made(backend, request)
-    elif there["kind"] == "JobSet":
-        there, _ = _made(backend, request)  # raises if it is another job
-        say(f"stepset: run {status.name} was suspended when an earlier try was told to end; it is resumed")
-        return resume(connection, there, status.attempt + 1), ()
+        log_lines(f"stepset: run {status.name} of an earlier try {status.phase.value.lower()}; it is recreated")
+        backend.end(existing)
+    elif status.phase is Phase.SUCCEEDED or not _suspended(existing):
+        log_lines(f"stepset: run {status.name} exists already ({status.phase.value}); reattaching to it")
+        return _create_or_adopt(backend, request)
+    elif existing["kind"] == "JobSet":
+        existing, _ = _create_or_adopt(backend, request)  # raises if it is another job
+        log_lines(f"stepset: run {status.name} was suspended when an earlier try was terminated; it is resumed")
+        return resume(connection, existing, status.attempt + 1), ()
     else:
-        say(f"stepset: run {status.name} was suspended when an earlier try was told to end; it is made anew")
-        backend.end(there)
-    _wait_gone(backend, there)
-    return _made(backend, replace(request, attempt=status.attempt + 1))
+        log_lines(f"stepset: run {status.name} was suspended when an earlier try was terminated; it is recreated")
+        backend.end(existing)
+    _wait_until_deleted(backend, existing)
+    return _create_or_adopt(backend, replace(request, attempt=status.attempt + 1))
 
 
 def resume(connection: Connection, jobset: Manifest, attempt: int) -> Manifest:
-    """Starts a suspended JobSet again; its ranks begin from their checkpoint.
+    """Resumes a suspended JobSet; its ranks continue from their checkpoint.
 
-    The pods read their attempt from the annotation. A template's annotations may be changed while the JobSet is
-    suspended, and are those of the resumed pods (jobset v0.12 pkg/controllers/jobset_controller.go, resumeJob).
+    The pods read the attempt from the annotation. A template's annotations may be changed while the JobSet is
+    suspended; the resumed pods have the new ones (jobset v0.12 pkg/controllers/jobset_controller.go, resumeJob).
     """
     jobs = copy.deepcopy(list(jobset["spec"]["replicatedJobs"]))
     for job in jobs:
-        about = job["template"]["spec"]["template"].setdefault("metadata", {})
-        about["annotations"] = {**(about.get("annotations") or {}), _RESTARTS: str(attempt)}
+        pods = job["template"]["spec"]["template"].setdefault("metadata", {})
+        pods["annotations"] = {**(pods.get("annotations") or {}), _RESTARTS: str(attempt)}
+    metadata = jobset["metadata"]
     body = {
-        "metadata": {"uid": jobset["metadata"]["uid"]},
+        "metadata": {"uid": metadata["uid"]},
         "spec": {"suspend": False, "replicatedJobs": jobs},
     }
-    about = jobset["metadata"]
-    reply = connection.patch(f"{resource_of(jobset).path(about['namespace'])}/{about['name']}", body)
+    reply = connection.patch(f"{resource_of(jobset).path(metadata['namespace'])}/{metadata['name']}", body)
     if not reply.accepted:
-        said = str(reply.body.get("message", reply.status)).rstrip(".")
-        raise InfrastructureError(f"run {jobset['metadata']['name']} cannot be resumed: {said}")
+        reason = str(reply.body.get("message", reply.status)).rstrip(".")
+        raise InfrastructureError(f"run {metadata['name']} cannot be resumed: {reason}")
     return reply.body
 
 
-def _made(backend: KubernetesBackend, request: RunRequest) -> tuple[Manifest, tuple[str, ...]]:
-    made, notes = backend.make(request)
-    return made.workload, notes
+def _create_or_adopt(backend: KubernetesBackend, request: RunRequest) -> tuple[Manifest, tuple[str, ...]]:
+    submission, notes = backend.make(request)
+    return submission.workload, notes
 
 
 def _suspended(workload: Manifest) -> bool:
-    """Whether a workload was suspended by a request, not by its queue."""
+    """Whether a user or step, not a queue, suspended a workload."""
     queued = QUEUE_LABEL in (workload["metadata"].get("labels") or {})
     spec = workload["spec"]
     return not queued and bool(spec.get("suspend") or spec.get("replicas") == 0)
 
 
-def _wait_gone(backend: KubernetesBackend, workload: Manifest) -> None:
-    about = workload["metadata"]
-    until = time.monotonic() + GONE_WITHIN
-    while backend.workload(about["name"], about["uid"]) is not None:
+def _wait_until_deleted(backend: KubernetesBackend, workload: Manifest) -> None:
+    metadata = workload["metadata"]
+    until = time.monotonic() + DELETION_TIMEOUT
+    while backend.workload(metadata["name"], metadata["uid"]) is not None:
         if time.monotonic() > until:
             raise InfrastructureError(
-                f"run {about['name']} of an earlier try is not gone after {GONE_WITHIN:.0f} s; look at its pods"
+                f"run {metadata['name']} of an earlier try still exists after {DELETION_TIMEOUT:.0f} s; check its pods"
             )
-        time.sleep(_LOOK)
+        time.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Writes a run into the log of its step, and records what the report shows."""
+"""Writes a run's events and output to the log of its step, and records its history for the report."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.records import FirstFailure, ProgressReported, RanksStarted, Record, RunEnded
 from stepset.watch.present.sources import is_shown, prefix
 from stepset.watch.state import LogLine, RunStatus
-from stepset_kfp.outputs.history import History, Point
+from stepset_kfp.outputs.history import Point, ReportHistory
 
 
 class StepLog:
-    """A run's listener.
+    """A run's listener that writes to the step's log.
 
-    It logs the lines of `ranks`, None: all. Lines of no rank are logged unless `ranks` is empty.
+    It logs the lines of `ranks`, None: all. Lines that belong to no rank are logged unless `ranks` is empty.
     """
 
     def __init__(self, ranks: frozenset[int] | None = None) -> None:
-        self.history = History()
+        self.history = ReportHistory()
         self._ranks = ranks
         self._presenter = Presenter()
 
     def on_line(self, line: LogLine) -> None:
         if is_shown(line.source, self._ranks):
-            say(f"{prefix(line.source)} {line.text}")
+            log_lines(f"{prefix(line.source)} {line.text}")
 
     def on_status(self, status: RunStatus) -> None:
         points, now = self.history.points, time.time()
@@ -34,16 +34,16 @@ class StepLog:
         for record in self._presenter.see(status, time.monotonic()):
             if not isinstance(record, (ProgressReported, RanksStarted, FirstFailure)):
                 self.history.events.append((now, record))
-            if not _said_by_the_step(record):
-                say(f"stepset: {record.text}")
+            if not _repeats_failure(record):
+                log_lines(f"stepset: {record.text}")
 
 
-def _said_by_the_step(record: Record) -> bool:
-    """Whether a record repeats the message with which the step fails (`stepset_kfp.step.train.fail`)."""
+def _repeats_failure(record: Record) -> bool:
+    """Whether the step's failure message repeats a record (`stepset_kfp.step.train.fail`)."""
     return isinstance(record, RunEnded | FirstFailure) and record.level == "warning"
 
 
-def say(*lines: str) -> None:
+def log_lines(*lines: str) -> None:
     """Writes lines to the step's log at once; characters that cannot be encoded are escaped."""
     text = "".join(f"{line}\n" for line in lines)
     encoding = sys.stdout.encoding or "utf-8"

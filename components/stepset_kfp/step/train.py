@@ -1,7 +1,7 @@
-"""One training from a component's inputs to its outputs: the body of the component `distributed_train`.
+"""Runs one training from a component's inputs to its outputs: the body of the component `distributed_train`.
 
-Bad input, a failed training and a cluster that refuses it end the step with their message and an exit code other than
-0; never with a traceback, which would hide them.
+Invalid input, a failed training and a refusal by the cluster end the step with a message and an exit code other than
+0, without a traceback, which would hide the message.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stepset_kfp.outputs.artifacts import result_text, write_metrics, write_mode
 from stepset_kfp.outputs.report import report_html
 from stepset_kfp.packing import unpack
 from stepset_kfp.step.parent import ending_with_starter
-from stepset_kfp.step.step_log import StepLog, say
+from stepset_kfp.step.step_log import StepLog, log_lines
 from stepset_kfp.task_config import with_task_config
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a step is to do; `notes` are about settings of the task that could not be applied."""
+class StepInputs:
+    """A step's job and backend; `notes` are about settings of the task that could not be applied."""
 
     job: TrainingJob
     base_dir: Path
@@ -44,35 +44,35 @@ class Asked:
 
 
 def train(given: Mapping[str, Any]) -> None:
-    """Runs a training and writes the step's outputs; ends the step with a message if it cannot be run, or failed."""
+    """Runs a training and writes the step's outputs; fails the step if the training cannot be run or fails."""
     try:
         _train(given)
     except StepsetError as error:
         fail(str(error), int(error.exit_code))
     except OSError as error:
-        where = error.filename or "a file of the step"
-        needs = "a step writes to its temporary directory and to where its outputs are"
-        fail(f"{where}: {error.strerror or error}; {needs}", int(InfrastructureError.exit_code))
+        file = error.filename or "a file of the step"
+        advice = "a step must be able to write to its temporary directory and to its output directories"
+        fail(f"{file}: {error.strerror or error}; {advice}", int(InfrastructureError.exit_code))
 
 
 def _train(given: Mapping[str, Any]) -> None:
     with tempfile.TemporaryDirectory(prefix="stepset-") as unpacked:
-        asked = read(given, Path(unpacked))
+        inputs = read(given, Path(unpacked))
         log = StepLog(ranks_to_log(given["log_ranks"]))
-        say(*(f"stepset: {note}" for note in asked.notes))
-        status = run(asked, given, log)
+        log_lines(*(f"stepset: {note}" for note in inputs.notes))
+        status = run(inputs, given, log)
     write_text(given["run"], status.name)
     write_text(given["report"].path, report_html(status, log.history))
     if status.phase is not Phase.SUCCEEDED:
         fail(failure_text(status), int(status.exit_code))
-    say(f"stepset: {write_model(given['model'], status, asked.job)}")
-    if left_out := write_metrics(given["metrics"], status):
-        say(f"stepset: metrics: {', '.join(left_out)} not finite, and left out")
+    log_lines(f"stepset: {write_model(given['model'], status, inputs.job)}")
+    if omitted := write_metrics(given["metrics"], status):
+        log_lines(f"stepset: metrics: omitted because not finite: {', '.join(omitted)}")
     write_text(given["result"], result_text(status))
 
 
-def read(given: Mapping[str, Any], unpacked: Path) -> Asked:
-    """Returns the job of the component's inputs; unpacks its files into an empty directory. Raises BadInputError."""
+def read(given: Mapping[str, Any], unpacked: Path) -> StepInputs:
+    """Reads the component's inputs; unpacks their files into an empty directory. Raises BadInputError."""
     from stepset.spec.load import parse_job
 
     check_options(given)
@@ -84,47 +84,47 @@ def read(given: Mapping[str, Any], unpacked: Path) -> Asked:
         code.mkdir(parents=True, exist_ok=True)
         unpack(given["packed"], code)
         base_dir = unpacked
-    return Asked(parse_job(mapping), base_dir, backend, notes)
+    return StepInputs(parse_job(mapping), base_dir, backend, notes)
 
 
-def fail(why: str, code: int = 1) -> NoReturn:
-    """Ends the step with a message."""
-    say(*(f"stepset: {line}" for line in why.splitlines()))
+def fail(message: str, code: int = 1) -> NoReturn:
+    """Ends the step with a message and an exit code."""
+    log_lines(*(f"stepset: {line}" for line in message.splitlines()))
     sys.exit(code)
 
 
-def run(asked: Asked, given: Mapping[str, Any], log: StepLog) -> RunStatus:
-    """Runs a training to its end on its backend; ends the step with exit code 128 + signal if it is terminated."""
+def run(inputs: StepInputs, given: Mapping[str, Any], log: StepLog) -> RunStatus:
+    """Runs a training to its end on its backend; if the step receives a signal, ends it with exit code 128 + signal."""
     from stepset.backends.base import RunRequest
     from stepset.sources import read_sources
 
-    request = RunRequest(asked.job, read_sources(asked.job, asked.base_dir))
-    if asked.backend == "kubernetes":
+    request = RunRequest(inputs.job, read_sources(inputs.job, inputs.base_dir))
+    if inputs.backend == "kubernetes":
         from stepset_kfp.step.cluster_run import run_on_cluster
 
         return run_on_cluster(request, given, log)
     with ending_with_starter():
-        return _run_here(request, log)
+        return _run_locally(request, log)
 
 
-def _run_here(request: RunRequest, log: StepLog) -> RunStatus:
-    """Runs the ranks as processes; a signal stops them with their grace period."""
+def _run_locally(request: RunRequest, log: StepLog) -> RunStatus:
+    """Runs the ranks as processes; a signal stops them and gives them their grace period."""
     import signal
 
     from stepset.backends import backend_of
     from stepset.signals import StopRequests, on_signals
 
-    told: list[int] = []
+    received: list[int] = []
     requests = StopRequests()
 
     def stop(number: int) -> None:
-        told.append(number)
+        received.append(number)
         requests.add()
 
     with on_signals((signal.SIGTERM, signal.SIGINT), stop):
         handle = backend_of("local").start(request, log)
         requests.attach(handle.cancel)
         status = handle.wait()
-    if told:
-        fail(f"run {status.name} was stopped because its step was told to end (signal {told[0]})", 128 + told[0])
+    if received:
+        fail(f"run {status.name} was stopped because its step received signal {received[0]}", 128 + received[0])
     return status

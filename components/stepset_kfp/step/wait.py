@@ -16,21 +16,22 @@ from stepset.watch.state import Phase, RunStatus
 from stepset_kfp.backend import backend_name
 from stepset_kfp.outputs.artifacts import result_text, write_text
 from stepset_kfp.outputs.report import report_html
-from stepset_kfp.step.step_log import StepLog, say
+from stepset_kfp.step.step_log import StepLog, log_lines
 from stepset_kfp.step.train import fail
 
-_LOOK = 2.0
-_TELL = 10.0
-"""Seconds after which the step looks up whether the run's state is new, and logs it."""
+_POLL_SECONDS = 2.0
+"""Seconds between two searches for a run that does not exist yet."""
+_STATUS_SECONDS = 10.0
+"""Seconds between two reads of the run's state, which the step logs if it has changed."""
 
 
 def wait(given: Mapping[str, Any]) -> None:
-    """Writes the step's outputs when the run is over; ends the step with a message if it failed or did not end."""
+    """Writes the step's outputs when the run is over; fails the step if the run fails or does not end in time."""
     log = StepLog()
     try:
         name = backend_name(given["backend"], os.environ)
         options = ClusterOptions(namespace=given["namespace"] or None) if name == "kubernetes" else None
-        status = _over(backend_of(name, options), given["run"], time.monotonic() + given["timeout"], log)
+        status = _wait_for_end(backend_of(name, options), given["run"], time.monotonic() + given["timeout"], log)
     except StepsetError as error:
         fail(str(error), int(error.exit_code))
     write_text(given["report"].path, report_html(status, log.history))
@@ -39,19 +40,19 @@ def wait(given: Mapping[str, Any]) -> None:
     write_text(given["result"], result_text(status))
 
 
-def _over(backend: Backend, run: str, until: float, log: StepLog) -> RunStatus:
-    told = False
+def _wait_for_end(backend: Backend, run: str, until: float, log: StepLog) -> RunStatus:
+    reported = False
     while True:
         left = until - time.monotonic()
         try:
-            status = backend.wait(run, timeout=min(_TELL, max(0.0, left)))
+            status = backend.wait(run, timeout=min(_STATUS_SECONDS, max(0.0, left)))
         except RunNotFoundError:
             if left <= 0:
                 raise
-            if not told:
-                told = True
-                say(f"stepset: run {run!r} is not there yet; waiting for it")
-            time.sleep(min(_LOOK, max(0.0, left)))
+            if not reported:
+                reported = True
+                log_lines(f"stepset: run {run!r} does not exist yet; waiting for it")
+            time.sleep(min(_POLL_SECONDS, max(0.0, left)))
             continue
         log.on_status(status)
         if status.phase.final:

@@ -60,7 +60,7 @@ def _entries(path: Path, ti_id: str, moment: datetime | None) -> list[tuple[date
             time = datetime.fromisoformat(entry["timestamp"])
             if moment is not None and time <= moment:
                 break
-            if entry["ti_id"] == ti_id and entry["logger"].startswith(f"{__package__}."):
+            if entry["ti_id"] == ti_id and entry["logger"].startswith("stepset_airflow."):
                 found.append((time, str(entry["event"])))
         except (ValueError, TypeError, KeyError, AttributeError):
             continue  # cut off by the kill, or another program's

@@ -80,7 +80,7 @@ class TaskLog:
     @property
     def told(self) -> dict[str, Any]:
         """What was written, as plain data, so that another process does not write it again."""
-        return self._presenter.told
+        return self._presenter.presented
 
     @property
     def progress(self) -> Progress | None:

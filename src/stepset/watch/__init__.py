@@ -1,1 +1,1 @@
-"""The state of a run, its logs and its diagnosis; knows no backend."""
+"""The state of a run, its logs and its diagnosis, independent of the backend."""

@@ -1,6 +1,6 @@
-"""From the observed ends of a run to one Failure: who failed first, why, and what to do.
+"""Diagnoses a failed run from its observed ends: what failed first, why, and what to do.
 
-The local backend observes processes, the Kubernetes backend pods; both get the same answer.
+The local backend observes processes, the Kubernetes backend pods; the rules are the same.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ TAIL = 20
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One unsuccessful end, as a backend observed it."""
+    """One unsuccessful end, as observed by a backend."""
 
-    source: str  # as in LogLine: rank 3, node 0, launcher, prepare-0; empty for the run as a whole
+    source: str  # as in LogLine, such as rank 3, node 0, launcher, prepare-0; empty for the run as a whole
     at: float  # seconds since the epoch
     rank: int | None = None
     pod: str = ""
@@ -29,42 +29,42 @@ class Observation:
     exit_code: int | None = None
     signal: int | None = None
     error: str = ""  # the first real error, if one was found
-    kind: FailureKind | None = None  # if the observer knows: by the agent's checks or a pod's condition
+    kind: FailureKind | None = None  # if known from the agent's checks or a pod's condition
     tail: tuple[str, ...] = ()  # the last lines
     stopped: bool = False  # on purpose, because something else had failed or the run was over
-    out_of_memory: bool | None = None  # whether an out-of-memory killer ended it; None if unknown
-    how: str = ""  # what happened, such as `was evicted`; default: by exit code and signal
+    out_of_memory: bool | None = None  # whether an out-of-memory killer killed it; None if unknown
+    how: str = ""  # what happened, such as `was evicted`; empty: derived from exit code and signal
 
 
 ADVICE = {
-    FailureKind.USER_ERROR: "Look at the error and at the last lines of that rank; the training code must be mended.",
+    FailureKind.USER_ERROR: "Look at the error and the last lines of that rank, and fix the training code.",
     FailureKind.OUT_OF_MEMORY: (
-        "Give each node more memory, or need less: a smaller batch, fewer processes per node, a sharded model."
+        "Give each node more memory, or use less: a smaller batch, fewer processes per node, a sharded model."
     ),
     FailureKind.IMAGE_PULL: "Check the image's name and tag, and that the cluster may pull it.",
-    FailureKind.UNSCHEDULABLE: "Ask for less per node, wait for capacity, or loosen the scheduling constraints.",
+    FailureKind.UNSCHEDULABLE: "Request less per node, wait for capacity, or loosen the scheduling constraints.",
     FailureKind.RENDEZVOUS: (
         "Check that all ranks start, agree on the world size, and can reach the master's address and port;"
         " then run again."
     ),
-    FailureKind.INFRASTRUCTURE: "The training code is not to blame; mend what is named here and run again.",
-    FailureKind.DEADLINE_EXCEEDED: "Give the job a longer deadline, or less to do.",
+    FailureKind.INFRASTRUCTURE: "The training code is not the cause; fix the named problem and run the job again.",
+    FailureKind.DEADLINE_EXCEEDED: "Set a longer deadline, or shorten the training.",
     FailureKind.REJECTED: (
-        "Change the job, or give the cluster what it lacks, as the message says; before that another run cannot help."
+        "Change the job or the cluster as the message indicates; without a change, another run fails in the same way."
     ),
-    FailureKind.LOST: "Look for what ended it, and run again; a checkpoint_dir lets the training go on where it was.",
-    FailureKind.CANCELLED: "Run it again when it is wanted.",
+    FailureKind.LOST: "Find out what ended the run, and run the job again; a checkpoint_dir lets the training resume.",
+    FailureKind.CANCELLED: "Run the job again if it is still needed.",
 }
 
 START_ADVICE = "Check the command, and that the image has its program on PATH, executable."
 
 
 def make_failure(kind: FailureKind, message: str, **known: Any) -> Failure:
-    """A failure with the advice for its kind."""
+    """Returns a failure with the advice for its kind."""
     return Failure(kind, message, ADVICE[kind], **known)
 
 
-# Text of an error -> kind. The first match counts; everything else is a user error.
+# Patterns in the text of an error, by kind. The first match counts; all other errors are user errors.
 _PATTERNS = (
     (
         FailureKind.OUT_OF_MEMORY,
@@ -84,8 +84,8 @@ _PATTERNS = (
     ),
 )  # fmt: skip
 
-# Errors of a rank that has lost a peer: not the cause.
-_PEER_GONE = (
+# Errors of a rank that has lost a peer, and is not the cause.
+_LOST_PEER = (
     r"connection (closed|reset|refused|was aborted)( by peer)?|broken pipe|peer (closed|disconnected|is gone)"
     r"|connection was likely closed|remote process exited|ncclRemoteError|NCCL communicator was aborted"
     r"|RendezvousClosedError|RendezvousConnectionError|SignalException|SystemExit: 143|lost connection"
@@ -94,18 +94,18 @@ _ERROR_LINE = r"[A-Za-z_][\w.]*?([Ee]rror|Exception|Interrupt|Exit|Fault)\b(?::|
 
 
 def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: Sequence[str] = ()) -> Failure | None:
-    """The failure behind observations of all unsuccessful ends, in any order; None if nothing failed.
+    """Returns the failure that explains all unsuccessful ends, given in any order; None if nothing failed.
 
-    The earliest end counts. A pod that was stopped on purpose is never the cause, and a rank that only lost its peer
-    only if nothing else can be. `restarts` and `events` become part of the result.
+    The earliest end is the cause. A pod that was stopped on purpose is never the cause; a rank that only lost its peer
+    is the cause only if there is no other candidate. `restarts` and `events` become part of the result.
     """
     every = merge(observations)
     candidates = [o for o in every if not o.stopped]
     if not candidates:
         return None
-    first = min(candidates, key=lambda o: (not _of_the_run(o), looks_like_aftermath(o), o.at, o.rank is None))
+    first = min(candidates, key=lambda o: (not _of_the_run(o), may_be_aftermath(o), o.at, o.rank is None))
     kind = kind_of(first)
-    # Codes of shells and of the agent for a missing program are not the training code's own.
+    # Shells and the agent use these codes for a program that is missing or not executable.
     no_program = kind is FailureKind.USER_ERROR and first.exit_code in (126, 127)
     return Failure(
         kind=kind,
@@ -125,33 +125,33 @@ def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: 
 
 
 def _hit_by(first: Observation, o: Observation) -> bool:
-    """Whether another end caused this one; not if both are known to have had the same cause."""
+    """Whether another end caused this one, which is not so if both are known to have the same cause."""
     alike = o.kind is not None and o.kind == first.kind and not o.stopped
     return o.source != first.source and not alike
 
 
 def merge(observations: Iterable[Observation]) -> list[Observation]:
-    """One observation for each rank or pod that ended, from several of the same end.
+    """Merges observations of the same end into one for each rank or pod.
 
-    A rank's end is reported when it happens, and again with the error when its pod has found it. A pod's own end adds
-    nothing where one of its ranks is known to have failed.
+    A rank's end is reported when it happens, and again with its error once the pod has found the error. The end of a
+    pod is dropped if one of its ranks is known to have failed.
     """
-    by_who: dict[tuple[str, str], Observation] = {}
+    by_source: dict[tuple[str, str], Observation] = {}
     for new in sorted(observations, key=lambda o: o.at):
-        old = by_who.get(key := (new.pod, new.source))
-        by_who[key] = new if old is None else _both(old, new)
-    ranks = [o for o in by_who.values() if o.rank is not None]
+        old = by_source.get(key := (new.pod, new.source))
+        by_source[key] = new if old is None else _combine(old, new)
+    ranks = [o for o in by_source.values() if o.rank is not None]
     failed, seen = {o.pod for o in ranks if not o.stopped}, {o.pod for o in ranks}
     return [
         o
-        for o in by_who.values()
+        for o in by_source.values()
         if o.rank is not None or o.kind is not None or not o.pod or o.pod not in (seen if o.stopped else failed)
     ]
 
 
-def _both(old: Observation, new: Observation) -> Observation:
+def _combine(old: Observation, new: Observation) -> Observation:
     if old.stopped != new.stopped:
-        return new if old.stopped else old  # being stopped as well, later or elsewhere, adds nothing
+        return new if old.stopped else old  # that it was also stopped adds nothing
     known = old.exit_code is not None or old.signal is not None
     return replace(
         old,
@@ -166,28 +166,28 @@ def _both(old: Observation, new: Observation) -> Observation:
 
 
 def _of_the_run(o: Observation) -> bool:
-    """A verdict on the run as a whole (deadline, cancellation, disk full) explains everything that follows."""
+    """Whether the run as a whole failed (deadline, cancellation, disk full), which explains all later ends."""
     return not o.source
 
 
-def looks_like_aftermath(o: Observation) -> bool:
-    """Whether another end may have caused this one: its launcher stopped it, or its error is a lost peer."""
+def may_be_aftermath(o: Observation) -> bool:
+    """Whether another end may have caused this one: its launcher stopped it, or it reports a lost peer."""
     if o.kind is not None or not o.source:
         return False
     if _signal_of(o) in (signals.SIGTERM, signals.SIGINT):
         return True
-    return bool(re.search(_PEER_GONE, error_of(o), re.IGNORECASE)) and kind_of(o) is not FailureKind.OUT_OF_MEMORY
+    return bool(re.search(_LOST_PEER, error_of(o), re.IGNORECASE)) and kind_of(o) is not FailureKind.OUT_OF_MEMORY
 
 
 def kind_of(o: Observation) -> FailureKind:
-    """The kind of a failure: by the observer's hints, the exit code or signal, and the output."""
+    """The kind of a failure: from the observation, the exit code or signal, and the output."""
     if o.kind is not None:
         return o.kind
     if o.out_of_memory:
         return FailureKind.OUT_OF_MEMORY
     if _signal_of(o) == signals.SIGKILL:
-        # Earlier output does not explain this. The out-of-memory killer is by far the likeliest sender, unless the
-        # observer knows better.
+        # Earlier output does not explain this. Unless the observation excludes it, the out-of-memory killer is by far
+        # the likeliest sender.
         return FailureKind.OUT_OF_MEMORY if o.out_of_memory is None else FailureKind.INFRASTRUCTURE
     if _signal_of(o) in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP):
         return FailureKind.INFRASTRUCTURE
@@ -202,7 +202,7 @@ def _signal_of(o: Observation) -> int | None:
 
 
 def _kind_in(text: str) -> FailureKind | None:
-    """The kind that a text indicates. Patterns are compiled when first needed: most runs succeed."""
+    """The kind that a text indicates. The patterns are compiled on first use: most runs succeed."""
     return next((kind for kind, pattern in _PATTERNS if re.search(pattern, text, re.IGNORECASE)), None)
 
 
@@ -212,7 +212,7 @@ def error_of(o: Observation) -> str:
 
 
 def find_error(lines: Sequence[str]) -> str:
-    """The line that names the last error in some output, or "".
+    """Returns the line that names the last error in some output; empty if there is none.
 
     >>> find_error(["Traceback (most recent call last):", '  File "t.py", line 1, in <module>', "ValueError: bad"])
     'ValueError: bad'
@@ -222,12 +222,12 @@ def find_error(lines: Sequence[str]) -> str:
 
 
 def _message(o: Observation, kind: FailureKind) -> str:
-    """What happened, in one sentence."""
+    """Describes what happened in one sentence."""
     if not o.source:
         return o.error
-    # A loopback address, as of nodes on one machine, is no information.
+    # The loopback addresses of local nodes are not useful to the user.
     node = f" on {o.node}" if o.node and not o.node.startswith("127.") else ""
-    who = o.source + (f" (pod {o.pod}{node})" if o.pod and o.pod != o.source else node)
+    subject = o.source + (f" (pod {o.pod}{node})" if o.pod and o.pod != o.source else node)
     error = error_of(o).strip()
     number = _signal_of(o)
     if o.how:
@@ -242,7 +242,7 @@ def _message(o: Observation, kind: FailureKind) -> str:
         how += ", out of memory"
     elif kind is FailureKind.INFRASTRUCTURE and number is not None and not error:
         how += " from outside the run" if o.signal is not None else ", from outside the run"
-    return f"{who} {how}: {error}" if error else f"{who} {how}."
+    return f"{subject} {how}: {error}" if error else f"{subject} {how}."
 
 
 def signal_name(number: int) -> str:

@@ -1,4 +1,4 @@
-"""The agent's line protocol: bytes in, lines by source, events and progress out.
+"""Parses the agent's line protocol: from bytes to lines by source, events and progress.
 
 An agent prints whole lines that name their source (docs/design/agent.md):
 
@@ -6,7 +6,7 @@ An agent prints whole lines that name their source (docs/design/agent.md):
     [rank 3+] part         a part of a line of rank 3 that continues
     [stepset] {json}       an event
 
-Works on chunks, because a line at a time is too slow for sixteen ranks that print at once.
+The parser processes chunks: one line at a time is too slow for sixteen ranks that print at once.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 from stepset.watch.state import LogLine, Progress
 
 PART_LIMIT = 2 * 1024 * 1024
-"""Bytes without a line end after which a reader stops waiting for one; agents break lines at 1 MiB."""
+"""Bytes after which the parser ends a line that has no line end; agents split lines at 1 MiB."""
 LINE_LIMIT = 8 * 1024 * 1024
-"""Bytes of parts joined to one line; a longer line is shown as several."""
+"""Most bytes of a joined line; a longer line is shown as several."""
 
 _HEAD = re.compile(rb"\[((?:rank|node) \d+|[a-z][-a-z0-9]*)(\+?)\Z")
 _EVENT_HEAD = b"[stepset"
@@ -31,18 +31,18 @@ _PROGRESS_MARK = b'"stepset"'
 
 
 class Head(NamedTuple):
-    """What stands before a line."""
+    """The prefix of a line."""
 
     source: str  # as in LogLine
-    goes_on: bool  # a part: the line's end is still to come
+    continues: bool  # the line is a part, and its end follows later
 
 
 @dataclass(slots=True)
 class Batch:
-    """The content of one chunk of an agent's output, in the order in which it was printed."""
+    """The content of one chunk of an agent's output, in the printed order."""
 
-    lines: list[tuple[Head, bytes]] = field(default_factory=list)  # log lines, without progress lines
-    shown: bytes = b""  # the same lines as bytes, with heads and line ends
+    lines: list[tuple[Head, bytes]] = field(default_factory=list)  # without progress lines
+    shown: bytes = b""  # the same lines as one text, with heads and line ends
     raw: dict[str, list[bytes]] = field(default_factory=dict)  # source -> its output with progress, without heads
     progress: list[Progress] = field(default_factory=list)  # reports of the training code
     events: list[dict[str, Any]] = field(default_factory=list)  # reports of the agent
@@ -50,31 +50,31 @@ class Batch:
 
 
 class Splitter:
-    """Splits one agent's output, in chunks that may end anywhere.
+    """Splits the output of one agent, given as chunks that may end anywhere.
 
-    Lines without a head get `source`: they are output of the agent itself or, in an emergency, its interpreter.
+    Lines without a head are assigned to `source`: the agent itself or, in an emergency, its interpreter printed them.
     """
 
     def __init__(self, source: str) -> None:
         self._own = Head(source, False)
         self._rest = b""
         self._open: dict[str, None] = {}
-        # Parsed heads. None: text that only looks like a head.
+        # Parsed heads; None for text that only resembles a head.
         self._heads: dict[bytes, Head | None] = {}
 
     def feed(self, data: bytes) -> Batch:
-        """Returns what `data` completes."""
+        """Processes `data`; returns the lines that it completes."""
         data = self._rest + data if self._rest else data
         end = data.rfind(b"\n") + 1
         if not end and len(data) > PART_LIMIT:
-            # A violation of the protocol; memory stays bounded.
+            # This violates the protocol; end the line to bound the memory.
             self._rest = b""
             return self._split(data + b"\n")
         self._rest = data[end:]
         return self._split(data[:end]) if end else Batch()
 
     def finish(self) -> Batch:
-        """Returns the rest at the end of the output: a last line without line end, and lines whose end never came."""
+        """Ends the output; returns a last line without a line end, and lines whose last part is missing."""
         whole = self._rest + b"\n" if self._rest else b""
         self._rest = b""
         batch = self._split(whole)
@@ -114,13 +114,13 @@ class Splitter:
             if pieces is None:
                 pieces = raw[source] = []
             pieces.append(text)
-            if head.goes_on:
+            if head.continues:
                 open_[source] = None
                 batch.parts = True
             else:
                 pieces.append(b"\n")
-                if may_report and text[:1] == b"{" and source not in open_ and (said := parse_progress(text)):
-                    batch.progress.append(said)
+                if may_report and text[:1] == b"{" and source not in open_ and (report := parse_progress(text)):
+                    batch.progress.append(report)
                     continue
                 if open_:
                     open_.pop(source, None)
@@ -139,7 +139,7 @@ class Splitter:
         if isinstance(event, dict) and isinstance(event.get("event"), str):
             batch.events.append(event)
             return
-        # For example cut off by a kill: shown rather than lost.
+        # Invalid, for example because the agent was killed while it printed: show the line.
         batch.lines.append((self._own, row))
         batch.raw.setdefault(self._own.source, []).extend((row, b"\n"))
         kept.append(b"[%s] %s" % (self._own.source.encode(), row))
@@ -151,19 +151,19 @@ def _head(mark: bytes) -> Head | None:
 
 
 def parse_progress(text: bytes) -> Progress | None:
-    """The progress in a line `{"stepset": {...}}` without its line end; None for an ordinary line.
+    """The progress in a line `{"stepset": {...}}`, given without its line end; None for any other line.
 
     >>> parse_progress(b'{"stepset": {"step": 3, "progress": 0.5, "metrics": {"loss": 0.25}}}')
     Progress(step=3, progress=0.5, metrics={'loss': 0.25})
     """
     try:
         data = json.loads(text)
-    except ValueError:  # no JSON, or no UTF-8
+    except ValueError:  # not JSON, or not UTF-8
         return None
     if not isinstance(data, dict) or list(data) != ["stepset"] or not isinstance(data["stepset"], dict):
         return None
-    said = data["stepset"]
-    step, part, metrics = said.get("step"), finite(said.get("progress")), said.get("metrics")
+    report = data["stepset"]
+    step, part, metrics = report.get("step"), finite(report.get("progress")), report.get("metrics")
     numbers = (
         {str(k): n for k, v in metrics.items() if (n := finite(v)) is not None} if isinstance(metrics, dict) else {}
     )
@@ -181,7 +181,7 @@ def finite(value: Any) -> float | None:
 
 
 def merge_progress(old: Progress | None, new: Progress) -> Progress:
-    """The progress after a line: what the line does not mention stays as it was."""
+    """Updates the progress with a new report; fields that the report omits keep their values."""
     if old is None:
         return new
     return Progress(
@@ -192,7 +192,7 @@ def merge_progress(old: Progress | None, new: Progress) -> Progress:
 
 
 class Joiner:
-    """Joins lines that came in parts."""
+    """Joins the parts of lines."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[bytes]] = {}
@@ -200,14 +200,14 @@ class Joiner:
 
     @property
     def waiting(self) -> bool:
-        """Whether the end of some line is still to come."""
+        """Whether the end of a line is missing so far."""
         return bool(self._parts)
 
     def join(self, lines: Iterable[tuple[Head, bytes]]) -> Iterator[tuple[str, bytes]]:
-        """(source, text) of the complete lines."""
+        """Yields the source and the text of each complete line."""
         parts = self._parts
-        for (source, goes_on), text in lines:
-            if goes_on:
+        for (source, continues), text in lines:
+            if continues:
                 parts.setdefault(source, []).append(text)
                 self._sizes[source] = self._sizes.get(source, 0) + len(text)
                 if self._sizes[source] > LINE_LIMIT:
@@ -223,5 +223,5 @@ class Joiner:
 
 
 def log_lines(complete: Iterable[tuple[str, bytes]]) -> Iterator[LogLine]:
-    """Complete lines as text; bytes that are not UTF-8 become U+FFFD."""
+    """Decodes complete lines; bytes that are not UTF-8 become U+FFFD."""
     return (LogLine(source, text.decode("utf-8", "replace")) for source, text in complete)

@@ -1,8 +1,8 @@
-"""List and watch of one collection as a state machine: the next request, and what the responses change. Pure.
+"""List and watch of one collection as a state machine: from responses to changes, and to the next request. Pure.
 
 The rules are those of https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes:
-list, then watch from the list's version; bookmarks advance the version; 410 (gone) means to list again, and what is
-missing then was deleted.
+list, then watch from the list's version; bookmarks advance the version; after a 410 (expired), list again: objects that
+are missing from the new list were deleted.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from stepset.watch.cluster.unstructured import part, rows, text
 PAGE = 1000
 """Objects of one page of a list."""
 WATCH_SECONDS = 280
-"""Seconds after which the server ends a watch; it is then requested again."""
+"""Seconds after which the server ends a watch, and the client requests it again."""
 FIRST_DELAY, LONGEST_DELAY = 0.25, 20.0
-"""Seconds before a failed request is repeated: doubled each time, up to the longest."""
+"""Seconds before a failed request is retried: doubled after each failure, up to the longest."""
 
-_GONE = 410
+_EXPIRED = 410  # the HTTP status of an expired resource version
 _LINE_LIMIT = 16 * 1024 * 1024
 Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """The next request."""
+class Request:
+    """A request to the server."""
 
-    query: Mapping[str, str]  # parameters, beside the collection's own selectors
-    watch: bool  # the response is a stream for `ListWatch.data`, else one body for `ListWatch.listed`
+    query: Mapping[str, str]  # parameters, without the collection's selectors
+    watch: bool  # True: pass the response stream to `ListWatch.data`; False: pass the body to `ListWatch.listed`
 
 
 class ListWatch:
-    """The `wanted` objects of one collection.
+    """The objects of one collection that `wanted` accepts.
 
-    `decode` turns a line of a watch into `type` and `object`, or raises ValueError.
+    `decode` decodes a line of a watch into `type` and `object`, or raises ValueError.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ListWatch:
 
     @property
     def answered(self) -> bool:
-        """Whether the response to the last `ask` has brought a page of a list or an event other than an error."""
+        """Whether the response to the last request contained a page of a list, or an event other than an error."""
         return self._answered
 
     @property
@@ -69,24 +69,25 @@ class ListWatch:
         return list(self._known.values())
 
     def version(self, uid: str) -> str:
-        """The last reported resource version of an object; empty if it does not exist."""
+        """The last reported resource version of an object; empty if the object does not exist."""
         return _version(self._known.get(uid, {}))
 
-    def ask(self) -> Ask:
-        """The next request to the server."""
+    def next_request(self) -> Request:
+        """Returns the next request, and discards the incomplete line of the previous response."""
         self._rest = b""
         self._answered = False
         if not self._version:
-            return Ask({"limit": str(PAGE), **({"continue": self._continue} if self._continue else {})}, watch=False)
+            more = {"continue": self._continue} if self._continue else {}
+            return Request({"limit": str(PAGE), **more}, watch=False)
         query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
-        return Ask({**query, "timeoutSeconds": str(WATCH_SECONDS)}, watch=True)
+        return Request({**query, "timeoutSeconds": str(WATCH_SECONDS)}, watch=True)
 
     def listed(self, body: Object) -> list[Change]:
-        """Takes a page of a list; returns what is new, changed or gone, after the last page."""
+        """Processes a page of a list; after the last page, returns the new, changed and deleted objects."""
         self._failures, self._answered = 0, True
         kind, version = str(body.get("kind", "")).removesuffix("List"), str(body.get("apiVersion", ""))
         for item in rows(body, "items"):
-            # Items of a list do not state what the list states.
+            # Items do not contain the kind and version of their list.
             each = {"kind": kind, "apiVersion": version, **item}
             if _uid(each) and self._wanted(each):
                 self._pages[_uid(each)] = each
@@ -97,17 +98,17 @@ class ListWatch:
         self._version = str(about.get("resourceVersion", ""))
         found, before = self._pages, self._known
         self._pages, self._known = {}, dict(found)
-        changes = [Change("DELETED", gone, witnessed=False) for uid, gone in before.items() if uid not in found]
+        changes = [Change("DELETED", old, witnessed=False) for uid, old in before.items() if uid not in found]
         changes += [Change("ADDED", each) for uid, each in found.items() if uid not in before]
         kept = [(each, before[uid]) for uid, each in found.items() if uid in before]
         return changes + [Change("MODIFIED", each) for each, old in kept if _version(each) != _version(old)]
 
     def data(self, chunk: bytes) -> list[Change]:
-        """Takes bytes of a watch, which may end anywhere; returns the changes. After a 410 the next `ask` is a list."""
+        """Processes bytes of a watch, which may end anywhere; returns the changes. After a 410, list again."""
         end = chunk.rfind(b"\n") + 1
         if not end:
             self._rest += chunk
-            if len(self._rest) > _LINE_LIMIT:  # no API server does this
+            if len(self._rest) > _LINE_LIMIT:  # not the response of an API server
                 self.expired()
             return []
         whole, self._rest = self._rest + chunk[:end], chunk[end:]
@@ -120,26 +121,26 @@ class ListWatch:
         return changes
 
     def expired(self) -> None:
-        """The server has forgotten the version to continue from (410): list again."""
+        """Records that the server no longer has the version to continue from (410): the next request is a list."""
         self._version = self._continue = ""
         self._pages = {}
 
     def failed(self) -> float:
-        """Records that a request failed, or a watch ended with only an error; returns the seconds to wait.
+        """Records that a request failed, or that a watch contained only an error; returns the seconds to wait.
 
-        The caller adds jitter where many wait for the same server.
+        If many clients wait for the same server, the caller adds jitter.
         """
         self._failures += 1
         return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self._failures - 1, 16)))
 
-    def hopeful(self) -> None:
-        """Records that the server is back: the next failure counts as the first."""
+    def recovered(self) -> None:
+        """Records that the server answers again: the next failure counts as the first."""
         self._failures = 0
 
     def _line(self, line: bytes) -> Change | None:
         try:
             event = self._decode(line)
-        except (ValueError, RecursionError):  # not the server's, or incomplete
+        except (ValueError, RecursionError):  # invalid or incomplete
             event = None
         each = event.get("object") if isinstance(event, Mapping) else None
         if event is None or not isinstance(each, Mapping):
@@ -147,7 +148,7 @@ class ListWatch:
             return None
         verb = event.get("type")
         if verb == "ERROR":
-            if each.get("code") == _GONE:
+            if each.get("code") == _EXPIRED:
                 self.expired()
             return None
         self._failures, self._answered = 0, True

@@ -1,8 +1,8 @@
-"""A pod's log that is cut at any byte and requested again: each line once, identified by its timestamp. Pure.
+"""Joins the responses for a pod's log, which may be cut at any byte, so that each line is delivered once. Pure.
 
 The input is the response to `GET pods/NAME/log?timestamps=true`, in chunks that end anywhere; the output is what the
-container printed. After a cut `since` states from when to request the log again, and lines that were delivered before
-are dropped.
+container printed. After a cut, the next request starts at `since`, and lines that were delivered before are dropped:
+their timestamps identify them.
 
 Properties of responses (k8s.io/cri-client v0.36.3 pkg/logs/logs.go; k8s.io/kubernetes v1.36.3 and v1.35.4
 pkg/kubelet/server/server.go and pkg/registry/core/pod/strategy.go; k8s.io/apiserver v0.36.3 StreamObject):
@@ -13,9 +13,9 @@ pkg/kubelet/server/server.go and pkg/registry/core/pod/strategy.go; k8s.io/apise
 - The kubelet writes errors after the first byte into the log: at the end, without a timestamp and without a line end.
   A response that the kubelet broke off ends like a complete one, because the API server does not report it: its end is
   the log's end only if it was requested after the container's.
-- Rotated files are not read: what is gone before it is read is lost without notice. Where a file begins within a line
-  (of 10 MiB or more), that part looks like a later line, and is repeated if it was delivered before.
-- containerd drops a carriage return before a line end; all other bytes are as they were printed.
+- Rotated files are not read: lines that are rotated away before they are read are lost without notice. If a file begins
+  within a line (of 10 MiB or more), that part seems to be a later line, and is repeated if it was delivered before.
+- containerd drops a carriage return before a line end; all other bytes are unchanged.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ LONG = 128 * 1024
 """Bytes without a line end after which a line is delivered in pieces."""
 
 _HELD = 4096
-"""Bytes of such a line that are kept back: the last ones may be the kubelet's error."""
+"""Last bytes of such a line that are not delivered yet: they may be the kubelet's error."""
 _MARGIN = timedelta(seconds=1)
-"""Overlap of two requests: lines of stdout and stderr are slightly out of order."""
+"""Overlap of two requests: lines of stdout and stderr may be slightly out of order."""
 
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d) ")
 _SECOND = len(b"2006-01-02T15:04:05")
@@ -53,21 +53,21 @@ class LogCursor:
         self._last = b""
         self._equal = 0
         self._latest = b""
-        # Delivered bytes of the last line, if its end was not.
+        # How many bytes of the last line were delivered; None if the whole line was.
         self._open: int | None = None
-        # Of the present response: the bytes not read yet; whether they are within a very long line, whether that is
-        # wanted, and how many of its bytes are still to be dropped.
+        # Of the present response: the bytes not processed yet; whether they are within a very long line, whether that
+        # line is wanted, and how many more of its bytes to drop.
         self._rest = b""
-        self._amid = False
+        self._in_long_line = False
         self._wanted = False
         self._drop = 0
-        # Whether the place of the last cut is still to come, and how many lines with the last line's timestamp came.
+        # Whether the position of the last cut has not been reached, and how many lines had the last line's timestamp.
         self._seeking = False
         self._seen = 0
         self._jumped = False
 
     def to_dict(self) -> dict[str, Any]:
-        """The position between two responses as plain data, for another process."""
+        """The position between two responses as plain data, from which another process can continue."""
         return {
             "last": self._last.decode("ascii"),
             "equal": self._equal,
@@ -78,41 +78,41 @@ class LogCursor:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, stamped: bool = False) -> LogCursor:
         """Continues from the position that `to_dict` returned."""
-        resume = cls(stamped=stamped)
-        resume._last, resume._latest = data["last"].encode("ascii"), data["latest"].encode("ascii")
-        resume._equal, resume._open = data["equal"], data["open"]
-        resume.cut()
-        return resume
+        cursor = cls(stamped=stamped)
+        cursor._last, cursor._latest = data["last"].encode("ascii"), data["latest"].encode("ascii")
+        cursor._equal, cursor._open = data["equal"], data["open"]
+        cursor.cut()
+        return cursor
 
     @property
     def since(self) -> str | None:
-        """`sinceTime` for the next request; None: request everything."""
+        """`sinceTime` for the next request; None requests the whole log."""
         return (second_of(self._last) - _MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ") if self._last else None
 
     @property
     def complaint(self) -> str:
-        """The kubelet's error in place of the rest of a response that is over; "" without one."""
-        foreign = not self._amid and not _STAMP.match(self._rest)
+        """The kubelet's error, which replaces the rest of a finished response; empty if there is none."""
+        foreign = not self._in_long_line and not _STAMP.match(self._rest)
         return self._rest.decode("utf-8", "replace").strip() if foreign else ""
 
     @property
     def jumped(self) -> bool:
-        """Whether the present response begins after the last delivered line (rotation, or a restarted container)."""
+        """Whether the present response starts after the last delivered line (rotation, or a restarted container)."""
         return self._jumped
 
     def feed(self, data: bytes) -> bytes:
-        """Takes the next bytes of a response; returns what they add to the log: whole lines, except very long ones."""
+        """Processes the next bytes of a response; returns the lines that they add. Very long lines come in pieces."""
         if self._rest:
             data = self._rest + data
         ahead = b""
-        if self._amid:
+        if self._in_long_line:
             end = data.find(b"\n") + 1
             if not end:
                 kept = max(0, len(data) - _HELD)
                 self._rest = data[kept:]
                 return self._piece(data[:kept])
             ahead = self._piece(data[:end])
-            self._amid = False
+            self._in_long_line = False
             data = data[end:]
         end = data.rfind(b"\n") + 1
         if end:
@@ -124,8 +124,8 @@ class LogCursor:
         return ahead
 
     def cut(self) -> None:
-        """Ends the response, complete or not; the next bytes are another one's."""
-        self._rest, self._amid = b"", False
+        """Ends the response, complete or not; the next bytes belong to another one."""
+        self._rest, self._in_long_line = b"", False
         self._seeking, self._seen, self._jumped = bool(self._last), 0, False
 
     def finish(self) -> bytes:
@@ -134,7 +134,7 @@ class LogCursor:
         The log of the container's next start may follow.
         """
         left = b""
-        if self._amid:
+        if self._in_long_line:
             left, self._rest = self._piece(self._rest + b"\n"), b""
         elif _STAMP.match(self._rest):
             left, self._rest = self._lines(self._rest + b"\n"), b""
@@ -142,7 +142,7 @@ class LogCursor:
         return left + self._close()
 
     def _lines(self, whole: bytes) -> bytes:
-        """What whole lines add."""
+        """Processes whole lines; returns what they add to the log."""
         rows = whole.split(b"\n")
         rows.pop()
         ahead = b""
@@ -162,25 +162,25 @@ class LogCursor:
             if not row.startswith(stamp):
                 break
             equal += 1
-        self._handed(stamp, equal, high[: width - 1])
+        self._delivered(stamp, equal, high[: width - 1])
         texts = rows if self._stamped else [row[width:] for row in rows]
         texts.append(b"")
         return ahead + b"\n".join(texts)
 
     def _line(self, row: bytes) -> bytes:
-        """What one line adds, if timestamps differ in width or are missing."""
+        """Processes one line, if timestamps differ in width or are missing; returns what it adds to the log."""
         match = _STAMP.match(row)
         if not match:
-            return b""  # the kubelet's error has more than one line
+            return b""  # the kubelet's error may have several lines
         stamp = row[: match.end() - 1]
-        self._handed(stamp, 1, stamp)
+        self._delivered(stamp, 1, stamp)
         return (row if self._stamped else row[match.end() :]) + b"\n"
 
     def _begin(self, part: bytes) -> bytes:
-        """What the beginning of a very long line adds."""
-        found = self._look(part) if self._seeking else _Place.NEW
+        """Processes the beginning of a very long line; returns what it adds to the log."""
+        found = self._place_of(part) if self._seeking else _Place.NEW
         match = _STAMP.match(part)
-        self._amid, self._drop = True, 0
+        self._in_long_line, self._drop = True, 0
         self._wanted = match is not None and found is not _Place.OLD
         if match is None or not self._wanted:
             return b""
@@ -190,11 +190,11 @@ class LogCursor:
             return self._piece(text)
         ahead = self._close() + (match.group() if self._stamped else b"")
         stamp = match.group()[:-1]
-        self._handed(stamp, 1, stamp)
+        self._delivered(stamp, 1, stamp)
         return ahead + self._piece(text)
 
     def _piece(self, data: bytes) -> bytes:
-        """What more of a very long line adds."""
+        """Processes a further piece of a very long line; returns what it adds to the log."""
         if not self._wanted:
             return b""
         if self._drop:
@@ -205,9 +205,9 @@ class LogCursor:
         return data
 
     def _seek(self, rows: list[bytes]) -> tuple[bytes, list[bytes]]:
-        """The rest of a partly delivered line, and the lines that are new."""
+        """Returns the rest of a partly delivered line, and the lines that are new."""
         for number, row in enumerate(rows):
-            found = self._look(row)
+            found = self._place_of(row)
             if found is _Place.NEW:
                 return self._close(), rows[number:]
             if found is _Place.OPEN:
@@ -218,8 +218,8 @@ class LogCursor:
                 return b"", rows[number + 1 :]
         return b"", []
 
-    def _look(self, row: bytes) -> _Place:
-        """The place of a line of a new response; the last old line ends the search."""
+    def _place_of(self, row: bytes) -> _Place:
+        """Compares a line of a new response with the delivered ones; the last old line ends the search."""
         match = _STAMP.match(row)
         if match is None:
             return _Place.OLD  # the end of a line that began before `since`
@@ -235,7 +235,7 @@ class LogCursor:
             return _Place.NEW
         return _Place.OLD
 
-    def _handed(self, stamp: bytes, equal: int, latest: bytes) -> None:
+    def _delivered(self, stamp: bytes, equal: int, latest: bytes) -> None:
         """Records delivered lines, of which the last `equal` have the timestamp `stamp`."""
         self._equal = self._equal + equal if stamp == self._last else equal
         self._last = stamp
@@ -243,14 +243,14 @@ class LogCursor:
             self._latest = latest
 
     def _close(self) -> bytes:
-        """Ends a line whose own end will not come."""
+        """Ends a line whose line end will not arrive."""
         ended = b"" if self._open is None else b"\n"
         self._open = None
         return ended
 
 
 class _Place(Enum):
-    """A line of a response, relative to what was delivered."""
+    """The position of a line of a response relative to the delivered lines; OPEN: delivered in part."""
 
     OLD = 1
     OPEN = 2

@@ -1,4 +1,4 @@
-"""Lines of a pod without an agent, all of one source: the counterpart of `stepset.watch.lines.Splitter`."""
+"""The counterpart of `stepset.watch.lines.Splitter` for pods without an agent: all lines have one source."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from stepset.watch.lines import PART_LIMIT, Batch, Head, parse_progress
 
 
 class PlainSplitter:
-    """Splits the output of a pod, in chunks that may end anywhere."""
+    """Splits the output of a pod, given as chunks that may end anywhere."""
 
     def __init__(self, source: str) -> None:
         self._whole, self._part = Head(source, False), Head(source, True)
         self._prefix = b"[%s] " % source.encode()
         self._prefix_part = b"[%s+] " % source.encode()
         self._rest = b""
-        self._amid = False
+        self._in_line = False
 
     def feed(self, data: bytes) -> Batch:
-        """Returns what `data` completes."""
+        """Processes `data`; returns the lines that it completes."""
         data = self._rest + data if self._rest else data
         end = data.rfind(b"\n") + 1
         batch = self._split(data[:end]) if end else Batch()
@@ -26,12 +26,12 @@ class PlainSplitter:
             batch.lines.append((self._part, part))
             batch.shown += self._prefix_part + part + b"\n"
             batch.raw.setdefault(self._part.source, []).append(part)
-            batch.parts = self._amid = True
+            batch.parts = self._in_line = True
         return batch
 
     def finish(self) -> Batch:
-        """Returns the rest at the end of the log: a last line without line end."""
-        return self.feed(b"\n") if self._rest or self._amid else Batch()
+        """Ends the log; returns a last line without a line end."""
+        return self.feed(b"\n") if self._rest or self._in_line else Batch()
 
     def _split(self, whole: bytes) -> Batch:
         batch = Batch()
@@ -41,13 +41,13 @@ class PlainSplitter:
         if b'"stepset"' in whole:
             kept = []
             for row in rows:
-                if row[:1] == b"{" and not self._amid and (said := parse_progress(row)):
-                    batch.progress.append(said)
+                if row[:1] == b"{" and not self._in_line and (report := parse_progress(row)):
+                    batch.progress.append(report)
                 else:
                     kept.append(row)
-                self._amid = False
+                self._in_line = False
             rows = kept
-        self._amid = False
+        self._in_line = False
         head = self._whole
         batch.lines = [(head, row) for row in rows]
         if rows:

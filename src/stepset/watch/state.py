@@ -13,7 +13,7 @@ from stepset.errors import ExitCode
 
 
 class Phase(StrEnum):
-    """Where a run is in its life."""
+    """The phase of a run's life cycle."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -25,7 +25,7 @@ class Phase(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the run is over."""
         return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
 
 
@@ -64,11 +64,12 @@ class RankStatus:
 
     Args:
         source: the prefix of its log lines: `rank 3`, `node 0`, `launcher`, or a role's pod such as `prepare-0`.
-        rank: its rank in the world; None for a pod without one.
+        rank: its global rank; None for a pod without one.
         node: the machine, if known.
-        state: Pending, Running, Succeeded, Failed, Stopped (ended by stepset because another failed); of a local rank
-            also Ended (its process is gone, and its end is not recorded yet) and Lost (its supervisor is gone).
-        restarts: how often it was restarted.
+        state: Pending, Running, Succeeded, Failed, Stopped (by stepset, because another rank failed); for a local rank
+            also Ended (its process no longer exists, and its end is not recorded yet) and Lost (its supervisor no
+            longer exists).
+        restarts: the number of its restarts.
         exit_code: None while it runs, and if a signal ended it.
         signal: the number of the signal that ended it.
         last_line: the last line it printed.
@@ -87,7 +88,7 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The training code's last report, on a `{"stepset": {...}}` line; `progress` is the part that is done, 0 to 1."""
+    """The training code's last report, on a `{"stepset": {...}}` line; `progress` is the completed fraction, 0 to 1."""
 
     step: int | None = None
     progress: float | None = None
@@ -96,18 +97,18 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a run failed, and who failed first.
+    """Why a run failed, and what failed first.
 
     Args:
         message: what happened, one sentence.
         advice: what to do, one sentence.
-        rank, pod, node: the first that failed, if known.
+        rank, pod, node: what failed first, if known.
         exit_code, signal: how it ended.
-        error: the first real error it printed (exception line or launcher's report).
+        error: the first real error that it printed (exception line or launcher's report).
         tail: its last lines.
-        events: cluster events that matter.
+        events: relevant cluster events.
         restarts: gang restarts before this failure.
-        aftermath: sources that ended because of it.
+        aftermath: sources that ended as a consequence.
     """
 
     kind: FailureKind
@@ -127,12 +128,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The place of a run in a queue that has not admitted it yet.
+    """The wait of a run in a queue that has not admitted it yet.
 
     Args:
-        queue: the queue's name; Kueue: of the LocalQueue.
-        reason: the controller's one-word reason; Kueue: that of the Workload's condition QuotaReserved.
-        message: the controller's message; empty as long as there is none.
+        queue: the queue's name; in Kueue, that of the LocalQueue.
+        reason: the controller's one-word reason; in Kueue, that of the Workload's condition QuotaReserved.
+        message: the controller's message; empty if there is none yet.
         position: 1 is the first of the LocalQueue; None if unknown. Kueue reports it only through its visibility
             API, which needs a permission of its own.
     """
@@ -144,7 +145,7 @@ class Waiting:
 
     @property
     def inadmissible(self) -> bool:
-        """Whether the queue cannot admit the run, whatever becomes free (kueue v0.16: WorkloadInadmissible)."""
+        """Whether the queue cannot admit the run, even with free capacity (kueue v0.16: WorkloadInadmissible)."""
         return self.reason == "Inadmissible"
 
 
@@ -156,11 +157,11 @@ class RunStatus:
         name: the run's name.
         job: the job's name.
         backend: local or kubernetes.
-        reason: why it does not run: Queued, Unschedulable, PullingImage, Starting; NodeLost if a node is gone.
+        reason: why it does not run: Queued, Unschedulable, PullingImage, Starting; NodeLost if a node was lost.
         attempt: gang restarts so far.
         world_size: planned ranks, if known.
         trouble: what keeps the run from making progress, as the failure if it were given up now; None once it is over.
-        waiting: its place in a queue; None if it waits in none.
+        waiting: its wait in a queue; None if it is not queued.
     """
 
     name: str
@@ -195,7 +196,7 @@ class RunStatus:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RunStatus:
-        """The status from `to_dict`, also of an earlier version with fewer fields."""
+        """Reads the data of `to_dict`, also of an earlier version with fewer fields."""
         progress, waiting = data.get("progress"), data.get("waiting")
         return cls(
             **{

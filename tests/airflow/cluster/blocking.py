@@ -1,9 +1,8 @@
-"""Which callbacks of an event loop have blocked it, on a machine that does other things too.
+"""Finds the callbacks that block an event loop, on a machine with other load.
 
-asyncio's own debug mode counts what the clock says. Here three things are taken off for which no callback can be
-blamed: the time that the thread has only waited for a processor, as Linux counts it for each thread, that for which the
-host had taken the processors away, and that of Python's garbage collection. What remains is work, or waiting for
-something that was not awaited.
+asyncio's debug mode measures elapsed time. This module subtracts three times that no callback causes: the thread's wait
+for a processor, as Linux counts it for each thread; the time for which the host took the processors away; and Python's
+garbage collection. The rest is work, or a wait without `await`.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ _SCHEDULED = Path("/proc/thread-self/schedstat")
 
 @contextmanager
 def blocked_for(limit: float) -> Iterator[list[str]]:
-    """The callbacks that take longer than a limit, each as a line; to be used while no other loop runs.
+    """Collects the callbacks that take longer than a limit, one line each; no other event loop may run meanwhile.
 
     Args:
         limit: seconds.
     """
     found: list[str] = []
     collecting = _Collecting()
-    run = asyncio.Handle._run  # type: ignore[attr-defined]  # what every callback of a loop goes through
+    run = asyncio.Handle._run  # type: ignore[attr-defined]  # every callback of a loop runs through it
 
     def timed(handle: asyncio.Handle) -> None:
-        begun, idle = time.monotonic(), _waited() + collecting.seconds + _stolen()
+        started, idle = time.monotonic(), _waited() + collecting.seconds + _stolen()
         run(handle)
-        took = time.monotonic() - begun - (_waited() + collecting.seconds + _stolen() - idle)
+        took = time.monotonic() - started - (_waited() + collecting.seconds + _stolen() - idle)
         if took > limit:
             found.append(f"{took:.3f} s in {asyncio.base_events._format_handle(handle)}")  # type: ignore[attr-defined]
 
@@ -48,16 +47,16 @@ def blocked_for(limit: float) -> Iterator[list[str]]:
 
 
 class _Collecting:
-    """How long Python has collected garbage."""
+    """Measures the seconds that Python spends in garbage collection."""
 
     def __init__(self) -> None:
-        self.seconds = self._begun = 0.0
+        self.seconds = self._started = 0.0
 
     def __call__(self, phase: str, _: dict[str, int]) -> None:
         if phase == "start":
-            self._begun = time.monotonic()
+            self._started = time.monotonic()
         else:
-            self.seconds += time.monotonic() - self._begun
+            self.seconds += time.monotonic() - self._started
 
 
 def _waited() -> float:
@@ -66,5 +65,5 @@ def _waited() -> float:
 
 
 def _stolen() -> float:
-    """Seconds for which the host has kept this machine's processors to itself."""
+    """Seconds for which the host took this machine's processors away (steal time)."""
     return int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK")

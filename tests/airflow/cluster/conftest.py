@@ -1,4 +1,4 @@
-"""Fixtures of the Airflow tests on a real cluster: tasks whose runs an account of the least Role makes."""
+"""Fixtures of the Airflow tests on a real cluster: tasks whose runs use an account with the minimal Role."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 
 from stepset.targets.pods.strategic_merge import merge
 from stepset.watch.state import RunStatus
-from tests.cluster.conftest import (  # noqa: F401  # fixtures, and the hook that mends
+from tests.cluster.conftest import (  # noqa: F401  # fixtures, and the hook that repairs the cluster
     cluster,
     namespace,
     pytest_runtest_teardown,
@@ -24,7 +24,7 @@ from tests.cluster.runs import Runs
 
 @dataclass
 class Tasks:
-    """Text of tasks for DAG files, and what their runs left on the cluster.
+    """Source text of tasks for DAG files, and the objects of their runs on the cluster.
 
     Args:
         runs: the account and its namespace.
@@ -36,17 +36,17 @@ class Tasks:
         """A DistributedTrainOperator with train.py as its script, runnable on this cluster.
 
         Args:
-            text: more parameters, as they are to be in the DAG file.
-            parameters: plain values, as those of `parameters`.
+            text: more parameters, as Python source.
+            parameters: plain values; see `parameters`.
         """
         words = [f"{name}={value!r}" for name, value in self.parameters(**{"task_id": "train", **parameters}).items()]
         return f"DistributedTrainOperator({', '.join([*words, text])})"
 
     def parameters(self, **parameters: Any) -> dict[str, Any]:
-        """Parameters of the operator, by which it is runnable on this cluster; those that are None are left out.
+        """Parameters with which the operator works on this cluster, without those that are None.
 
         Args:
-            parameters: more; `pod_template` is merged over what makes pods runnable.
+            parameters: additional ones; `pod_template` is merged over the template that this cluster needs.
         """
         template = merge(self.runs.cluster.pod_template(), parameters.pop("pod_template", {}))
         given = {
@@ -64,11 +64,11 @@ class Tasks:
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
     def token(self) -> str:
-        """What the account shows the server."""
+        """The account's bearer token."""
         return str(yaml.safe_load(self.runs.kubeconfig.read_text())["users"][0]["user"]["token"])
 
     def verdict(self) -> RunStatus:
-        """What is written on the only JobSet."""
+        """The verdict in the annotation of the only JobSet."""
         (workload,) = self.workloads()
         return RunStatus.from_dict(json.loads(workload["metadata"]["annotations"]["stepset.dev/verdict"]))
 
@@ -83,5 +83,5 @@ def tasks(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Tasks:  # noqa: F811  
 
 @pytest.fixture
 def kubeconfig(runs: Runs) -> Path:  # noqa: F811  # the fixture
-    """The account's."""
+    """The account's kubeconfig."""
     return runs.kubeconfig

@@ -1,7 +1,7 @@
-"""Claims a task's run in processes that are killed at each of their requests in turn; a program of its own.
+"""Claims a task's run in processes that are killed at each of their requests in turn; a separate program.
 
-Called by test_exactly_one.py, because it forks: `python -m tests.airflow.cluster.dying KUBECONFIG NAMESPACE JOB`.
-For each place it prints a line of JSON: where the first process was killed, and the uid the second one found.
+test_exactly_one.py starts it, because it forks: `python -m tests.airflow.cluster.dying KUBECONFIG NAMESPACE JOB`.
+For each kill it prints a line of JSON: where the first process was killed, and the uid that the second one found.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FileStore:
 
 
 def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store: FileStore) -> Reattachment:
-    """The run of a task instance."""
+    """Claims the run of a task instance."""
     parsed = parse_job(job)
     sources = read_sources(parsed)
 
@@ -72,15 +72,15 @@ def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store
         request=lambda name, attempt, owner: RunRequest(parsed, sources, name=name, attempt=attempt, owner=owner),
         end=lambda there, workload: there.end(workload),
         tidy=lambda record: None,
-    ).claim()
+    ).reattach()
 
 
 def die_at(number: int, *, answered: bool) -> None:
-    """Has this process killed at a request.
+    """Makes this process kill itself at a request.
 
     Args:
-        number: of the request.
-        answered: once it was answered; else before it is sent.
+        number: the number of the request, from 1.
+        answered: True: after the reply; False: before the request is sent.
     """
     send, count = Client._send, 0
 
@@ -95,11 +95,11 @@ def die_at(number: int, *, answered: bool) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return reply
 
-    Client._send = counted  # type: ignore[method-assign]  # the fault of this test
+    Client._send = counted  # type: ignore[method-assign]  # the injected fault
 
 
 def main() -> None:
-    """Until a process comes to its end before it is killed."""
+    """Kills a process at each request, until one ends without being killed."""
     kubeconfig, namespace, job = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     directory = Path(tempfile.mkdtemp())
     for number in range(1, 100):

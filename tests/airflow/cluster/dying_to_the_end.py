@@ -1,11 +1,10 @@
-"""Executes a task in processes that are killed at each thing they change, to its end; a program of its own.
+"""Executes a task to its end, in processes that are killed at each of their changes; a separate program.
 
-Called by test_exactly_one.py, because it forks, as `python -m` with three words. The first are the operator's
-parameters, as JSON; the second is `sync` or `deferred`; the third where it begins, `at first` or `when made`, the run.
-For each place it prints a line of JSON: what the first process had changed when it was killed, and what the task came
-to after it, in as many tries as it took, with what each of them has logged of rank 0 and how those ended that failed.
-What a process only reads makes no difference to the next one, so places are what it changes: in the task state store,
-and on the cluster.
+test_exactly_one.py starts it, because it forks, as `python -m` with three arguments: the operator's parameters as JSON;
+`sync` or `deferred`; and the first change to kill at: `at first`, or `when made`, which is once the run exists.
+For each kill it prints a line of JSON: the changes that the first process made, the task's result after further tries,
+each try's log lines of rank 0, and the errors of the failed tries. The kills are at changes in the task state store and
+on the cluster, because what a process only reads does not affect the next one.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from stepset_airflow.triggerer.imports import MODULES
 from tests.airflow.cluster.dying import FileStore, Ti
 
 AT_ONCE = 4
-"""Processes: most of what they do is waiting."""
+"""Number of concurrent processes, which mostly wait."""
 TRIES = 4
 
 
@@ -45,13 +44,13 @@ class Event:
 
 
 class RunningTi(Ti):
-    """A task instance that was started."""
+    """A started task instance."""
 
     start_date = datetime.now(UTC)
 
 
 def execute(parameters: Mapping[str, Any], deferrable: bool, ti: Ti, store: FileStore) -> dict[str, Any]:
-    """Executes the task to its end, as worker and triggerer do between them; its result and its asset's event."""
+    """Executes the task to its end, as worker and triggerer do; returns its result and its asset's event."""
     model = Asset("model")
     with DAG(ti.dag_id, schedule=None):
         task = DistributedTrainOperator(task_id=ti.task_id, deferrable=deferrable, outlets=[model], **parameters)
@@ -71,13 +70,13 @@ async def _event_of(trigger: Any) -> Mapping[str, Any]:
     raise AssertionError("no event")
 
 
-def die_at(number: int, *, after: bool, told: Path) -> None:
-    """Has this process killed at something that it changes.
+def die_at(number: int, *, after: bool, changes: Path) -> None:
+    """Makes this process kill itself at one of its changes.
 
     Args:
-        number: which, from 1; 0: never.
-        after: it is killed when that is done; else before.
-        told: a file that what it changes is written to.
+        number: the number of the change, from 1; 0: never.
+        after: True: after the change; False: before it.
+        changes: the file to which each change is written.
     """
     count = 0
 
@@ -86,7 +85,7 @@ def die_at(number: int, *, after: bool, told: Path) -> None:
         nonlocal count
         count += 1
         mine = count
-        with told.open("a") as file:
+        with changes.open("a") as file:
             file.write(what + "\n")
         if mine == number and not after:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -106,13 +105,13 @@ def die_at(number: int, *, after: bool, told: Path) -> None:
         with counted(f"save {key}"):
             save(self, key, value, **named)
 
-    Client._send = sent  # type: ignore[method-assign]  # the fault of this test
+    Client._send = sent  # type: ignore[method-assign]  # the injected fault
     FileStore.set = saved  # type: ignore[method-assign, assignment]  # likewise
 
 
 @contextmanager
 def logged_to(path: Path) -> Iterator[None]:
-    """What this process logs meanwhile goes to a file."""
+    """Redirects the log of this process to a file during the block."""
     sys.stdout.flush()
     before = os.dup(1)
     with path.open("w") as file:
@@ -126,19 +125,19 @@ def logged_to(path: Path) -> Iterator[None]:
 
 
 def lines_of(log: Path) -> list[str]:
-    """What a process has logged of rank 0: words and their numbers."""
+    """The logged lines of rank 0, each a word and a number."""
     return re.findall(r"\[rank 0\] (\w+ \d+)", log.read_text())
 
 
 def one(place: tuple[int, bool], directory: Path, parameters: Mapping[str, Any], deferrable: bool) -> dict[str, Any]:
-    """A process that is killed at a place, and the next ones, which go to the end."""
+    """Runs a process that is killed at a place, and then tries of the task until one ends without an error."""
     name = f"{place[0]}-{'after' if place[1] else 'before'}"
-    store, told = FileStore(directory / f"{name}.json"), directory / f"{name}.told"
+    store, changes = FileStore(directory / f"{name}.json"), directory / f"{name}.changes"
     logs = [directory / f"{name}.1.log"]
     child = os.fork()
     if not child:
-        die_at(place[0], after=place[1], told=told)
-        with suppress(AirflowException), logged_to(logs[0]):  # a try that fails is over like any other
+        die_at(place[0], after=place[1], changes=changes)
+        with suppress(AirflowException), logged_to(logs[0]):  # a failed try has ended, too
             execute(parameters, deferrable, RunningTi(name), store)
         os._exit(0)
     found = {"place": name, "killed": os.WIFSIGNALED(os.waitpid(child, 0)[1])}
@@ -152,15 +151,15 @@ def one(place: tuple[int, bool], directory: Path, parameters: Mapping[str, Any],
             failed.append(str(error))
         else:
             lines = [lines_of(log) for log in logs]
-            return {**found, "changed": told.read_text().splitlines(), "failed": failed, "lines": lines}
+            return {**found, "changed": changes.read_text().splitlines(), "failed": failed, "lines": lines}
     raise AssertionError(failed)
 
 
 def main() -> None:
-    """All places, or those from the one on at which the run is known."""
+    """Runs the task without a kill, then with a kill at each place."""
     parameters, deferrable = json.loads(sys.argv[1]), sys.argv[2] == "deferred"
     directory = Path(tempfile.mkdtemp())
-    for module in MODULES:  # once, and not in each process
+    for module in MODULES:  # before the forks, not in each process
         importlib.import_module(module)
     whole = one((0, False), directory, parameters, deferrable)
     changed = whole["changed"]
@@ -176,7 +175,7 @@ def main() -> None:
             child = os.fork()
             if not child:
                 line = json.dumps(one(place, directory, parameters, deferrable)) + "\n"
-                os.write(1, line.encode())  # in one piece, because others write here as well
+                os.write(1, line.encode())  # one write, because other processes write here, too
                 os._exit(0)
             running.add(child)
         child, status = os.wait()

@@ -1,7 +1,7 @@
-"""A task whose run something happens to while it waits, and everything a user can see of how that ends.
+"""Steps of a test while a task waits for its run, and a check of all that a user can observe afterwards.
 
-What happens is told by what the task's log has said so far and by a directory that test and ranks share: nothing here
-depends on how long something takes.
+The steps wait for lines of the task's log and for files in a directory that test and ranks share: no test depends on
+timing.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ PHASES = "STEPSET_TEST_PHASES"
 
 
 def note_phase(status: Mapping[str, Any]) -> None:
-    """A callback of the operator's: says in which phase the run is."""
+    """An operator callback: appends the run's phase to a file."""
     with Path(os.environ[PHASES]).open("a") as file:
         file.write(f"{status['phase']} {status.get('reason') or ''}".strip() + "\n")
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What a test has.
+    """The environment of a test.
 
     Args:
-        tasks: text of tasks, and the account.
-        stage: what test and ranks share.
-        phases: where `note_phase` writes.
-        outlet: the name of an asset that the task's outlet is.
-        made: the JobSets that were ever made; None where nobody watches.
+        tasks: source text of tasks, and the account.
+        stage: the directory that test and ranks share.
+        phases: the file to which `note_phase` writes.
+        outlet: the name of the asset in the task's outlets.
+        made: the record of created JobSets; None: there is no watch.
     """
 
     tasks: Tasks
@@ -52,26 +52,26 @@ class Scene:
     made: Created | None = None
 
     @contextmanager
-    def watched(self, told: Path) -> Iterator[Scene]:
-        """The same, with somebody who watches what is made.
+    def watched(self, output: Path) -> Iterator[Scene]:
+        """This scene with a watch of created JobSets.
 
         Args:
-            told: a file for it.
+            output: the file for the watch's output.
         """
-        with created(self.tasks.runs.cluster, self.tasks.runs.namespace, told) as made:
+        with created(self.tasks.runs.cluster, self.tasks.runs.namespace, output) as made:
             yield replace(self, made=made)
 
     def names(self) -> list[str]:
-        """The JobSets that were ever made, the oldest first."""
+        """The names of all JobSets that were created, oldest first."""
         assert self.made is not None
         return self.made.names()
 
     def train(self, *lines: str, more: str = "", **fields: Any) -> str:
-        """A task whose two ranks run some lines of Python, as Stage.job says; its objects go when it is over.
+        """A task whose two ranks run lines of Python, see Stage.job; its objects are deleted when it ends.
 
         Args:
-            lines: of the program.
-            more: parameters as they are to be in the DAG file.
+            lines: the program.
+            more: parameters as Python source.
             fields: plain parameters.
         """
         job = self.stage.job("print('line', 0)", "count = 1", *lines)
@@ -81,16 +81,16 @@ class Scene:
         return self.tasks.train(text, **{"script": None, "pod_template": template, **job, **given})
 
     def wait_for(self, phase: str) -> None:
-        """Until the task has been told of a phase, such as `Pending Queued`."""
+        """Waits until the task's callback has received a phase, such as `Pending Queued`."""
 
-        def told() -> bool:
+        def received() -> bool:
             return self.phases.exists() and phase in self.phases.read_text().splitlines()
 
-        assert until(told, STARTS_WITHIN), f"the task is not told of {phase}"
+        assert until(received, STARTS_WITHIN), f"the task's callback did not receive {phase}"
 
     def wait_for_word(self, word: str) -> None:
-        """Until a rank has said a word."""
-        assert until(lambda: self.stage.said(word), STARTS_WITHIN), f"no rank says {word}"
+        """Waits until a rank has signalled `word`."""
+        assert until(lambda: self.stage.has(word), STARTS_WITHIN), f"no rank says {word}"
 
     def check(
         self,
@@ -102,19 +102,19 @@ class Scene:
         error: str = "",
         result: Mapping[str, Any] | None = None,
         attempts: int = 1,
-        **told: Any,
+        **extra: Any,
     ) -> None:
-        """Everything that a user can see of a task that is over.
+        """Checks all that a user can observe of an ended task.
 
         Args:
-            run: of the DAG.
-            state: of the task.
-            jobsets: ever made.
-            tries: of the task.
-            error: a pattern of its exception's first line.
-            result: its XCom, which the events of its outlet carry.
-            attempts: how often its ranks began to count their lines.
-            told: what the events carry besides.
+            run: the DAG run.
+            state: the task's state.
+            jobsets: the number of JobSets that were created.
+            tries: the number of the task's tries.
+            error: a pattern for the first line of its exception.
+            result: its XCom, which the events of its outlet contain.
+            attempts: how often its ranks started to count their lines.
+            extra: other fields of the events.
         """
         assert (run.task_state("train"), run.tries("train")) == (state, tries), run.explained()
         names = self.names()
@@ -123,11 +123,11 @@ class Scene:
             assert re.search(error, str(run.error).splitlines()[0]), run.explained()
         assert run.xcom("train") == result
         events = asset_event_extras(self.outlet)
-        assert events == ([] if result is None else [{"run": names[-1], **result, **told}])
+        assert events == ([] if result is None else [{"run": names[-1], **result, **extra}])
         counted = [int(line.split()[-1]) for line in run.lines if line.startswith("[rank 0] line ")]
-        begun = [at for at, number in enumerate(counted) if number == 0]
-        assert len(begun) == attempts, counted
-        for begin, end in pairwise([*begun, len(counted)]):
+        starts = [at for at, number in enumerate(counted) if number == 0]
+        assert len(starts) == attempts, counted
+        for begin, end in pairwise([*starts, len(counted)]):
             assert counted[begin:end] == list(range(end - begin)), counted
         assert not [line for line in run.lines if line.startswith("[rank 1]")]
         self.tasks.runs.wait_nothing_left()
@@ -135,7 +135,7 @@ class Scene:
 
 @contextmanager
 def meanwhile(*steps: Callable[[], Any]) -> Iterator[None]:
-    """Takes steps while a DAG runs; what goes wrong there fails the test, at once: the DAG may wait for a step."""
+    """Runs steps while a DAG runs; an error in a step fails the test at once, because the DAG may wait for the step."""
     wrong: list[BaseException] = []
     running, turn = True, threading.Lock()
     test = threading.get_ident()

@@ -1,4 +1,4 @@
-"""Exactly one training, whatever dies: workers killed at each request of a submission, and at each change there is."""
+"""Exactly one training, although workers are killed at each request of a submission and at each change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.airflow.stack.created import created
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
 
 
-def test_a_worker_killed_at_any_request_of_the_submission_leaves_one_run_that_the_next_one_completes(
+def test_a_worker_killed_at_any_request_of_the_submission_leaves_one_run_that_the_next_worker_completes(
     tasks: Tasks,
 ) -> None:
     job = tasks.runs.job("print('trained')", agent=True, scheduling={"node_selector": {"example.com/no": "such"}})
@@ -38,11 +38,11 @@ def test_a_worker_killed_at_any_request_of_the_submission_leaves_one_run_that_th
         maps = tasks.runs.get("configmaps", f"stepset.dev/run={about['name']}")["items"]
         assert len(maps) == 2
         assert {owner["uid"] for each in maps for owner in each["metadata"]["ownerReferences"]} == {about["uid"]}, place
-    # Besides those, the one of the process that came to its end.
+    # One more: that of the process that was not killed.
     assert len(workloads) == len(places) + 1
 
 
-SAYS = """
+PRINTS_LINES = """
 import json, os, time
 for number in range(8):
     print("line", number, flush=True)
@@ -54,10 +54,10 @@ WRITES = "open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps({'loss':
 
 @pytest.mark.usefixtures("airflow_db")
 @pytest.mark.parametrize("way", ["sync", "deferred"])
-def test_a_worker_killed_at_any_change_leaves_one_run_and_the_next_one_ends_the_task_as_it_would_have(
+def test_a_worker_killed_at_any_change_leaves_one_run_and_the_next_worker_ends_the_task_as_if_there_was_no_kill(
     tasks: Tasks, tmp_path: Path, way: str
 ) -> None:
-    whole, places, names = killed_at_each_change(tasks, tmp_path, SAYS + WRITES, way, "at first")
+    whole, places, names = killed_at_each_change(tasks, tmp_path, PRINTS_LINES + WRITES, way, "at first")
     assert {"save", "POST", "PATCH", "DELETE"} == {each["changed"][-1].split()[0] for each in places}
     assert len(places) >= 14
     for each in [whole, *places]:
@@ -71,16 +71,16 @@ def test_a_worker_killed_at_any_change_leaves_one_run_and_the_next_one_ends_the_
     tasks.runs.wait_nothing_left()
 
 
-FAILS_ONCE = f"{SAYS}if os.environ['STEPSET_ATTEMPT'] == '0': raise SystemExit(3)\n{WRITES}"
+FAILS_ONCE = f"{PRINTS_LINES}if os.environ['STEPSET_ATTEMPT'] == '0': raise SystemExit(3)\n{WRITES}"
 
 
 @pytest.mark.usefixtures("airflow_db")
-def test_a_worker_killed_while_it_deals_with_a_failure_leaves_nothing_of_the_failed_run_to_the_next_try(
+def test_a_worker_killed_while_it_processes_a_failure_leaves_nothing_of_the_failed_run_to_the_next_try(
     tasks: Tasks, tmp_path: Path
 ) -> None:
     whole, places, names = killed_at_each_change(tasks, tmp_path, FAILS_ONCE, "sync", "when made")
     saved = [each for each in places if each["changed"][-1].startswith(("save", "DELETE")) and not each["failed"]]
-    assert saved, places  # killed between what is remembered and what is deleted: the next try trains at once
+    assert saved, places  # killed between saving the end and deleting the run: the next try trains at once
     for each in [whole, *places]:
         assert each["killed"] is (each is not whole)
         assert each["result"] == {"loss": 0.5}, each
@@ -89,14 +89,14 @@ def test_a_worker_killed_while_it_deals_with_a_failure_leaves_nothing_of_the_fai
         each_line_once(each)
         assert each["lines"][-1] == LINES
         for error in each["failed"]:
-            said = r"run \S+-1 failed after [0-9.mhs ]+: UserError: rank 0 .* exited with code 3\.$"
-            assert re.match(said, error.splitlines()[0])
+            expected = r"run \S+-1 failed after [0-9.mhs ]+: UserError: rank 0 .* exited with code 3\.$"
+            assert re.match(expected, error.splitlines()[0])
     assert sorted(name[-2:] for name in names) == sorted(["-1", "-2"] * (len(places) + 1)), names
     tasks.runs.wait_nothing_left()
 
 
 def each_line_once(task: dict[str, Any]) -> None:
-    """Each of the task's logs has each line once at most, in their order; one of them has them all."""
+    """Checks that each of the task's logs has the first of LINES in order, once, and that one log has them all."""
     for lines in task["lines"]:
         assert lines == LINES[: len(lines)]
     assert LINES in task["lines"]
@@ -105,7 +105,7 @@ def each_line_once(task: dict[str, Any]) -> None:
 def killed_at_each_change(
     tasks: Tasks, directory: Path, program: str, way: str, since: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[str]]:
-    """The task whose worker was not killed, those whose workers were, and the JobSets that were ever made."""
+    """Returns the task whose worker was not killed, those whose workers were, and the names of all created JobSets."""
     parameters = tasks.parameters(script=None, function=program, on_finish_action="delete", poll_interval=1)
     command = [sys.executable, "-m", "tests.airflow.cluster.dying_to_the_end", json.dumps(parameters), way, since]
     with created(tasks.runs.cluster, tasks.runs.namespace, directory / "jobsets") as made:

@@ -1,4 +1,4 @@
-"""Logs followed in the triggerer's event loop, where word of a pod comes later than what it prints."""
+"""Logs followed in the triggerer's event loop, when the state of a pod arrives later than its output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINES = 50_000
 """Some 2 MB as the server sends them."""
 
 
-def test_word_of_a_pods_next_start_may_come_after_its_lines(
+def test_the_state_of_a_pod_s_second_start_may_arrive_after_its_lines(
     tasks: Tasks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, namespace = tasks.runs.cluster, tasks.runs.namespace
@@ -50,7 +50,7 @@ def test_word_of_a_pods_next_start_may_come_after_its_lines(
             logs.see([early])
             await asyncio.to_thread(cluster.wait, "its second start", second_start)
             proxy.slow(None)
-            proxy.cut()  # amid the lines of its first start
+            proxy.cut()  # during the lines of its first start
             asyncio.get_running_loop().call_later(2, logs.see, [await asyncio.to_thread(now)])
             async with asyncio.timeout(120):
                 while b"at last" not in text:

@@ -1,6 +1,6 @@
-"""What becomes of a task, whichever way it waits for its run, on a real cluster.
+"""How a task ends on a real cluster.
 
-The same table for both ways: whatever a user can observe is the same.
+Each test runs with a synchronous and with a deferred wait, because a user must observe the same.
 """
 
 from __future__ import annotations
@@ -47,36 +47,34 @@ SUCCEEDS_WHEN_TRIED_AGAIN = """
         sys.exit("the first try always fails")
     open(os.environ["STEPSET_RESULT_FILE"], "w").write(os.environ["STEPSET_ATTEMPT"])
 """
-SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
+SLEEPS = "import time; print('started', flush=True); time.sleep(600)"
 
 
 OUTLET = "never_made"
-"""An asset that no run of this file that fails may tell of."""
+"""An asset for which a failed run must create no event."""
 FAILS = f"outlets=[Asset({OUTLET!r})]"
 
 JOBSETS = {
-    "test_a_retry_trains_anew_and_goes_on_from_the_checkpoint": 2,
-    "test_a_task_that_is_cleared_trains_anew_and_one_whose_worker_died_at_the_end_does_not": 2,
+    "test_a_retry_starts_a_new_run_from_the_checkpoint": 2,
+    "test_a_cleared_task_starts_a_new_run_and_a_task_whose_worker_died_at_the_end_does_not": 2,
 }
-"""How many are ever made, where it is not one."""
+"""Test -> number of JobSets that it creates, if that is not one."""
 
 
 @pytest.fixture(autouse=True)
-def _jobsets_are_counted_and_no_pod_goes_on(
-    tasks: Tasks, request: pytest.FixtureRequest, tmp_path: Path
-) -> Iterator[None]:
+def _check_jobsets_and_pods(tasks: Tasks, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     with created(tasks.runs.cluster, tasks.runs.namespace, tmp_path / "jobsets") as made:
         yield
         assert len(made.names()) == JOBSETS.get(request.node.function.__name__, 1)
 
-    def go_on() -> list[str]:
+    def phases() -> list[str]:
         return [pod["status"].get("phase", "") for pod in tasks.runs.pods()]
 
-    assert until(lambda: not {"Pending", "Running"} & set(go_on())), go_on()
+    assert until(lambda: not {"Pending", "Running"} & set(phases())), phases()
 
 
 def check_failed(run: DagRun) -> None:
-    """The task failed at its only try, has no result, told no asset, and printed no line of its ranks twice."""
+    """Checks that the task failed at its only try, has no result or asset event, and logged no rank's line twice."""
     assert (run.state, run.task_state("train"), run.tries("train")) == ("failed", "failed", 1), run.explained()
     assert run.xcom("train") is None
     assert asset_event_extras(OUTLET) == []
@@ -85,7 +83,9 @@ def check_failed(run: DagRun) -> None:
 
 
 @WAYS
-def test_a_run_that_succeeds(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
+def test_a_successful_run_ends_its_task_with_its_result(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
     text = tasks.train(num_nodes=2, deferrable=deferrable)
     outlet = f"m_{deferrable}"
     given = text.replace("DistributedTrainOperator(", f"DistributedTrainOperator(outlets=[Asset({outlet!r})], ", 1)
@@ -108,7 +108,9 @@ def test_a_run_that_succeeds(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks,
 
 
 @WAYS
-def test_a_rank_that_fails(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
+def test_a_failed_rank_fails_the_task_with_the_diagnosis(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
     fields = {"log_ranks": "failed", "exit_code_policy": {"UserError": "fail"}}
     run = run_dag(write_dag(tasks.train(FAILS, num_nodes=2, deferrable=deferrable, **fields), RANK_1_FAILS))
     check_failed(run)
@@ -123,7 +125,7 @@ def test_a_rank_that_fails(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, d
 
 
 @WAYS
-def test_a_retry_trains_anew_and_goes_on_from_the_checkpoint(
+def test_a_retry_starts_a_new_run_from_the_checkpoint(
     write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
 ) -> None:
     text = tasks.train(deferrable=deferrable, retries=1, retry_delay=0.1, on_finish_action="delete_succeeded")
@@ -139,7 +141,9 @@ def test_a_retry_trains_anew_and_goes_on_from_the_checkpoint(
 
 
 @WAYS
-def test_an_image_that_is_not_there(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
+def test_a_missing_image_fails_the_task_after_the_startup_timeout(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
     text = tasks.train(
         FAILS,
         deferrable=deferrable,
@@ -157,7 +161,9 @@ def test_an_image_that_is_not_there(write_dag: WriteDag, run_dag: RunDag, tasks:
 
 
 @WAYS
-def test_a_run_that_is_out_of_memory(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
+def test_a_run_that_is_out_of_memory_fails_the_task(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
     text = tasks.train(
         FAILS,
         deferrable=deferrable,
@@ -170,7 +176,9 @@ def test_a_run_that_is_out_of_memory(write_dag: WriteDag, run_dag: RunDag, tasks
 
 
 @WAYS
-def test_a_run_for_which_there_is_no_room(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
+def test_a_run_without_room_fails_the_task_after_the_startup_timeout(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
+) -> None:
     text = tasks.train(
         FAILS, deferrable=deferrable, scheduling={"node_selector": {"example.com/no": "such"}}, startup_timeout=15
     )
@@ -182,10 +190,10 @@ def test_a_run_for_which_there_is_no_room(write_dag: WriteDag, run_dag: RunDag, 
 
 
 @WAYS
-def test_a_run_that_is_gone_as_soon_as_it_is_over(
+def test_a_run_that_is_deleted_as_soon_as_it_ends_is_reported_in_full(
     write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
 ) -> None:
-    outlet = f"gone_{deferrable}"
+    outlet = f"deleted_{deferrable}"
     text = tasks.train(f"outlets=[Asset({outlet!r})]", num_nodes=2, deferrable=deferrable, ttl=1)
     run = run_dag(write_dag(text, WRITES_RESULT))
     assert (run.task_state("train"), run.tries("train")) == ("success", 1), run.explained()
@@ -193,14 +201,14 @@ def test_a_run_that_is_gone_as_soon_as_it_is_over(
     assert [line for line in run.lines if line.startswith("[rank 0] line ")] == [
         f"[rank 0] line {number}" for number in range(200)
     ]
-    (told,) = asset_event_extras(outlet)
-    assert (told["world"], told["metrics"]) == (2, {"loss": 0.25})
+    (extra,) = asset_event_extras(outlet)
+    assert (extra["world"], extra["metrics"]) == (2, {"loss": 0.25})
     assert len([line for line in run.lines if line.startswith("run ") and " succeeded in " in line]) == 1
     assert until(lambda: not tasks.workloads(), 60)
 
 
 @WAYS
-def test_a_task_whose_time_is_over_ends_its_run(
+def test_a_task_that_exceeds_its_execution_timeout_ends_its_run(
     write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
 ) -> None:
     text = tasks.train(FAILS, deferrable=deferrable, poll_interval=1)
@@ -212,7 +220,7 @@ def test_a_task_whose_time_is_over_ends_its_run(
 
 
 @WAYS
-def test_a_task_that_is_cleared_trains_anew_and_one_whose_worker_died_at_the_end_does_not(
+def test_a_cleared_task_starts_a_new_run_and_a_task_whose_worker_died_at_the_end_does_not(
     write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
 ) -> None:
     path = write_dag(tasks.train(deferrable=deferrable, retries=3), WRITES_RESULT)
@@ -231,7 +239,7 @@ def test_a_task_that_is_cleared_trains_anew_and_one_whose_worker_died_at_the_end
 def test_no_token_is_in_logs_xcoms_or_manifests(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks) -> None:
     run = run_dag(write_dag(tasks.train(deferrable=True), WRITES_RESULT))
     assert run.task_state("train") == "success", run.explained()
-    told = "\n".join([*map(repr, run.log), *rows_of_every_table(), json.dumps(tasks.workloads())])
+    written = "\n".join([*map(repr, run.log), *rows_of_every_table(), json.dumps(tasks.workloads())])
     assert len(tasks.token()) > 100
-    assert tasks.verdict().name in told
-    assert tasks.token() not in told
+    assert tasks.verdict().name in written
+    assert tasks.token() not in written

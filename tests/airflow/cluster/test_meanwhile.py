@@ -1,6 +1,6 @@
-"""What happens to a run while its task waits, whichever way it waits, on a real cluster: the rest of the table.
+"""Events during a run on a real cluster, while its task waits, synchronously or deferred.
 
-Each row looks at everything: JobSets ever made, state, message, lines, result, the asset's event, what is left.
+Each test checks everything: JobSets that were created, state, message, lines, result, the asset's event, remains.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ LEAVES = (
     "if rank == 0: open(os.environ['STEPSET_RESULT_FILE'], 'w').write("
     "json.dumps({'attempt': attempt, 'from': os.environ.get('STEPSET_RESUME_FROM')}))"
 )
-COUNTS_UNTIL_TOLD = ("say(f'begun-{rank}')", "count_until('end')", LEAVES)
+COUNTS_UNTIL_END = ("say(f'started-{rank}')", "count_until('end')", LEAVES)
 REFUSED = 4.0
-"""Seconds for which rights are gone: more than between two attempts."""
+"""Seconds for which the rights are missing: longer than the pause between two attempts."""
 AWAY = 60.0
-"""Seconds for which the API server is away, or the way there."""
+"""Seconds for which the API server is down or unreachable."""
 
 
 @pytest.fixture
 def unwatched(tasks: Tasks, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """What a test of this file has, but for the watch of what is made."""
+    """The scene of a test, without the watch of created JobSets."""
     if tasks.runs.cluster.choice is None:
         pytest.skip("ranks and test share a directory: only on the cluster of `make cluster`")
     stage, phases = tmp_path / "stage", tmp_path / "phases"
@@ -56,32 +56,34 @@ def unwatched(tasks: Tasks, tmp_path: Path, request: pytest.FixtureRequest, monk
 
 @pytest.fixture
 def scene(unwatched: Scene, tmp_path: Path) -> Iterator[Scene]:
-    """What a test of this file has."""
+    """The scene of a test."""
     with unwatched.watched(tmp_path / "jobsets") as watched:
         yield watched
 
 
 @WAYS
-def test_a_pod_is_evicted(write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool) -> None:
-    lines = ("if attempt == 0: say(f'begun-{rank}')", "count_until('end' if attempt else 'never')", LEAVES)
+def test_an_eviction_restarts_the_run_and_is_reported_once(
+    write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool
+) -> None:
+    lines = ("if attempt == 0: say(f'started-{rank}')", "count_until('end' if attempt else 'never')", LEAVES)
     path = write_dag(scene.train(*lines, deferrable=deferrable))
 
     def evicted() -> None:
-        scene.wait_for_word("begun-0")
-        scene.wait_for_word("begun-1")
+        scene.wait_for_word("started-0")
+        scene.wait_for_word("started-1")
         evict(scene.tasks.runs, scene.tasks.runs.pods()[1]["metadata"]["name"])
         scene.stage.say("end")
 
     with meanwhile(evicted):
         run = run_dag(path)
     scene.check(run, result={"attempt": 1, "from": None}, attempts=2)
-    told = [line for line in run.lines if line.startswith("restart 1: rank 1")]
-    assert len(told) == 1, run.explained()
-    assert "was evicted" in told[0]
+    restarts = [line for line in run.lines if line.startswith("restart 1: rank 1")]
+    assert len(restarts) == 1, run.explained()
+    assert "was evicted" in restarts[0]
 
 
 @WAYS
-def test_it_waits_in_a_queue_and_is_admitted_later(
+def test_a_queued_run_starts_once_it_is_admitted(
     write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool
 ) -> None:
     runs = scene.tasks.runs
@@ -101,30 +103,36 @@ def test_it_waits_in_a_queue_and_is_admitted_later(
 
 
 @WAYS
-def test_the_queue_does_not_admit_it_in_time(
+def test_a_run_that_is_not_admitted_in_time_fails_the_task(
     write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool
 ) -> None:
     runs = scene.tasks.runs
     fields = {"queue_name": "team-a", "resources_per_node": {"cpu": "100m"}, "admission_timeout": 3}
-    path = write_dag(scene.train(*COUNTS_UNTIL_TOLD, deferrable=deferrable, **fields))
+    path = write_dag(scene.train(*COUNTS_UNTIL_END, deferrable=deferrable, **fields))
     with queue(runs.cluster, runs.namespace, 0):
         run = run_dag(path)
     scene.check(run, state="failed", error=r"Unschedulable: .*gave up after 3 s", attempts=0)
 
 
 @WAYS
-def test_the_job_s_deadline_is_over(write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool) -> None:
+def test_a_run_that_exceeds_the_job_s_deadline_fails_the_task(
+    write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool
+) -> None:
     run = run_dag(write_dag(scene.train("count_until('never')", deferrable=deferrable, deadline="45s")))
     scene.check(run, state="failed", error="DeadlineExceeded: ")
 
 
 @WAYS
-def test_its_jobset_is_deleted_by_hand(write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool) -> None:
+def test_deleting_the_jobset_by_hand_cancels_the_run(
+    write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool
+) -> None:
     runs = scene.tasks.runs
 
     def seen() -> None:
         scene.wait_for("Running")
-        assert until(lambda: has_logged("[rank 0] line 0"), 120), "where nobody has seen it yet, it is only lost"
+        assert until(lambda: has_logged("[rank 0] line 0"), 120), (
+            "a run that was deleted before it was seen is only lost"
+        )
 
     steps = (seen, lambda: runs.cluster.kubectl("delete", "jobset", scene.names()[-1], "-n", runs.namespace))
     with meanwhile(*steps):
@@ -134,7 +142,7 @@ def test_its_jobset_is_deleted_by_hand(write_dag: WriteDag, run_dag: RunDag, sce
 
 
 @WAYS
-def test_a_retry_goes_on_from_the_checkpoint(
+def test_a_retry_resumes_from_the_checkpoint(
     write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool
 ) -> None:
     checkpoints = scene.stage.path / "checkpoints"
@@ -155,7 +163,7 @@ def test_a_retry_goes_on_from_the_checkpoint(
 
 
 def revocable(tasks: Tasks) -> str:
-    """A token of the account's that is refused once the Secret `pass` is gone."""
+    """Creates a token of the account that the server refuses once the Secret `pass` is deleted."""
     runs = tasks.runs
     runs.cluster.kubectl("create", "secret", "generic", "pass", "-n", runs.namespace)
     bound = ("--bound-object-kind=Secret", "--bound-object-name=pass", "--duration=1h")
@@ -163,7 +171,7 @@ def revocable(tasks: Tasks) -> str:
 
 
 def revoke(tasks: Tasks, kubeconfig: Path) -> None:
-    """Until the server refuses the token, which it remembers for some seconds."""
+    """Deletes the Secret and waits until the server, which caches tokens for some seconds, refuses the token."""
     runs = tasks.runs
     runs.cluster.kubectl("delete", "secret", "pass", "-n", runs.namespace)
 
@@ -174,11 +182,11 @@ def revoke(tasks: Tasks, kubeconfig: Path) -> None:
             return "must be logged in" in str(error) or "Unauthorized" in str(error)
         return False
 
-    assert until(refused), "the token is still good"
+    assert until(refused), "the server still accepts the token"
 
 
 @WAYS
-def test_its_token_is_refused_and_there_is_another(
+def test_a_new_token_replaces_one_that_is_refused_during_the_run(
     write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool, tmp_path: Path
 ) -> None:
     tasks, good = scene.tasks, scene.tasks.runs.kubeconfig.read_text()
@@ -187,18 +195,18 @@ def test_its_token_is_refused_and_there_is_another(
     tasks.runs.kubeconfig.write_text(old.read_text())
 
     def renewed() -> None:
-        scene.wait_for_word("begun-0")
+        scene.wait_for_word("started-0")
         tasks.runs.kubeconfig.write_text(good)
         revoke(tasks, old)
         scene.stage.say("end")
 
     with meanwhile(renewed):
-        run = run_dag(write_dag(scene.train(*COUNTS_UNTIL_TOLD, deferrable=deferrable)))
+        run = run_dag(write_dag(scene.train(*COUNTS_UNTIL_END, deferrable=deferrable)))
     scene.check(run, result={"attempt": 0, "from": None})
 
 
 @WAYS
-def test_its_token_is_refused_from_the_start_and_a_later_try_has_a_good_one(
+def test_a_token_that_is_refused_from_the_start_fails_the_try_and_a_later_try_has_a_valid_one(
     write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool
 ) -> None:
     tasks, good = scene.tasks, scene.tasks.runs.kubeconfig.read_text()
@@ -214,7 +222,7 @@ def test_its_token_is_refused_from_the_start_and_a_later_try_has_a_good_one(
 
 
 @WAYS
-def test_the_server_cannot_be_reached_for_a_minute(
+def test_a_run_survives_an_unreachable_server_for_a_minute(
     write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool, tmp_path: Path
 ) -> None:
     kubeconfig = scene.tasks.runs.kubeconfig
@@ -222,7 +230,7 @@ def test_the_server_cannot_be_reached_for_a_minute(
         kubeconfig.write_text(Path(through).read_text())
 
         def away() -> None:
-            scene.wait_for_word("begun-0")
+            scene.wait_for_word("started-0")
             scene.wait_for("Running")
             proxy.refuse()
             time.sleep(AWAY)
@@ -230,7 +238,7 @@ def test_the_server_cannot_be_reached_for_a_minute(
             scene.stage.say("end")
 
         with meanwhile(away):
-            run = run_dag(write_dag(scene.train(*COUNTS_UNTIL_TOLD, deferrable=deferrable)))
+            run = run_dag(write_dag(scene.train(*COUNTS_UNTIL_END, deferrable=deferrable)))
         scene.check(run, result={"attempt": 0, "from": None})
     assert len([line for line in run.lines if "does not answer" in line]) == 1
 
@@ -245,38 +253,38 @@ def _is_forbidden(kubeconfig: Path, namespace: str) -> bool:
 
 
 @WAYS
-def test_rights_that_a_server_does_not_know_for_a_moment_are_waited_for(
+def test_a_task_waits_while_the_server_refuses_its_rights_for_a_moment(
     write_dag: WriteDag, run_dag: RunDag, scene: Scene, deferrable: bool, tmp_path: Path
 ) -> None:
-    """As one that has just started does: it refuses whom it has allowed before."""
+    """A server that has just started refuses accounts that it accepted before."""
     runs, kubeconfig = scene.tasks.runs, scene.tasks.runs.kubeconfig
     with proxy_to(str(kubeconfig), tmp_path) as (proxy, through):
         kubeconfig.write_text(Path(through).read_text())
 
         def unknown() -> None:
-            scene.wait_for_word("begun-0")
+            scene.wait_for_word("started-0")
             scene.wait_for("Running")
             assert until(lambda: has_logged("[rank 0] line 0"), 120), (
-                "whose rights were never seen has none to wait for"
+                "the task waits only for rights that it has had before"
             )
             role = runs.get("rolebinding/stepset-cli")
             del role["metadata"]["resourceVersion"]
             runs.cluster.objects.delete("rolebinding/stepset-cli", runs.namespace)
-            # The server's authorizer hears of it by a watch of its own.
+            # The server's authorizer learns of the deletion from its own watch.
             assert until(lambda: _is_forbidden(kubeconfig, runs.namespace), 60)
-            proxy.cut()  # all that is open is asked for anew, and refused
+            proxy.cut()  # the task repeats all open requests, and the server refuses them
             time.sleep(REFUSED)
             runs.cluster.objects.create(role, runs.namespace)
             scene.stage.say("end")
 
         with meanwhile(unknown):
-            run = run_dag(write_dag(scene.train(*COUNTS_UNTIL_TOLD, deferrable=deferrable)))
+            run = run_dag(write_dag(scene.train(*COUNTS_UNTIL_END, deferrable=deferrable)))
         scene.check(run, result={"attempt": 0, "from": None})
 
 
 @WAYS
 @pytest.mark.disruptive
-def test_the_api_server_is_away_for_a_minute(
+def test_a_run_survives_an_api_server_that_is_down_for_a_minute(
     write_dag: WriteDag, run_dag: RunDag, unwatched: Scene, testbed_choice: Choice, deferrable: bool, tmp_path: Path
 ) -> None:
     scene, tasks = unwatched, unwatched.tasks
@@ -284,7 +292,7 @@ def test_the_api_server_is_away_for_a_minute(
     with ExitStack() as later:
 
         def away() -> None:
-            scene.wait_for_word("begun-0")
+            scene.wait_for_word("started-0")
             scene.wait_for("Running")
             uids.extend(each["metadata"]["uid"] for each in tasks.workloads())
             outages.stop(outages.API_SERVER, signal.SIGKILL)
@@ -296,8 +304,8 @@ def test_the_api_server_is_away_for_a_minute(
 
         watched: list[Scene] = []
         with meanwhile(away):
-            run = run_dag(write_dag(scene.train(*COUNTS_UNTIL_TOLD, deferrable=deferrable)))
+            run = run_dag(write_dag(scene.train(*COUNTS_UNTIL_END, deferrable=deferrable)))
         watched[0].check(run, result={"attempt": 0, "from": None})
     assert len(uids) == 2
     assert uids[0] == uids[1]
-    assert len([line for line in run.lines if "does not answer; the run goes on" in line]) == 1
+    assert len([line for line in run.lines if "does not answer; the run continues" in line]) == 1

@@ -1,4 +1,4 @@
-"""Sensors, retry policies, silent ranks: what the table of test_matrix.py has no room for."""
+"""Sensors, retry policies, a site's pod policy and silent ranks on a real cluster."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.airflow.policy import pods_changed_by
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
 
-SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
+SLEEPS = "import time; print('started', flush=True); time.sleep(600)"
 
 
 @pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])
-def test_a_sensor_waits_for_a_run_that_somebody_else_has_started(
+def test_a_sensor_waits_for_a_run_of_another_client(
     write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
 ) -> None:
     script = "import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('{\"loss\": 0.5}')"
@@ -43,7 +43,7 @@ def test_a_sensor_fails_with_the_run_s_diagnosis(write_dag: WriteDag, run_dag: R
     assert "ValueError: no digits" in str(run.error)
 
 
-def test_a_retry_policy_does_not_try_again_what_the_code_did(
+def test_the_retry_policy_does_not_retry_an_error_of_the_training_code(
     write_dag: WriteDag, run_dag: RunDag, tasks: Tasks
 ) -> None:
     imports = "from stepset_airflow import TrainingRetryPolicy"
@@ -54,7 +54,9 @@ def test_a_retry_policy_does_not_try_again_what_the_code_did(
     assert len(tasks.workloads()) == 1
 
 
-def test_a_task_that_does_not_wait_names_its_run(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks) -> None:
+def test_a_task_that_does_not_wait_returns_the_name_of_its_run(
+    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks
+) -> None:
     run = run_dag(write_dag(tasks.train(wait_for_completion=False), SLEEPS))
     assert run.task_state("train") == "success", run.explained()
     (workload,) = tasks.workloads()
@@ -64,12 +66,10 @@ def test_a_task_that_does_not_wait_names_its_run(write_dag: WriteDag, run_dag: R
     assert tasks.runs.backend().read(workload).phase is not Phase.LOST
 
 
-SAYS_WHERE = "import json, os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps(os.environ['SITE']))"
+WRITES_SITE = "import json, os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write(json.dumps(os.environ['SITE']))"
 
 
-def test_a_site_s_policy_of_pods_holds_for_the_pods_of_a_run(
-    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks
-) -> None:
+def test_a_site_s_pod_policy_applies_to_the_pods_of_a_run(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks) -> None:
     def change(pod: Any) -> None:
         from kubernetes.client import V1EnvVar
 
@@ -77,19 +77,17 @@ def test_a_site_s_policy_of_pods_holds_for_the_pods_of_a_run(
         pod.spec.containers[0].env.append(V1EnvVar("SITE", "here"))
 
     with pods_changed_by(change):
-        run = run_dag(write_dag(tasks.train(num_nodes=2), SAYS_WHERE))
+        run = run_dag(write_dag(tasks.train(num_nodes=2), WRITES_SITE))
     assert run.xcom("train") == "here", run.explained()
     assert [pod["metadata"]["labels"]["site.example/team"] for pod in tasks.runs.pods()] == ["ml", "ml"]
 
 
 @pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])
-def test_ranks_that_run_and_say_nothing_are_told_of_once(
-    write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
-) -> None:
-    quiet = "import time; print('begun', flush=True); time.sleep(12); print('done')"
+def test_silent_ranks_are_reported_once(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
+    quiet = "import time; print('started', flush=True); time.sleep(12); print('done')"
     run = run_dag(write_dag(tasks.train(deferrable=deferrable, quiet_after=3, poll_interval=1), quiet))
     assert run.task_state("train") == "success", run.explained()
-    said = [index for index, line in enumerate(run.lines) if line.startswith("no rank has printed a line for 3 s; ")]
-    assert len(said) == 1, run.explained()
-    # A rank that takes its time to start is silent before its first line as well.
-    assert max(said[0], run.lines.index("[rank 0] begun")) < run.lines.index("[rank 0] done")
+    reports = [index for index, line in enumerate(run.lines) if line.startswith("no rank has printed a line for 3 s; ")]
+    assert len(reports) == 1, run.explained()
+    # A rank that starts slowly is silent before its first line, too.
+    assert max(reports[0], run.lines.index("[rank 0] started")) < run.lines.index("[rank 0] done")

@@ -1,4 +1,4 @@
-"""The page of a run on a cluster: heard of while the task waits, either way, and kept when the run is gone."""
+"""The page of a run on a cluster: it is written while the task waits and remains after the run is deleted."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
 
-PATIENCE = 540.0
-"""Seconds; on a machine busy with other things pods take minutes to begin."""
+TIMEOUT = 540.0
+"""Seconds; on a busy machine pods take minutes to start."""
 
-FAILS_WHEN_TOLD = """
+FAILS_ON_SIGNAL = """
     import json, os, time
     rank, step = os.environ["RANK"], 0
-    while not os.path.exists("/tmp/told"):
+    while not os.path.exists("/tmp/fail"):
         step += 1
         if rank == "0":
-            said = {"step": step, "progress": min(1, step / 10000), "metrics": {"loss": 1 / step}}
-            print(json.dumps({"stepset": said}), flush=True)
+            report = {"step": step, "progress": min(1, step / 10000), "metrics": {"loss": 1 / step}}
+            print(json.dumps({"stepset": report}), flush=True)
         print("step", step, flush=True)
         time.sleep(0.2)
     if rank == "1":
@@ -41,9 +41,9 @@ FAILS_WHEN_TOLD = """
 
 
 def document_of(dag_id: str) -> dict[str, Any]:
-    """What is in Airflow's database of the only run of a DAG; empty while there is nothing.
+    """The page's document of a DAG's only run in Airflow's database; empty before there is one.
 
-    Read by itself: another thread is importing Airflow's models.
+    Reads the database directly, because another thread is importing Airflow's models.
     """
     with closing(sqlite3.connect(HOME / "airflow.db", timeout=30)) as database:
         query = "SELECT value FROM xcom WHERE dag_id = ? AND key = ?"
@@ -52,7 +52,7 @@ def document_of(dag_id: str) -> dict[str, Any]:
 
 
 def page_of(run: DagRun) -> dict[str, Any]:
-    """What the API server reads of it."""
+    """The page's document as the API server reads it."""
     from airflow.utils.session import create_session
 
     ti = run.tasks["train"]
@@ -64,11 +64,11 @@ def page_of(run: DagRun) -> dict[str, Any]:
 
 
 @WAYS
-def test_a_run_is_heard_of_while_it_runs_and_after_it_is_gone(
+def test_the_page_shows_a_run_while_it_runs_and_after_it_is_deleted(
     write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__STEPSET__LOGS_URL", "https://logs.example/?in={namespace}&pod={pod}&rank={rank}")
-    path: Path = write_dag(tasks.train(num_nodes=2, deferrable=deferrable), FAILS_WHEN_TOLD)
+    path: Path = write_dag(tasks.train(num_nodes=2, deferrable=deferrable), FAILS_ON_SIGNAL)
     dag_id = path.parent.name
     seen: list[dict[str, Any]] = []
 
@@ -77,13 +77,13 @@ def test_a_run_is_heard_of_while_it_runs_and_after_it_is_gone(
         seen[:] = [now]
         return bool(now.get("phase") == "Running" and len(now["curve"]["points"]) >= 2 and now["ranks"][0][7])
 
-    def look_and_tell() -> None:
-        assert until(look, PATIENCE), "the page heard nothing while the task waited"
+    def look_and_signal() -> None:
+        assert until(look, TIMEOUT), "the page was not written while the task waited"
         for pod in tasks.runs.pods():
             about = pod["metadata"]
-            tasks.runs.cluster.kubectl("exec", about["name"], "-n", about["namespace"], "--", "touch", "/tmp/told")
+            tasks.runs.cluster.kubectl("exec", about["name"], "-n", about["namespace"], "--", "touch", "/tmp/fail")
 
-    with meanwhile(look_and_tell):
+    with meanwhile(look_and_signal):
         run = run_dag(path)
     assert run.task_state("train") == "failed", run.explained()
     live = seen[-1]

@@ -1,4 +1,4 @@
-"""An account that may do less than `stepset rbac` gives: what is not needed is done without."""
+"""An account with fewer rights than `stepset rbac` grants: stepset works without the optional rights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WRITES = "import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('0.5')"
 
 
 def may_not_see_events(tasks: Tasks) -> None:
-    """Takes the right to from the account's Role."""
+    """Removes the right to read events from the account's Role."""
     runs = tasks.runs
     (role,) = [
         each for each in runs.get("roles")["items"] if any("events" in rule["resources"] for rule in each["rules"])
@@ -25,7 +25,7 @@ def may_not_see_events(tasks: Tasks) -> None:
 
 
 @pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])
-def test_who_may_not_see_events_trains_without_and_is_told_so_once(
+def test_a_task_without_the_right_to_read_events_trains_and_warns_once(
     write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
 ) -> None:
     may_not_see_events(tasks)
@@ -33,9 +33,9 @@ def test_who_may_not_see_events_trains_without_and_is_told_so_once(
     run = run_dag(write_dag(tasks.train(deferrable=deferrable), WRITES))
     assert run.task_state("train") == "success", run.explained()
     assert run.xcom("train") == 0.5
-    (said,) = [line for line in run.lines if line.startswith("diagnoses may lack details: ")]
-    assert "rbac: events is forbidden" in said
-    assert said.endswith(f"stepset rbac --namespace {runs.namespace} | kubectl apply -f -")
+    (warning,) = [line for line in run.lines if line.startswith("diagnoses may lack details: ")]
+    assert "rbac: events is forbidden" in warning
+    assert warning.endswith(f"stepset rbac --namespace {runs.namespace} | kubectl apply -f -")
     assert any(line.startswith("run ") and " succeeded in " in line for line in run.lines), run.explained()
     assert len(tasks.workloads()) == 1
 
@@ -44,7 +44,7 @@ FAILS = "import sys; print('about to'); sys.exit('the data is not there')"
 
 
 @pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])
-def test_who_may_not_see_events_is_told_of_a_failure_by_pods_and_ranks_all_the_same(
+def test_a_failure_is_diagnosed_from_pods_and_ranks_without_the_right_to_read_events(
     write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool
 ) -> None:
     may_not_see_events(tasks)

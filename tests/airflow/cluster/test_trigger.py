@@ -1,4 +1,4 @@
-"""The trigger in an event loop: many share one watch, nothing blocks, and no run is killed that is still waited for."""
+"""Triggers in an event loop: they share one watch, do not block, and end no run that a task still waits for."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ Connected = Callable[[Path], None]
 
 PRINTS = "for number in range(300): print('line', number, flush=True)"
 WRITES = "import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('0.5')"
-SAYS_MUCH_AND_FAILS = """
+PRINTS_LINES_AND_FAILS = """
 import json
 print(json.dumps({"stepset": {"progress": 0.5}}))
 for number in range(100): print("line", number)
 raise SystemExit("enough")
 """
-SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
+SLEEPS = "import time; print('started', flush=True); time.sleep(600)"
 
 
 @pytest.fixture
 def connected(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> Connected:
-    """`connected(path)`: Airflow's connection names this kubeconfig from now on."""
+    """`connected(path)`: makes Airflow's connection use this kubeconfig."""
 
     def to(kubeconfig: Path) -> None:
         extra = {"kube_config_path": str(kubeconfig), "namespace": tasks.runs.namespace}
@@ -53,8 +53,8 @@ def connected(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> Connected:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the triggers ask the server for, such as `GET pods` or `watch pods`, once it is answered."""
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The requests of the triggers that the server has answered, such as `GET pods` or `watch pods`."""
     seen: list[str] = []
     request = aiohttp.ClientSession._request
 
@@ -69,8 +69,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def trigger(tasks: Tasks, script: str, run: str = "run", **fields: Any) -> DistributedTrainTrigger:
-    """A trigger that waits for a new run."""
-    made, _ = tasks.runs.backend().make(tasks.runs.request(script, run=run, owner="somebody"))
+    """Creates a run, and a trigger that waits for it."""
+    made, _ = tasks.runs.backend().make(tasks.runs.request(script, run=run, owner="test"))
     access = ClusterAccess(namespace=tasks.runs.namespace).to_dict()
     return DistributedTrainTrigger(access, workload_reference(made.workload, "jobset"), **fields)
 
@@ -88,31 +88,31 @@ def over(payload: Mapping[str, Any]) -> RunStatus:
 
 
 def test_many_triggers_share_one_list_and_watch_of_each_collection_and_nothing_blocks(
-    tasks: Tasks, asked: list[str]
+    tasks: Tasks, requests: list[str]
 ) -> None:
     waiting = [trigger(tasks, PRINTS, f"run-{number}", sources=["rank 0"], ranks=[0]) for number in range(3)]
-    waiting += [DistributedTrainTrigger(**waiting[0].serialize()[1]) for _ in range(20)]  # of other triggerers, say
-    asked.clear()  # what it took to make the runs
+    waiting += [DistributedTrainTrigger(**waiting[0].serialize()[1]) for _ in range(20)]  # as of other triggerers
+    requests.clear()  # removes the requests that created the runs
 
     async def all_of_them() -> list[Mapping[str, Any]]:
         await asyncio.to_thread(_import_all)
         return await asyncio.gather(*map(event_of, waiting))
 
-    with capture_logs() as said, blocked_for(SLOW) as slow:
+    with capture_logs() as entries, blocked_for(SLOW) as slow:
         payloads = asyncio.run(all_of_them())
     assert {over(payload).phase for payload in payloads} == {Phase.SUCCEEDED}
     for collection in ("jobsets", "pods", "events", "jobs"):
-        assert asked.count(f"GET {collection}") == 1, asked
-        assert asked.count(f"watch {collection}") <= 2, asked
-    assert [each for each in said if each["event"] == "[rank 0] line 299"]
+        assert requests.count(f"GET {collection}") == 1, requests
+        assert requests.count(f"watch {collection}") <= 2, requests
+    assert [each for each in entries if each["event"] == "[rank 0] line 299"]
     for number in range(300):
-        assert len([each for each in said if each["event"] == f"[rank 0] line {number}"]) == len(waiting)
-    # This test itself makes all their tasks at once.
+        assert len([each for each in entries if each["event"] == f"[rank 0] line {number}"]) == len(waiting)
+    # The test's own callback, which creates all tasks at once, does not count.
     assert [each for each in slow if all_of_them.__qualname__ not in each] == []
 
 
 SLOW = 0.1
-"""Seconds; what asyncio itself calls slow. Threads that import hold the interpreter for part of it."""
+"""Seconds; asyncio's own limit for slow callbacks. Threads that import hold the interpreter for part of it."""
 
 
 def _import_all() -> None:
@@ -124,7 +124,7 @@ def _import_all() -> None:
         importlib.import_module(module)
 
 
-def test_its_serialized_fields_are_all_it_needs_and_hold_no_credentials(tasks: Tasks) -> None:
+def test_the_serialized_fields_suffice_and_contain_no_credentials(tasks: Tasks) -> None:
     classpath, fields = trigger(tasks, PRINTS, deadline=1e12).serialize()
     assert classpath == "stepset_airflow.triggers.distributed_train.DistributedTrainTrigger"
     stored = json.dumps(fields)
@@ -136,29 +136,29 @@ def test_its_serialized_fields_are_all_it_needs_and_hold_no_credentials(tasks: T
 
 
 @pytest.mark.parametrize(
-    ("said", "action", "left"),
+    ("replies", "action", "left"),
     [
         pytest.param(["deferred"], "delete", True, id="its task still waits"),
         pytest.param([None], "delete", True, id="its task was cleared and waits for a worker"),
-        pytest.param(["up_for_retry"], "delete", True, id="its worker is held for dead and the next try is to go on"),
-        pytest.param([ConnectionError("busy")] * 3, "delete", True, id="nobody knows"),
-        pytest.param(["failed"], "keep", True, id="it is to be kept"),
+        pytest.param(["up_for_retry"], "delete", True, id="its worker counts as dead and the next try will continue"),
+        pytest.param([ConnectionError("busy")] * 3, "delete", True, id="Airflow does not answer"),
+        pytest.param(["failed"], "keep", True, id="the run is to be kept"),
         pytest.param(["failed"], "delete", False, id="its task was marked failed"),
         pytest.param(["restarting"], "delete", False, id="its task was cleared"),
-        pytest.param(["deleted"], "delete", False, id="its task is no more"),
-        pytest.param([ConnectionError("busy"), "failed"], "delete", False, id="Airflow says so when it is asked again"),
+        pytest.param(["deleted"], "delete", False, id="its task was deleted"),
+        pytest.param([ConnectionError("busy"), "failed"], "delete", False, id="Airflow answers the second request"),
     ],
 )
-def test_it_ends_the_run_only_if_a_user_has_acted_on_its_task(
-    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, said: list[str | Exception | None], action: str, left: bool
+def test_the_trigger_ends_the_run_only_if_a_user_has_acted_on_its_task(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, replies: list[str | Exception | None], action: str, left: bool
 ) -> None:
     waiting = trigger(tasks, SLEEPS, on_kill_action=action)
     ti = SimpleNamespace(dag_id="d", task_id="train", run_id="r", map_index=-1)
-    waiting.task_instance = ti  # type: ignore[assignment]  # what of it is used
+    waiting.task_instance = ti  # type: ignore[assignment]  # only the fields that are used
 
-    def states(**asked: Any) -> dict[str, dict[str, Any]]:
-        assert asked == {"dag_id": "d", "task_ids": ["train"], "run_ids": ["r"], "map_index": -1}
-        if isinstance(state := said.pop(0), Exception):
+    def states(**query: Any) -> dict[str, dict[str, Any]]:
+        assert query == {"dag_id": "d", "task_ids": ["train"], "run_ids": ["r"], "map_index": -1}
+        if isinstance(state := replies.pop(0), Exception):
             raise state
         return {} if state == "deleted" else {"r": {"train": state}}
 
@@ -170,14 +170,14 @@ def test_it_ends_the_run_only_if_a_user_has_acted_on_its_task(
         assert until(lambda: not tasks.workloads(), 90)
 
 
-def test_the_run_ends_though_airflow_s_next_cancelling_comes_before_it_calls_on_kill(
+def test_the_run_ends_although_airflow_cancels_again_before_it_calls_on_kill(
     tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = trigger(tasks, SLEEPS)
 
     async def cancelled() -> None:
         running = asyncio.create_task(event_of(waiting))
-        while not said:
+        while not entries:
             await asyncio.sleep(0.1)
         waiting.task_instance = SimpleNamespace(dag_id="d", task_id="train", run_id="r", map_index=-1)  # type: ignore[assignment]
         running.cancel(_USER_ACTION_CANCEL_MSG)
@@ -188,38 +188,38 @@ def test_the_run_ends_though_airflow_s_next_cancelling_comes_before_it_calls_on_
     failed = {"r": {"train": "failed"}}
     states = "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance.get_task_states"
     monkeypatch.setattr(states, lambda **_: failed)
-    with capture_logs() as said:
+    with capture_logs() as entries:
         asyncio.run(cancelled())
 
 
-def test_whoever_waits_for_a_run_of_somebody_else_s_does_not_end_it(tasks: Tasks) -> None:
+def test_a_sensor_s_trigger_does_not_end_the_run_that_it_waits_for(tasks: Tasks) -> None:
     watched = trigger(tasks, SLEEPS)
     waiting = RunEndTrigger(watched.workload["metadata"]["name"], namespace=tasks.runs.namespace)
 
     async def cancelled() -> None:
         running = asyncio.create_task(event_of(waiting))
-        while not said:
+        while not entries:
             await asyncio.sleep(0.1)
         running.cancel(_USER_ACTION_CANCEL_MSG)
         with pytest.raises(asyncio.CancelledError):
             await running
         await waiting.on_kill()
 
-    with capture_logs() as said:
+    with capture_logs() as entries:
         asyncio.run(cancelled())
     (workload,) = tasks.workloads()
     assert "deletionTimestamp" not in workload["metadata"]
 
 
 @pytest.mark.parametrize("turns", range(3))
-def test_it_ends_with_its_task_though_news_of_the_run_comes_as_it_is_cancelled(tasks: Tasks, turns: int) -> None:
-    """However many turns of the event loop lie between the two: it went on to the end of the run once."""
+def test_a_cancelled_trigger_ends_although_the_run_changes_at_the_same_time(tasks: Tasks, turns: int) -> None:
+    """For any number of event loop turns in between: the trigger once ignored the cancellation and followed the run."""
     waiting = trigger(tasks, SLEEPS)
     annotate = ("annotate", "jobset", waiting.workload["metadata"]["name"], "some=news", "-n", tasks.runs.namespace)
 
     async def cancelled() -> None:
         running = asyncio.create_task(event_of(waiting))
-        while not said:
+        while not entries:
             await asyncio.sleep(0.1)
         async with (
             shared_informer(ClusterAccess(**waiting.access), "jobset") as shared,
@@ -236,11 +236,13 @@ def test_it_ends_with_its_task_though_news_of_the_run_comes_as_it_is_cancelled(t
             assert running.cancelled()
             await annotated
 
-    with capture_logs() as said:
+    with capture_logs() as entries:
         asyncio.run(cancelled())
 
 
-def test_it_finds_out_anew_who_asks_when_that_is_refused(tasks: Tasks, connected: Connected) -> None:
+def test_the_trigger_reads_its_credentials_again_when_the_server_refuses_them(
+    tasks: Tasks, connected: Connected
+) -> None:
     good, bad = tasks.runs.kubeconfig, tasks.runs.directory / "refused.kubeconfig"
     bad.write_text(good.read_text().replace(tasks.token(), "refused"))
     waiting = trigger(tasks, PRINTS)
@@ -256,7 +258,9 @@ def test_it_finds_out_anew_who_asks_when_that_is_refused(tasks: Tasks, connected
     assert over(asyncio.run(renewed())).phase is Phase.SUCCEEDED
 
 
-def test_who_is_refused_again_is_told_so(tasks: Tasks, connected: Connected) -> None:
+def test_credentials_that_the_server_refuses_again_end_the_trigger_with_an_error(
+    tasks: Tasks, connected: Connected
+) -> None:
     bad = tasks.runs.directory / "refused.kubeconfig"
     bad.write_text(tasks.runs.kubeconfig.read_text().replace(tasks.token(), "refused"))
     waiting = trigger(tasks, SLEEPS)
@@ -266,7 +270,7 @@ def test_who_is_refused_again_is_told_so(tasks: Tasks, connected: Connected) -> 
     assert "refused.kubeconfig" not in payload["error"]
 
 
-def test_a_run_that_is_gone_is_told_as_lost(tasks: Tasks) -> None:
+def test_a_deleted_run_is_reported_as_lost(tasks: Tasks) -> None:
     waiting = trigger(tasks, SLEEPS)
     workload = tasks.runs.backend().workload("run")
     assert workload is not None
@@ -275,23 +279,23 @@ def test_a_run_that_is_gone_is_told_as_lost(tasks: Tasks) -> None:
     assert over(asyncio.run(event_of(waiting))).phase is Phase.LOST
 
 
-def test_one_that_goes_on_for_another_shows_nothing_again_and_knows_what_was_printed_before(tasks: Tasks) -> None:
-    first = trigger(tasks, SAYS_MUCH_AND_FAILS)
-    with capture_logs() as said:
-        told = asyncio.run(event_of(first))
-    assert [each["event"] for each in said].count("[rank 0] line 99") == 1
-    assert [each["event"] for each in said if each["event"].startswith("progress")] == ["progress: 50 %"]
-    again = DistributedTrainTrigger(**{**first.serialize()[1], "position": told["position"]})
+def test_a_successor_logs_nothing_again_and_knows_the_earlier_output(tasks: Tasks) -> None:
+    first = trigger(tasks, PRINTS_LINES_AND_FAILS)
+    with capture_logs() as entries:
+        received = asyncio.run(event_of(first))
+    assert [each["event"] for each in entries].count("[rank 0] line 99") == 1
+    assert [each["event"] for each in entries if each["event"].startswith("progress")] == ["progress: 50 %"]
+    again = DistributedTrainTrigger(**{**first.serialize()[1], "position": received["position"]})
     with capture_logs() as repeated:
         found = asyncio.run(event_of(again))
     assert [each["event"] for each in repeated] == []
-    assert found == told
+    assert found == received
     failure = over(found).failure
     assert failure
     assert "line 99" in failure.tail
 
 
-def test_a_run_of_somebody_else_is_waited_for_before_it_is_there(tasks: Tasks) -> None:
+def test_a_sensor_s_trigger_waits_for_a_run_that_does_not_exist_yet(tasks: Tasks) -> None:
     waiting = RunEndTrigger("run", namespace=tasks.runs.namespace, poll_interval=0.5)
     assert RunEndTrigger(**waiting.serialize()[1]).serialize() == waiting.serialize()
 
@@ -305,9 +309,7 @@ def test_a_run_of_somebody_else_is_waited_for_before_it_is_there(tasks: Tasks) -
     assert over(asyncio.run(later())).phase is Phase.SUCCEEDED
 
 
-def test_runs_that_end_are_told_to_whoever_watches_an_asset_and_earlier_ones_are_not(
-    tasks: Tasks, asked: list[str]
-) -> None:
+def test_an_asset_watcher_receives_runs_that_end_but_no_earlier_ones(tasks: Tasks, requests: list[str]) -> None:
     backend = tasks.runs.backend()
     assert backend.start(tasks.runs.request("print(1)", run="earlier")).wait().phase is Phase.SUCCEEDED
     watching = JobSetFinishedEventTrigger(job="job", namespace=tasks.runs.namespace)
@@ -316,24 +318,24 @@ def test_runs_that_end_are_told_to_whoever_watches_an_asset_and_earlier_ones_are
 
     async def first() -> Mapping[str, Any]:
         events = again.run()
-        told = asyncio.ensure_future(anext(events))
-        while not any(each.startswith("watch ") for each in asked):
-            await asyncio.wait({told}, timeout=0.1)
+        received = asyncio.ensure_future(anext(events))
+        while not any(each.startswith("watch ") for each in requests):
+            await asyncio.wait({received}, timeout=0.1)
         await asyncio.to_thread(backend.make, tasks.runs.request("raise SystemExit(1)", run="failing"))
         await asyncio.to_thread(backend.make, tasks.runs.request(WRITES, run="ours"))
-        payload: Mapping[str, Any] = (await told).payload
+        payload: Mapping[str, Any] = (await received).payload
         await events.aclose()
         return payload
 
-    told = dict(asyncio.run(first()))
-    assert told.pop("uid")
+    received = dict(asyncio.run(first()))
+    assert received.pop("uid")
     namespace = tasks.runs.namespace
     expected = {"run": "ours", "job": "job", "namespace": namespace, "phase": "Succeeded", "result": 0.5}
-    assert told == expected
+    assert received == expected
 
 
-def test_a_run_that_is_deleted_as_soon_as_its_keeper_knows_its_end_is_told_by_the_keeper_s_word(
-    tasks: Tasks, asked: list[str]
+def test_an_asset_watcher_receives_a_run_that_is_deleted_as_soon_as_its_process_reports_the_end(
+    tasks: Tasks, requests: list[str]
 ) -> None:
     backend = tasks.runs.backend()
 
@@ -345,19 +347,19 @@ def test_a_run_that_is_deleted_as_soon_as_its_keeper_knows_its_end_is_told_by_th
 
     async def first() -> Mapping[str, Any]:
         events = JobSetFinishedEventTrigger(namespace=tasks.runs.namespace).run()
-        told = asyncio.ensure_future(anext(events))
-        while not any(each.startswith("watch ") for each in asked):
-            await asyncio.wait({told}, timeout=0.1)
+        received = asyncio.ensure_future(anext(events))
+        while not any(each.startswith("watch ") for each in requests):
+            await asyncio.wait({received}, timeout=0.1)
         await asyncio.to_thread(run_and_delete)
-        payload: Mapping[str, Any] = (await told).payload
+        payload: Mapping[str, Any] = (await received).payload
         await events.aclose()
         return payload
 
-    told = asyncio.run(first())
-    assert (told["run"], told["phase"], told["result"]) == ("brief", "Succeeded", 0.5)
+    received = asyncio.run(first())
+    assert (received["run"], received["phase"], received["result"]) == ("brief", "Succeeded", 0.5)
 
 
-def test_who_watches_an_asset_is_told_once_what_keeps_runs_from_being_seen_is_mended(
+def test_an_asset_watcher_receives_runs_again_once_its_credentials_are_replaced(
     tasks: Tasks, connected: Connected
 ) -> None:
     good, bad = tasks.runs.kubeconfig, tasks.runs.directory / "refused.kubeconfig"
@@ -366,17 +368,17 @@ def test_who_watches_an_asset_is_told_once_what_keeps_runs_from_being_seen_is_me
 
     async def first() -> Mapping[str, Any]:
         events = JobSetFinishedEventTrigger(namespace=tasks.runs.namespace).run()
-        told = asyncio.ensure_future(anext(events))
-        with capture_logs() as said:
-            while not any("until this is fixed" in each["event"] for each in said):
-                await asyncio.wait({told}, timeout=0.1)
-                assert not told.done()
+        received = asyncio.ensure_future(anext(events))
+        with capture_logs() as entries:
+            while not any("until this is fixed" in each["event"] for each in entries):
+                await asyncio.wait({received}, timeout=0.1)
+                assert not received.done()
             connected(good)
-            while not any("are reported from now on" in each["event"] for each in said):
-                await asyncio.wait({told}, timeout=0.1)
-                assert not told.done()
+            while not any("are reported from now on" in each["event"] for each in entries):
+                await asyncio.wait({received}, timeout=0.1)
+                assert not received.done()
         await asyncio.to_thread(tasks.runs.backend().make, tasks.runs.request(WRITES, run="ours"))
-        payload: Mapping[str, Any] = (await told).payload
+        payload: Mapping[str, Any] = (await received).payload
         await events.aclose()
         return payload
 

@@ -1,7 +1,7 @@
-"""A task's worker is told to go: because of what a user did, which is to see at the task's state, or all by itself.
+"""A task's worker is terminated: after an action of a user, which the task's state shows, or without one.
 
-A user marks the task failed, or clears it: its state changes, then its process is told. The same while it waits in the
-triggerer is in tests/airflow/stack, because nobody tells a trigger in `dag.test()`.
+When a user marks the task failed or clears it, its state changes before its process is terminated. tests/airflow/stack
+has the same tests for deferred tasks, because `dag.test()` cancels no trigger.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SLEEPS_ONCE = """
         time.sleep(600)
     open(os.environ["STEPSET_RESULT_FILE"], "w").write(json.dumps({"run": os.environ["STEPSET_RUN"]}))
 """
-SLEEPS = "import time; print('begun', flush=True); time.sleep(600)"
+SLEEPS = "import time; print('started', flush=True); time.sleep(600)"
 
 
 @pytest.fixture(scope="module")
 def start_worker(airflow_db: None) -> Iterator[StartWorker]:
-    """The same as for all; these have imported what a run on a cluster needs."""
+    """The fixture of tests/airflow, with processes that have imported the modules for a run on a cluster."""
     from stepset_airflow.triggerer.imports import MODULES
 
     with forked_workers(*MODULES) as start:
@@ -47,11 +47,11 @@ def pod_runs(tasks: Tasks) -> bool:
 
 
 def act(start_worker: StartWorker, tasks: Tasks, path: Path, state: str) -> str:
-    """What a user does once the run's pod runs; what the worker has printed by its end."""
+    """Sets the task's state once the run's pod runs, as a user does, terminates the worker and returns its output."""
     with start_worker(path) as worker:
         assert until(lambda: pod_runs(tasks), STARTS_WITHIN)
         set_state(path, state)
-        os.kill(worker.pid, signal.SIGTERM)  # by its supervisor, which the server tells of the state
+        os.kill(worker.pid, signal.SIGTERM)  # as its supervisor does when the server reports the state
         worker.wait(STARTS_WITHIN)
         return worker.output
 
@@ -60,7 +60,7 @@ def act(start_worker: StartWorker, tasks: Tasks, path: Path, state: str) -> str:
 @pytest.mark.parametrize(
     ("durable", "left"), [pytest.param(True, 1, id="durable"), pytest.param(False, 0, id="not durable")]
 )
-def test_a_worker_that_is_told_to_go_leaves_a_run_that_the_next_try_goes_on_with(
+def test_a_terminated_worker_leaves_its_run_only_if_the_task_is_durable(
     write_dag: WriteDag, start_worker: StartWorker, tasks: Tasks, durable: bool, left: int
 ) -> None:
     path = write_dag(tasks.train(durable=durable), SLEEPS)
@@ -101,17 +101,20 @@ def test_a_task_that_a_user_marks_failed_ends_its_run(
 @pytest.mark.usefixtures("stepset_home")
 @pytest.mark.parametrize(
     "way",
-    [pytest.param({"deferrable": True}, id="to a trigger"), pytest.param({"wait_for_completion": False}, id="at all")],
+    [
+        pytest.param({"deferrable": True}, id="deferred"),
+        pytest.param({"wait_for_completion": False}, id="without a wait"),
+    ],
 )
-def test_a_run_is_not_left_by_a_task_that_was_ended_before_its_worker_heard_of_it(
+def test_a_task_that_was_ended_before_its_worker_learned_of_it_leaves_no_run(
     write_dag: WriteDag, start_worker: StartWorker, tasks: Tasks, tmp_path: Path, way: dict[str, bool]
 ) -> None:
     held = Held(tmp_path)
     path = write_dag(held.task(tasks.train(**way)), SLEEPS_ONCE, imports=held.imports)
     with start_worker(path) as worker:
-        assert until(lambda: held.begun, STARTS_WITHIN)
+        assert until(lambda: held.started, STARTS_WITHIN)
         set_state(path, "failed")
-        held.let_go()
+        held.release()
         worker.wait(STARTS_WITHIN)
         out = worker.output
     assert "was stopped because its task was killed" in out, out[-3000:]
@@ -119,7 +122,7 @@ def test_a_run_is_not_left_by_a_task_that_was_ended_before_its_worker_heard_of_i
 
 
 @pytest.mark.usefixtures("stepset_home")
-def test_a_task_that_a_user_clears_ends_its_run_and_trains_anew(
+def test_a_task_that_a_user_clears_ends_its_run_and_starts_a_new_one(
     write_dag: WriteDag, start_worker: StartWorker, tasks: Tasks, tmp_path: Path
 ) -> None:
     path = write_dag(tasks.train(on_finish_action="delete"), SLEEPS_ONCE)

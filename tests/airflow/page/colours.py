@@ -1,4 +1,4 @@
-"""How well texts of a page can be told from what is behind them, by the colours a browser has computed."""
+"""The contrast of a page's texts with their background, from the colours that a browser has computed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-# Colours may be mixed from others, in spaces of their own: painting one tells what it is. Contrast is as WCAG 2.2 has
-# it (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio).
+# CSS may mix colours and use other colour spaces: painting a colour yields its RGB value. The contrast ratio is that of
+# WCAG 2.2 (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio).
 _POOR = """
     least => {
       const paint = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -48,5 +48,5 @@ _POOR = """
 
 
 def poor_contrasts(page: Page, least: float) -> list[str]:
-    """Texts that are shown and have less contrast than this, with how much they have."""
+    """The visible texts whose contrast ratio is below `least`, each with its ratio."""
     return list(page.evaluate(_POOR, least))

@@ -1,4 +1,4 @@
-"""Fixtures of the page's tests: an API server, a browser, and a training that goes on while it is looked at."""
+"""Fixtures of the page's tests: an API server, a browser, and a training that runs during the tests."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def server(starting_server: Server) -> Server:
     return starting_server
 
 
-PATIENCE = 60_000.0
-"""Milliseconds after which what should be shown counts as missing, on a machine busy with other things."""
+TIMEOUT = 60_000.0
+"""Milliseconds after which an expected element counts as missing, on a busy machine."""
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A real browser, without a window.
+    """A headless browser.
 
-    While it is there Playwright's event loop runs in this thread, and asyncio allows no other: so it goes with the
-    tests that use it.
+    Playwright's event loop runs in this thread as long as the browser does, and asyncio allows no other, so the browser
+    ends with the module that uses it.
     """
     from playwright.sync_api import sync_playwright
 
@@ -61,25 +61,25 @@ def browser() -> Iterator[Browser]:
 def training(
     starting_server: Server, start_worker: StartWorker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Training]:
-    """A training of four ranks on two nodes that runs until a test lets it end, and of which the page has heard.
+    """A training of four ranks on two nodes that the page shows and that runs until a test signals its end.
 
-    All tests share it: Airflow takes its time to come up.
+    All tests share it, because Airflow takes long to start.
     """
-    signs, folder = tmp_path_factory.mktemp("signs"), DAGS / "digits_page"
-    with started_training(start_worker, folder, signs) as started:
+    signals, folder = tmp_path_factory.mktemp("signals"), DAGS / "digits_page"
+    with started_training(start_worker, folder, signals) as started:
         assert until(lambda: started.over or bool(started.run_id), STARTS_WITHIN)
         give_to_red_team()
         starting_server.wait()
-        heard = until(lambda: started.over or started.phase(starting_server) == "Running", STARTS_WITHIN)
-        assert heard, "the page hears nothing"
+        shown = until(lambda: started.over or started.phase(starting_server) == "Running", STARTS_WITHIN)
+        assert shown, "the page does not show the training"
         assert not started.over, started.process.output[-3000:]
         yield started
 
 
 @pytest.fixture
 def page(browser: Browser, server: Server) -> Iterator[Page]:
-    """A page of the browser, of a user who may read the DAG; its console must stay free of errors."""
-    # What moves would be drawn sixty times a second, by a processor.
+    """A browser page of a user who may read the DAG; an error in its console fails the test."""
+    # The processor would draw animations sixty times a second.
     context = browser.new_context(
         color_scheme="light",
         reduced_motion="reduce",
@@ -87,10 +87,10 @@ def page(browser: Browser, server: Server) -> Iterator[Page]:
         timezone_id="UTC",
     )
     context.add_cookies([{"name": "_token", "value": server.token("vera"), "url": server.address}])
-    context.set_default_timeout(PATIENCE)
+    context.set_default_timeout(TIMEOUT)
     opened, errors = context.new_page(), []
     opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    opened.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     yield opened
     context.close()
     assert [error for error in errors if "(Not Found)" not in error] == []

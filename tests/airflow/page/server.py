@@ -1,4 +1,4 @@
-"""Airflow's API server as a process of its own, with users who may read the DAGs of their team only."""
+"""Airflow's API server in a separate process, with users who may read only the DAGs of their team."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Server:
     """An API server.
 
     Args:
-        address: of it, without a path.
-        process: its own.
-        log: what it prints.
+        address: its URL, without a path.
+        process: its process.
+        log: the file with its output.
     """
 
     address: str
@@ -36,7 +36,7 @@ class Server:
     log: Path
 
     def wait(self) -> None:
-        """Comes back when it answers."""
+        """Waits until it answers."""
         up = until(lambda: self.process.poll() is not None or self._answers(), STARTS_WITHIN)
         assert up, "the API server does not answer"
         assert self.process.poll() is None, self.log.read_text()[-3000:]
@@ -48,20 +48,20 @@ class Server:
             return False
 
     def token(self, user: str) -> str:
-        """What a user who has logged in shows."""
+        """Logs a user in and returns the access token."""
         answer = httpx.post(f"{self.address}/auth/token", json={"username": user, "password": user})
         assert answer.is_success, answer.text
         return str(answer.json()["access_token"])
 
     def get(self, path: str, user: str | None = None) -> httpx.Response:
-        """What the server answers to a user, or to somebody who has not logged in."""
+        """The server's response to a user; without a user, to a client that is not logged in."""
         headers = {} if user is None else {"Authorization": f"Bearer {self.token(user)}"}
         return httpx.get(f"{self.address}{path}", headers=headers)
 
 
 @contextmanager
 def running_server() -> Iterator[Server]:
-    """An API server on the tests' own database, until the end of the block; it takes its time to come up."""
+    """Starts an API server on the tests' database and stops it after the block; it takes long to start."""
     _make_teams()
     passwords = HOME / "passwords.json"
     passwords.write_text(json.dumps({name: name for name in USERS}))
@@ -87,7 +87,7 @@ def running_server() -> Iterator[Server]:
 
 
 def _make_teams() -> None:
-    """What `airflow teams create` does."""
+    """Creates the teams, as `airflow teams create` does."""
     from airflow.models.team import Team
     from airflow.utils.session import create_session
 
@@ -97,7 +97,7 @@ def _make_teams() -> None:
 
 
 def give_to_red_team() -> None:
-    """Makes the tests' DAGs the red team's, as a bundle's configuration does; a DAG must have been run before."""
+    """Assigns the tests' DAGs to the red team, as a bundle's configuration does; a DAG must have run before."""
     from airflow.models.dagbundle import DagBundleModel
     from airflow.models.team import Team
     from airflow.utils.session import create_session

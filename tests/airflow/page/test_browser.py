@@ -1,7 +1,7 @@
-"""The page in a real browser: what it shows while a training runs and when it has failed, by keyboard, light and dark.
+"""The page in a real browser: a running and a failed training, the keyboard, the light and the dark theme, and access.
 
-And who may see what: in the same file, because an Airflow and a training have to come up for both.
-`STEPSET_SCREENSHOTS=docs/images` writes the pictures of the documentation anew (`make screenshots`).
+Access is tested in the same file, because both need a started Airflow and a training.
+`STEPSET_SCREENSHOTS=docs/images` renews the pictures of the documentation (`make screenshots`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATHS = ("/stepset/training", "/stepset/static/training.js", "/stepset/api/runs"
 
 
 def wait_for(page: Page, expression: str, argument: object = None) -> None:
-    """Waits until something is true in the page, which allows no scripts that wait by themselves."""
+    """Waits until an expression is true in the page; polls, because the page's policy allows no waiting script."""
     assert until(lambda: bool(page.evaluate(expression, argument))), f"{expression}: {page.inner_text('main')}"
 
 
@@ -43,13 +43,13 @@ def states(page: Page) -> list[str]:
 
 
 def focused(page: Page) -> list[str]:
-    """The row and the text of what the keyboard is at."""
+    """The row and the text of the focused cell."""
     here = "document.activeElement"
     return list(page.evaluate(f"[{here}.parentElement.dataset.source ?? '', {here}.textContent]"))
 
 
 def picture(page: Page, name: str, *, width: int, height: int) -> None:
-    """Keeps a picture for the documentation, when somebody asked for them; small enough to be read on its page."""
+    """Saves a picture for the documentation if STEPSET_SCREENSHOTS is set; small enough to be readable there."""
     if folder := os.environ.get("STEPSET_SCREENSHOTS"):
         from PIL import Image
 
@@ -60,7 +60,7 @@ def picture(page: Page, name: str, *, width: int, height: int) -> None:
         taken.convert("RGB").save(Path(folder) / f"{name}.png", optimize=True)
 
 
-def test_the_ranks_of_a_training_are_seen_to_run(page: Page, server: Server, training: Training) -> None:
+def test_the_page_shows_the_ranks_of_a_running_training(page: Page, server: Server, training: Training) -> None:
     opened(page, server, training.page)
     wait_for(page, "document.querySelectorAll('[data-state=Running] .state').length == 4")
     assert page.locator("header .pill").inner_text() == "Running"
@@ -68,7 +68,7 @@ def test_the_ranks_of_a_training_are_seen_to_run(page: Page, server: Server, tra
     wait_for(page, "document.querySelector('table.ranks tbody tr .says').textContent.startsWith('epoch ')")
 
 
-def test_the_page_follows_without_being_asked_to(page: Page, server: Server, training: Training) -> None:
+def test_the_page_updates_by_itself(page: Page, server: Server, training: Training) -> None:
     opened(page, server, training.page)
     step = "document.querySelector('.facts div:nth-child(4) dd').textContent"
     wait_for(page, f"{step} != '–'")
@@ -77,10 +77,10 @@ def test_the_page_follows_without_being_asked_to(page: Page, server: Server, tra
     assert page.locator("figcaption span").all_inner_texts() == ["loss", "accuracy"]
 
 
-def test_the_arrow_keys_walk_through_the_ranks(page: Page, server: Server, training: Training) -> None:
+def test_the_arrow_keys_move_through_the_ranks(page: Page, server: Server, training: Training) -> None:
     opened(page, server, training.page)
     page.locator("table.ranks tbody tr").nth(3).wait_for()
-    # With the Tab key to the grid, which is one stop; the arrow keys go on within it.
+    # The Tab key reaches the grid, which is one stop; the arrow keys move within it.
     for _ in range(12):
         page.keyboard.press("Tab")
         if focused(page)[0]:
@@ -99,22 +99,24 @@ def test_the_arrow_keys_walk_through_the_ranks(page: Page, server: Server, train
     page.keyboard.press("End")
     assert focused(page)[1].startswith("epoch ")
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-    assert outline == "solid", "what the keyboard is at can be seen"
-    # What comes in meanwhile takes nobody away from where he is.
+    assert outline == "solid", "the focused cell is visible"
+    # Updates do not move the focus.
     updates = "document.querySelector('.facts div:nth-child(4) dd').textContent"
     wait_for(page, f"before => {updates} != before", page.evaluate(updates))
     assert focused(page)[0] == "rank 3"
     page.keyboard.press("Tab")
-    assert not focused(page)[0], "the grid is left with one Tab"
+    assert not focused(page)[0], "one Tab leaves the grid"
 
 
-def test_the_keyboard_reads_the_curves_and_filters_the_ranks(page: Page, server: Server, training: Training) -> None:
+def test_the_curves_and_the_filter_of_ranks_work_with_the_keyboard(
+    page: Page, server: Server, training: Training
+) -> None:
     opened(page, server, training.page)
     curves = page.get_by_role("slider")
     wait_for(page, "document.querySelector('polyline')?.getAttribute('points').split(' ').length > 3")
     curves.focus()
     page.keyboard.press("Home")
-    # What was said between two looks at the log is one point: the first may be any of the first steps.
+    # All reports between two reads of the log are one point: the first may be any of the first steps.
     first = server.get(training.data, "ada").json()["training"]["curve"]["points"][0]
     read = re.match(r"step (\d+): loss ([\d.]+)", str(curves.get_attribute("aria-valuetext")))
     assert read and [float(number) for number in read.groups()] == pytest.approx(first[:2], rel=1e-3)
@@ -127,9 +129,7 @@ def test_the_keyboard_reads_the_curves_and_filters_the_ranks(page: Page, server:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_stands_out_from_what_is_behind_it(
-    page: Page, server: Server, training: Training, scheme: str
-) -> None:
+def test_every_text_has_enough_contrast(page: Page, server: Server, training: Training, scheme: str) -> None:
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     opened(page, server, training.page)
     page.locator("figcaption output").first.wait_for()
@@ -137,7 +137,7 @@ def test_every_text_stands_out_from_what_is_behind_it(
     assert poor_contrasts(page, 4.5) == []
 
 
-def test_at_a_task_instance_it_is_a_tab_and_wears_airflow_s_theme(
+def test_the_page_is_a_tab_of_a_task_instance_and_has_airflow_s_theme(
     page: Page, server: Server, training: Training
 ) -> None:
     page.goto(f"{server.address}{training.tab}")
@@ -146,20 +146,20 @@ def test_at_a_task_instance_it_is_a_tab_and_wears_airflow_s_theme(
     picture(page, "airflow-training-light", width=1400, height=1000)
     ground = "getComputedStyle(document.body).backgroundColor"
     light = inner.locator("body").evaluate(f"() => {ground}")
-    # As Airflow's own switch does it, in Airflow's document.
+    # As Airflow's theme switch does, in Airflow's document.
     page.evaluate("localStorage.setItem('theme', 'dark')")
     frame = next(each for each in page.frames if "/stepset/training" in each.url)
     assert until(lambda: bool(frame.evaluate(f"{ground} != {light!r}")))
     assert frame.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_the_task_instance_has_a_link_to_it_while_it_runs(server: Server, training: Training) -> None:
+def test_the_task_instance_links_to_the_page_while_it_runs(server: Server, training: Training) -> None:
     path = f"/api/v2/dags/{training.dag_id}/dagRuns/{training.run_id}/taskInstances/{TASK}/links"
     links = server.get(path.replace("+", "%2B"), "vera").json()["extra_links"]
     assert links["Training"].endswith(training.tab)
 
 
-def test_the_list_of_trainings_leads_to_each_of_them(page: Page, server: Server, training: Training) -> None:
+def test_the_list_of_trainings_links_to_each_of_them(page: Page, server: Server, training: Training) -> None:
     opened(page, server, "/stepset/training")
     row = page.locator("table.list tbody tr").filter(has_text=training.dag_id)
     row.wait_for()
@@ -169,12 +169,14 @@ def test_the_list_of_trainings_leads_to_each_of_them(page: Page, server: Server,
     page.locator("table.ranks tbody tr").nth(RANKS - 1).wait_for()
 
 
-def test_a_failure_comes_with_its_diagnosis_and_stays(page: Page, server: Server, training: Training) -> None:
+def test_a_failure_is_shown_with_its_diagnosis_and_stays_after_a_reload(
+    page: Page, server: Server, training: Training
+) -> None:
     opened(page, server, training.page)
     wait_for(page, "document.querySelectorAll('[data-state=Running] .state').length == 4")
-    training.let("fail")
+    training.signal("fail")
     wait_for(page, f"document.querySelector('.diagnosis').textContent.includes({ERROR!r})")
-    # It is tried once more: that try is followed on the same page, and fails in its turn.
+    # The page follows the second try, which fails, too.
     wait_for(page, "document.querySelector('.tries').textContent.includes('Try 1')")
     assert training.process.wait(120) == 0
     wait_for(page, "document.querySelector('header .pill').textContent == 'Failed'")
@@ -185,7 +187,7 @@ def test_a_failure_comes_with_its_diagnosis_and_stays(page: Page, server: Server
     assert sorted(aftermath.partition(":")[0].split(", ")) == ["rank 0", "rank 1", "rank 2"]
     assert states(page) == ["Stopped", "Stopped", "Stopped", "Failed"]
     assert page.locator(".phases b").all_inner_texts()[-2:] == ["Running", "Failed"]
-    assert "Failed" in page.locator("#said").inner_text(), "it is said to who cannot see it"
+    assert "Failed" in page.locator("#said").inner_text(), "screen readers announce it"
     assert "try 2 of 2" in page.locator("header").inner_text()
     (before,) = page.locator(".tries li").all_inner_texts()
     assert ERROR in before
@@ -197,15 +199,15 @@ def test_a_failure_comes_with_its_diagnosis_and_stays(page: Page, server: Server
     picture(page, "airflow-training-dark", width=1180, height=1120)
 
 
-def test_of_a_task_that_does_not_train_it_says_so(page: Page, server: Server, training: Training) -> None:
+def test_the_page_reports_an_unknown_task_instance(page: Page, server: Server, training: Training) -> None:
     opened(page, server, training.page.replace(f"task_id={TASK}", "task_id=other"))
     assert "no such task instance" in page.get_by_role("alert").inner_text()
 
 
 class TestAccess:
-    """The page's data are for whoever may read the task instance they are of."""
+    """Only users who may read a task instance get the data of its page."""
 
-    def test_the_data_are_read_by_those_who_may_and_by_nobody_else(self, server: Server, training: Training) -> None:
+    def test_only_users_with_read_access_get_the_data(self, server: Server, training: Training) -> None:
         path = training.data
         for user, status in ((None, 401), ("bert", 403), ("vera", 200), ("ada", 200)):
             answer = server.get(path, user)
@@ -220,11 +222,11 @@ class TestAccess:
         for wrong in (path.replace("/train", "/other"), f"{path}?map_index=7", path.replace(training.dag_id, "~")):
             assert server.get(wrong, "ada").status_code == 404
         assert server.get(f"{path}?map_index=-2", "ada").status_code == 422
-        # Nobody gets past the check by naming a DAG of his own besides.
+        # A second dag_id, of the user's own DAG, does not bypass the check.
         assert server.get(f"{path}?dag_id=mine", "bert").status_code == 403
 
     @pytest.mark.parametrize("path", PATHS)
-    def test_nobody_who_has_not_logged_in_sees_anything(self, server: Server, path: str) -> None:
+    def test_only_users_who_are_logged_in_get_the_page(self, server: Server, path: str) -> None:
         assert server.get(path).status_code == 401
         assert server.get(path, "bert").status_code == 200
 
@@ -232,13 +234,13 @@ class TestAccess:
     def test_only_files_of_the_page_are_served(self, server: Server, name: str) -> None:
         assert server.get(f"/stepset/static/{name}", "ada").status_code == 404
 
-    def test_the_page_runs_nothing_but_its_own_script(self, server: Server) -> None:
+    def test_the_page_s_policy_allows_only_its_own_script(self, server: Server) -> None:
         policy = server.get("/stepset/training", "ada").headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "script-src 'self'" in policy
         assert "unsafe" not in policy
 
-    def test_airflow_has_the_page_in_its_navigation_and_at_task_instances(self, server: Server) -> None:
+    def test_airflow_shows_the_page_in_its_navigation_and_at_task_instances(self, server: Server) -> None:
         plugins = server.get("/api/v2/plugins", "ada").json()["plugins"]
         (ours,) = (each for each in plugins if each["name"] == "stepset")
         assert {view["destination"] for view in ours["external_views"]} == {"nav", "task_instance"}

@@ -1,4 +1,4 @@
-"""What the page shows of a run, as bounded plain data."""
+"""The document of a run's page: bounded plain data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUN = RunStatus("train-1", "train", "kubernetes", created=100.0, world_size=2)
 FAILURE = Failure(
     FailureKind.USER_ERROR,
     "rank 1 exited with code 1",
-    "Mend the training code.",
+    "Fix the training code.",
     rank=1,
     pod="node-1",
     exit_code=1,
@@ -25,9 +25,9 @@ FAILURE = Failure(
 
 
 def document_of(status: RunStatus) -> dict[str, object]:
-    chronicle = RunHistory({"namespace": "ml"})
-    chronicle.see(status, 101.0)
-    return chronicle.document(102.0)
+    history = RunHistory({"namespace": "ml"})
+    history.see(status, 101.0)
+    return history.document(102.0)
 
 
 def ranks(count: int, line: str = "") -> tuple[RankStatus, ...]:
@@ -46,30 +46,30 @@ def test_a_rank_is_a_row_whose_node_is_named_once() -> None:
 
 
 @pytest.mark.parametrize("count", [64, 512, 4096])
-def test_it_is_bounded_whatever_ranks_print_and_says_what_it_leaves_out(count: int) -> None:
+def test_the_document_is_bounded_and_counts_the_ranks_that_it_leaves_out(count: int) -> None:
     rows = list(ranks(count, "x" * 5000))
     rows[-1] = RankStatus(f"rank {count - 1}", count - 1, "node-9", state="Failed", exit_code=1, last_line="why")
     document = document_of(RUN.with_(ranks=tuple(rows), notes=("n" * 10_000,) * 100))
     assert len(json.dumps(document)) <= LIMIT + 4096
     assert len(document["ranks"]) + document["hidden"] == count  # type: ignore[arg-type,operator]
-    assert any(row[4] == "Failed" for row in document["ranks"]), "who failed is never left out"  # type: ignore[attr-defined]
+    assert any(row[4] == "Failed" for row in document["ranks"]), "a failed rank is never left out"  # type: ignore[attr-defined]
 
 
-def test_the_diagnosis_has_the_words_of_every_other_door() -> None:
+def test_the_diagnosis_has_the_text_of_all_other_interfaces() -> None:
     document = document_of(RUN.with_(phase=Phase.FAILED, failure=FAILURE))
     failure = document["failure"]
     assert failure["headline"] == "run train-1 failed: UserError: rank 1 exited with code 1"  # type: ignore[index]
-    said = "\n".join(failure_lines(FAILURE))
+    text = "\n".join(failure_lines(FAILURE))
     for _, lines in failure["rows"]:  # type: ignore[index]
-        assert all(line in said for line in lines)
+        assert all(line in text for line in lines)
 
 
-def test_a_run_that_was_lost_says_so() -> None:
+def test_a_lost_run_is_shown_as_lost() -> None:
     failure = document_of(RUN.with_(phase=Phase.LOST))["failure"]
     assert "was lost" in failure["headline"]  # type: ignore[index]
 
 
-def test_colours_and_what_databases_refuse_are_not_in_a_text() -> None:
+def test_colours_and_characters_that_databases_refuse_are_removed_from_texts() -> None:
     rows = (RankStatus("rank 0", 0, "node-0", last_line="\x1b[1;31mred\x1b[0m \x00\ud800\x07done"),)
     text = json.dumps(document_of(RUN.with_(ranks=rows)))
     assert "red done" in text
@@ -78,13 +78,13 @@ def test_colours_and_what_databases_refuse_are_not_in_a_text() -> None:
     assert plain("\x1b]0;title\x07text") == "text"
 
 
-def test_a_document_is_json_even_where_a_result_is_not() -> None:
+def test_the_document_is_valid_json_even_if_a_result_is_not() -> None:
     progress = Progress(step=1, progress=float("nan"), metrics={"loss": float("inf")})
     status = RUN.with_(phase=Phase.SUCCEEDED, result={"loss": float("nan")}, progress=progress)
     json.dumps(document_of(status), allow_nan=False)
 
 
-def test_the_time_line_tells_what_came_before_anybody_looked() -> None:
+def test_the_time_line_contains_the_phases_before_the_first_observation() -> None:
     document = document_of(RUN.with_(phase=Phase.RUNNING, started=100.5))
     assert [(each["phase"], each["at"]) for each in document["timeline"]] == [  # type: ignore[index,attr-defined]
         ("Pending", 100.0),
@@ -92,7 +92,7 @@ def test_the_time_line_tells_what_came_before_anybody_looked() -> None:
     ]
 
 
-def test_whoever_goes_on_with_a_run_goes_on_with_its_time_line() -> None:
+def test_a_successor_continues_the_time_line_of_a_run() -> None:
     first = RunHistory({})
     first.see(RUN.with_(reason="Queued"), 101.0)
     second = RunHistory({}, json.loads(json.dumps(first.document(102.0))))
@@ -103,7 +103,7 @@ def test_whoever_goes_on_with_a_run_goes_on_with_its_time_line() -> None:
     assert timeline == [("Pending", 100.0), ("Running", 120.0), ("Succeeded", 150.0)]
 
 
-def test_another_run_of_the_task_begins_anew() -> None:
+def test_another_run_of_the_task_starts_a_new_time_line() -> None:
     first = RunHistory({})
     first.see(RUN.with_(phase=Phase.FAILED, failure=FAILURE), 101.0)
     second = RunHistory({}, first.document(102.0))
@@ -111,20 +111,20 @@ def test_another_run_of_the_task_begins_anew() -> None:
     assert [each["phase"] for each in second.document(201.0)["timeline"]] == ["Pending"]
 
 
-def test_of_a_run_that_restarts_for_ever_the_first_and_last_phases_are_kept() -> None:
-    chronicle = RunHistory({})
+def test_the_first_and_last_phases_of_a_run_with_many_restarts_are_kept() -> None:
+    history = RunHistory({})
     for attempt in range(200):
-        chronicle.see(RUN.with_(phase=Phase.RUNNING, attempt=attempt), 101.0 + 2 * attempt)
-        chronicle.see(RUN.with_(phase=Phase.RESTARTING, attempt=attempt), 102.0 + 2 * attempt)
-    timeline = chronicle.document(1000.0)["timeline"]
+        history.see(RUN.with_(phase=Phase.RUNNING, attempt=attempt), 101.0 + 2 * attempt)
+        history.see(RUN.with_(phase=Phase.RESTARTING, attempt=attempt), 102.0 + 2 * attempt)
+    timeline = history.document(1000.0)["timeline"]
     assert len(timeline) == PHASES
     assert timeline[0]["phase"] == "Pending"
     assert timeline[-1]["attempt"] == 199
 
 
-def test_what_a_rank_is_is_urgent_and_what_it_prints_is_not() -> None:
-    chronicle = RunHistory({})
-    assert chronicle.see(RUN.with_(phase=Phase.RUNNING, ranks=ranks(2, "a")), 101.0)
-    assert not chronicle.see(RUN.with_(phase=Phase.RUNNING, ranks=ranks(2, "b")), 102.0)
+def test_the_state_of_a_rank_is_urgent_and_its_output_is_not() -> None:
+    history = RunHistory({})
+    assert history.see(RUN.with_(phase=Phase.RUNNING, ranks=ranks(2, "a")), 101.0)
+    assert not history.see(RUN.with_(phase=Phase.RUNNING, ranks=ranks(2, "b")), 102.0)
     failed = (*ranks(1), RankStatus("rank 1", 1, "node-0", state="Failed"))
-    assert chronicle.see(RUN.with_(phase=Phase.RUNNING, ranks=failed), 103.0)
+    assert history.see(RUN.with_(phase=Phase.RUNNING, ranks=failed), 103.0)

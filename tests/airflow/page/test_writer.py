@@ -1,4 +1,4 @@
-"""A run's page is written while a worker follows the run, and neither waits for it nor fails for it."""
+"""A worker writes a run's page while it follows the run; a slow or failing database does not affect the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUNNING = RunStatus("train-1", "train", "local", Phase.RUNNING, created=time.tim
 
 
 class Database:
-    """Keeps what is written; can be told to hang or to refuse."""
+    """Keeps what is written; a test can make it hang or refuse."""
 
     def __init__(self) -> None:
         self.written: list[Mapping[str, Any]] = []
@@ -51,7 +51,7 @@ def test_the_first_state_is_written_at_once_and_the_last_in_any_case(database: D
     assert database.phases() == ["Running", "Succeeded"]
 
 
-def test_of_what_comes_in_the_meantime_only_the_newest_is_written(database: Database) -> None:
+def test_only_the_newest_of_several_waiting_states_is_written(database: Database) -> None:
     with PageWriter(RunHistory({}), database.save) as page:
         for step in range(2000):
             page.on_status(RUNNING.with_(progress=Progress(step=step, metrics={"loss": 1.0})))
@@ -60,19 +60,17 @@ def test_of_what_comes_in_the_meantime_only_the_newest_is_written(database: Data
     assert database.written[-1]["progress"]["step"] == 1999
 
 
-def test_a_run_is_not_held_up_by_a_database_that_hangs(database: Database) -> None:
+def test_a_database_that_hangs_does_not_delay_the_run(database: Database) -> None:
     database.answers.clear()
     page = PageWriter(RunHistory({}), database.save)
     for step in range(100):
-        page.on_status(RUNNING.with_(progress=Progress(step=step)))  # comes back, or this test hangs
+        page.on_status(RUNNING.with_(progress=Progress(step=step)))  # returns, or this test hangs
     database.answers.set()
     page.close()
     assert database.written[-1]["progress"]["step"] == 99
 
 
-def test_a_page_that_cannot_be_written_is_a_warning_and_nothing_else(
-    database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_page_that_cannot_be_written_is_one_warning(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     database.refuses = True
     with caplog.at_level(logging.WARNING), PageWriter(RunHistory({}), database.save) as page:
         page.on_status(RUNNING)
@@ -83,11 +81,11 @@ def test_a_page_that_cannot_be_written_is_a_warning_and_nothing_else(
     assert caplog.text.count("cannot be written") == 1
 
 
-def test_a_page_of_which_nothing_was_ever_seen_is_not_written(database: Database) -> None:
+def test_a_page_without_a_status_is_not_written(database: Database) -> None:
     PageWriter(RunHistory({}), database.save).close()
     assert database.written == []
 
 
-def test_a_process_that_follows_many_runs_writes_no_more_often_for_it() -> None:
+def test_a_process_that_follows_more_runs_does_not_write_more_often() -> None:
     for runs in (1, 10, 1000):
         assert runs / WriteThrottle(runs).wait(0, urgent=True) <= max(1.0, BUDGET)

@@ -1,4 +1,4 @@
-"""A DAG run in a process of its own, whose ranks do what a test says, and where its page is."""
+"""A DAG run in a separate process, whose ranks wait for signals of a test, and the paths of its page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DAG = """
             num_nodes=2,
             procs_per_node=2,
             script="train.py",
-            args=[{signs!r}],
+            args=[{signals!r}],
             retries=1,
             retry_delay=0.1,
         )
@@ -40,20 +40,20 @@ _DAG = """
 _SCRIPT = """
     import json, math, os, sys, time
 
-    signs, rank = sys.argv[1], int(os.environ["RANK"])
+    signals, rank = sys.argv[1], int(os.environ["RANK"])
     step = 0
-    while not os.path.exists(os.path.join(signs, "end")):
+    while not os.path.exists(os.path.join(signals, "end")):
         time.sleep(0.05)
         step += 1
         if rank == 0:
             left = 0.985**step
             unsteady = 0.12 * abs(math.sin(12.9898 * step)) * (0.2 + left)
             metrics = {"loss": 0.08 + 2.2 * left + unsteady, "accuracy": 0.98 - 0.87 * left - unsteady / 3}
-            said = {"step": 10 * step, "progress": min(0.95, step / 600), "metrics": metrics}
-            print(json.dumps({"stepset": said}), flush=True)
+            report = {"step": 10 * step, "progress": min(0.95, step / 600), "metrics": metrics}
+            print(json.dumps({"stepset": report}), flush=True)
         if step % 10 == 1:
             print(f"epoch {step // 10 + 1}: {1437 * (rank + 1)} samples", flush=True)
-        if rank == 3 and step > 60 and os.path.exists(os.path.join(signs, "fail")):
+        if rank == 3 and step > 60 and os.path.exists(os.path.join(signals, "fail")):
             raise ValueError("the gradient of fc2.weight is not a number: a learning rate of 0.8 is too high")
 """
 
@@ -63,14 +63,14 @@ class Training:
     """A DAG run with one training.
 
     Args:
-        process: runs the DAG.
-        dag_id: of the DAG.
-        signs: where the ranks look for what to do next.
+        process: the process that runs the DAG.
+        dag_id: the DAG's id.
+        signals: the directory of the files that signal to the ranks what to do.
     """
 
     process: Worker
     dag_id: str
-    signs: Path
+    signals: Path
 
     @property
     def over(self) -> bool:
@@ -79,7 +79,7 @@ class Training:
 
     @property
     def run_id(self) -> str:
-        """Of the DAG run; empty while there is none."""
+        """The id of the DAG run; empty before it exists."""
         from airflow.models.dagrun import DagRun
         from airflow.utils.session import create_session
         from sqlalchemy import select
@@ -94,7 +94,7 @@ class Training:
 
     @property
     def page(self) -> str:
-        """The path of its page, by itself."""
+        """The path of its page outside Airflow's UI."""
         where = {"dag_id": self.dag_id, "run_id": self.run_id, "task_id": TASK, "map_index": "{MAP_INDEX}"}
         return f"/stepset/training?{urlencode(where)}"
 
@@ -104,33 +104,33 @@ class Training:
         return f"/dags/{self.dag_id}/runs/{quote(self.run_id, safe='')}/tasks/{TASK}/plugin/stepset-training"
 
     def phase(self, server: Server) -> str:
-        """What its page knows it to be in; empty: nothing."""
+        """The phase that its page shows; empty before there is one."""
         answer = server.get(self.data, "ada")
         return str((answer.json()["training"] or {}).get("phase", "")) if answer.is_success else ""
 
-    def let(self, sign: str) -> None:
-        """Lets the ranks do something: `fail` (this try and the next) or `end`."""
-        (self.signs / sign).touch()
+    def signal(self, name: str) -> None:
+        """Signals to the ranks to `fail` (this try and the next) or to `end`."""
+        (self.signals / name).touch()
 
 
 @contextmanager
-def started_training(start_worker: StartWorker, folder: Path, signs: Path) -> Iterator[Training]:
-    """A training in a DAG called like its folder; nothing of it is left after the block.
+def started_training(start_worker: StartWorker, folder: Path, signals: Path) -> Iterator[Training]:
+    """Starts a training in a DAG that is named after its folder, and ends it after the block.
 
     Args:
-        start_worker: the fixture.
-        folder: where the DAG's file is made.
-        signs: an empty directory.
+        start_worker: the fixture of this name.
+        folder: the directory to create for the DAG file.
+        signals: an empty directory.
     """
     folder.mkdir()
     (folder / "train.py").write_text(textwrap.dedent(_SCRIPT))
     path = folder / "dag_file.py"
-    path.write_text(textwrap.dedent(_DAG).format(dag=folder.name, task=TASK, signs=str(signs)))
-    with start_worker(path, {"STEPSET_HOME": str(signs / "stepset")}) as run:
-        started = Training(run, folder.name, signs)
+    path.write_text(textwrap.dedent(_DAG).format(dag=folder.name, task=TASK, signals=str(signals)))
+    with start_worker(path, {"STEPSET_HOME": str(signals / "stepset")}) as run:
+        started = Training(run, folder.name, signals)
         try:
             yield started
         finally:
-            started.let("end")
+            started.signal("end")
             run.terminate()
             until(lambda: started.over, 30)

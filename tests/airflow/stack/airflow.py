@@ -1,7 +1,7 @@
-"""A whole Airflow: PostgreSQL, API server, scheduler with its LocalExecutor, DAG processor and triggerers.
+"""A complete Airflow: PostgreSQL, API server, scheduler with its LocalExecutor, DAG processor and triggerers.
 
-Started once for all tests of this directory by conftest.py. Its settings are those of a fast clock: what Airflow looks
-at every half minute by default, who is dead and whose work is to be taken over, it looks at every second here.
+conftest.py starts it once for all tests of this directory. Its settings shorten intervals: it searches every second for
+dead processes whose work others must take over; the default is every half minute.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tests.airflow.stack.rest import Rest, eventually
 ROOT = Path(__file__).resolve().parents[3]
 AIRFLOW = Path(sys.executable).parent / "airflow"
 DEAD_AFTER = 10
-"""Seconds without a sign of life after which a triggerer or a task counts as dead; Airflow's own are 30 and 300. On two
-busy cores five pass while four workers start."""
+"""Seconds without a heartbeat after which a triggerer or a task counts as dead; Airflow's defaults are 30 and 300. On
+two busy cores the start of four workers takes five seconds."""
 
 _BUNDLES = [{"name": "tests", "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle"}]
 
@@ -36,11 +36,11 @@ class Airflow:
     """A running Airflow.
 
     Args:
-        home: its directory, which is its own.
+        home: its directory, which nothing else uses.
 
     Attributes:
-        rest: its API.
-        triggerers: those that were started, the oldest first.
+        rest: the client of its API.
+        triggerers: all triggerers that were started, oldest first.
     """
 
     def __init__(self, home: Path) -> None:
@@ -53,7 +53,7 @@ class Airflow:
         self._parts: list[Component] = []
 
     def start(self) -> None:
-        """Brings everything up; it answers when this returns."""
+        """Starts all components and waits until the API server answers."""
         self.dags.mkdir()
         self.database.start()
         migrated = subprocess.run([AIRFLOW, "db", "migrate"], env=self.env, capture_output=True, text=True)
@@ -72,13 +72,13 @@ class Airflow:
         assert not dead, dead[0].log.read_text()[-3000:]
 
     def wait(self) -> None:
-        """Until everything has ended; keeper.py sees to it."""
+        """Waits until all components have ended; keeper.py kills them."""
         self.database.wait()
         for part in self._parts:
             part.wait()
 
     def have_triggerers(self, count: int) -> None:
-        """Starts so many more, or tells so many to end, that this number runs."""
+        """Starts or stops triggerers until `count` of them run."""
         for each in [each for each in self.triggerers if each.alive][count:]:
             each.stop()
         while sum(each.alive for each in self.triggerers) < count:
@@ -86,28 +86,28 @@ class Airflow:
             self.triggerers.append(self._component("triggerer", "--skip-serve-logs", name=name))
 
     def job(self, triggerer: Component) -> int | None:
-        """The number by which Airflow knows a triggerer; None: it does not yet."""
-        found = self.rest.ask("GET", "/jobs", job_type="TriggererJob")["jobs"]
+        """The id of a triggerer's job; None before Airflow has registered it."""
+        found = self.rest.request("GET", "/jobs", job_type="TriggererJob")["jobs"]
         return next((each["id"] for each in found if each["hostname"] == triggerer.name), None)
 
     def write_dag(self, dag_id: str, text: str, script: str = "") -> None:
-        """Writes a DAG file that everybody knows when this returns; its train.py lies in a directory of its own.
+        """Writes a DAG file and its train.py, and waits until Airflow has parsed the file.
 
         Args:
-            dag_id: of the DAG.
-            text: of the file.
-            script: of `<dag_id>/train.py`.
+            dag_id: the DAG's id.
+            text: the DAG file.
+            script: the file `<dag_id>/train.py`.
         """
         (self.dags / dag_id).mkdir()
         (self.dags / dag_id / "train.py").write_text(script)
         new = self.home / f"{dag_id}.new"
         new.write_text(text)
         new.rename(self.dags / f"{dag_id}.py")
-        assert eventually(lambda: self.rest.knows(dag_id)), self.dag_processor.log.read_text()[-3000:]
+        assert eventually(lambda: self.rest.has_parsed(dag_id)), self.dag_processor.log.read_text()[-3000:]
 
     def remove_dag(self, dag_id: str) -> None:
-        """Takes a DAG file away, and pauses what may still be scheduled of it, if Airflow still knows it."""
-        self.rest.ask("PATCH", f"/dags/{dag_id}", {"is_paused": True}, missing={})
+        """Deletes a DAG file and pauses the DAG, if Airflow still has it."""
+        self.rest.request("PATCH", f"/dags/{dag_id}", {"is_paused": True}, missing={})
         (self.dags / f"{dag_id}.py").unlink()
 
     def _component(self, *words: str, name: str = "") -> Component:
@@ -122,7 +122,7 @@ class Airflow:
         return {
             **mine,
             "AIRFLOW_HOME": str(self.home),
-            "SPT_NOENV": "1",  # titles are not to be written over what keeper.py goes by
+            "SPT_NOENV": "1",  # process titles must not overwrite what keeper.py reads
             "PYTHONPATH": str(ROOT),
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
             "AIRFLOW__CORE__PARALLELISM": "4",
@@ -160,7 +160,7 @@ class Airflow:
 
 @contextmanager
 def running_airflow() -> Iterator[Airflow]:
-    """An Airflow, ended with everything it has started whatever happens, also to this process."""
+    """Starts an Airflow and kills all its processes after the block, even if this process is killed."""
     home = Path(tempfile.mkdtemp(prefix="airflow-"))
     home.chmod(0o755)
     words = [sys.executable, "-m", "tests.airflow.stack.keeper", str(home)]

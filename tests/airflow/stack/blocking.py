@@ -1,6 +1,6 @@
-"""A trigger of somebody else's that does not wait as triggers should: nobody else in its event loop has a turn.
+"""A foreign trigger that blocks its event loop, so that no other trigger of the triggerer runs.
 
-Airflow imports it: DAG files of the tests name `BlockOperator`.
+Airflow imports this module: DAG files of the tests use `BlockOperator`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 
 class BlockingTrigger(BaseTrigger):
-    """Blocks the triggerer that has it first, until a file `go on` is there; others only wait for that.
+    """Blocks the first triggerer that runs it until the file `continue` exists; others await the file.
 
     Args:
-        directory: where that file is, and `blocked`, which tells that it blocks.
+        directory: the directory of this file and of `blocked`, which the trigger creates when it blocks.
     """
 
     def __init__(self, directory: str) -> None:
@@ -30,12 +30,12 @@ class BlockingTrigger(BaseTrigger):
         return f"{__name__}.BlockingTrigger", {"directory": self.directory}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        blocked, go_on = (Path(self.directory, name) for name in ("blocked", "go on"))
+        blocked, resume = (Path(self.directory, name) for name in ("blocked", "continue"))
         first = not blocked.exists()
         blocked.touch()
-        while not go_on.exists():
+        while not resume.exists():
             if first:
-                time.sleep(0.1)  # what it is for
+                time.sleep(0.1)  # blocks on purpose
             else:
                 await asyncio.sleep(0.1)
         yield TriggerEvent(True)  # type: ignore[no-untyped-call]  # Airflow's
@@ -45,7 +45,7 @@ class BlockOperator(BaseOperator):
     """Waits with a BlockingTrigger.
 
     Args:
-        directory: the trigger's.
+        directory: the trigger's argument.
     """
 
     def __init__(self, *, directory: str, **named: Any) -> None:
@@ -56,4 +56,4 @@ class BlockOperator(BaseOperator):
         self.defer(trigger=BlockingTrigger(self.directory), method_name="done")
 
     def done(self, context: Any, event: Any) -> None:
-        """The trigger's event."""
+        """Succeeds at the trigger's event."""

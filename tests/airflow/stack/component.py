@@ -1,6 +1,6 @@
-"""One process of Airflow with all that it has started: killed, frozen and thawed as a machine would be.
+"""A process of Airflow and its descendants, which a test can kill, freeze and thaw together, as a machine.
 
-Made by airflow.py; the tests end and freeze components through it.
+airflow.py creates the components.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Component:
     """A scheduler, triggerer, API server or DAG processor.
 
     Args:
-        name: of its log file.
+        name: its name.
         command: its command line.
         env: its environment.
-        log: where it writes.
+        log: the file for its output.
     """
 
     def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], log: Path) -> None:
@@ -34,7 +34,7 @@ class Component:
 
     @property
     def pid(self) -> int:
-        """Of its main process."""
+        """The id of its main process."""
         return self._process.pid
 
     @property
@@ -43,17 +43,17 @@ class Component:
         return self._process.poll() is None
 
     def wait(self) -> None:
-        """Until it has ended."""
+        """Waits until it has ended."""
         self._process.wait(60)
 
     def kill(self) -> None:
-        """Ends it and everything it has started at once, as a machine that loses its power."""
-        self.signal(signal.SIGSTOP)  # nobody sees another one die
+        """Kills it and its descendants at once, as a power failure does."""
+        self.signal(signal.SIGSTOP)  # no process observes the death of another
         self.signal(signal.SIGKILL)
         self.wait()
 
     def stop(self) -> None:
-        """Tells it to end, as a deployment does, and waits until it has."""
+        """Terminates it, as a deployment does, and waits until it has ended."""
         self._process.terminate()
         try:
             self._process.wait(60)
@@ -62,22 +62,22 @@ class Component:
             raise
 
     def freeze(self) -> None:
-        """Stops all its processes where they are."""
+        """Suspends all its processes."""
         self.signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Lets them go on."""
+        """Resumes all its processes."""
         self.signal(signal.SIGCONT)
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to it and to everything it has started."""
+        """Sends a signal to it and to its descendants."""
         for pid in (self.pid, *descendants(self.pid)):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and those these have started."""
+    """The ids of a process's children, their children, and so on."""
     found = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
@@ -87,12 +87,12 @@ def descendants(pid: int) -> list[int]:
 
 
 def parent(pid: int) -> int:
-    """The process that has started a process."""
+    """The id of a process's parent."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def kill(*pids: int) -> None:
-    """Ends processes at once and waits until they are gone."""
+    """Kills processes at once and waits until they have ended."""
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
             with suppress(ProcessLookupError):

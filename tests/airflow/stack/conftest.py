@@ -1,4 +1,4 @@
-"""Fixtures of the tests in a real Airflow: one for all of them, a namespace each, and DAGs that everybody knows."""
+"""Fixtures of the tests in a real Airflow: one Airflow for all, and a namespace and DAGs for each."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def airflow() -> Iterator[Airflow]:
 
 @dataclass
 class Stage:
-    """Where a test plays: a namespace, an account in it, Airflow's connection to it, and DAGs.
+    """The environment of a test: a namespace, an account in it, Airflow's connection to it, and DAGs.
 
     Args:
         airflow: the Airflow.
-        tasks: text of tasks, and the account.
-        jobsets: what was ever made.
-        name: of the test, as DAGs are called after it.
+        tasks: source text of tasks, and the account.
+        jobsets: the record of created JobSets.
+        name: the test's name, with which the ids of its DAGs start.
     """
 
     airflow: Airflow
@@ -59,23 +59,23 @@ class Stage:
         return self.tasks.runs.namespace
 
     def train(self, **parameters: Any) -> str:
-        """Text of a task that trains here, with the script that `dag` is given."""
+        """Source text of a task that trains in this namespace, with the script that `dag` writes."""
         script = f"{self.dag_id}/train.py"
         return self.tasks.train(**{"kubernetes_conn_id": self.connection, "script": script, **parameters})
 
     @property
     def dag_id(self) -> str:
-        """Of the next DAG."""
+        """The id of the next DAG."""
         return f"{self.name}_{len(self.dags)}"
 
     def dag(self, tasks: str, script: str = "", imports: str = "", schedule: str = "None") -> str:
-        """Writes a DAG; its id.
+        """Writes a DAG file and returns the DAG's id.
 
         Args:
-            tasks: what is in it.
-            script: what its trainings run.
-            imports: what it needs beside Airflow's and stepset's usual.
-            schedule: the DAG's, as Python.
+            tasks: source text of its tasks.
+            script: the script of its trainings.
+            imports: Python source for the top of the file, after the usual imports.
+            schedule: the DAG's schedule, as Python source.
         """
         dag_id = self.dag_id
         head = (
@@ -88,11 +88,11 @@ class Stage:
         return dag_id
 
     def run(self, tasks: str, script: str = "", **more: str) -> Run:
-        """Writes a DAG and makes a run of it."""
+        """Writes a DAG file and triggers a run."""
         return self.airflow.rest.trigger(self.dag(tasks, script, **more))
 
     def nothing_left(self) -> None:
-        """Everything that was made on the cluster is gone, or is about to be."""
+        """Waits until all objects of the runs are deleted or being deleted."""
         self.tasks.runs.wait_nothing_left()
 
 
@@ -104,11 +104,11 @@ def stage(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> Iterator[Stage]:
-    """Where a test plays."""
+    """The environment of a test."""
     kube_config = yaml.safe_load(runs.kubeconfig.read_text())
     extra = {"kube_config": json.dumps(kube_config), "namespace": runs.namespace}
     connection = {"connection_id": runs.namespace, "conn_type": "kubernetes", "extra": json.dumps(extra)}
-    airflow.rest.ask("POST", "/connections", connection)
+    airflow.rest.request("POST", "/connections", connection)
     name = request.node.name.removeprefix("test_").translate(str.maketrans("[] ", "___"))
     with created(cluster, runs.namespace, tmp_path / "jobsets") as jobsets:
         stage = Stage(airflow, Tasks(runs), jobsets, name)

@@ -1,7 +1,7 @@
-"""Every JobSet that has ever been made in a namespace while a test ran, as the API server told a watch.
+"""Records every JobSet that is created in a namespace during a test, with a watch.
 
-A list at the end would not show those that were deleted in between. The watch is known to be open, and to have told of
-everything, because it has told of a JobSet that this made itself at the beginning and at the end.
+A list at the end would not contain those that were deleted before. The watch is known to be open and up to date once it
+has reported a marker JobSet, which this module creates at the beginning and at the end.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ class Created:
     """A watch of a namespace's JobSets.
 
     Args:
-        cluster: where.
-        namespace: which.
-        told: the file that kubectl writes to, a line for each change.
+        cluster: the cluster.
+        namespace: the namespace.
+        output: the file to which kubectl writes a line for each change.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str, told: Path) -> None:
-        self._cluster, self._namespace, self._told = cluster, namespace, told
+    def __init__(self, cluster: Cluster, namespace: str, output: Path) -> None:
+        self._cluster, self._namespace, self._output = cluster, namespace, output
 
     def names(self) -> list[str]:
-        """The JobSets made until now, the oldest first."""
+        """The names of the JobSets that were created so far, oldest first."""
         self.mark()
         found = dict.fromkeys(line.split()[0] for line in self._lines())
         names = dict(line.split() for line in self._lines())
         return [names[uid] for uid in found if not names[uid].startswith(_MARK)]
 
     def mark(self) -> None:
-        """Waits until everything that has happened is told."""
+        """Waits until the watch has reported all changes so far."""
         name = f"{_MARK}{uuid.uuid4().hex[:8]}"
         pod = {"restartPolicy": "Never", "containers": [{"name": "none", "image": "none"}]}
         job = {"name": "none", "template": {"spec": {"template": {"spec": pod}}}}
         about = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": name}}
         self._apply({**about, "spec": {"suspend": True, "replicatedJobs": [job]}})
-        assert until(lambda: any(line.endswith(name) for line in self._lines())), "the watch does not tell"
+        assert until(lambda: any(line.endswith(name) for line in self._lines())), "the watch does not report the marker"
         self._cluster.objects.delete(f"jobset/{name}", self._namespace)
 
     def _apply(self, manifest: dict[str, Any]) -> None:
-        """Creates an object, though a server that has just been started may not reach its webhooks yet."""
+        """Creates an object; retries, because a server that has just started may not reach its webhooks yet."""
         wrong: list[TestbedError] = []
 
         def applied() -> bool:
@@ -64,25 +64,25 @@ class Created:
         assert until(applied), wrong[-1]
 
     def _lines(self) -> list[str]:
-        return self._told.read_text().splitlines()
+        return self._output.read_text().splitlines()
 
 
 @contextmanager
-def created(cluster: Cluster, namespace: str, told: Path) -> Iterator[Created]:
-    """A watch that is open.
+def created(cluster: Cluster, namespace: str, output: Path) -> Iterator[Created]:
+    """Runs a watch during the block.
 
     Args:
-        cluster: where.
-        namespace: which; JobSets that are there already count as well.
-        told: a file for it.
+        cluster: the cluster.
+        namespace: the namespace; JobSets that already exist count, too.
+        output: the file for kubectl's output.
     """
     shown = r'jsonpath={.metadata.uid} {.metadata.name}{"\n"}'
     words = [cluster.program, "--kubeconfig", cluster.kubeconfig, "get", "jobsets", "-n", namespace, "-w", "-o", shown]
-    with told.open("wb") as out, subprocess.Popen(words, stdout=out) as kubectl:
+    with output.open("wb") as out, subprocess.Popen(words, stdout=out) as kubectl:
         try:
-            watch = Created(cluster, namespace, told)
+            watch = Created(cluster, namespace, output)
             watch.mark()
             yield watch
-            assert kubectl.poll() is None, "the watch has ended, and with it what it says is not all"
+            assert kubectl.poll() is None, "the watch has ended early, so its record is incomplete"
         finally:
             kubectl.terminate()

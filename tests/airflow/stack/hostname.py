@@ -1,6 +1,6 @@
-"""What Airflow calls the machine it runs on: here each triggerer has one of its own, to be told apart by.
+"""The host name that Airflow uses: here a different one for each component, so that tests can identify triggerers.
 
-Airflow imports it, as [core] hostname_callable says, and asks each component when it starts.
+Airflow imports it, as [core] hostname_callable requires; each component calls it when it starts.
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ def hostname() -> str:
     """The component's name."""
     name = os.environ.get(VARIABLE, "localhost")
     if name == "scheduler":
-        # Its workers are forked from it, and so is each task: what all of them need is imported once.
+        # The scheduler forks its workers and all tasks: import once what all of them need.
         importlib.import_module("airflow.providers.cncf.kubernetes.hooks.kubernetes")
     return name

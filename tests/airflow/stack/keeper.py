@@ -1,7 +1,7 @@
-"""Ends every process of an Airflow of the tests, and removes its directory, once whoever started it is gone.
+"""Kills all processes of a test's Airflow and removes its directory once the tests have ended.
 
-airflow.py starts it as a program of its own and keeps its standard input open: that closes when the tests are over,
-and also when they are killed. `python -m tests.airflow.stack.keeper DIRECTORY`
+airflow.py starts it as a separate program and keeps its standard input open. The input closes when the tests end, and
+also when they are killed. `python -m tests.airflow.stack.keeper DIRECTORY`
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.waiting import until
 
 
 def processes_of(directory: Path) -> list[int]:
-    """The processes whose AIRFLOW_HOME is the directory; they started with it, or were forked by one that did."""
+    """The ids of the processes that started with the directory as AIRFLOW_HOME, or were forked by one that did."""
     mark = f"AIRFLOW_HOME={directory}".encode()
     found = []
     for each in Path("/proc").glob("[0-9]*"):
@@ -32,7 +32,7 @@ def _is_dead(process: Path) -> bool:
 
 
 def end(directory: Path) -> None:
-    """Ends everything and removes the directory."""
+    """Kills all processes and removes the directory."""
 
     def none_left() -> bool:
         left = [pid for pid in processes_of(directory) if pid != os.getpid()]
@@ -45,7 +45,7 @@ def end(directory: Path) -> None:
     postmaster = directory / "postgres/data/postmaster.pid"
     if postmaster.exists():
         with suppress(ProcessLookupError):
-            os.kill(int(postmaster.read_text().split()[0]), signal.SIGQUIT)  # at once, its shared memory given back
+            os.kill(int(postmaster.read_text().split()[0]), signal.SIGQUIT)  # stops at once and frees its shared memory
         until(lambda: not postmaster.exists())
     shutil.rmtree(directory, ignore_errors=True)
 

@@ -1,6 +1,6 @@
-"""A PostgreSQL server of the tests' own: Debian's programs, a fresh directory, a socket in it and no port.
+"""A PostgreSQL server for the tests: Debian's programs, a new directory with a socket, and no port.
 
-Started by airflow.py. What must survive a power cut is not wanted here, so nothing waits for the disk.
+airflow.py starts it. The data need not survive a power failure, so the server does not wait for the disk.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from tests.waiting import until
 
 _USER = "postgres"
-"""Who it runs as where the tests run as root: the server refuses root."""
+"""The server's user if the tests run as root, which PostgreSQL refuses."""
 
-_LEAN = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "listen_addresses=", "max_connections=200")
+_SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "listen_addresses=", "max_connections=200")
 
 
 class NoPostgresError(Exception):
@@ -27,7 +27,7 @@ class Postgres:
     """A server.
 
     Args:
-        directory: for its data and its socket; made here. Its path must be short: a socket's has 107 characters.
+        directory: for its data and its socket; `start` creates it. The path of a socket has at most 107 characters.
 
     Raises:
         NoPostgresError: the package is missing.
@@ -41,30 +41,30 @@ class Postgres:
 
     @property
     def address(self) -> str:
-        """SQLAlchemy's, for synchronous and for asynchronous engines."""
+        """The SQLAlchemy URL, for synchronous and for asynchronous engines."""
         return f"postgresql+psycopg://{self._role}@/postgres?host={self.directory}"
 
     def start(self) -> None:
-        """Makes the data directory and starts the server; it answers when this returns."""
+        """Creates the data directory, starts the server and waits until it answers."""
         self.directory.mkdir(mode=0o755)
         if self._user:
             shutil.chown(self.directory, self._user)
         self._run("initdb", "--pgdata", str(self.data), "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
         words = [str(self._programs / "postgres"), "-D", str(self.data), "-k", str(self.directory)]
-        words += [word for setting in _LEAN for word in ("-c", setting)]
+        words += [word for setting in _SETTINGS for word in ("-c", setting)]
         with (self.directory / "log").open("wb") as log:
             self._server = subprocess.Popen(
                 words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, user=self._user, start_new_session=True
             )
-        assert until(lambda: self._ready() or self._server.poll() is not None), "the server does not begin to answer"
+        assert until(lambda: self._ready() or self._server.poll() is not None), "the server does not answer"
         assert self._server.poll() is None, (self.directory / "log").read_text()
 
     def wait(self) -> None:
-        """Until it has ended; keeper.py tells it to."""
+        """Waits until it has ended; keeper.py stops it."""
         self._server.wait(60)
 
     def dump(self, *options: str) -> str:
-        """All that is in the database, as pg_dump writes it with these options."""
+        """The content of the database, as pg_dump writes it with these options."""
         return self._run("pg_dump", "--host", str(self.directory), "--inserts", *options, "postgres")
 
     @property
@@ -83,10 +83,10 @@ class Postgres:
 
 
 def programs() -> Path:
-    """Where Debian has the server's programs, of the newest version that is there.
+    """The directory with the programs of the newest PostgreSQL server that is installed as a Debian package.
 
     Raises:
-        NoPostgresError: there are none.
+        NoPostgresError: none is installed.
     """
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     if not found:

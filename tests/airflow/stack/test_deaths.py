@@ -1,4 +1,4 @@
-"""What dies under a task in a real Airflow, or stands still for a while: its worker, its triggerer. One training."""
+"""A task's worker or triggerer dies or freezes in a real Airflow: there is exactly one training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.airflow.stack.airflow import Airflow
 from tests.airflow.stack.component import Component, descendants, kill, parent
 from tests.airflow.stack.conftest import Stage
 from tests.airflow.stack.rest import Task, eventually
-from tests.airflow.stack.training import TALKS, WAITS, let, lines, lines_of_ranks, training
+from tests.airflow.stack.training import COUNTS, WAITS, lines, lines_of_ranks, signal, training
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
 
@@ -25,37 +25,39 @@ def owner(airflow: Airflow, task: Task) -> Component:
 
 
 def moved_on(airflow: Airflow, task: Task, first: Component) -> bool:
-    """Whether another triggerer has its trigger in time."""
+    """Whether another triggerer takes over its trigger in time."""
     return eventually(lambda: (task.look()["triggerer_job"] or {}).get("id") not in (None, airflow.job(first)))
 
 
 def each_line_once(task: Task) -> None:
-    """Its log has all that two ranks have said of TALKS, in their order, and no phase twice."""
+    """Checks that its log has the lines of COUNTS of both ranks in order, and no phase twice."""
     log = task.log()
     for rank in range(2):
-        *said, last = [line.removeprefix(f"[rank {rank}] line ") for line in log if line.startswith(f"[rank {rank}]")]
-        assert said == [str(number) for number in range(len(said))]
-        assert last == f"{len(said)} is the last"
+        *numbers, last = [
+            line.removeprefix(f"[rank {rank}] line ") for line in log if line.startswith(f"[rank {rank}]")
+        ]
+        assert numbers == [str(number) for number in range(len(numbers))]
+        assert last == f"{len(numbers)} is the last"
     phases = [line for line in log if re.match(r"run \S+: ", line)]
     assert len(phases) == len(set(phases)), phases
 
 
 def one_training(stage: Stage, task: Task) -> str:
-    """The run's name, when there was one, it was told of once, and nothing of it is left."""
+    """Checks that there was one run with one event, of which no object remains, and returns its name."""
     (name,) = stage.jobsets.names()
     assert [event["run"] for event in task.events()] == [name]
     stage.nothing_left()
     return name
 
 
-def test_a_worker_that_dies_leaves_a_run_that_the_next_try_goes_on_with(stage: Stage) -> None:
+def test_a_worker_that_dies_leaves_a_run_that_the_next_try_continues(stage: Stage) -> None:
     task = stage.run(training(stage, retries=1, retry_delay=0.1), WAITS).task()
     task.wait_for_line("[rank 0] before 49")
     worker = parent(task.look()["pid"])
     kill(worker, *descendants(worker))
     task.wait("running", tries=2)
     task.wait_for_line("[rank 0] before 49", 2)
-    let(stage, "first", "second")
+    signal(stage, "first", "second")
     assert task.wait()["state"] == "success", task.explained()
     assert task.look()["try_number"] == 2
     assert task.result() == 7
@@ -64,29 +66,27 @@ def test_a_worker_that_dies_leaves_a_run_that_the_next_try_goes_on_with(stage: S
     assert f"run {one_training(stage, task)} is there already: this task goes on with it" in task.log(2)
 
 
-def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing(stage: Stage) -> None:
+def test_a_triggerer_that_was_frozen_until_another_took_over_changes_nothing(stage: Stage) -> None:
     task = stage.run(training(stage, deferrable=True), WAITS).task()
     task.wait_for_line("[rank 0] before 49")
     first = owner(stage.airflow, task)
     stage.airflow.have_triggerers(2)
     first.freeze()
     assert moved_on(stage.airflow, task, first)
-    let(stage, "first")
+    signal(stage, "first")
     task.wait_for_line("[rank 0] first 49")
     first.thaw()
     task.wait_for("goes on: its task is deferred")
-    let(stage, "second")
+    signal(stage, "second")
     assert task.wait()["state"] == "success", task.explained()
     assert (task.look()["try_number"], task.result()) == (1, 7)
     assert lines_of_ranks(task.log()) == lines("before", "first", "second")
     one_training(stage, task)
 
 
-def test_a_triggerer_whose_triggers_stand_still_amid_lines_says_nothing_twice_when_they_go_on(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_a_triggerer_whose_event_loop_was_blocked_logs_no_line_twice(stage: Stage, tmp_path: Path) -> None:
     stage.airflow.have_triggerers(1)  # for the training's trigger and the one that blocks it
-    task = stage.run(training(stage, deferrable=True, num_nodes=2, log_ranks="all"), TALKS).task()
+    task = stage.run(training(stage, deferrable=True, num_nodes=2, log_ranks="all"), COUNTS).task()
     task.wait_for_line("[rank 0] line 300")
     first = owner(stage.airflow, task)
     tmp_path.chmod(0o755)
@@ -96,12 +96,12 @@ def test_a_triggerer_whose_triggers_stand_still_amid_lines_says_nothing_twice_wh
         assert eventually((tmp_path / "blocked").exists)
         stage.airflow.have_triggerers(2)
         assert moved_on(stage.airflow, task, first)
-        said = len(lines_of_ranks(task.log()))
-        assert eventually(lambda: len(lines_of_ranks(task.log())) > said + 300, every=1.0), task.explained()
+        logged = len(lines_of_ranks(task.log()))
+        assert eventually(lambda: len(lines_of_ranks(task.log())) > logged + 300, every=1.0), task.explained()
     finally:
-        (tmp_path / "go on").touch()  # else nothing in that triggerer goes on in the tests that follow
+        (tmp_path / "continue").touch()  # else that triggerer stays blocked in the following tests
     task.wait_for("goes on: its task is deferred")
-    let(stage, "over", pods=2)
+    signal(stage, "over", pods=2)
     assert task.wait()["state"] == "success", task.explained()
     assert (task.look()["try_number"], task.result()) == (1, 7)
     each_line_once(task)
@@ -109,17 +109,17 @@ def test_a_triggerer_whose_triggers_stand_still_amid_lines_says_nothing_twice_wh
     blocking.task("block").wait("success")
 
 
-@pytest.mark.parametrize("end", [Component.kill, Component.stop], ids=["killed", "told to end"])
-def test_a_triggerer_that_ends_amid_lines_is_followed_by_another_that_goes_on_with_the_next(
+@pytest.mark.parametrize("end", [Component.kill, Component.stop], ids=["killed", "terminated"])
+def test_another_triggerer_continues_with_the_next_line_when_one_ends(
     stage: Stage, end: Callable[[Component], None]
 ) -> None:
-    task = stage.run(training(stage, deferrable=True, num_nodes=2, log_ranks="all"), TALKS).task()
+    task = stage.run(training(stage, deferrable=True, num_nodes=2, log_ranks="all"), COUNTS).task()
     task.wait_for_line("[rank 0] line 300")
     first = owner(stage.airflow, task)
     stage.airflow.have_triggerers(2)
     end(first)
     assert moved_on(stage.airflow, task, first)
-    let(stage, "over", pods=2)
+    signal(stage, "over", pods=2)
     assert task.wait()["state"] == "success", task.explained()
     assert (task.look()["try_number"], task.result()) == (1, 7)
     each_line_once(task)

@@ -1,4 +1,4 @@
-"""A task's usual way through a real Airflow, waiting in a worker and in the triggerer, mapped and not."""
+"""Tasks that succeed and fail in a real Airflow, in a worker and in the triggerer, mapped and not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILS = "import sys; print('hello', flush=True); int('no number')"
 LINES = [f"[rank 0] line {number}" for number in range(100)]
 
 
-def test_runs_that_succeed_in_a_worker_in_the_triggerer_and_mapped(stage: Stage) -> None:
+def test_successful_runs_end_their_tasks_in_a_worker_in_the_triggerer_and_mapped(stage: Stage) -> None:
     given = {"on_finish_action": "delete"}
     sync = stage.train(task_id="sync", outlets=[], env={"GIVEN": "sync"}, **given)
     sync = sync.replace("outlets=[]", "outlets=[Asset('sync')]")
@@ -38,7 +38,7 @@ def test_runs_that_succeed_in_a_worker_in_the_triggerer_and_mapped(stage: Stage)
         assert task.result() == {"world": 1, "given": name}
         log = task.log()
         assert lines_of_ranks(log) == LINES
-        assert not [line for line in log if "cancelled" in line], "a trigger's end was taken for what a user did"
+        assert not [line for line in log if "cancelled" in line], "the end of a trigger was taken for a user's action"
         if name != "sync":
             assert task.seconds_between("starting", "Trigger fired event") >= SETTLES
         (end,) = [line for line in log if line.startswith("run ") and " succeeded in " in line]
@@ -49,7 +49,7 @@ def test_runs_that_succeed_in_a_worker_in_the_triggerer_and_mapped(stage: Stage)
     stage.nothing_left()
 
 
-def test_runs_that_fail_fail_their_tasks_with_the_diagnosis_in_a_worker_and_in_the_triggerer(stage: Stage) -> None:
+def test_failed_runs_fail_their_tasks_with_the_diagnosis_in_a_worker_and_in_the_triggerer(stage: Stage) -> None:
     ways = {"sync": False, "deferred": True}
     given = {"exit_code_policy": {"UserError": "fail"}, "on_finish_action": "delete", "retries": 2}
     texts = [stage.train(task_id=way, deferrable=deferrable, **given) for way, deferrable in ways.items()]

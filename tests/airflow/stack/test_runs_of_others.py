@@ -1,4 +1,4 @@
-"""Runs of somebody else, seen from a real Airflow: a sensor without a worker, an asset that is watched."""
+"""Runs that Airflow did not start: a sensor without a worker, and an asset watcher, in a real Airflow."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import pytest
 
 from tests.airflow.stack.conftest import Stage
 from tests.airflow.stack.rest import eventually
-from tests.airflow.stack.training import WAITS, let
+from tests.airflow.stack.training import WAITS, signal
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
 
-TELLS = """
+RETURNS_EVENT = """
 @task
-def tell(triggering_asset_events=None):
+def report(triggering_asset_events=None):
     (events,) = triggering_asset_events.values()
     return events[-1].extra
-tell()
+report()
 """
 
 
 def started_by_the_command_line(stage: Stage) -> str:
-    """A run of `stepset run`, by its name, once it waits to be let."""
+    """Starts a run with `stepset run` and returns its name once its pod runs."""
     runs = stage.tasks.runs
     done = runs.cli("run", runs.job_file(WAITS), "--detach")
     assert done.returncode == 0, done.stderr
@@ -38,24 +38,24 @@ def test_a_sensor_waits_for_a_run_of_the_command_line_without_a_worker(stage: St
     task = stage.run(text).task("wait")
     task.wait("deferred", tries=0)
     task.wait_for_line(f"run {name}: Running, 1 rank")
-    assert task.look()["pid"] is None, "it has had a worker"
-    let(stage, "first", "second")
+    assert task.look()["pid"] is None, "the sensor had a worker"
+    signal(stage, "first", "second")
     assert task.wait()["state"] == "success", task.explained()
     assert task.result() == 7
     assert stage.jobsets.names() == [name]
 
 
-def test_a_run_that_ends_schedules_the_dag_of_whoever_watches(stage: Stage) -> None:
+def test_a_run_that_ends_triggers_the_dag_of_an_asset_watcher(stage: Stage) -> None:
     watched = f"JobSetFinishedEventTrigger(job='job', kubernetes_conn_id={stage.connection!r})"
     asset = f"Asset('trained', watchers=[AssetWatcher(name='runs', trigger={watched})])"
     name = started_by_the_command_line(stage)
-    dag_id = stage.dag(TELLS, schedule=f"[{asset}]")
-    said = f"runs that end in namespace {stage.connection} are reported from now on"
-    assert eventually(lambda: any(said in each.log.read_text() for each in stage.airflow.triggerers))
-    let(stage, "first", "second")
+    dag_id = stage.dag(RETURNS_EVENT, schedule=f"[{asset}]")
+    line = f"runs that end in namespace {stage.connection} are reported from now on"
+    assert eventually(lambda: any(line in each.log.read_text() for each in stage.airflow.triggerers))
+    signal(stage, "first", "second")
     assert eventually(lambda: len(stage.airflow.rest.runs(dag_id)) == 1)
     (run,) = stage.airflow.rest.runs(dag_id)
-    task = run.task("tell")
+    task = run.task("report")
     assert task.wait()["state"] == "success", task.explained()
     payload = task.result()["payload"]
     assert payload.pop("uid")

@@ -1,4 +1,4 @@
-"""Nothing that a real Airflow writes down holds a secret: no table, no log of any process, no manifest."""
+"""Nothing that a real Airflow stores contains a secret: no table, no log of any process, no manifest."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from cryptography.fernet import Fernet
 
 from tests.airflow.stack.airflow import Airflow
 from tests.airflow.stack.conftest import Stage
-from tests.airflow.stack.training import WAITS, let
+from tests.airflow.stack.training import WAITS, signal
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
 
 _PLANTED = "planted-9f1c1b2e4d"
 
 
-def clear(airflow: Airflow, text: str) -> str:
-    """Text of a database, and all that Airflow has encrypted in it."""
+def decrypted(airflow: Airflow, text: str) -> str:
+    """A database dump, followed by the decrypted values that it contains."""
     fernet = Fernet(airflow.env["AIRFLOW__CORE__FERNET_KEY"])
     encrypted = re.findall(r"gAAAAA[\w=-]+", text)
     return "\n".join([text, *(fernet.decrypt(each.encode()).decode() for each in encrypted)])
@@ -35,19 +35,19 @@ def test_no_secret_is_in_a_table_a_log_or_a_manifest(stage: Stage) -> None:
     for way in ways:
         run.task(way).wait_for_line("[rank 0] before 49")
     database = stage.airflow.database
-    meanwhile = clear(stage.airflow, database.dump("--exclude-table=connection"))
+    meanwhile = decrypted(stage.airflow, database.dump("--exclude-table=connection"))
     assert "stepset_airflow.triggers.distributed_train.DistributedTrainTrigger" in meanwhile
     names = [each["metadata"]["name"] for each in stage.tasks.workloads()]
     for name in names:
-        let(stage, "first", "second", run=name)
+        signal(stage, "first", "second", run=name)
     for way in ways:
         assert run.task(way).wait()["state"] == "success", run.task(way).explained()
-    afterwards = clear(stage.airflow, database.dump("--exclude-table=connection"))
+    afterwards = decrypted(stage.airflow, database.dump("--exclude-table=connection"))
     manifests = json.dumps([runs.get(kind) for kind in ("jobsets", "jobs", "pods", "configmaps", "events")])
     logs = "\n".join(path.read_text() for path in stage.airflow.home.rglob("*.log"))
     token = stage.tasks.token()
-    # Both are where they belong, so that they would be found.
-    assert token in clear(stage.airflow, database.dump("--table=connection"))
+    # Both are found where they belong, so the search works.
+    assert token in decrypted(stage.airflow, database.dump("--table=connection"))
     assert runs.get("secret/hub")["data"]["token"] == base64.b64encode(_PLANTED.encode()).decode()
     for place in (meanwhile, afterwards, manifests, logs):
         for name in names:

@@ -1,4 +1,4 @@
-"""What a user does to a task in a real Airflow: marks it failed, deletes it, clears one that waits or is over."""
+"""A user marks a task as failed, deletes it or clears it, while it waits or after its end, in a real Airflow."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from tests.airflow.held import Held
 from tests.airflow.stack.conftest import Stage
 from tests.airflow.stack.rest import eventually
-from tests.airflow.stack.training import WAITS, let, lines, lines_of_ranks, training
+from tests.airflow.stack.training import WAITS, lines, lines_of_ranks, signal, training
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
 
 
 def left(stage: Stage) -> dict[str, bool]:
-    """The tasks of the runs that are not about to go, and whether those are suspended."""
+    """Task -> whether its run is suspended, of the runs that are not being deleted."""
     return {
         each["metadata"]["name"].rpartition("-")[0].rpartition("-")[0]: bool(each["spec"].get("suspend"))
         for each in stage.tasks.workloads()
@@ -23,7 +23,7 @@ def left(stage: Stage) -> dict[str, bool]:
     }
 
 
-def test_a_task_marked_failed_ends_its_run_as_on_kill_action_says(stage: Stage) -> None:
+def test_a_task_marked_failed_ends_its_run_as_on_kill_action_specifies(stage: Stage) -> None:
     ways = {"sync_delete": False, "deferred_delete": True, "deferred_suspend": True, "deferred_keep": True}
     texts = [
         training(stage, task_id=way, deferrable=deferrable, retries=2, on_kill_action=way.partition("_")[2])
@@ -52,17 +52,17 @@ def test_a_task_marked_failed_before_it_has_a_run_leaves_none(stage: Stage, tmp_
     text = held.task(training(stage, deferrable=True, retries=2))
     task = stage.run(text, WAITS, imports=held.imports).task()
     task.wait("running")
-    assert eventually(lambda: held.begun), task.explained()
+    assert eventually(lambda: held.started), task.explained()
     task.mark("failed")
-    held.let_go()
-    # The worker goes on before it hears of the mark, or is told to end where it is held.
+    held.release()
+    # The worker either continues before it learns of the mark, or is terminated while it is blocked.
     assert eventually(lambda: any("its task was killed" in line or line == "Task killed!" for line in task.log()))
     assert eventually(lambda: not left(stage)), left(stage)
     assert (task.state, task.look()["try_number"], task.events()) == ("failed", 1, [])
     assert len(stage.jobsets.names()) <= 1
 
 
-def test_a_task_that_is_deleted_or_whose_dag_is_ends_its_run(stage: Stage) -> None:
+def test_deleting_a_task_or_its_dag_ends_its_run(stage: Stage) -> None:
     ways = {"sync": False, "deferred": True, "with_its_dag": True}
     texts = [training(stage, task_id=way, deferrable=deferrable) for way, deferrable in ways.items()]
     run = stage.run("\n".join(texts), WAITS)
@@ -70,30 +70,30 @@ def test_a_task_that_is_deleted_or_whose_dag_is_ends_its_run(stage: Stage) -> No
         run.task(way).wait_for_line("[rank 0] before 49")
     run.task("sync").delete()
     run.task("deferred").delete()
-    said = run.task("sync").written
-    assert eventually(lambda: left(stage) == {"with-its-dag": False}), f"{left(stage)}\n{said()[-9000:]}"
-    run.rest.ask("DELETE", f"/dags/{run.dag_id}")
+    log = run.task("sync").written
+    assert eventually(lambda: left(stage) == {"with-its-dag": False}), f"{left(stage)}\n{log()[-9000:]}"
+    run.rest.request("DELETE", f"/dags/{run.dag_id}")
     assert eventually(lambda: not left(stage)), left(stage)
     assert len(stage.jobsets.names()) == 3
 
 
-def test_a_task_that_is_cleared_trains_anew_whether_its_run_is_over_or_not(stage: Stage) -> None:
+def test_a_cleared_task_starts_a_new_run_whether_its_run_has_ended_or_not(stage: Stage) -> None:
     run = stage.run(training(stage, deferrable=True, retries=2, on_finish_action="keep"), WAITS)
     task = run.task()
     task.wait_for_line("[rank 0] before 49")
     run.clear("train")
     task.wait_for_line("[rank 0] before 49", 2)
-    let(stage, "first", "second")
+    signal(stage, "first", "second")
     assert task.wait(tries=2)["state"] == "success", task.explained()
     assert lines_of_ranks(task.log(2)) == lines("before", "first", "second")
-    run.wait()  # cleared just before it is seen to be over, its task would never be scheduled: Airflow's race
+    run.wait()  # a clear just before Airflow records the end leaves the task unscheduled: a race in Airflow
     run.clear("train")
     task.wait_for_line("[rank 0] before 49", 3)
-    let(stage, "first", "second")
+    signal(stage, "first", "second")
     assert task.wait(tries=3)["state"] == "success", task.explained()
     assert lines_of_ranks(task.log(3)) == lines("before", "first", "second")
     names = stage.jobsets.names()
     assert [name.rpartition("-")[2] for name in names] == ["1", "2", "3"]
     assert (task.result(), [event["run"] for event in task.events()]) == (7, names[1:])
-    # The first was ended before the second began; the second is the record of a success.
+    # The first run was ended before the second started; the second has succeeded and is kept.
     assert [each["metadata"]["name"] for each in stage.tasks.workloads()] == names[1:]

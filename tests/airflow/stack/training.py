@@ -1,7 +1,4 @@
-"""A training that goes on when a test lets it, and the lines it prints.
-
-Used by the tests of what happens meanwhile.
-"""
+"""Trainings that wait for signals of a test, and the lines that they print."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ for name in ("first", "second"):
     say(name)
 open(os.environ["STEPSET_RESULT_FILE"], "w").write("7")
 """
-"""Says 50 lines before it waits for `first`, then as many of `first`, and of `second`; its result is 7."""
+"""Prints 50 lines before it waits for the signal `first`, then 50 each after `first` and `second`; its result is 7."""
 
-TALKS = """
+COUNTS = """
 import os, time
 number = 0
 while not os.path.exists("/tmp/over"):
@@ -32,27 +29,27 @@ while not os.path.exists("/tmp/over"):
 print("line", number, "is the last", flush=True)
 open(os.environ["STEPSET_RESULT_FILE"], "w").write("7")
 """
-"""Says a line after the other, fifty a second, until it is `over`; its result is 7."""
+"""Prints fifty numbered lines a second until the signal `over`; its result is 7."""
 
 
 def training(stage: Stage, **parameters: object) -> str:
-    """Text of a task whose run is deleted when it is over, and whose end is an event of an asset."""
+    """Source text of a task whose run is deleted at its end and whose success creates an asset event."""
     text = stage.train(**{"on_finish_action": "delete", "outlets": [], **parameters})
     return text.replace("outlets=[]", f"outlets=[Asset({stage.name!r})]")
 
 
 def lines(*words: str) -> list[str]:
-    """What the task log shows of what it says."""
+    """The lines of WAITS for these words, as the task log shows them."""
     return [f"[rank 0] {word} {number}" for word in words for number in range(50)]
 
 
 def lines_of_ranks(log: list[str]) -> list[str]:
-    """What trainings said, of a task's log."""
+    """The lines of ranks in a task's log."""
     return [line for line in log if line.startswith("[rank")]
 
 
-def let(stage: Stage, *names: str, run: str = "", pods: int = 1) -> None:
-    """Lets a training of so many pods go on, by default the only one that runs."""
+def signal(stage: Stage, *names: str, run: str = "", pods: int = 1) -> None:
+    """Sends signals to a training that has this number of pods, by default to the only training that runs."""
     runs = stage.tasks.runs
 
     def running() -> list[str]:

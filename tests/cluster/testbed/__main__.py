@@ -14,18 +14,18 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; errors are one line on stderr and exit code 1."""
     parser = argparse.ArgumentParser(prog="testbed", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("up", help="bring the cluster up (choose with STEPSET_K8S, STEPSET_JOBSET, STEPSET_NODES)")
-    commands.add_parser("down", help="take it down and remove every trace but the binary cache")
-    commands.add_parser("status", help="list its processes; exit code 1 when one has stopped or none was started")
-    commands.add_parser("env", help='print what the shell needs: eval "$(... env)"')
+    commands.add_parser("up", help="start the cluster (options: STEPSET_K8S, STEPSET_JOBSET, STEPSET_NODES)")
+    commands.add_parser("down", help="stop it and remove all its files except the binary cache")
+    commands.add_parser("status", help="list its processes; exit code 1 if one has stopped or none was started")
+    commands.add_parser("env", help='print the variables for a shell: eval "$(... env)"')
     commands.add_parser("build", help="only build the binaries")
-    kwok = commands.add_parser("kwok", help="have fake nodes that kwok runs pods on, for scale; --nodes 0 removes them")
+    kwok = commands.add_parser("kwok", help="add fake nodes run by kwok, for scale tests; --nodes 0 removes them")
     kwok.add_argument("--nodes", type=int, default=10)
-    fault = commands.add_parser("fault", help="break a node or mend it")
+    fault = commands.add_parser("fault", help="break a node, or repair it")
     fault.add_argument("kind", choices=sorted(faults.FAULTS))
     fault.add_argument("node", help="node-a, node-b, ...")
     options = parser.parse_args(arguments)
-    # Told to end, it cleans up as after any error.
+    # SIGTERM raises SystemExit, so `up` cleans up as after any error.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         return _run(options)
@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _print_exports() -> None:
-    """What a shell must know to mean this cluster."""
+    """Prints the variables with which a shell uses this cluster."""
     if NUMBER:
         print(f"export {NUMBER_VARIABLE}={NUMBER}")
     print(f"export KUBECONFIG={KUBECONFIG}")

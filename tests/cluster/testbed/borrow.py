@@ -1,7 +1,4 @@
-"""A cluster for as long as something runs: the one that is there, or one that is brought up and taken down again.
-
-Called by `tools/suite.py`, the whole suite.
-"""
+"""Provides a cluster for the duration of a block: a running one, or one that is started and stopped again."""
 
 from __future__ import annotations
 
@@ -18,17 +15,17 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def borrowed(required: bool) -> Iterator[None]:
-    """Have a cluster while the block runs.
+    """Provides a cluster while the block runs.
 
-    One that KUBECONFIG names or that is up already is left as it is. One that this call brought up is taken down at the
-    end of the block, however that ends; signals must have been turned into exceptions for that.
+    A cluster that KUBECONFIG names or that is running already is not changed. A cluster that this call started is
+    stopped at the end of the block, also after an exception; the caller must have turned signals into exceptions.
 
     Args:
-        required: bring one up even where its binaries must be built first, which takes half an hour.
+        required: start a cluster even if its binaries must be built first, which takes half an hour.
 
     Raises:
-        NoClusterError: there is none; the message says how to get one.
-        TestbedError: there is one and it cannot be used, or it cannot be brought up.
+        NoClusterError: no cluster is available; the message states how to get one.
+        TestbedError: the cluster cannot be used or started.
     """
     if handle.named():
         handle.find()
@@ -47,7 +44,7 @@ def borrowed(required: bool) -> Iterator[None]:
         print(f"a cluster for the tests: Kubernetes {choice.kubernetes}, JobSet {choice.jobset}, up in {seconds:.0f} s")
         yield
     finally:
-        # Whoever is impatient now would leave a cluster behind.
+        # A second Ctrl-C during `down` would leave a cluster behind.
         before = [signal.signal(number, signal.SIG_IGN) for number in _SIGNALS]
         try:
             lifecycle.down()

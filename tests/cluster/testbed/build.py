@@ -1,7 +1,7 @@
-"""Build the cluster's binaries from their Go modules, once, into a cache outside the checkout.
+"""Builds the cluster's binaries from their Go modules, once, into a cache outside the checkout.
 
-Called by `lifecycle.up` and `__main__`. A component's directory in the cache is named by the hash of everything that
-decides its content, so changing a go.mod builds anew and an unchanged one never does.
+A component's directory in the cache is named by a hash of everything that determines its content, so a component is
+rebuilt only if its go.mod changes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .components import COMPONENTS, Component
 from .layout import GO_MODULES, TestbedError
 
 LDFLAGS = "-s -w"
-# Nobody debugs these programs: a tenth of the compiler's work is what a debugger would read.
+# Debug information takes a tenth of the compiler's time, and these programs are not debugged.
 GCFLAGS = "all=-dwarf=false"
-# The compiler collects its garbage less often: another tenth, for up to 2 GB of memory for each core.
+# Fewer garbage collections in the compiler save another tenth, for up to 2 GB of memory per core.
 GOGC = "400"
-# Seconds before a download that failed is tried again.
+# Seconds between attempts to download.
 PAUSES = (5, 20, 60)
-# The manager's own label on every rendered object; `kubectl label --local` also turns YAML into JSON without a server.
+# A label on every rendered object; `kubectl label --local` also converts YAML to JSON without a server.
 COMPONENT_LABEL = "stepset.test/component"
 
 
@@ -38,31 +38,31 @@ def cache_root() -> Path:
 
 
 def component_directory(name: str) -> Path:
-    """Where a component's binaries (`bin/`) and manifests (`manifests/`) are, or will be once built."""
+    """Directory of a component's binaries (`bin/`) and manifests (`manifests/`); it may not be built yet."""
     return cache_root() / f"{name}-{_key(name)}"
 
 
 def binary(component: str, name: str) -> Path:
-    """Path of a built binary; it exists after `ensure([component])`."""
+    """Path of a binary; the file exists after `ensure([component])`."""
     return component_directory(component) / "bin" / name
 
 
 def missing(names: Iterable[str]) -> list[str]:
-    """Those of the components that the cache does not hold."""
+    """Returns the components that are not in the cache."""
     return [name for name in names if not component_directory(name).is_dir()]
 
 
 def ensure(names: Iterable[str]) -> list[str]:
-    """Build those components that the cache does not hold.
+    """Builds the components that are not in the cache.
 
     Args:
-        names: components of `COMPONENTS`; one named kubernetes-* first, because its kubectl renders manifests.
+        names: keys of `COMPONENTS`; a kubernetes-* first, because its kubectl renders manifests.
 
     Returns:
-        The names that had to be built.
+        The names of the components that were built.
 
     Raises:
-        TestbedError: Go is missing, or a download or a build failed; its last lines are in the message.
+        TestbedError: Go is missing, or a download or a build failed; the message contains the last lines of output.
     """
     names = list(names)
     wanted = missing(names)
@@ -94,7 +94,7 @@ def _build(name: str, kubectl: Path | None) -> None:
     (partial / "bin").mkdir(parents=True)
     _download(module, component)
     flags = ["-trimpath", "-gcflags", GCFLAGS, "-ldflags", LDFLAGS + _version_flags(component, module)]
-    # All at once, so that a program is compiled while another is linked, which keeps few cores busy.
+    # One command for all programs: one is compiled while another is linked, which uses few cores.
     binaries = partial / "bin"
     output = binaries if len(component.packages) > 1 else binaries / next(iter(component.packages))
     _go(module, "build", *flags, "-o", str(output), *component.packages.values())
@@ -111,7 +111,7 @@ def _build(name: str, kubectl: Path | None) -> None:
 
 
 def _download(module: Path, component: Component) -> None:
-    """Fetch what the packages need; the proxy may be slow or out of order for a moment."""
+    """Downloads the modules that the packages need; retries, because the proxy may fail temporarily."""
     for pause in (*PAUSES, None):
         try:
             _go(module, "list", "-deps", "-f", "{{with .Error}}{{.}}{{end}}", *component.packages.values())
@@ -137,7 +137,7 @@ def _version_flags(component: Component, module: Path) -> str:
 
 
 def _go(module: Path, *arguments: str) -> str:
-    # The Go default of GOFLAGS=-mod=readonly is what pins: a go.sum that does not fit is an error, not an update.
+    # Go's default, -mod=readonly, enforces the pinned versions: a mismatch with go.sum is an error, not an update.
     environment = {"GOGC": GOGC, **os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     with subprocess.Popen(
         ["go", *arguments], cwd=module, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -146,7 +146,7 @@ def _go(module: Path, *arguments: str) -> str:
         try:
             out, err = process.communicate()
         except BaseException:
-            # `go` removes its temporary files then.
+            # On SIGINT `go` removes its temporary files.
             os.killpg(process.pid, signal.SIGINT)
             process.wait()
             raise
@@ -157,16 +157,16 @@ def _go(module: Path, *arguments: str) -> str:
 
 
 def _apart() -> None:
-    """Compilers and linkers end with `go` when this program is told to, also as a background job."""
+    """Gives `go` its own process group, and resets SIGINT, which a background job ignores; it ends compilers too."""
     os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _render(kubectl: Path, directory: Path, component: str) -> list[dict[str, object]]:
-    """Kustomize a directory offline and parse it without a YAML library."""
+    """Renders a kustomize directory offline, and parses the result without a YAML library."""
     rendered = _kubectl(kubectl, ["kustomize", str(directory)], "")
     label = f"{COMPONENT_LABEL}={component}"
-    # No server is asked: --local. The kubeconfig is emptied so that none can be.
+    # --local sends no request; the empty kubeconfig makes one impossible.
     stream = _kubectl(kubectl, ["label", "--local", "-f", "-", "-o", "json", label], rendered)
     decoder, position, objects = json.JSONDecoder(), 0, []
     while position < len(stream):

@@ -1,8 +1,8 @@
-"""The cgroup tree that holds every process of the cluster: how `down` finds them all, and only them.
+"""The cgroup tree that contains every process of the cluster, and no other: `down` finds the processes by it.
 
-A process cannot leave it by forking or by losing its parent, so nothing depends on process ids being remembered
-rightly; a start that crashed half-way is cleaned by the same call. Works on the unified hierarchy (cgroup v2) and on
-the split ones (v1), where processes are tracked in the `pids` hierarchy and the kubelet's roots exist in all of them.
+A process cannot leave its cgroup by forking or by losing its parent, so recorded process ids are not needed, and the
+same call cleans up after a start that crashed. Supports the unified hierarchy (cgroup v2) and the separate ones (v1):
+there, processes are tracked in the `pids` hierarchy, and the kubelets' roots exist in every hierarchy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from .layout import NAME, Node, TestbedError
 
 ROOT = Path("/sys/fs/cgroup")
-# Processes of the control plane and of the nodes; a leaf, as cgroup v2 wants it.
+# Processes of the control plane and of the nodes; a leaf, as cgroup v2 requires.
 SYSTEM = f"{NAME}/system"
 
 
@@ -29,7 +29,7 @@ def _hierarchies() -> list[Path]:
     if is_unified():
         return [ROOT]
     mounted = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
-    # A hybrid system mounts an empty v2 tree too, in which container runtimes make groups all the same.
+    # A hybrid system also mounts a v2 tree without controllers; container runtimes create groups in it, too.
     return sorted({Path(fields[1]) for fields in mounted if fields[2] in ("cgroup", "cgroup2")})
 
 
@@ -41,17 +41,17 @@ def _tracking() -> Path:
 
 
 def processes_file() -> Path:
-    """The file a process writes its id to in order to belong to the cluster."""
+    """The file to which a process writes its id to join the cluster's cgroup."""
     return _tracking() / SYSTEM / "cgroup.procs"
 
 
 def create(nodes: tuple[Node, ...]) -> None:
-    """Make the cluster's cgroups: one for our own processes, one per node for the kubelet to build below."""
+    """Creates the cluster's cgroups: one for the test bed's processes, and one per node as the kubelet's root."""
     for hierarchy in _hierarchies():
         for name in (NAME, SYSTEM, *(node.cgroup for node in nodes)):
             group = hierarchy / name
             group.mkdir(exist_ok=True)
-            # In cpuset v1 a new group has no cpus and no memory, and takes no process until it has.
+            # In cpuset v1 a new group has no CPUs and no memory nodes, and accepts no process without them.
             for knob in ("cpuset.cpus", "cpuset.mems"):
                 if not is_unified() and (group / knob).exists() and not (group / knob).read_text().strip():
                     (group / knob).write_text((group.parent / knob).read_text())
@@ -60,39 +60,39 @@ def create(nodes: tuple[Node, ...]) -> None:
 
 
 def _enable_controllers() -> None:
-    """Let groups below ours have what the kubelet checks its root for (cgroup v2).
+    """Enables the controllers that the kubelet requires of its root (cgroup v2).
 
-    Controllers that systemd had not enabled at the top yet stay enabled after `down`; enabling limits nothing.
+    Controllers that systemd had not enabled at the top stay enabled after `down`; that limits nothing.
     """
     for directory in (ROOT, ROOT / NAME):
         for controller in ("cpu", "cpuset", "io", "memory", "pids", "hugetlb"):
-            # One by one, because the kernel refuses all of a list for one it lacks.
+            # One by one: the kernel rejects a whole list if it lacks one of the controllers.
             with suppress(OSError):
                 (directory / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
 def processes(name: str = NAME) -> set[int]:
-    """Process ids in a cgroup and everything below it; empty when there is no such cgroup."""
+    """Process ids in a cgroup and all groups below it; empty if the cgroup does not exist."""
     found: set[int] = set()
     for directory, _, _ in os.walk(_tracking() / name):
-        # A container's group may vanish while it is walked.
+        # A container's group may be removed during the walk.
         with suppress(FileNotFoundError, OSError):
             found.update(int(line) for line in (Path(directory) / "cgroup.procs").read_text().split())
     return found
 
 
 def kill(name: str = NAME, timeout: float = 20.0) -> int:
-    """SIGKILL every process below a cgroup until none is left.
+    """Sends SIGKILL to every process below a cgroup until none is left.
 
     Args:
         name: path of the cgroup below the hierarchy's root.
-        timeout: seconds to wait for the last of them.
+        timeout: seconds to wait for the last process.
 
     Returns:
-        How many processes were killed.
+        The number of processes killed.
 
     Raises:
-        TestbedError: some did not die in time (uninterruptible sleep); their ids are in the message.
+        TestbedError: a process did not die in time (uninterruptible sleep); the message contains its id.
     """
     killed: set[int] = set()
     deadline = time.monotonic() + timeout
@@ -103,21 +103,21 @@ def kill(name: str = NAME, timeout: float = 20.0) -> int:
                 os.kill(pid, signal.SIGKILL)
         killed |= left
         if time.monotonic() > deadline:
-            raise TestbedError(f"processes {sorted(left)} of {name} do not die; look at /proc/PID/stack and retry")
+            raise TestbedError(f"processes {sorted(left)} of {name} do not die; inspect /proc/PID/stack and retry")
         time.sleep(0.02)
     return len(killed)
 
 
 def _thaw(name: str) -> None:
-    """Let frozen processes below a cgroup go on: runc freezes a container for a moment, and may die in that."""
+    """Thaws the processes below a cgroup: runc may have been killed while it had frozen a container temporarily."""
     for top, knob, value in ((ROOT / "freezer", "freezer.state", "THAWED"), (ROOT, "cgroup.freeze", "0")):
         for directory, _, _ in os.walk(top / name):
-            with suppress(OSError):  # there is no such knob, or no such group any more
+            with suppress(OSError):  # the file does not exist, or the group has been removed
                 (Path(directory) / knob).write_text(value)
 
 
 def remove(timeout: float = 10.0) -> None:
-    """Remove the emptied tree from every hierarchy.
+    """Removes the tree, which must be empty, from every hierarchy.
 
     Raises:
         TestbedError: a group is still busy after `timeout` seconds.
@@ -131,5 +131,5 @@ def remove(timeout: float = 10.0) -> None:
             if not (hierarchy / NAME).is_dir():
                 break
             if time.monotonic() > deadline:
-                raise TestbedError(f"cgroup {hierarchy / NAME} is busy; is a process of yours in it?")
+                raise TestbedError(f"cgroup {hierarchy / NAME} is busy; check whether one of your processes is in it")
             time.sleep(0.05)

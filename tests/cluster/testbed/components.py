@@ -1,7 +1,7 @@
-"""What is built from which Go module: the table that `build` works through.
+"""The cluster's programs and manifests, and the Go module that each is built from.
 
-The versions themselves are pinned in `tests/cluster/go/<source>/go.mod`. All that runs together is one module, because
-packages of the same versions are compiled once for all programs: that is half of the work.
+The versions are pinned in `tests/cluster/go/<source>/go.mod`. Programs that run together share one module, so that
+packages of the same version are compiled once for all of them: that halves the work.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Component:
     """Binaries and manifests that come from one Go module.
 
     Args:
-        source: the directory of `tests/cluster/go` that says which versions it is made of.
-        packages: binary name -> Go package that is its main program; where there are several, the names are those
-            that Go gives them.
-        module: module that holds the manifests; empty where there are none.
-        version_package: Go package of `k8s.io/component-base/version`-like variables, set to the module's version.
+        source: the directory of `tests/cluster/go` whose go.mod pins the versions.
+        packages: binary name -> Go package of its main program; several binaries must have the names that Go gives
+            them.
+        module: the module that contains the manifests; empty without manifests.
+        version_package: Go package like `k8s.io/component-base/version`; its variables are set to the module's version.
     """
 
     source: str
@@ -37,7 +37,7 @@ class Component:
 
 
 NEWEST = "newest"
-"""Everything of a cluster as it is chosen by default."""
+"""All programs of the default cluster."""
 
 
 def _kubernetes(source: str) -> Component:

@@ -1,7 +1,7 @@
-"""JobSet, Kubeflow Trainer and Kueue as processes beside the control plane, their webhooks served from there.
+"""JobSet, Kubeflow Trainer and Kueue as processes beside the control plane, which also serve their webhooks.
 
-Called by `lifecycle.up`. The order matters: definitions first (the controllers watch them), then the controllers,
-then their webhook configurations, so that nothing is refused because its webhook is not listening yet.
+The order of a start: the definitions (the controllers watch them), the controllers, and then their webhook
+configurations, so that no request is refused because a webhook is not listening yet.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from .controlplane import kubectl
 from .layout import CONFIG, CONTROL_ADDRESS, KUBECONFIG, STATE, Choice
 from .network import CONTROL
 
-# controller-runtime's built-in place for certificates, below the temporary directory; Trainer knows no other.
+# controller-runtime's default directory for certificates, below the temporary directory; Trainer cannot change it.
 TEMPORARY = STATE / "controllers"
 CERTIFICATES = TEMPORARY / "k8s-webhook-server" / "serving-certs"
 
 _KUEUE_ROOT = STATE / "kueue"
-"""Kueue's root directory: the paths of its certificates are fixed, as in its image."""
+"""Kueue's root directory (chroot): Kueue expects its certificates at fixed paths, as in its image."""
 _KUEUE_CERTIFICATES = ("webhook", "etc/kueue/metrics/certs", "visibility")
-"""Directories of certificates in it: ours by its configuration; by cmd/kueue/main.go; by pkg/visibility/server.go."""
+"""Its directories of certificates, set by the configuration here, cmd/kueue/main.go and pkg/visibility/server.go."""
 _VISIBILITY_PORT = 9446
 
 
 @dataclass(frozen=True)
 class Controller:
-    """One controller: where it comes from, where it listens and what it is told.
+    """A controller: its program, its ports and its configuration.
 
     Args:
-        component: the Go module of its binary and manifests.
+        component: the component of its binary and manifests.
         program: name of the binary.
-        webhook_port: on the control plane's loopback; only the API server calls it.
-        health_port: on the bridge, so that the host can ask.
-        config: its configuration file, without the parts common to all.
-        webhooks: the webhooks to register; empty for all of them.
+        webhook_port: port on the control plane's loopback; only the API server calls it.
+        health_port: port on the bridge, where the host can reach it.
+        config: its configuration file, without the parts common to all controllers.
+        webhooks: the webhooks to register; empty: all.
     """
 
     component: str
@@ -56,7 +56,7 @@ class Controller:
 
 
 def selected(choice: Choice) -> tuple[Controller, ...]:
-    """The controllers of a cluster, in the order they start."""
+    """The controllers of a cluster, in the order in which they start."""
     jobset = Controller(
         component=f"jobset-{choice.jobset}",
         program="jobset",
@@ -95,7 +95,7 @@ def selected(choice: Choice) -> tuple[Controller, ...]:
                 "frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"],
             },
         },
-        # The rest (pods, deployments, other operators' jobs) must not depend on Kueue being up.
+        # The other webhooks (pods, deployments, other operators' jobs) would make those objects depend on Kueue.
         webhooks=(
             "mjob.kb.io", "vjob.kb.io", "mjobset.kb.io", "vjobset.kb.io", "mtrainjob.kb.io", "vtrainjob.kb.io",
             "mclusterqueue.kb.io", "vclusterqueue.kb.io", "vcohort.kb.io", "mresourceflavor.kb.io",
@@ -106,10 +106,10 @@ def selected(choice: Choice) -> tuple[Controller, ...]:
 
 
 def install(choice: Choice) -> None:
-    """Bring the controllers up, from definitions to webhooks to Trainer's runtimes.
+    """Starts the controllers: definitions, processes, webhooks, and Trainer's runtimes.
 
     Raises:
-        TestbedError: a controller died, is not ready in time, or the API server refused a manifest.
+        TestbedError: a controller died or was not ready in time, or the API server refused a manifest.
     """
     controllers, authority = selected(choice), pki.authority()
     definitions: list[manifests.Object] = []
@@ -136,7 +136,7 @@ def install(choice: Choice) -> None:
     _create(choice, hooks)
     if choice.kueue:
         _serve_visibility(choice)
-    # Through Trainer's validating webhook, which proves that it answers.
+    # These pass through Trainer's validating webhook, so their creation proves that it answers.
     _create(choice, manifests.load("trainer", "runtimes"))
 
 
@@ -163,13 +163,13 @@ def start(controller: Controller) -> None:
 def _start_kueue(content: dict[str, Any]) -> None:
     content["webhook"]["certDir"] = f"/{_KUEUE_CERTIFICATES[0]}"
     (_KUEUE_ROOT / "config.json").write_text(json.dumps(content, indent=1))
-    # By its flag: its API server does not read KUBECONFIG.
+    # --kubeconfig, because Kueue's API server does not read KUBECONFIG.
     words = ["chroot", _KUEUE_ROOT, "/manager", "--config=/config.json", "--kubeconfig=/kubeconfig"]
     process.start("kueue", words, inside=CONTROL, extra={"TMPDIR": "/tmp"})
 
 
 def is_ready(controller: Controller) -> bool:
-    """Whether the controller's /readyz answers 200: its webhook server listens by then."""
+    """Whether the controller's /readyz answers 200, which implies that its webhook server listens."""
     connection = http.client.HTTPConnection(CONTROL_ADDRESS, controller.health_port, timeout=2)
     try:
         connection.request("GET", "/readyz")
@@ -181,12 +181,12 @@ def is_ready(controller: Controller) -> bool:
 
 
 def _create(choice: Choice, objects: list[manifests.Object]) -> None:
-    # The server checks them anyway; kubectl's own check would first fetch and parse every schema there is.
+    # The server validates the objects; kubectl's own validation would first fetch and parse every schema.
     kubectl(choice, "create", "--validate=false", "-f", "-", text=manifests.bundle(objects))
 
 
 def _make_kueues_root() -> None:
-    """Make Kueue's root directory; its program is there in the control plane's mount namespace only."""
+    """Creates Kueue's root directory; its program is mounted in the control plane's mount namespace only."""
     for directory in _KUEUE_CERTIFICATES:
         shutil.copytree(CERTIFICATES, _KUEUE_ROOT / directory)
     (_KUEUE_ROOT / "tmp").mkdir()
@@ -196,9 +196,9 @@ def _make_kueues_root() -> None:
 
 
 def _serve_visibility(choice: Choice) -> None:
-    """Register Kueue's own API server, which tells the positions in queues."""
+    """Registers Kueue's API server, which serves the positions in queues."""
     objects = manifests.aggregated_at(manifests.load("kueue", "visibility"), _VISIBILITY_PORT)
     _create(choice, objects)
     names = [f"apiservice/{each['metadata']['name']}" for each in objects if each["kind"] == "APIService"]
-    # Unavailable it would keep namespaces from being deleted.
+    # While an aggregated API is unavailable, namespaces cannot be deleted.
     kubectl(choice, "wait", "--for=condition=Available", "--timeout=180s", *names)

@@ -1,6 +1,6 @@
 """etcd, API server, controller-manager, scheduler and DNS, in the control plane's namespaces.
 
-Called by `lifecycle.up`. Everything but the API server and DNS listens on that namespace's own loopback.
+All except the API server and DNS listen on the loopback of that network namespace.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ETCD_URL = f"http://127.0.0.1:{ETCD_PORT}"
 
 
 def start_etcd() -> None:
-    """Start a fresh single-member etcd; its data need not outlive the machine, so it does not sync to disk."""
+    """Starts a new etcd with one member, without fsync: its data need not survive a crash of the machine."""
     data = STATE / "etcd"
     data.mkdir(mode=0o700)
     peer = f"http://127.0.0.1:{ETCD_PEER_PORT}"
@@ -45,7 +45,7 @@ def start_etcd() -> None:
 
 
 def start_api_server(choice: Choice) -> None:
-    """Start the API server; `wait_api_ready` tells when it serves."""
+    """Starts the API server; `wait_api_ready` waits until it serves."""
     account = PKI / "service-account"
     command: list[str | Path] = [
         binary(f"kubernetes-{choice.kubernetes}", "kube-apiserver"),
@@ -59,7 +59,7 @@ def start_api_server(choice: Choice) -> None:
         "--authorization-mode=Node,RBAC", "--allow-privileged",
         f"--kubelet-client-certificate={PKI / 'admin.crt'}", f"--kubelet-client-key={PKI / 'admin.key'}",
         "--kubelet-preferred-address-types=InternalIP",
-        # For Kueue's API server behind this one, which believes what the front proxy's certificate comes with.
+        # For Kueue's aggregated API server, which trusts the identity headers that come with this certificate.
         f"--requestheader-client-ca-file={PKI / 'front-proxy-ca.crt'}",
         "--requestheader-allowed-names=front-proxy-client",
         "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
@@ -71,16 +71,16 @@ def start_api_server(choice: Choice) -> None:
 
 
 def wait_api_ready(timeout: float = 180.0) -> None:
-    """Wait until the API server reports itself ready.
+    """Waits until the API server is ready.
 
     Raises:
-        TestbedError: it died or was not ready in time.
+        TestbedError: the API server died or was not ready in time.
     """
     process.wait("the API server", is_ready, timeout, needs=["etcd", "kube-apiserver"])
 
 
 def is_ready() -> bool:
-    """Whether /readyz answers 200, asked from the host as any client would."""
+    """Whether /readyz answers 200 to a request from the host."""
     try:
         context = ssl.create_default_context(cafile=str(PKI / "ca.crt"))
         context.load_cert_chain(PKI / "admin.crt", PKI / "admin.key")
@@ -95,7 +95,7 @@ def is_ready() -> bool:
 
 
 def start_controller_manager(choice: Choice) -> None:
-    """Start the controller-manager, quick to notice a lost node and with limits that suit a thousand jobs."""
+    """Starts the controller-manager, with a short grace period for nodes and rate limits for a thousand jobs."""
     own = pki.kubeconfig("kube-controller-manager")
     command: list[str | Path] = [
         binary(f"kubernetes-{choice.kubernetes}", "kube-controller-manager"),
@@ -110,7 +110,7 @@ def start_controller_manager(choice: Choice) -> None:
 
 
 def start_scheduler(choice: Choice) -> None:
-    """Start the default scheduler."""
+    """Starts the default scheduler."""
     own = pki.kubeconfig("kube-scheduler")
     command: list[str | Path] = [
         binary(f"kubernetes-{choice.kubernetes}", "kube-scheduler"),
@@ -121,13 +121,13 @@ def start_scheduler(choice: Choice) -> None:
 
 
 def start_dns() -> None:
-    """Start CoreDNS on the bridge address, where the kubelets point every pod.
+    """Starts CoreDNS on the bridge address, which the kubelets set as every pod's name server.
 
-    Names outside the cluster do not exist: pods have no way out. A record lives one second, so that a pod that is
-    replaced is found again at once.
+    Names outside the cluster do not exist, because pods cannot reach other networks. The TTL of a record is one
+    second, so that the name of a replaced pod resolves to the new address at once.
     """
     corefile = CONFIG / "Corefile"
-    # Two blocks, because CoreDNS asks `template` before `kubernetes` whatever their order here.
+    # Two blocks, because CoreDNS runs `template` before `kubernetes`, regardless of their order here.
     corefile.write_text(
         f"""{CLUSTER_DOMAIN} in-addr.arpa {{
     bind {CONTROL_ADDRESS}
@@ -149,10 +149,10 @@ def start_dns() -> None:
 
 
 def kubectl(choice: Choice, *arguments: str | Path, text: str = "") -> str:
-    """Run kubectl as the cluster's administrator and return what it prints.
+    """Runs kubectl as the cluster's administrator and returns its output.
 
     Raises:
-        TestbedError: kubectl failed; its message follows.
+        TestbedError: kubectl failed; the error contains its message.
     """
     program = binary(f"kubernetes-{choice.kubernetes}", "kubectl")
     # The discovery cache would otherwise stay in the user's home.

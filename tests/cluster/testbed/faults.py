@@ -1,7 +1,4 @@
-"""Faults made where they happen: a kubelet that dies, a node that loses power, a network cable that is pulled.
-
-Called by the cluster tests and by `__main__`.
-"""
+"""Faults of nodes: a kubelet that is killed or frozen, a power failure, a cut network link."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ from .layout import Choice, Node, TestbedError
 
 
 def node_named(choice: Choice, name: str) -> Node:
-    """A node of the running cluster by its name.
+    """Returns a node of the running cluster by its name.
 
     Raises:
-        TestbedError: there is no such node.
+        TestbedError: the cluster has no such node.
     """
     for worker in choice.worker_nodes:
         if worker.name == name:
@@ -26,43 +23,43 @@ def node_named(choice: Choice, name: str) -> Node:
 
 
 def stop_kubelet(choice: Choice, worker: Node) -> None:
-    """Kill the kubelet: its containers run on, its node becomes Unknown after about 14 s."""
+    """Kills the kubelet: its containers continue, and its node becomes Unknown after about 14 s."""
     process.stop(f"{worker.name}-kubelet")
 
 
 def start_kubelet(choice: Choice, worker: Node) -> None:
-    """Start the kubelet again; it finds its containers."""
+    """Starts the kubelet again; it finds its containers."""
     node.start_kubelet(worker, choice)
 
 
 def freeze_kubelet(choice: Choice, worker: Node) -> None:
-    """Stop the kubelet's clock (SIGSTOP): connections stay open and nothing is answered."""
+    """Stops the kubelet with SIGSTOP: connections stay open, and requests are not answered."""
     _signal(worker, signal.SIGSTOP)
 
 
 def thaw_kubelet(choice: Choice, worker: Node) -> None:
-    """Let a frozen kubelet go on (SIGCONT)."""
+    """Continues a frozen kubelet (SIGCONT)."""
     _signal(worker, signal.SIGCONT)
 
 
 def cut_network(choice: Choice, worker: Node) -> None:
-    """Take the node's link down: no API server, no DNS, no pods of other nodes; its processes run on."""
+    """Takes the node's link down: no API server, no DNS, no pods of other nodes; its processes continue."""
     network.set_link(worker, up=False)
 
 
 def join_network(choice: Choice, worker: Node) -> None:
-    """Bring the node's link up again."""
+    """Brings the node's link up again."""
     network.set_link(worker, up=True)
 
 
 def power_off(choice: Choice, worker: Node) -> None:
-    """Kill kubelet and every container of the node at once, as a power cut does; `start_kubelet` powers it on."""
+    """Kills the kubelet and every container of the node, as a power failure does; `start_kubelet` ends the fault."""
     process.stop(f"{worker.name}-kubelet")
     cgroups.kill(worker.cgroup)
 
 
 def set_gpus(choice: Choice, worker: Node, count: int, resource: str = "nvidia.com/gpu") -> None:
-    """Let the node advertise accelerators that are only counted: nothing of them reaches a container."""
+    """Lets the node advertise accelerators that exist only as a number: containers get no device."""
     amount = {resource: str(count)}
     patch = json.dumps({"status": {"capacity": amount, "allocatable": amount}})
     controlplane.kubectl(choice, "patch", "node", worker.name, "--subresource=status", "--type=merge", "--patch", patch)

@@ -1,7 +1,4 @@
-"""The cluster as the tests see it: the test cluster of this package, or any that KUBECONFIG names.
-
-Called by `tests/cluster/conftest.py`, and by whatever else wants to run something on the cluster.
-"""
+"""The cluster that the tests use: the test cluster of this package, or the one that KUBECONFIG names."""
 
 from __future__ import annotations
 
@@ -26,19 +23,19 @@ from .objects import Objects, known
 
 
 class NoClusterError(TestbedError):
-    """Nobody offers a cluster; tests are skipped unless STEPSET_CLUSTER=required."""
+    """No cluster is available; tests are skipped unless STEPSET_CLUSTER=required."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that answers.
+    """A cluster that answers requests.
 
     Args:
-        kubeconfig: value for KUBECONFIG; an administrator's on the test cluster.
+        kubeconfig: value for KUBECONFIG; on the test cluster the administrator's.
         program: path of kubectl.
-        image: image every test pod can run; it has Python with stepset's test dependencies.
-        python: the Python to call inside a pod.
-        choice: versions and nodes of the test cluster; None for a cluster of somebody else, which has no faults.
+        image: an image that the nodes can run, which contains Python with stepset's test dependencies.
+        python: the Python interpreter inside a pod.
+        choice: versions and nodes of the test cluster; None for any other cluster, where no faults are injected.
     """
 
     kubeconfig: str
@@ -48,42 +45,42 @@ class Cluster:
     choice: Choice | None
 
     def kubectl(self, *arguments: str, text: str = "", timeout: float = 300.0) -> str:
-        """Run kubectl and return its output.
+        """Runs kubectl and returns its output.
 
         Args:
-            arguments: its command line after the program.
-            text: its standard input.
+            arguments: the command line after the program.
+            text: standard input.
             timeout: seconds; longer than any --timeout in `arguments`.
 
         Raises:
-            TestbedError: it failed (its message follows) or took too long.
+            TestbedError: kubectl failed (the error contains its message) or took too long.
         """
         environment = {**os.environ, "KUBECONFIG": self.kubeconfig}
-        # On the test cluster the discovery cache goes where `down` removes it.
+        # On the test cluster the discovery cache is in the directory that `down` removes.
         words = [self.program, *(["--cache-dir", str(STATE / "kubectl")] if self.choice else []), *arguments]
-        said = f"kubectl {' '.join(arguments)[:100]}"
+        command = f"kubectl {' '.join(arguments)[:100]}"
         try:
             done = subprocess.run(words, input=text, env=environment, capture_output=True, text=True, timeout=timeout)
         except subprocess.TimeoutExpired as error:
-            raise TestbedError(f"{said}: no end after {timeout:.0f} s") from error
+            raise TestbedError(f"{command}: no end after {timeout:.0f} s") from error
         if done.returncode:
-            raise TestbedError(f"{said}: {done.stderr.strip()}")
+            raise TestbedError(f"{command}: {done.stderr.strip()}")
         return done.stdout
 
     @cached_property
     def objects(self) -> Objects:
-        """Its objects, for whoever asks often."""
+        """Its objects, read over one connection: faster than kubectl for repeated requests."""
         return Objects(self.kubeconfig)
 
     def apply(self, manifest: dict[str, Any], namespace: str = "") -> None:
-        """Create one object; a field that its kind does not have is an error."""
+        """Creates one object; a field that its kind does not have is an error."""
         if known(manifest["kind"].lower()):
             self.objects.create(manifest, namespace)
         else:
             self.kubectl("create", *_in(namespace), "-f", "-", text=json.dumps(manifest))
 
     def get(self, what: str, namespace: str = "", selector: str = "") -> dict[str, Any]:
-        """Read an object ("pod/x") or a list of them ("pods") as the API server has it."""
+        """Reads an object ("pod/x") or a list ("pods") from the API server."""
         if known(what):
             return self.objects.get(what, namespace, selector)
         options = ["-l", selector] if selector else []
@@ -91,22 +88,22 @@ class Cluster:
         return found
 
     def logs(self, pod_name: str, namespace: str) -> str:
-        """Everything a pod's only container has written."""
+        """The whole log of a pod's only container."""
         return self.objects.logs(pod_name, namespace)
 
     @contextmanager
     def namespace(self, prefix: str = "test") -> Iterator[str]:
-        """A namespace of its own that takes pods at once, deleted afterwards without waiting for it.
+        """Creates a namespace that accepts pods at once; deletes it afterwards, without waiting for the deletion.
 
-        Where the cluster will soon be gone with all its namespaces, only what runs is deleted: for a namespace the
-        controller-manager asks for every kind of object that there is.
+        In a cluster that will be stopped after the tests, only the workloads are deleted: for each deleted namespace
+        the controller-manager requests every kind of object.
         """
         name = f"{prefix}-{uuid.uuid4().hex[:8]}"
         self.objects.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         try:
-            # Pods are refused until it is there; the controller-manager would make it a moment later.
+            # Pods are refused until this account exists; the controller-manager would create it a moment later.
             account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-            self.objects.create(account, name, again=True)
+            self.objects.create(account, name, exist_ok=True)
             yield name
         finally:
             if self.choice and BORROWED_FILE.exists():
@@ -115,36 +112,36 @@ class Cluster:
                 self.objects.delete(f"namespace/{name}")
 
     def pod_template(self, container: str = "node", mounts: Iterable[pod.Mount] = ()) -> dict[str, Any]:
-        """What must be merged over a pod to make it runnable here.
+        """A pod template that makes a pod runnable on this cluster when it is merged over the pod's own.
 
         Args:
             container: name of the container to patch.
-            mounts: further directories of this machine (test cluster only).
+            mounts: more directories of this machine (test cluster only).
         """
         own = [*pod.host_programs(), *mounts] if self.choice else []
         return pod.template(container, own)
 
     def pod_spec(self, command: list[str], container: str = "node") -> dict[str, Any]:
-        """A pod spec that runs a command, for tests that need no more."""
+        """A complete pod spec that runs a command."""
         own = pod.host_programs() if self.choice else []
         return pod.runnable(container, command, self.image, own)
 
     def wait(self, what: str, condition: Callable[[], bool], timeout: float = 180.0) -> None:
-        """Look once a second at least until a condition holds.
+        """Waits until a condition holds; checks it at least once a second.
 
         Raises:
-            TestbedError: it did not within `timeout` seconds.
+            TestbedError: the condition did not hold within `timeout` seconds.
         """
         if not until(condition, timeout, every=1.0):
             raise TestbedError(f"waited {timeout:.0f} s for {what} in vain")
 
 
 def find() -> Cluster:
-    """The cluster to test with: what KUBECONFIG names, else the running test cluster.
+    """Returns the cluster that KUBECONFIG names, otherwise the running test cluster.
 
     Raises:
-        NoClusterError: there is neither.
-        TestbedError: there is one, but it cannot be used.
+        NoClusterError: neither exists.
+        TestbedError: the cluster cannot be used.
     """
     if kubeconfig := named():
         return _named(kubeconfig)
@@ -152,13 +149,13 @@ def find() -> Cluster:
     if choice is None:
         raise NoClusterError("no Kubernetes cluster: run `make cluster` as root, or set KUBECONFIG")
     if not os.access(KUBECONFIG, os.R_OK):
-        raise TestbedError(f"the cluster is root's ({KUBECONFIG}); run its tests as root")
+        raise TestbedError(f"{KUBECONFIG} is readable by root only; run the tests as root")
     program = binary(f"kubernetes-{choice.kubernetes}", "kubectl")
     return Cluster(str(KUBECONFIG), str(program), HOST_IMAGE, sys.executable, choice)
 
 
 def named() -> str:
-    """The kubeconfig of a cluster of somebody else's that KUBECONFIG names; empty when it names none."""
+    """The kubeconfig of another cluster that KUBECONFIG names; empty for the test cluster and without KUBECONFIG."""
     kubeconfig = os.environ.get("KUBECONFIG", "")
     return "" if kubeconfig == str(KUBECONFIG) else kubeconfig
 
@@ -166,11 +163,11 @@ def named() -> str:
 def _named(kubeconfig: str) -> Cluster:
     image = os.environ.get("STEPSET_TEST_IMAGE", "")
     if not image:
-        # KUBECONFIG is often set for other reasons; nothing is created on that cluster unless this says so.
+        # KUBECONFIG is often set for other reasons; this variable is the permission to create objects there.
         raise NoClusterError("KUBECONFIG is set, STEPSET_TEST_IMAGE is not: name an image that the cluster can run")
     program = shutil.which("kubectl")
     if program is None:
-        raise TestbedError("KUBECONFIG is set but there is no kubectl on PATH")
+        raise TestbedError("KUBECONFIG is set, but kubectl is not on PATH")
     cluster = Cluster(kubeconfig, program, image, os.environ.get("STEPSET_TEST_PYTHON", "python3"), None)
     cluster.kubectl("get", "--raw", "/readyz", timeout=20)
     return cluster

@@ -1,8 +1,8 @@
-"""The two container images of the cluster, made from what is on the machine and packed as one OCI archive.
+"""The cluster's two container images, made from files of the machine and packed as one OCI archive.
 
-Called by `lifecycle.up`. There is no registry: `pause` holds a pod's namespaces, and `host` is an empty tree with the
-machine's own /etc pieces (users, loader cache, alternatives, certificates) into which a pod mounts the machine's /usr
-and Python read-only (`pod.template`).
+There is no registry. `pause` holds a pod's namespaces; `host` is an empty tree with files of the machine's /etc (users,
+loader cache, alternatives, certificates), into which a pod mounts the machine's /usr and Python read-only
+(`pod.template`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DIRECTORIES = (
     "usr", "tmp", "etc", "root", "home", "home/trainer", "proc", "sys", "dev", "run", "run/sshd", "var", "var/tmp",
     "opt", "srv", "mnt",
 )  # fmt: skip
-# On a merged-/usr system these are symlinks; elsewhere `pod.template` mounts them.
+# On a merged-/usr system these are symlinks; on others `pod.template` mounts them.
 USR_LINKS = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")
 FROM_HOST = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs", "services", "protocols")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -35,7 +35,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def build() -> Path:
-    """Write both images to one archive for `ctr images import` and return its path."""
+    """Writes both images to one archive for `ctr images import`, and returns its path."""
     blobs: dict[str, bytes] = {}
     manifests = [_image(PAUSE_IMAGE, _pause_layer(), ["/pause"], blobs), _image(HOST_IMAGE, _host_layer(), [], blobs)]
     archive = STATE / "images.tar"

@@ -1,8 +1,7 @@
-"""Where everything of the test cluster lives: paths, addresses, ports and versions.
+"""The test cluster's paths, addresses, ports and versions.
 
-Called by every other file of the package. A process has to do with one cluster, so these are constants; which of this
-machine's it is says STEPSET_CLUSTER_NUMBER, and what a user chooses about it comes in through
-`Choice.from_environment`.
+A process uses one cluster, so these are constants. STEPSET_CLUSTER_NUMBER selects one of this machine's clusters;
+`Choice.from_environment` reads the user's other options.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from pathlib import Path
 
 
 class TestbedError(Exception):
-    """The cluster cannot be brought up, used or taken down; the message says what to do."""
+    """The cluster cannot be started, used or stopped; the message states what to do."""
 
-    # pytest would otherwise try to collect a class of this name.
+    # pytest would otherwise collect a class of this name.
     __test__ = False
 
 
@@ -26,10 +25,10 @@ MAX_CLUSTERS = 16
 
 
 def number_from(environ: Mapping[str, str]) -> int:
-    """Which of this machine's clusters is meant: 0 to 15, 0 by default.
+    """Returns the number of the cluster on this machine: 0 to 15, 0 by default.
 
     Raises:
-        TestbedError: STEPSET_CLUSTER_NUMBER is something else.
+        TestbedError: STEPSET_CLUSTER_NUMBER has another value.
     """
     return int(_one_of(environ, NUMBER_VARIABLE, tuple(map(str, range(MAX_CLUSTERS)))))
 
@@ -47,7 +46,7 @@ except TestbedError as error:
     sys.exit(f"testbed: {error}")
 NAME = f"stepset-cluster-{NUMBER}" if NUMBER else "stepset-cluster"
 
-# Everything `up` writes on the host, apart from the binary cache. `down` deletes it whole.
+# All files that `up` writes on the host, apart from the binary cache. `down` deletes the directory.
 STATE = Path("/var/lib") / NAME
 LOGS = STATE / "log"
 PIDS = STATE / "pid"
@@ -58,12 +57,12 @@ CHOICE_FILE = STATE / "choice.json"
 STARTED_FILE = STATE / "started"
 STARTED_BY_FILE = STATE / "started-by"
 """A digest of the code that started the cluster."""
-BORROWED_FILE = STATE / "borrowed"  # there as long as whoever brought the cluster up is about to take it down
+BORROWED_FILE = STATE / "borrowed"  # exists if `borrow.borrowed` started the cluster and will stop it
 LOCK = Path("/run/lock") / f"{NAME}.lock"
 
 GO_MODULES = Path(__file__).resolve().parent.parent / "go"
 
-# The one link the host sees: its end of a veth pair whose other end is in the control plane's network namespace.
+# The only link on the host: one end of a veth pair whose other end is in the control plane's network namespace.
 HOST_LINK = f"stepset{NUMBER}"
 BRIDGE = "br0"
 CLUSTER_NET_BITS = 24
@@ -87,7 +86,7 @@ CNI_PLUGINS = Path("/usr/lib/cni")
 
 @dataclass(frozen=True)
 class Node:
-    """One worker node: a network and a mount namespace of its own on this machine."""
+    """A worker node: a network and a mount namespace on this machine."""
 
     index: int
 
@@ -109,7 +108,7 @@ class Node:
 
     @property
     def cgroup(self) -> str:
-        """The kubelet's cgroupRoot: every container of the node is below it."""
+        """The kubelet's cgroupRoot; all containers of the node are below it."""
         return f"{NAME}/{self.name}"
 
 
@@ -120,13 +119,13 @@ MAX_NODES = 8
 
 @dataclass(frozen=True)
 class Choice:
-    """What a user may choose about the cluster.
+    """The user's options for the cluster.
 
     Args:
         kubernetes: minor version, one of `KUBERNETES`.
         jobset: minor version of the JobSet controller, one of `JOBSET`.
         nodes: number of worker nodes, 1 to 8.
-        kueue: whether the Kueue controller runs.
+        kueue: whether Kueue runs.
     """
 
     kubernetes: str = KUBERNETES[0]
@@ -139,7 +138,7 @@ class Choice:
         """Read STEPSET_K8S, STEPSET_JOBSET, STEPSET_NODES and STEPSET_KUEUE.
 
         Raises:
-            TestbedError: a value that is not one of the supported ones.
+            TestbedError: a value is not supported.
         """
         return cls(
             kubernetes=_one_of(environ, "STEPSET_K8S", KUBERNETES),
@@ -154,8 +153,8 @@ class Choice:
 
     @property
     def components(self) -> tuple[str, ...]:
-        """The Go modules this choice needs, kubernetes first: its kubectl renders the others' manifests."""
+        """The components of this choice; kubernetes first, because its kubectl renders the others' manifests."""
         kueue = ("kueue",) if self.kueue else ()
         fixed = (f"kubernetes-{self.kubernetes}", "etcd", "pause", "coredns", f"jobset-{self.jobset}", "trainer")
-        # kwok is started by the scale tests only, but no test should find itself compiling.
+        # Only the scale tests start kwok; it is included so that no test has to compile it.
         return (*fixed, *kueue, "kwok")

@@ -1,7 +1,6 @@
-"""Up, down and status: the order in which everything else of the package is called.
+"""Starts and stops the cluster, and reports its status.
 
-Called by `__main__`. `up` always begins by removing what an earlier start left; `down` needs to know nothing about
-how far a start came.
+`up` first removes what an earlier start left behind; `down` does not depend on how far a start got.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from .layout import (
     TestbedError,
 )
 
-# Bytes that a cluster takes in the course of the tests.
-ROOM = 1 << 30
+# Bytes of disk space that a cluster uses during the tests.
+DISK_SPACE = 1 << 30
 
 
 def up(choice: Choice) -> float:
-    """Bring the cluster up, building what the cache lacks.
+    """Starts the cluster; first builds the binaries that are not in the cache.
 
     Args:
-        choice: versions and number of nodes; a running cluster of the same choice is left as it is if it is whole.
+        choice: versions and number of nodes; a complete running cluster of the same choice is not changed.
 
     Returns:
-        Seconds it took, without the building.
+        Seconds that the start took, without the build; 0 if the cluster was running already.
 
     Raises:
-        TestbedError: what is missing or failed; what was started is taken down again.
+        TestbedError: a requirement is missing or a step failed; the processes that were started are stopped again.
     """
     packages.require_root()
     packages.ensure()
@@ -68,10 +67,10 @@ def up(choice: Choice) -> float:
 
 
 def down() -> None:
-    """Take the cluster down and remove every trace of it except the binary cache.
+    """Stops the cluster and removes all its files except the binary cache.
 
     Raises:
-        TestbedError: not root, or something cannot be removed; the message says what.
+        TestbedError: the user is not root, or something cannot be removed; the message names it.
     """
     packages.require_root()
     with _locked():
@@ -80,7 +79,7 @@ def down() -> None:
 
 
 def running() -> Choice | None:
-    """The choice of the cluster that is up, None when there is none."""
+    """Returns the choice of the running cluster; None if none is running."""
     try:
         choice = Choice(**json.loads(CHOICE_FILE.read_text()))
     except (FileNotFoundError, json.JSONDecodeError, TypeError, PermissionError):
@@ -89,10 +88,10 @@ def running() -> Choice | None:
 
 
 def require_running() -> Choice:
-    """The choice of the running cluster.
+    """Returns the choice of the running cluster.
 
     Raises:
-        TestbedError: none is running.
+        TestbedError: no cluster is running.
     """
     choice = running()
     if choice is None:
@@ -101,9 +100,9 @@ def require_running() -> Choice:
 
 
 def is_whole(choice: Choice) -> bool:
-    """Whether this version of the test bed started the cluster, all of it still runs, and every node is Ready.
+    """Whether this version of the test bed started the cluster, all its processes run, and every node is Ready.
 
-    A node that becomes Ready again is awaited.
+    Waits up to 30 seconds for nodes that are not Ready.
 
     Args:
         choice: the running cluster's.
@@ -121,7 +120,7 @@ def is_whole(choice: Choice) -> bool:
 
 
 def status() -> dict[str, str]:
-    """State of every process that was started, by name: its id, or what it said last before it died."""
+    """The state of every process that was started, by name: its id, or the last line that it wrote before it ended."""
     names = _processes()
     state = {}
     for name in names:
@@ -132,7 +131,7 @@ def status() -> dict[str, str]:
 
 def _start(choice: Choice) -> None:
     nodes = choice.worker_nodes
-    _check_room()
+    _check_disk_space()
     network.check_free()
     STATE.mkdir(mode=0o755)
     CONFIG.mkdir()
@@ -142,7 +141,7 @@ def _start(choice: Choice) -> None:
     pki.kubeconfig("admin", KUBECONFIG)
     controlplane.start_etcd()
     controlplane.start_api_server(choice)
-    # The API server needs some seconds; the nodes' runtimes come up meanwhile.
+    # The API server takes some seconds to start; the nodes' runtimes start in the meantime.
     archive = image.build()
     for worker in nodes:
         network.create_node(worker, nodes)
@@ -167,14 +166,14 @@ def _start(choice: Choice) -> None:
     CHOICE_FILE.write_text(json.dumps(asdict(choice)))
 
 
-def _check_room() -> None:
-    """Refuse to start where the disk would soon be full."""
+def _check_disk_space() -> None:
+    """Raises TestbedError if the disk has too little space."""
     disk = shutil.disk_usage(STATE.parent)
-    # With less than 1 % left the kubelets would take no pods (`evictionHard` in node.py).
-    needed = ROOM + disk.total // 50
+    # With less than 1 % left the kubelets accept no pods (`evictionHard` in node.py).
+    needed = DISK_SPACE + disk.total // 50
     if disk.free < needed:
         raise TestbedError(
-            f"{STATE.parent} has {disk.free >> 20} MiB left and a cluster needs {needed >> 20}; free some space there"
+            f"{STATE.parent} has {disk.free >> 20} MiB left, but a cluster needs {needed >> 20}; free some space there"
         )
 
 
@@ -186,9 +185,9 @@ def _remove_everything() -> None:
     cgroups.kill()
     network.remove_host_link()
     cgroups.remove()
-    process.wait(f"link {HOST_LINK} to go", lambda: not Path("/sys/class/net", HOST_LINK).exists(), timeout=10)
-    # All mounts were private to namespaces that died above. Deleting through one that is not would delete the
-    # machine's own files, so this is checked and not assumed.
+    process.wait(f"the removal of link {HOST_LINK}", lambda: not Path("/sys/class/net", HOST_LINK).exists(), timeout=10)
+    # All mounts were private to namespaces that have ended. rmtree below a mount that still exists would delete the
+    # machine's own files, so this is checked.
     mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     below = [point for point in mounted if Path(point).is_relative_to(STATE)]
     if below:
@@ -198,7 +197,7 @@ def _remove_everything() -> None:
 
 
 def _keep_logs() -> None:
-    """Save the logs of a failed start where `down` and the next `up` do not delete them."""
+    """Saves the logs of a failed start in a directory that `down` and the next `up` do not delete."""
     saved = build.cache_root() / "failed-start-logs"
     shutil.rmtree(saved, ignore_errors=True)
     if not (STATE / "log").is_dir():
@@ -207,23 +206,23 @@ def _keep_logs() -> None:
         shutil.copytree(STATE / "log", saved)
         print(f"logs of the failed start: {saved}", flush=True)
     except (OSError, shutil.Error) as error:
-        print(f"logs of the failed start could not be kept: {error}", flush=True)
+        print(f"logs of the failed start could not be saved: {error}", flush=True)
 
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """One `up` or `down` at a time on a machine."""
+    """Allows one `up` or `down` at a time on this machine."""
     LOCK.parent.mkdir(parents=True, exist_ok=True)
     while True:
         with LOCK.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # `down` removes the file, and whoever waited for it then holds one that the next does not see.
+            # `down` removes the file; a process that waited for it then holds a lock that the next one does not see.
             if LOCK.exists() and os.path.samestat(LOCK.stat(), os.fstat(lock.fileno())):
                 yield
                 return
 
 
 def _digest() -> str:
-    """A digest of the test bed's code: another version starts another cluster."""
+    """A digest of the test bed's code; `up` restarts a cluster that another version started."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()

@@ -1,6 +1,6 @@
 """Rendered manifests, changed so that a controller outside the cluster serves their webhooks.
 
-Called by `controllers`. Pure apart from reading the cache: a list of objects in, a list of objects out.
+Pure functions of lists of objects; only `load` reads a file.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def load(component: str, name: str) -> list[Object]:
 
 
 def bundle(objects: list[Object]) -> str:
-    """Several objects as one document for kubectl."""
+    """Returns several objects as one document for kubectl."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
 
 
 def without_descriptions(value: Any) -> Any:
-    """A schema without its prose, which is most of a definition and a third of the API server's work at a start."""
+    """Removes a schema's descriptions: most of a definition, and a third of the API server's work at its start."""
     if isinstance(value, dict):
-        # A property that is called "description" is a mapping, not a text.
+        # A property named "description" is a mapping, not a text.
         kept = {key: item for key, item in value.items() if key != "description" or not isinstance(item, str)}
         return {key: without_descriptions(item) for key, item in kept.items()}
     if isinstance(value, list):
@@ -38,11 +38,11 @@ def without_descriptions(value: Any) -> Any:
 
 
 def served_at(objects: list[Object], url: str, ca_bundle: str) -> list[Object]:
-    """Point every webhook and conversion at a plain URL instead of a Service in the cluster.
+    """Points every webhook and conversion at a URL instead of a Service in the cluster.
 
     Args:
         objects: custom resource definitions and webhook configurations.
-        url: where the controller listens, without a path: https://127.0.0.1:9443.
+        url: the controller's address without a path, such as https://127.0.0.1:9443.
         ca_bundle: base64 of the PEM certificate that signed the controller's.
     """
     changed = copy.deepcopy(objects)
@@ -58,14 +58,13 @@ def served_at(objects: list[Object], url: str, ca_bundle: str) -> list[Object]:
 
 
 def aggregated_at(objects: list[Object], port: int) -> list[Object]:
-    """The APIServices of a component, with a Service and its Namespace that lead to this machine.
+    """The APIServices of a component, each with a Service (and its Namespace) that leads to this machine.
 
-    The API server asks an aggregated one through a Service; that of an external name is the only kind that needs no
-    pod.
+    The API server reaches an aggregated API server through a Service; only a Service of type ExternalName needs no pod.
 
     Args:
-        objects: those of the component; what is no APIService is left out.
-        port: where the component's API server listens on the API server's loopback.
+        objects: the component's objects; only APIServices are used.
+        port: the port of the component's API server on the API server's loopback.
     """
     services = copy.deepcopy([item for item in objects if item["kind"] == "APIService"])
     places = {(item["spec"]["service"]["namespace"], item["spec"]["service"]["name"]) for item in services}
@@ -86,7 +85,7 @@ def aggregated_at(objects: list[Object], port: int) -> list[Object]:
 
 
 def webhook_configurations(objects: list[Object], component: str) -> list[Object]:
-    """Only the webhook configurations, with the component in front of names that every kubebuilder project shares."""
+    """Only the webhook configurations; names that all kubebuilder projects share are prefixed with the component."""
     kept = copy.deepcopy([item for item in objects if item["kind"].endswith("WebhookConfiguration")])
     for item in kept:
         if not item["metadata"]["name"].endswith("kubeflow.org"):
@@ -96,7 +95,7 @@ def webhook_configurations(objects: list[Object], component: str) -> list[Object
 
 
 def only(objects: list[Object], names: Collection[str]) -> list[Object]:
-    """Keep of each webhook configuration the named webhooks; a configuration that loses all of them is dropped."""
+    """Keeps only the named webhooks of each configuration, and drops configurations without any."""
     kept = []
     for item in objects:
         webhooks = [webhook for webhook in item["webhooks"] if webhook["name"] in names]

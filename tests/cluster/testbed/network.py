@@ -1,8 +1,7 @@
-"""Namespaces and links: one for the control plane, one per node, joined by a bridge that the host cannot see.
+"""Network namespaces of the control plane and of each node, joined by a bridge that the host cannot see.
 
-Called by `lifecycle` and `node`. The bridge is in the control plane's network namespace, so the host's firewall,
-forwarding and bridge settings play no part, and the only thing on the host is one end of a veth pair. Links and
-namespaces disappear by themselves with the last process in them.
+The bridge is in the control plane's network namespace, so the host's firewall, forwarding and bridge settings have no
+effect, and the host only has one end of a veth pair. The kernel removes links and namespaces with their last process.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ CONTROL = "control"
 
 
 def holder(node: Node) -> str:
-    """Name of the process that holds a node's namespaces open."""
+    """Name of the process that keeps a node's namespaces open."""
     return f"{node.name}-namespace"
 
 
 def check_free() -> None:
-    """Refuse to start where the host already routes to one of the cluster's networks.
+    """Checks that the host has no route into the cluster's networks.
 
     Raises:
-        TestbedError: names the route in the way.
+        TestbedError: the host has such a route; the message names it.
     """
     networks = (f"{CONTROL_ADDRESS.rpartition('.')[0]}.0/{CLUSTER_NET_BITS}", POD_NET, SERVICE_NET)
     for network in networks:
@@ -45,7 +44,7 @@ def check_free() -> None:
 
 
 def create_control(nodes: tuple[Node, ...]) -> None:
-    """Make the control plane's namespace, the bridge in it, and the host's way there."""
+    """Creates the control plane's namespace, the bridge in it, and the host's link to it."""
     pid = _new_namespace(CONTROL)
     script = f"""
         ip link set lo up
@@ -64,7 +63,7 @@ def create_control(nodes: tuple[Node, ...]) -> None:
 
 
 def create_node(node: Node, nodes: tuple[Node, ...]) -> None:
-    """Make a node's namespace with its link to the bridge and its routes to the other nodes' pods."""
+    """Creates a node's namespace, its link to the bridge, and its routes to the other nodes' pods."""
     _new_namespace(holder(node))
     pid = str(process.pid_of(holder(node)))
     process.run(["ip", "link", "add", node.name, "type", "veth", "peer", "name", "eth0", "netns", pid], inside=CONTROL)
@@ -74,7 +73,7 @@ def create_node(node: Node, nodes: tuple[Node, ...]) -> None:
         ip address add {node.address}/{CLUSTER_NET_BITS} dev eth0
         ip link set eth0 up
         echo 1 >/proc/sys/net/ipv4/ip_forward
-        # Service addresses need some route for kube-proxy's rules to see their packets.
+        # Without a route to service addresses, kube-proxy's rules do not see their packets.
         ip route add {SERVICE_NET} via {CONTROL_ADDRESS}
     """
     others = (other for other in nodes if other != node)
@@ -83,18 +82,18 @@ def create_node(node: Node, nodes: tuple[Node, ...]) -> None:
 
 
 def set_link(node: Node, *, up: bool) -> None:
-    """Cut a node off from everything, or join it again: its port on the bridge goes down or up."""
+    """Sets a node's port on the bridge up or down."""
     process.run(["ip", "link", "set", node.name, "up" if up else "down"], inside=CONTROL)
 
 
 def remove_host_link() -> None:
-    """Remove the host's end, should its namespace have outlived its processes for a moment."""
+    """Removes the host's end of the veth pair, if the kernel has not removed it yet."""
     if Path("/sys/class/net", HOST_LINK).exists():
         subprocess.run(["ip", "link", "delete", HOST_LINK], capture_output=True)
 
 
 def _new_namespace(name: str) -> int:
-    # Private propagation: no mount made inside is ever seen on the host.
+    # Private propagation: mounts in the namespace are not visible on the host.
     command = ["unshare", "--net", "--mount", "--propagation", "private", "sleep", "infinity"]
     pid = process.start(name, command)
     own = Path("/proc/self/ns/net").readlink()

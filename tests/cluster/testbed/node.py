@@ -1,8 +1,8 @@
-"""One worker node: containerd, kubelet and kube-proxy in the node's own network and mount namespace.
+"""A worker node: containerd, kubelet and kube-proxy in the node's own network and mount namespace.
 
-Called by `lifecycle` and `faults`. Inside its mount namespace the node has a /run and a /var of its own, so that the
-programs' fixed paths (/var/lib/kubelet, /run/containerd, /run/netns, /var/log/containers) never touch the host's, and
-private copies of the sysctls the kubelet insists on writing.
+In its mount namespace the node has its own /run and /var, so that the programs' fixed paths (/var/lib/kubelet,
+/run/containerd, /run/netns, /var/log/containers) are never the host's, and private copies of the sysctls that the
+kubelet writes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .layout import (
     Node,
 )
 
-# What the kubelet sets when it starts; see setupKernelTunables in pkg/kubelet/cm/container_manager_linux.go of v1.36.
+# The kubelet sets these when it starts; see setupKernelTunables in pkg/kubelet/cm/container_manager_linux.go of v1.36.
 KERNEL_TUNABLES = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -37,7 +37,7 @@ SOCKET = "/run/containerd/containerd.sock"
 
 
 def prepare(node: Node) -> None:
-    """Give the node its directories and its private view of the file system; its namespaces must exist."""
+    """Creates the node's directories and mounts; its namespaces must exist."""
     var, config = node.directory / "var", node.directory / "config"
     for directory in ("lib/containerd", "lib/kubelet", "lib/cni", f"lib/{STATE.name}", "log/pods", "cache", "tmp"):
         (var / directory).mkdir(parents=True)
@@ -50,13 +50,13 @@ def prepare(node: Node) -> None:
         copy = config / "sysctl" / name.replace("/", ".")
         copy.write_text(value + "\n")
         script.append(f"mount --bind {copy} /proc/sys/{name}")
-    # The state directory stays where it is in the new /var.
+    # The state directory has the same path in the new /var.
     script += [f"mount --rbind {STATE} {var}/lib/{STATE.name}", f"mount --rbind {var} /var"]
     process.run(["sh", "-ec", "\n".join(script)], inside=network.holder(node))
 
 
 def start_containerd(node: Node) -> None:
-    """Start the container runtime; pods get a routed point-to-point link each, so no bridge settings matter."""
+    """Starts containerd; each pod gets a routed point-to-point link, so that bridge settings have no effect."""
     config = node.directory / "config"
     # 1.0.0 is the newest specification that Debian 12's containerd and plugins share.
     ipam = {"type": "host-local", "ranges": [[{"subnet": node.pod_net}]], "routes": [{"dst": "0.0.0.0/0"}]}
@@ -69,7 +69,7 @@ def start_containerd(node: Node) -> None:
 
 
 def load_images(node: Node, archive: Path) -> None:
-    """Wait for containerd and give it the cluster's images."""
+    """Waits for containerd, and imports the cluster's images."""
     daemon, inside = f"{node.name}-containerd", network.holder(node)
     socket = Path(f"/proc/{process.pid_of(inside)}/root{SOCKET}")
     process.wait(f"containerd of {node.name}", socket.exists, timeout=90, needs=[daemon])
@@ -77,7 +77,7 @@ def load_images(node: Node, archive: Path) -> None:
 
 
 def start_kubelet(node: Node, choice: Choice) -> None:
-    """Start the kubelet; also after `faults` killed it."""
+    """Starts the kubelet, for the first time or after `faults` killed it."""
     config = node.directory / "config" / "kubelet.json"
     config.write_text(json.dumps(_kubelet_config(node), indent=1))
     command: list[str | Path] = [
@@ -90,7 +90,7 @@ def start_kubelet(node: Node, choice: Choice) -> None:
 
 
 def start_kube_proxy(node: Node, choice: Choice) -> None:
-    """Start kube-proxy, so that service addresses (first of all the API server's) work in pods."""
+    """Starts kube-proxy, so that service addresses (such as the API server's) work in pods."""
     content = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -100,7 +100,7 @@ def start_kube_proxy(node: Node, choice: Choice) -> None:
         "healthzBindAddress": "127.0.0.1:10256",
         "metricsBindAddress": "127.0.0.1:10249",
         "clientConnection": {"kubeconfig": str(pki.kubeconfig("kube-proxy"))},
-        # Zero leaves the machine-wide limits alone.
+        # Zero leaves the machine-wide limits unchanged.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
     }
     config = node.directory / "config" / "kube-proxy.json"
@@ -163,12 +163,12 @@ def _kubelet_config(node: Node) -> dict[str, object]:
         # Low thresholds: the machine's memory and disk belong to others too.
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
-        # Quick to miss a node: with the controller-manager's grace of 12 s it is Unknown after about 14 s. The lease
-        # says that it is there, every 2 s; its whole status is a larger thing, which everybody watches.
+        # With the controller-manager's grace period of 12 s, a lost node is Unknown after about 14 s. The kubelet
+        # renews its lease every 2 s; it reports its status, a larger object that many clients watch, less often.
         "nodeLeaseDurationSeconds": 8,
         "nodeStatusUpdateFrequency": "4s",
         "nodeStatusReportFrequency": "60s",
-        # Whoever follows a log that is rotated may miss what was being written then, which is the kubelet's to mend.
+        # A client that follows a log may miss lines during a rotation, which is a defect of the kubelet.
         "containerLogMaxSize": "512Mi",
         "serializeImagePulls": False,
         "maxPods": 250,

@@ -1,6 +1,6 @@
-"""A cluster's objects, read and written over one connection: a program like kubectl starts anew each time.
+"""A cluster's objects, read and written over one connection; kubectl would start a process for each request.
 
-Called by handle.py and by tests that ask again and again. Names are those of kubectl: `pods`, `pod/x`, `jobsets`.
+Objects have kubectl's names: `pods`, `pod/x`, `jobsets`.
 """
 
 from __future__ import annotations
@@ -22,109 +22,109 @@ _KINDS = {
 }
 _KNOWN = {f"{kind.lower()}s": (version, kind) for version, kinds in _KINDS.items() for kind in kinds.split()}
 _WITHOUT_NAMESPACE = ("namespaces", "nodes")
-_RUNNING = ("jobsets", "trainjobs", "statefulsets", "jobs", "pods")  # owners first, or they would make new ones
+_RUNNING = ("jobsets", "trainjobs", "statefulsets", "jobs", "pods")  # owners first: they would replace their pods
 
 
 def known(what: str) -> bool:
-    """Whether these are of kinds that `Objects` knows; kubectl knows all."""
+    """Whether `Objects` supports these kinds; kubectl supports all."""
     return all(_plural(each) in _KNOWN for each in what.partition("/")[0].split(","))
 
 
 class Objects:
-    """Whoever asks a server.
+    """A client of one cluster's API.
 
     Args:
-        kubeconfig: its path, or several as KUBECONFIG has them.
+        kubeconfig: a path, or several as in KUBECONFIG.
     """
 
     def __init__(self, kubeconfig: str) -> None:
         self._kubeconfig = kubeconfig
 
     def get(self, what: str, namespace: str = "", selector: str = "") -> dict[str, Any]:
-        """An object ("pod/x") or a list of them ("pods"), each with its apiVersion and kind.
+        """Reads an object ("pod/x") or a list ("pods"), each item with its apiVersion and kind.
 
         Args:
-            what: several kinds with commas between them.
-            namespace: where; empty: everywhere.
-            selector: of labels.
+            what: an object, or one or more kinds separated by commas.
+            namespace: the namespace; empty: all.
+            selector: a label selector.
 
         Returns:
-            The object; or the list, whose metadata are those of the last kind's.
+            The object, or the list with the metadata of the last kind's list.
 
         Raises:
-            TestbedError: the server refuses it.
+            TestbedError: the server refused the request.
         """
         kinds, _, name = what.partition("/")
         if name:
-            return self._ask("GET", _path(kinds, namespace, name))
+            return self._request("GET", _path(kinds, namespace, name))
         items: list[dict[str, Any]] = []
         about: dict[str, Any] = {}
         for each in kinds.split(","):
             version, kind = _KNOWN[_plural(each)]
             query = f"?{urlencode({'labelSelector': selector})}" if selector else ""
-            found = self._ask("GET", _path(each, namespace) + query)
+            found = self._request("GET", _path(each, namespace) + query)
             about = found["metadata"]
             items += ({"apiVersion": version, "kind": kind, **item} for item in found["items"])
         return {"apiVersion": "v1", "kind": "List", "metadata": about, "items": items}
 
-    def create(self, manifest: dict[str, Any], namespace: str = "", *, again: bool = False) -> None:
+    def create(self, manifest: dict[str, Any], namespace: str = "", *, exist_ok: bool = False) -> None:
         """Creates an object; a field that its kind does not have is an error.
 
         Args:
-            manifest: with apiVersion and kind.
-            namespace: where.
-            again: that it is there already is no error.
+            manifest: the object with apiVersion and kind.
+            namespace: the namespace.
+            exist_ok: whether an existing object is no error.
 
         Raises:
-            TestbedError: the server refuses it.
+            TestbedError: the server refused the request.
         """
         try:
-            self._ask("POST", _path(manifest["kind"].lower(), namespace) + "?fieldValidation=Strict", manifest)
+            self._request("POST", _path(manifest["kind"].lower(), namespace) + "?fieldValidation=Strict", manifest)
         except TestbedError as error:
-            if not (again and "(AlreadyExists)" in str(error)):
+            if not (exist_ok and "(AlreadyExists)" in str(error)):
                 raise
 
     def delete(self, what: str, namespace: str = "") -> None:
-        """Deletes an object ("pod/x") without waiting for its end.
+        """Deletes an object ("pod/x") without waiting for the deletion.
 
         Raises:
-            TestbedError: the server refuses it.
+            TestbedError: the server refused the request.
         """
         kind, _, name = what.partition("/")
-        self._ask("DELETE", _path(kind, namespace, name))
+        self._request("DELETE", _path(kind, namespace, name))
 
     def end_pods(self, namespace: str) -> None:
-        """Deletes what makes pods in a namespace, and the pods, without waiting for their end.
+        """Deletes the workloads and pods in a namespace, without waiting for the deletion.
 
         Raises:
-            TestbedError: the server refuses it.
+            TestbedError: the server refused the request.
         """
         for kind in _RUNNING:
-            self._ask("DELETE", _path(kind, namespace) + "?propagationPolicy=Background")
+            self._request("DELETE", _path(kind, namespace) + "?propagationPolicy=Background")
 
     def logs(self, pod: str, namespace: str) -> str:
-        """Everything a pod's only container has written.
+        """The whole log of a pod's only container.
 
         Raises:
-            TestbedError: the server refuses it, as it does before the container has begun.
+            TestbedError: the server refused the request, as it does before the container has started.
         """
         return self._send("GET", _path("pods", namespace, pod) + "/log").decode("utf-8", "replace")
 
     def token(self, account: str, namespace: str, seconds: int) -> str:
-        """A token of a service account.
+        """Creates a token of a service account.
 
         Raises:
-            TestbedError: the server refuses it.
+            TestbedError: the server refused the request.
         """
         wanted = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": {"expirationSeconds": seconds},
         }
-        answer = self._ask("POST", _path("serviceaccount", namespace, account) + "/token", wanted)
+        answer = self._request("POST", _path("serviceaccount", namespace, account) + "/token", wanted)
         return str(answer["status"]["token"])
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._send(method, path, body))
         return found
 

@@ -1,7 +1,4 @@
-"""Faults of the control plane, and everything put back: who is killed, frozen or slow is a process of its own here.
-
-Called by the cluster tests that ask what stepset makes of them.
-"""
+"""Faults of the control plane's processes, which can be killed, frozen or slowed, and their repair."""
 
 from __future__ import annotations
 
@@ -21,32 +18,32 @@ CONTROLLER_MANAGER, SCHEDULER, JOBSET = "kube-controller-manager", "kube-schedul
 
 _READY = 180.0
 
-# Asked from within, because etcd listens on the control plane's own loopback.
+# Runs in the control plane's network namespace, because etcd listens on its loopback.
 _COMPACT = """
 import base64, json, sys, urllib.request
-def ask(path, **body):
+def post(path, **body):
     request = urllib.request.Request(sys.argv[1] + path, json.dumps(body).encode())
     return json.load(urllib.request.urlopen(request, timeout=30))
-revision = ask("/v3/kv/range", key=base64.b64encode(b"none").decode())["header"]["revision"]
-ask("/v3/kv/compaction", revision=revision, physical=True)
+revision = post("/v3/kv/range", key=base64.b64encode(b"none").decode())["header"]["revision"]
+post("/v3/kv/compaction", revision=revision, physical=True)
 print(revision)
 """
 
 
 def stop(name: str, number: signal.Signals = signal.SIGTERM) -> None:
-    """End a process of the control plane; `start` brings it back.
+    """Ends a process of the control plane; `start` starts it again.
 
     Args:
-        name: such as `API_SERVER`.
-        number: how; SIGTERM lets it say goodbye to whoever is connected.
+        name: the process, such as `API_SERVER`.
+        number: the signal; after SIGTERM the process closes its connections.
     """
     process.stop(name, number, timeout=90)
 
 
 def start(choice: Choice, name: str) -> None:
-    """Start a process of the control plane again, and wait until it serves.
+    """Starts a process of the control plane again, and waits until it serves.
 
-    With the API server the controllers are started anew, which would be back by themselves only after a minute.
+    With the API server the controllers are restarted, because they would take a minute to reconnect.
     """
     starters = _starters(choice)
     starters[name]()
@@ -57,23 +54,23 @@ def start(choice: Choice, name: str) -> None:
 
 
 def freeze(name: str) -> None:
-    """Stop a process's clock (SIGSTOP): the kernel still answers for its connections, nobody reads them."""
+    """Stops a process with SIGSTOP: the kernel still acknowledges packets, but the process reads nothing."""
     _signal(name, signal.SIGSTOP)
 
 
 def thaw(name: str) -> None:
-    """Let a frozen process go on (SIGCONT)."""
+    """Continues a frozen process (SIGCONT)."""
     _signal(name, signal.SIGCONT)
 
 
 @contextmanager
 def slow(name: str, frozen: float, awake: float) -> Iterator[None]:
-    """Let a process work only now and then.
+    """Freezes a process repeatedly.
 
     Args:
         name: the process.
-        frozen: seconds it stands still, again and again.
-        awake: seconds it works between.
+        frozen: seconds for which it is frozen each time.
+        awake: seconds for which it runs in between.
     """
     over = threading.Event()
 
@@ -94,29 +91,29 @@ def slow(name: str, frozen: float, awake: float) -> Iterator[None]:
 
 
 def compact_etcd() -> int:
-    """Let etcd forget every version of every object but the last; the version up to which it did."""
+    """Removes all versions of objects except the latest from etcd; returns the revision of the compaction."""
     return int(process.run([sys.executable, "-c", _COMPACT, controlplane.ETCD_URL], inside=network.CONTROL))
 
 
-def mend(choice: Choice) -> list[str]:
-    """Put back whatever is broken, and wait until every node is Ready.
+def repair(choice: Choice) -> list[str]:
+    """Ends all faults, and waits until every node is Ready.
 
     Args:
         choice: the running cluster's.
 
     Returns:
-        What was broken.
+        The processes that were not running, and the taints that were removed.
 
     Raises:
-        TestbedError: it cannot be mended.
+        TestbedError: a fault could not be ended.
     """
     found = []
     for worker in choice.worker_nodes:
         faults.join_network(choice, worker)
-    for name, begin in _starters(choice).items():
+    for name, starter in _starters(choice).items():
         if process.pid_of(name) is None:
             found.append(name)
-            begin()
+            starter()
         else:
             process.signal_process(name, signal.SIGCONT)
     controlplane.wait_api_ready()
@@ -124,14 +121,14 @@ def mend(choice: Choice) -> list[str]:
     controlplane.kubectl(choice, "wait", "--for=condition=Ready", "--timeout=120s", *names)
     found += [f"taint {key} of {name}" for name, key in _taints(choice)]
     for name in names:
-        with suppress(TestbedError):  # it has none
+        with suppress(TestbedError):  # the node does not have this taint
             controlplane.kubectl(choice, "taint", name, "node.kubernetes.io/out-of-service-")
-    process.wait("the nodes' taints to go", lambda: not _taints(choice), _READY)
+    process.wait("the removal of the nodes' taints", lambda: not _taints(choice), _READY)
     return found
 
 
 def _taints(choice: Choice) -> list[tuple[str, str]]:
-    """Taints that Kubernetes gave the nodes because of something."""
+    """The taints with which Kubernetes marked faulty nodes: (node, key)."""
     nodes = json.loads(controlplane.kubectl(choice, "get", "nodes", "-o", "json"))["items"]
     own = {worker.name for worker in choice.worker_nodes}
     return [
@@ -144,7 +141,7 @@ def _taints(choice: Choice) -> list[tuple[str, str]]:
 
 
 def _starters(choice: Choice) -> dict[str, Callable[[], None]]:
-    """How each process is started, in the order in which they need each other."""
+    """The function that starts each process, in the order of their dependencies."""
     found: dict[str, Callable[[], None]] = {
         API_SERVER: partial(_start_api_server, choice),
         CONTROLLER_MANAGER: partial(controlplane.start_controller_manager, choice),

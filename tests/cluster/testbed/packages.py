@@ -1,7 +1,4 @@
-"""The programs the cluster takes from the machine, and the Debian packages that bring them.
-
-Called first by `lifecycle.up`.
-"""
+"""The machine's programs that the cluster uses, and the Debian packages that contain them."""
 
 from __future__ import annotations
 
@@ -26,20 +23,20 @@ PROGRAMS = {
 
 
 def require_root() -> None:
-    """Refuse anybody but root.
+    """Checks that the user is root.
 
     Raises:
-        TestbedError: not root.
+        TestbedError: the user is not root.
     """
     if os.geteuid() != 0:
         raise TestbedError("the cluster needs root (namespaces, cgroups, mounts); run as root, or set KUBECONFIG")
 
 
 def ensure() -> None:
-    """Install what is missing with apt-get, saying so in one line.
+    """Installs missing programs with apt-get.
 
     Raises:
-        TestbedError: something is missing that apt-get cannot bring.
+        TestbedError: a program is missing and apt-get cannot install it.
     """
     missing = sorted({package for program, package in PROGRAMS.items() if not _found(program)})
     if not missing:

@@ -1,7 +1,6 @@
-"""Certificates and kubeconfigs of the cluster, made anew at every start with the machine's openssl.
+"""Certificates and kubeconfigs of the cluster, created at every start with the machine's openssl.
 
-Called by `lifecycle.up`. Nothing here is a secret worth keeping: all of it is deleted by `down`, and the API server
-it opens listens only inside the cluster's own network.
+`down` deletes all of them, and they give access only to an API server that listens inside the cluster's own network.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ WEBHOOK_DIRECTORY = PKI / "webhook"
 
 
 def create(nodes: tuple[Node, ...]) -> None:
-    """Make the authority, every certificate and the service accounts' key pair."""
+    """Creates the certificate authorities, all certificates and the service accounts' key pair."""
     WEBHOOK_DIRECTORY.mkdir(parents=True)
     PKI.chmod(0o700)
     _authority("ca")
@@ -26,10 +25,11 @@ def create(nodes: tuple[Node, ...]) -> None:
     addresses = ["127.0.0.1", CONTROL_ADDRESS, SERVICE_API_ADDRESS]
     names = [*(f"DNS:{name}" for name in ("localhost", *service)), *(f"IP:{address}" for address in addresses)]
     _certificate("apiserver", "/CN=kube-apiserver", ",".join(names))
-    # The controllers want the names tls.crt and tls.key in a directory.
+    # The controllers expect the file names tls.crt and tls.key.
     _certificate("webhook/tls", "/CN=webhooks", "DNS:localhost,IP:127.0.0.1")
     _certificate("admin", "/O=system:masters/CN=admin")
-    # The API server's own, for API servers behind it (Kueue's). Their authority must not be the clients'.
+    # With this certificate the API server authenticates to aggregated API servers (Kueue's). It must have its own
+    # authority, not that of clients.
     _authority("front-proxy-ca")
     _certificate("front-proxy-client", "/CN=front-proxy-client", authority="front-proxy-ca")
     for user in ("kube-controller-manager", "kube-scheduler", "kube-proxy"):
@@ -41,16 +41,16 @@ def create(nodes: tuple[Node, ...]) -> None:
 
 
 def authority() -> str:
-    """The authority's certificate as webhooks' caBundle wants it: base64 of PEM."""
+    """The authority's certificate in the format of a webhook's caBundle: base64 of PEM."""
     return _base64(PKI / "ca.crt")
 
 
 def kubeconfig(user: str, path: Path | None = None) -> Path:
-    """Write a self-contained kubeconfig for a certificate made by `create`; mode 0600.
+    """Writes a self-contained kubeconfig for a certificate of `create`, with mode 0600.
 
     Args:
         user: name of the certificate: admin, kube-scheduler, node-a ...
-        path: where to write it; by default in the cluster's configuration directory.
+        path: the file; default: in the cluster's configuration directory.
     """
     path = path or CONFIG / f"{user}.kubeconfig"
     path.parent.mkdir(parents=True, exist_ok=True)

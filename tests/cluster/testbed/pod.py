@@ -1,7 +1,4 @@
-"""What makes a pod runnable: an image, and on the test cluster the machine's own programs mounted read-only.
-
-Called by `handle`. Pure apart from looking at the file system's links.
-"""
+"""Pod specs that can run on the cluster: an image, and on the test cluster the machine's programs mounted read-only."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ from .image import USR_LINKS
 
 @dataclass(frozen=True)
 class Mount:
-    """A directory of the machine inside a pod, at the same path.
+    """A directory of the machine that is mounted in a pod at the same path.
 
     Args:
-        path: absolute path of the directory; it must exist.
-        read_only: whether the pod may only read it.
+        path: absolute path of an existing directory.
+        read_only: whether the mount is read-only.
     """
 
     path: str
@@ -28,7 +25,7 @@ class Mount:
 
 
 def host_programs() -> list[Mount]:
-    """The machine's programs and the Python (with its packages) that runs this, so that pods can run the same."""
+    """Mounts of the machine's programs, and of this process's Python with its packages."""
     roots = [Path("/", name) for name in USR_LINKS]
     paths = ["/usr", *(str(root) for root in roots if root.is_dir() and not root.is_symlink())]
     for prefix in (sys.prefix, sys.base_prefix, str(Path(sys.base_prefix).resolve())):
@@ -38,18 +35,18 @@ def host_programs() -> list[Mount]:
 
 
 def template(container: str, mounts: Iterable[Mount]) -> dict[str, Any]:
-    """A pod template to merge over another, lists by their merge keys.
+    """Returns a pod template to merge over another one; lists are merged by their merge keys.
 
     Args:
         container: name of the container that gets the mounts.
-        mounts: directories of the machine; empty on a cluster whose image holds everything.
+        mounts: directories of the machine; empty on a cluster whose image contains all programs.
     """
     named = {f"host-{index}": mount for index, mount in enumerate(mounts)}
     volume_mounts = [
         {"name": name, "mountPath": mount.path, "readOnly": mount.read_only} for name, mount in named.items()
     ]
     volumes = [{"name": name, "hostPath": {"path": mount.path}} for name, mount in named.items()]
-    # Never on the test cluster: there is no registry to pull from, and a typo should say so at once.
+    # Never on the test cluster: it has no registry, and a misspelt image fails at once.
     policy = "Never" if named else "IfNotPresent"
     patch: dict[str, Any] = {"name": container, "imagePullPolicy": policy}
     if not named:
@@ -58,7 +55,7 @@ def template(container: str, mounts: Iterable[Mount]) -> dict[str, Any]:
 
 
 def runnable(container: str, command: list[str], image: str, mounts: Iterable[Mount]) -> dict[str, Any]:
-    """A whole pod spec that runs one command and never restarts."""
+    """Returns a complete pod spec that runs one command and never restarts."""
     spec: dict[str, Any] = template(container, mounts)["spec"]
     spec["containers"][0].update(image=image, command=command)
     return {"restartPolicy": "Never", **spec}

@@ -1,7 +1,7 @@
-"""Start, recognise and stop one process of the cluster.
+"""Starts, finds and stops processes of the cluster.
 
-Called by `controlplane`, `node`, `controllers`, `scale` and `faults`. A record holds the process id and its start
-time, so that an id the kernel gave to somebody else is never signalled.
+A record contains a process id and the process's start time, so that another process with a reused id is never
+signalled.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from .layout import LOGS, PIDS, TestbedError
 
 
 def _start_time(pid: int) -> str | None:
-    """Start time in clock ticks since boot (field 22 of proc(5) stat), None for a dead process or a zombie.
+    """Start time in clock ticks since boot (field 22 of proc(5) stat); None for a dead process or a zombie.
 
-    A zombie some of whose threads still end counts as alive: it has its sockets yet.
+    A zombie with threads that have not ended counts as alive: its sockets are still open.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command name may hold spaces and parentheses; the fields begin after the last one.
+    # The command name may contain spaces and parentheses; the fields start after the last parenthesis.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" and threads <= 1 else fields[19]
 
 
 def pid_of(name: str) -> int | None:
-    """The id of a running process of ours, None when it is not running."""
+    """The id of a process of the cluster; None if it is not running."""
     try:
         pid, started = (PIDS / name).read_text().split()
     except (FileNotFoundError, ValueError):
@@ -42,53 +42,53 @@ def pid_of(name: str) -> int | None:
     return int(pid) if _start_time(int(pid)) == started else None
 
 
-# Of Go's daemons: garbage is collected more rarely, for a sixth less of the API server's time and a little memory.
-_PATIENT = {"GOGC": "400"}
+# For Go programs: fewer garbage collections save a sixth of the API server's CPU time, and cost a little memory.
+_FEWER_COLLECTIONS = {"GOGC": "400"}
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The inherited environment with the system directories on PATH, where root's shell may lack them (su)."""
+    """The inherited environment, with the system directories added to PATH: a root shell may lack them (su)."""
     path = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
     return {**os.environ, "PATH": f"{path}:/usr/sbin:/sbin", **(extra or {})}
 
 
 def start(name: str, command: Sequence[str | Path], inside: str = "", extra: Mapping[str, str] | None = None) -> int:
-    """Start a daemon in the cluster's cgroup, with its own log file and process record.
+    """Starts a daemon in the cluster's cgroup, with its own log file and process record.
 
     Args:
-        name: what it is called in `log/` and `pid/`.
+        name: its name in `log/` and `pid/`.
         command: program and arguments.
-        inside: name of the process whose network and mount namespace it joins; empty for the host's.
+        inside: name of the process whose network and mount namespace the daemon joins; empty: the host's.
         extra: environment variables added to the inherited ones.
 
     Returns:
         The process id.
 
     Raises:
-        TestbedError: it is already running.
+        TestbedError: the daemon is already running.
     """
     if pid_of(name):
         raise TestbedError(f"{name} is already running")
     LOGS.mkdir(parents=True, exist_ok=True)
     PIDS.mkdir(parents=True, exist_ok=True)
-    # The shell joins the cgroup and then becomes the program (nsenter executes it too), so the id is the program's.
+    # The shell joins the cgroup and then calls exec, as nsenter does, so the process id is the program's.
     words = ["sh", "-c", f'echo $$ >{cgroups.processes_file()} && exec "$@"', "sh", *_enter(inside), *map(str, command)]
     with (LOGS / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
-            env=environment({**_PATIENT, **(extra or {})}),
+            env=environment({**_FEWER_COLLECTIONS, **(extra or {})}),
         )  # fmt: skip
-    # The daemon outlives this program on purpose; without a return code Popen would warn about that.
+    # The daemon continues after this program; without a return code Popen would warn about that.
     process.returncode = 0
     (PIDS / name).write_text(f"{process.pid} {_start_time(process.pid)}")
     return process.pid
 
 
 def run(command: Sequence[str | Path], inside: str = "", text: str = "") -> str:
-    """Run a short command to its end, in the namespaces of the process `inside`, and return its output.
+    """Runs a command in the namespaces of the process `inside`, and returns its output.
 
     Raises:
-        TestbedError: it failed; its last line of error is in the message.
+        TestbedError: the command failed; the message contains the end of its stderr.
     """
     words = [*_enter(inside), *map(str, command)]
     done = subprocess.run(words, input=text, env=environment(), capture_output=True, text=True)
@@ -99,7 +99,7 @@ def run(command: Sequence[str | Path], inside: str = "", text: str = "") -> str:
 
 
 def signal_process(name: str, number: signal.Signals) -> bool:
-    """Send a signal to a process of ours; False when it is not running."""
+    """Sends a signal to a process of the cluster; returns False if it is not running."""
     pid = pid_of(name)
     if pid is None:
         return False
@@ -108,13 +108,13 @@ def signal_process(name: str, number: signal.Signals) -> bool:
 
 
 def stop(name: str, number: signal.Signals = signal.SIGKILL, timeout: float = 20.0) -> bool:
-    """Signal a process and wait until it is gone.
+    """Signals a process, and waits until it has ended.
 
     Returns:
-        False when it was not running.
+        False if it was not running.
 
     Raises:
-        TestbedError: it is still there after `timeout` seconds.
+        TestbedError: it has not ended after `timeout` seconds.
     """
     if not signal_process(name, number):
         return False
@@ -124,16 +124,16 @@ def stop(name: str, number: signal.Signals = signal.SIGKILL, timeout: float = 20
 
 
 def wait(what: str, condition: Callable[[], bool], timeout: float, needs: Sequence[str] = ()) -> None:
-    """Poll until a condition holds, the more rarely the longer it takes.
+    """Polls until a condition holds, at increasing intervals.
 
     Args:
-        what: for the message, read after "waited for".
+        what: completes the message "waited for".
         condition: returns True when done.
         timeout: seconds.
-        needs: processes that must stay alive meanwhile.
+        needs: processes that must keep running in the meantime.
 
     Raises:
-        TestbedError: time is up, or one of `needs` died; its last log line is in the message.
+        TestbedError: the time is up, or one of `needs` died; the message contains its last log line.
     """
 
     def holds() -> bool:
@@ -150,7 +150,7 @@ def wait(what: str, condition: Callable[[], bool], timeout: float, needs: Sequen
 
 
 def last_line(name: str) -> str:
-    """The last line a process wrote, for messages."""
+    """The last line in a process's log, for messages."""
     try:
         lines = (LOGS / f"{name}.log").read_text(errors="replace").strip().splitlines()
     except FileNotFoundError:
@@ -163,5 +163,5 @@ def _enter(inside: str) -> list[str]:
         return []
     pid = pid_of(inside)
     if pid is None:
-        raise TestbedError(f"{inside} is not running, so its namespaces are gone; run `down` and `up`")
+        raise TestbedError(f"{inside} is not running, so its namespaces do not exist; run `down` and `up`")
     return ["nsenter", "--target", str(pid), "--net", "--mount", "--"]

@@ -1,7 +1,6 @@
-"""Fake nodes, run by kwok: pods on them cost an API object and nothing else, so that a thousand jobs fit a machine.
+"""Fake nodes, run by kwok: a pod on them is only an API object, so that a thousand jobs fit on one machine.
 
-Called by the scale tests and by `__main__`. A pod goes there by `PLACEMENT`; what it does is written in its
-annotations, because no program runs.
+`PLACEMENT` schedules a pod there. No program runs; the pod's annotations determine when and how it ends.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from . import build, controlplane, manifests, process
 from .layout import CONFIG, KUBECONFIG, Choice, TestbedError
 from .network import CONTROL
 
-# For a pod template's spec: only fake nodes, which only such pods tolerate.
+# For a pod template's spec: selects the fake nodes and tolerates their taint.
 PLACEMENT: dict[str, Any] = {
     "nodeSelector": {"type": "kwok"},
     "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}],
 }
-# Annotations of a pod: how long it "runs" (a Go duration, default 1s), and which completion index of its Job ends with
-# which exit code (default: all end with 0).
+# Annotations of a pod: how long it "runs" (a Go duration, default 1s), the completion index of its Job that fails
+# (default: none), and the exit code of that index (default: 1).
 RUN_FOR = "stepset.test/run-for"
 FAIL_INDEX = "stepset.test/fail-index"
 EXIT_CODE = "stepset.test/exit-code"
@@ -57,10 +56,10 @@ phase: {{{{ if eq $code "0" }}}}Succeeded{{{{ else }}}}Failed{{{{ end }}}}
 
 @contextmanager
 def nodes(choice: Choice, count: int) -> Iterator[None]:
-    """Fake nodes for a while; of several who want some at the same time, one after the other has them.
+    """Provides fake nodes while the block runs, to one caller at a time.
 
     Args:
-        choice, count: as `add_nodes` has them.
+        choice, count: as for `add_nodes`.
     """
     with (CONFIG / "kwok.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -72,11 +71,11 @@ def nodes(choice: Choice, count: int) -> Iterator[None]:
 
 
 def add_nodes(choice: Choice, count: int) -> None:
-    """Start kwok if it is not running and add fake nodes.
+    """Starts kwok if it is not running, and adds fake nodes.
 
     Args:
         choice: the running cluster's.
-        count: how many nodes kwok-0, kwok-1, ... there should be; each takes 1,000 pods.
+        count: the number of nodes (kwok-0, kwok-1, ...); each accepts 1,000 pods.
 
     Raises:
         TestbedError: `count` is not positive, or kwok does not make the nodes Ready.
@@ -99,13 +98,13 @@ def add_nodes(choice: Choice, count: int) -> None:
 
 
 def remove_nodes(choice: Choice) -> None:
-    """Remove every fake node and stop kwok; other tests' pods are then spread over real nodes only."""
+    """Removes all fake nodes and stops kwok, so that other tests' pods are spread over real nodes only."""
     controlplane.kubectl(choice, "delete", "nodes", "-l", "type=kwok")
     process.stop("kwok")
 
 
 def _start() -> None:
-    # The module's own stages, but a pod ends when and how its annotations say.
+    # kwok's own stages, except that a pod's annotations determine its end.
     stages = manifests.load("kwok", "stages-node") + [
         stage for stage in manifests.load("kwok", "stages-pod") if stage["metadata"]["name"] != "pod-complete"
     ]

@@ -1,1 +1,1 @@
-"""Programs that follow a run through one interface each and report to the test what a user of it sees."""
+"""Programs that follow a run through one interface each, and report to the test what its user sees."""

@@ -18,47 +18,47 @@ from stepset.errors import StepsetError
 from stepset.watch.state import LogLine, RunStatus
 
 _SHOWN = 1000
-"""Characters of a line that are reported."""
+"""The number of characters that are reported of a line."""
 
 
 class Listener:
-    """Reports what it is given.
+    """Reports lines and statuses.
 
     Args:
-        pause: seconds that it takes for each line.
+        pause: seconds to sleep after each line.
     """
 
     def __init__(self, pause: float) -> None:
         self._pause = pause
 
     def on_line(self, line: LogLine) -> None:
-        """A rank printed a line."""
+        """Reports a line of a rank."""
         report({"line": [line.source, line.text[:_SHOWN]]})
         if self._pause:
             time.sleep(self._pause)
 
     def on_status(self, status: RunStatus) -> None:
-        """The run's state changed."""
+        """Reports a status of the run."""
         report({"status": status.to_dict()})
 
 
 def report(what: dict[str, Any]) -> None:
-    """Writes one object, at once."""
+    """Writes one object, and flushes it."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
 
 def main(path: str) -> int:
-    """Runs the job of a request; the exit code that the command line would have."""
-    asked = json.loads(Path(path).read_text())
-    options = ClusterOptions(**asked["options"])
+    """Runs the job of a request; returns the exit code of the command line."""
+    request = json.loads(Path(path).read_text())
+    options = ClusterOptions(**request["options"])
     try:
         status = stepset.run(
-            asked["job"],
+            request["job"],
             "kubernetes",
-            name=asked["name"],
+            name=request["name"],
             base_dir=Path(path).parent,
-            listener=Listener(asked["pause"]),
+            listener=Listener(request["pause"]),
             cluster=options,
         )
     except stepset.TrainingFailedError as error:

@@ -1,7 +1,7 @@
 """A KFP step: `python -m tests.contract.drivers.step REQUEST.json` runs the body of the component distributed_train.
 
 Its output is the step's log, its exit code the step's; `result` and `report` are written beside the request. It runs in
-KFP's environment, on this machine: the server comes from KUBECONFIG, as for a step outside of a pod.
+KFP's environment on this machine: KUBECONFIG determines the server, as for a step outside a pod.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class Artifact:
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def log_metric(self, metric: str, value: float) -> None:
-        """Records a number."""
+        """Records a metric."""
         self.metadata[metric] = value
 
 
 def main(path: str) -> None:
     """Runs the step of a request."""
-    asked, directory = json.loads(Path(path).read_text()), Path(path).parent
+    request, directory = json.loads(Path(path).read_text()), Path(path).parent
     outputs = {name: Artifact(str(directory / name), str(directory / name)) for name in ("model", "metrics", "report")}
     given = {**_NOT_GIVEN, **outputs, "result": str(directory / "result"), "run": str(directory / "run")}
-    train({**given, "job": asked["job"], "backend": "kubernetes", **asked["options"]})
+    train({**given, "job": request["job"], "backend": "kubernetes", **request["options"]})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Triggers in a real triggerer: `python -m tests.contract.drivers.triggerer`.
 
-Imports Airflow once and forks a triggerer for each request, a line of JSON on standard input. In it Airflow's own
-TriggerRunner runs one DistributedTrainTrigger, whose run is made first, as a worker would. Only the supervisor is not
-Airflow's: `Supervisor` stands in for the process that keeps the database, and answers from memory.
+Imports Airflow once and forks a triggerer for each request, a line of JSON on standard input. The triggerer creates a
+run, as a worker would, and Airflow's own TriggerRunner runs one DistributedTrainTrigger for it. Only the supervisor is
+not Airflow's: `Supervisor` replaces the process that uses the database, and answers from memory.
 
-What is logged goes through a socket as lines of JSON, as between a triggerer's processes; at the end comes
+Log lines are sent through a socket as JSON, as between a triggerer's processes; the last one is
 {"event": "contract: end", "payload": {...}}.
 """
 
@@ -41,7 +41,7 @@ END = "contract: end"
 
 
 class Supervisor:
-    """Answers what a triggerer asks its supervisor.
+    """Answers the requests of a triggerer to its supervisor.
 
     Args:
         workload: the trigger to run.
@@ -54,7 +54,7 @@ class Supervisor:
         self._reader_task = asyncio.create_task(asyncio.Event().wait())
 
     async def asend(self, message: Any) -> Any:
-        """The answer to a message of the triggerer or of a trigger."""
+        """Answers a message of the triggerer or of a trigger."""
         if isinstance(message, messages.TriggerStateChanges):
             self.ended += [entry.event.payload for entry in message.events or ()]
             self.ended += [{"error": f"the trigger failed: {failure}"} for failure in message.failures or ()]
@@ -69,12 +69,12 @@ class Supervisor:
         return None
 
     def send(self, message: Any) -> Any:
-        """Nothing: the triggers of this project only ask asynchronously."""
+        """Raises: the triggers of this project send only asynchronous requests."""
         raise NotImplementedError(f"a synchronous {type(message).__name__} in the event loop")
 
 
 class Runner(TriggerRunner):
-    """Airflow's runner of triggers, which ends when its only trigger has."""
+    """Airflow's TriggerRunner, which ends with its only trigger."""
 
     def __init__(self, workload: RunTrigger) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Runner(TriggerRunner):
 
     async def init_comms(self) -> None:
         self.supervisor = Supervisor(self._workload)
-        self.comms_decoder = self.supervisor  # type: ignore[assignment]  # what of it is used
+        self.comms_decoder = self.supervisor  # type: ignore[assignment]  # it has the methods that are used
         task_runner.SUPERVISOR_COMMS = self.supervisor  # type: ignore[assignment]  # likewise
 
     async def sync_state_to_supervisor(self, finished_ids: list[int]) -> None:
@@ -92,28 +92,28 @@ class Runner(TriggerRunner):
             self._handle_signal(signal.SIGTERM, None)
 
 
-def follow(asked: dict[str, Any]) -> None:
-    """Makes a run and follows it with a trigger in a triggerer; reports through the socket of a request."""
+def follow(request: dict[str, Any]) -> None:
+    """Creates the run of a request and follows it with a trigger in a triggerer; logs to the socket of the request."""
     from stepset.backends.base import ClusterOptions, RunRequest
     from stepset.backends.kubernetes import kubernetes_backend
     from stepset.sources import read_sources
     from stepset.spec import parse_job
 
-    told = socket.socket(socket.AF_UNIX)
-    told.connect(asked["socket"])
-    with told, told.makefile("wb", buffering=0) as out:
+    channel = socket.socket(socket.AF_UNIX)
+    channel.connect(request["socket"])
+    with channel, channel.makefile("wb", buffering=0) as out:
         configure_logging(json_output=True, log_level="INFO", output=out, cache_logger_on_first_use=False)
-        job = parse_job(asked["job"])
-        backend = kubernetes_backend(ClusterOptions(**asked["made_by"]))
-        request = RunRequest(job, read_sources(job, Path(asked["directory"])), name=asked["name"], owner="contract")
-        backend.submit(request)
-        workload = backend.workload(asked["name"])
+        job = parse_job(request["job"])
+        backend = kubernetes_backend(ClusterOptions(**request["made_by"]))
+        sources = read_sources(job, Path(request["directory"]))
+        backend.submit(RunRequest(job, sources, name=request["name"], owner="contract"))
+        workload = backend.workload(request["name"])
         assert workload is not None
-        access = {"kubernetes_conn_id": None, "config_file": asked["kubeconfig"], "namespace": asked["namespace"]}
+        access = {"kubernetes_conn_id": None, "config_file": request["kubeconfig"], "namespace": request["namespace"]}
         fields = {
             "access": {**access, "in_cluster": None, "cluster_context": None},
-            "workload": _reference(workload, asked["target"]),
-            **asked["fields"],
+            "workload": _reference(workload, request["target"]),
+            **request["fields"],
         }
         runner = Runner(_workload(fields))
         runner.run()
@@ -123,7 +123,7 @@ def follow(asked: dict[str, Any]) -> None:
 
 
 def _reference(workload: Mapping[str, Any], target: str) -> dict[str, Any]:
-    """What DistributedTrainTrigger is given of a run's workload."""
+    """The part of a run's workload that DistributedTrainTrigger gets."""
     about = {key: workload["metadata"].get(key) or {} for key in ("name", "uid", "labels", "annotations")}
     return {"apiVersion": workload["apiVersion"], "kind": workload["kind"], "target": target, "metadata": about}
 
@@ -140,21 +140,21 @@ def main() -> None:
     """Forks a triggerer for each request, until standard input is closed."""
     for module in MODULES:
         importlib.import_module(module)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the children
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     print("ready", flush=True)
     for line in sys.stdin:
         if os.fork() == 0:
             code = 1
             try:
-                asked = json.loads(line)
-                os.environ.update(asked["environment"])
-                log = os.open(asked["stderr"], os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+                request = json.loads(line)
+                os.environ.update(request["environment"])
+                log = os.open(request["stderr"], os.O_CREAT | os.O_WRONLY | os.O_APPEND)
                 os.dup2(log, 1)
                 os.dup2(log, 2)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                follow(asked)
+                follow(request)
                 code = 0
-            except BaseException:  # noqa: BLE001  # nothing of the child may go on as the parent
+            except BaseException:  # noqa: BLE001  # the child must not continue with the parent's code
                 import traceback
 
                 traceback.print_exc()

@@ -1,10 +1,10 @@
 """The proxy's process: `python -m tests.contract.proxy DIRECTORY`.
 
-DIRECTORY holds `ca.crt`, `server.crt` and `server.key`. Prints the port of its control channel, which is plain HTTP on
-127.0.0.1, and ends when its standard input is closed.
+DIRECTORY contains `ca.crt`, `server.crt` and `server.key`. Prints the port of its control channel, which is plain HTTP
+on 127.0.0.1, and ends when its standard input is closed.
 
     POST   /gates                 {upstream, ca, token, tokens, serials} -> {gate, port}
-    GET    /gates/G               what it has seen
+    GET    /gates/G               -> {seen, rules}
     DELETE /gates/G
     PUT    /gates/G/credentials   {tokens, serials}
     PUT    /gates/G/rules/NAME    a Rule
@@ -30,7 +30,7 @@ class Control:
     """The control channel.
 
     Args:
-        directory: of the certificates.
+        directory: the directory of the certificates.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -61,13 +61,14 @@ class Control:
             await session.close()
 
     async def _add(self, request: web.Request) -> web.Response:
-        asked = await request.json()
-        session = self._sessions.get(asked["ca"])
+        settings = await request.json()
+        session = self._sessions.get(settings["ca"])
         if session is None:
-            context = ssl.create_default_context(cadata=asked["ca"])
+            context = ssl.create_default_context(cadata=settings["ca"])
             session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, ssl=context), auto_decompress=False)
-            self._sessions[asked["ca"]] = session
-        gate = Gate(asked["upstream"], asked["token"], set(asked["tokens"]), set(asked["serials"]), session)
+            self._sessions[settings["ca"]] = session
+        tokens, serials = set(settings["tokens"]), set(settings["serials"])
+        gate = Gate(settings["upstream"], settings["token"], tokens, serials, session)
         await gate.start(self._tls)
         name = str(gate.port)
         self._gates[name] = gate
@@ -85,8 +86,8 @@ class Control:
         return web.json_response({})
 
     async def _accept(self, request: web.Request) -> web.Response:
-        gate, asked = self._gate(request), await request.json()
-        gate.tokens, gate.serials = set(asked["tokens"]), set(asked["serials"])
+        gate, credentials = self._gate(request), await request.json()
+        gate.tokens, gate.serials = set(credentials["tokens"]), set(credentials["serials"])
         return web.json_response({})
 
     async def _set(self, request: web.Request) -> web.Response:
@@ -98,8 +99,8 @@ class Control:
         return web.json_response({})
 
     async def _drop(self, request: web.Request) -> web.Response:
-        asked = await request.json()
-        return web.json_response({"dropped": self._gate(request).drop(tuple(asked["on"]))})
+        kinds = (await request.json())["on"]
+        return web.json_response({"dropped": self._gate(request).drop(tuple(kinds))})
 
 
 async def main(directory: Path) -> None:

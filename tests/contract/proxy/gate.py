@@ -26,13 +26,13 @@ class Gate:
     Args:
         upstream: URL of the API server.
         token: the bearer token with which requests are forwarded.
-        tokens: bearer tokens that clients may show.
-        serials: serial numbers of client certificates that clients may show.
-        session: to the API server.
+        tokens: the accepted bearer tokens.
+        serials: the serial numbers of accepted client certificates.
+        session: the HTTP session with the API server.
 
     Attributes:
-        rules: name -> the fault that is active.
-        seen: kind of request -> how many were received; `unauthorized` and `aborted` are counted too.
+        rules: name -> active fault.
+        seen: kind of request -> number received; `unauthorized` and `aborted` are counted, too.
     """
 
     upstream: str
@@ -49,7 +49,7 @@ class Gate:
     _random: random.Random = field(default_factory=lambda: random.Random(23))
 
     async def start(self, tls: ssl.SSLContext) -> None:
-        """Starts to listen on a port of 127.0.0.1."""
+        """Starts listening on a port of 127.0.0.1."""
         app = web.Application(client_max_size=1 << 26)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
@@ -59,7 +59,7 @@ class Gate:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Aborts every connection and stops to listen."""
+        """Aborts every connection and stops listening."""
         self.drop()
         if self._runner is not None:
             await self._runner.cleanup()
@@ -74,10 +74,10 @@ class Gate:
         self._changed = asyncio.Event()
 
     def drop(self, on: tuple[str, ...] = ()) -> int:
-        """Aborts open connections without a TLS close; returns how many.
+        """Aborts open connections without a TLS close; returns their number.
 
         Args:
-            on: only those whose last request was of these kinds; empty: all.
+            on: only connections whose last request was of these kinds; empty: all.
         """
         found = [each for each, kind in list(self._open.items()) if not on or kind in on]
         for transport in found:
@@ -86,11 +86,11 @@ class Gate:
         return len(found)
 
     def active(self, kind: str, *does: str) -> Iterator[Rule]:
-        """The faults of some sorts that apply to a kind of request."""
+        """The active faults of the sorts `does` that apply to a kind of request."""
         return (rule for rule in list(self.rules.values()) if rule.do in does and kind in rule.on)
 
     def spend(self, do: str, kind: str) -> Rule | None:
-        """The fault of a sort that applies to a kind of request; its count goes down by one."""
+        """Returns the fault of a sort that applies to a kind of request, and decrements its count."""
         for name, rule in list(self.rules.items()):
             if rule.do == do and kind in rule.on and rule.count > 0:
                 self.rules[name] = Rule(**{**rule.__dict__, "count": rule.count - 1})
@@ -98,11 +98,11 @@ class Gate:
         return None
 
     def random_bytes(self, mean: int) -> int:
-        """A number of bytes, exponentially distributed."""
+        """A random, exponentially distributed number of bytes."""
         return int(self._random.expovariate(1 / mean))
 
     async def may_pass(self, kind: str) -> None:
-        """Waits while the server hangs for this kind of request."""
+        """Waits while the fault `hang` applies to this kind of request."""
         while any(self.active(kind, "hang")):
             await self._changed.wait()
 
@@ -121,34 +121,34 @@ class Gate:
                 return error
             return await self._forward(request, kind)
         except (AbortedError, aiohttp.ClientError, OSError):
-            # The client sees what it would see if it were connected to the server itself.
+            # The client sees the same as with a direct connection to the server.
             self.seen["aborted"] += 1
             _abort(transport)
             return web.Response(status=502)
 
     def _refusal(self, request: web.Request, kind: str) -> web.Response | None:
         status = next((rule.status for rule in self.active(kind, "refuse")), 0)
-        if not status and not self._knows(request):
+        if not status and not self._is_authorized(request):
             self.seen["unauthorized"] += 1
             status = 401
         body = refusal(status, request.method, request.path)
         if not status and request.query.get("previous") == "true":
             for rule in self.active(kind, "no_previous"):
                 return _no_previous(rule.status, request)
-        if not status and kind == "watch" and (rule := self.spend("gone", kind)) is not None:
+        if not status and kind == "watch" and (rule := self.spend("expired", kind)) is not None:
             body = {**refusal(410, "", ""), "message": "too old resource version: 1 (2)"}
             if rule.count % 2:
                 return web.json_response({"type": "ERROR", "object": body})
             status = 410
         return web.json_response(body, status=status) if status else None
 
-    def _knows(self, request: web.Request) -> bool:
-        """Whether the request shows a credential that is accepted now."""
+    def _is_authorized(self, request: web.Request) -> bool:
+        """Whether the request has an accepted credential."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme == "Bearer":
             return token in self.tokens
-        shown: dict[str, Any] = (request.transport and request.transport.get_extra_info("peercert")) or {}
-        return bool(shown) and int(shown["serialNumber"], 16) in self.serials
+        certificate: dict[str, Any] = (request.transport and request.transport.get_extra_info("peercert")) or {}
+        return bool(certificate) and int(certificate["serialNumber"], 16) in self.serials
 
     async def _forward(self, request: web.Request, kind: str) -> web.StreamResponse:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
@@ -167,25 +167,25 @@ class Gate:
             data = await answer.read()
             if answer.status == 200 and kind == "list":
                 data = source.with_unparsable_items(data)
-            await self.may_pass(kind)  # the server may hang by now
+            await self.may_pass(kind)  # the fault may have started in the meantime
             kept = {name: value for name, value in answer.headers.items() if name in ("Content-Type", "Warning")}
             return web.Response(status=answer.status, body=data, headers=kept)
 
 
 def _no_previous(status: int, request: web.Request) -> web.Response:
-    """What a server says of the log of a container's previous start that is gone.
+    """The server's response to a request for the log of a container's previous start that has been removed.
 
-    The kubelet writes what goes wrong after the first byte into the answer itself (kubernetes v1.36
+    The kubelet writes errors that occur after the start of the response into its body (kubernetes v1.36
     pkg/kubelet/kubelet_pods.go, GetKubeletContainerLogs).
     """
     if status == 200:
         return web.Response(text="unable to retrieve container logs for containerd://0123456789abcdef")
     pod = request.path.rsplit("/", 2)[-2]
-    said = f'previous terminated container "{request.query.get("container")}" in pod "{pod}" not found'
-    return web.json_response({**refusal(400, "", ""), "message": said, "reason": "BadRequest"}, status=status)
+    message = f'previous terminated container "{request.query.get("container")}" in pod "{pod}" not found'
+    return web.json_response({**refusal(400, "", ""), "message": message, "reason": "BadRequest"}, status=status)
 
 
 def _abort(transport: asyncio.BaseTransport) -> None:
-    """Aborts a connection; one that is closed already has no TLS protocol any more, which asyncio does not look for."""
+    """Aborts a connection, unless it is closed: it then has no TLS protocol, and asyncio's `abort` would raise."""
     if getattr(transport, "_ssl_protocol", None) is not None:
         transport.abort()  # type: ignore[attr-defined]  # of every transport that aiohttp uses

@@ -1,4 +1,4 @@
-"""The faults that a gate can inject, as plain data, and the kinds of requests that they apply to. Pure."""
+"""The faults that a gate can inject, and the kinds of requests to which they apply, as data. Pure."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class Rule:
         do: what happens:
             `refuse` answers requests with an error (`status`: 401, 403, ...);
             `hang` answers no request and stops open streams;
-            `quiet` keeps open streams open and sends nothing on them;
+            `quiet` keeps streams open and sends nothing on them;
             `close` ends each stream cleanly after `seconds`;
-            `gone` answers the next `count` watches with 410, alternately as an event and as a status;
+            `expired` answers the next `count` watches with 410, alternately as an event and as a status;
             `bookmarks` withholds events and sends a bookmark every second;
             `unparsable` adds objects that are not Kubernetes objects to lists and watches;
             `cut` aborts each stream after a random number of bytes, `bytes` on average, at most `count` times;
             `slow` lets a stream pass `bytes` per second;
             `long_line` adds a line of `bytes` to the first log stream;
-            `no_previous` answers that there is no log of a container's previous start (`status`: 400, as where the
-            kubelet does not know that container any more, or 200, as where its file was removed).
-        on: the kinds of requests that it applies to.
-        status: of the refusal.
+            `no_previous` answers that the log of a container's previous start does not exist (`status`: 400, as if the
+            kubelet had removed the container, or 200, as if it had removed its log file).
+        on: the kinds of requests to which the fault applies.
+        status: the HTTP status.
         seconds, bytes, count: see above.
     """
 
@@ -41,7 +41,7 @@ class Rule:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Rule:
-        """The rule that the control channel received."""
+        """Parses a rule that the control channel received."""
         return cls(**{**data, "on": tuple(data.get("on", KINDS))})
 
 
@@ -77,7 +77,7 @@ def refusal(status: int, method: str, path: str) -> dict[str, Any]:
 
     Args:
         status: 401, 403, or another error.
-        method, path: of the request; a 403 names the resource, as the authorizer does.
+        method, path: the request's; the message of a 403 names the resource, as the authorizer's does.
     """
     reasons = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 410: "Expired", 503: "ServiceUnavailable"}
     message = reasons.get(status, "InternalError")

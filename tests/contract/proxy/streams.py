@@ -1,4 +1,4 @@
-"""Watches and logs that pass through a gate, with the faults that apply to streams."""
+"""Forwards watches and logs through a gate, with the faults that apply to streams."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TICK = 0.05
 _BOOKMARKS_EVERY = 1.0
 _CHUNK = 1 << 16
 _WAITING = 64
-"""Chunks that may wait to be sent; the server waits while there are more."""
+"""The size of the queue of chunks; while it is full, nothing is read from the server."""
 
 
 class AbortedError(Exception):
-    """The connection to the client is to be aborted."""
+    """Aborts the connection to the client."""
 
 
 UNPARSABLE: tuple[Any, ...] = (
@@ -33,18 +33,18 @@ UNPARSABLE: tuple[Any, ...] = (
     {"kind": "Pod", "metadata": {"name": 5, "uid": None, "labels": "a", "ownerReferences": {"b": 1}}},
     "not an object",
 )
-"""Objects with wrong types, without metadata, and none at all."""
+"""Objects with wrong types or without metadata, and a string."""
 
 
 @dataclass
 class Source:
-    """One answer of the server, on its way to a client.
+    """A response of the server that is forwarded to a client.
 
     Args:
         gate: the gate.
-        request: the client's.
-        answer: the server's.
-        kind: of the request.
+        request: the client's request.
+        answer: the server's response.
+        kind: the kind of the request.
     """
 
     gate: Gate
@@ -54,7 +54,7 @@ class Source:
     began: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     def with_unparsable_items(self, data: bytes) -> bytes:
-        """A list with objects in it that are none, where that fault is active."""
+        """Adds unparsable objects to a list, if that fault is active."""
         if not any(self.gate.active("list", "unparsable")):
             return data
         found = json.loads(data)
@@ -62,28 +62,24 @@ class Source:
         return json.dumps(found).encode()
 
     async def respond(self) -> web.StreamResponse:
-        """Sends the head of the answer."""
+        """Sends the headers of the response."""
         response = web.StreamResponse(status=200, headers={"Content-Type": self.answer.headers["Content-Type"]})
         response.enable_chunked_encoding()
         await response.prepare(self.request)
         return response
 
     def held(self) -> bool:
-        """Whether nothing is sent on this stream now."""
+        """Whether a fault currently stops this stream."""
         return any(self.gate.active(self.kind, "hang", "quiet"))
 
     def ends(self) -> bool:
-        """Whether the server ends this stream now."""
+        """Whether a fault ends this stream now."""
         age = asyncio.get_running_loop().time() - self.began
         return any(age > rule.seconds for rule in self.gate.active(self.kind, "close"))
 
     @asynccontextmanager
     async def chunks(self) -> AsyncIterator[asyncio.Queue[bytes | None]]:
-        """What the server sends, as it comes; None at its end.
-
-        Raises:
-            AbortedError: the server's answer was cut; from the queue, as empty bytes.
-        """
+        """A queue of the server's chunks; None marks the end, and empty bytes an aborted connection."""
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING)
 
         async def pump() -> None:
@@ -103,7 +99,7 @@ class Source:
 
 
 async def watch(source: Source) -> web.StreamResponse:
-    """Passes a watch on, event by event."""
+    """Forwards a watch, event by event."""
     response = await source.respond()
     version = source.request.query.get("resourceVersion", "")
     kind = _kind_of_items(source.request.path)
@@ -144,7 +140,7 @@ async def watch(source: Source) -> web.StreamResponse:
 
 
 async def logs(source: Source) -> web.StreamResponse:
-    """Passes a log on, as it comes."""
+    """Forwards a log."""
     gate = source.gate
     response = await source.respond()
     cut = gate.spend("cut", "log")
@@ -162,7 +158,7 @@ async def logs(source: Source) -> web.StreamResponse:
                 continue
             if left is not None and len(chunk) > left:
                 await response.write(chunk[:left])
-                await asyncio.sleep(_TICK)  # abort() throws away what is not sent yet
+                await asyncio.sleep(_TICK)  # abort() discards data that is not sent yet
                 raise AbortedError
             left = None if left is None else left - len(chunk)
             await response.write(chunk)
@@ -173,7 +169,7 @@ async def logs(source: Source) -> web.StreamResponse:
 
 
 async def _long_line(response: web.StreamResponse, after: bytes, size: int) -> None:
-    """Sends a line of rank 0 as its agent sends it, in parts of 1 MiB, with the timestamp of the line before it."""
+    """Sends a line of rank 0 as the agent prints it, in parts of 1 MiB, with the timestamp of the previous line."""
     stamp = after.rstrip(b"\n").rpartition(b"\n")[2].partition(b" ")[0]
     part = stamp + b" [rank 0+] " + b"x" * (1 << 20) + b"\n"
     for _ in range(size // (1 << 20)):

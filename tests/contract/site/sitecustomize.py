@@ -1,4 +1,4 @@
-"""Puts the guard of the event loop into a process of the contract suite; Python imports this at its start."""
+"""Installs the guard of the event loop in a process of the contract suite; Python imports this module at startup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 if os.environ.get("STEPSET_CONTRACT_GUARD"):
-    # By its path: the tests' directory need not be on the process's module path.
+    # Imported by its path, because the repository may not be on the process's module path.
     _spec = importlib.util.spec_from_file_location("stepset_contract_guard", Path(__file__).parents[1] / "guard.py")
     assert _spec is not None and _spec.loader is not None
     _guard = importlib.util.module_from_spec(_spec)

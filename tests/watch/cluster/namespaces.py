@@ -1,4 +1,4 @@
-"""Several recorded runs in one namespace: each stream under a name and uids of its own, then mixed."""
+"""Several recorded runs in one namespace: gives each stream its own name and uids."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _UID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{
 
 @cache
 def renamed(scenario: str, run: str) -> tuple[Change, ...]:
-    """The changes of a recorded scenario as they would be of a run of another name."""
+    """The changes of a recorded scenario for a run with another name."""
     uid = f"{sum(map(ord, run)) * 7919 % 0xFFFFFFFF:08x}"
 
     def other(change: Change) -> Change:
         words = _NAME.sub(run, json.dumps(change.object))
-        # Keys of labels end like the name: they are put back.
+        # The name is also the end of a label's key, which must not change.
         words = words.replace(f'stepset.dev/{run}"', 'stepset.dev/run"')
         return Change(change.verb, json.loads(_UID.sub(rf"{uid}\1", words)), change.witnessed)
 
@@ -29,7 +29,7 @@ def renamed(scenario: str, run: str) -> tuple[Change, ...]:
 
 
 def by_kind(changes: Iterable[Change]) -> list[list[Change]]:
-    """The changes as the watches of the kinds bring them, each in its order."""
+    """The changes of each kind, in order, as separate watches would deliver them."""
     found: dict[str, list[Change]] = {}
     for change in changes:
         found.setdefault(str(change.object["kind"]), []).append(change)

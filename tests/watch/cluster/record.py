@@ -1,11 +1,11 @@
-"""Records what a real cluster says while runs succeed, fail and wait: the streams that the tests beside it replay.
+"""Records the watch events of a real cluster while runs succeed, fail and wait. The tests of this package replay them.
 
     python -m tests.watch.cluster.record [SCENARIO...]     # all of scenarios.py, or those named
 
-Needs the cluster of docs/testing/cluster.md. Each scenario runs in a namespace of its own while every kind of object
-that matters is watched; what comes is written to recorded/SCENARIO.json in the order in which it came, of each object
-only the parts that changed (streams.py puts them together again). Streams are trimmed to what a status could read, and
-hold nothing of the machine they were recorded on.
+Needs the cluster of docs/testing/cluster.md. Each scenario runs in its own namespace while every relevant kind of
+object is watched. The events are written to recorded/SCENARIO.json in the order of arrival, with only the changed parts
+of each object (streams.py joins them). They are trimmed to the fields that a status could read, and contain no paths of
+the recording machine.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _WATCHED = (
 )
 _AGENT = "/stepset/agent/agent.py"
 _QUIET = 1.5
-"""Seconds without news after which a scenario is over."""
+"""Seconds without a change after which a scenario is over."""
 
 
 class Recorder:
-    """Watches a namespace and writes down what comes."""
+    """Watches a namespace and records the changes."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         settings = client.Configuration()
@@ -70,8 +70,8 @@ class Recorder:
             for line in filter(None, lines):
                 self._take(json.loads(line))
 
-    def _take(self, said: Object) -> None:
-        verb, full = said["type"], said["object"]
+    def _take(self, event: Object) -> None:
+        verb, full = event["type"], event["object"]
         if verb not in ("ADDED", "MODIFIED", "DELETED"):
             return
         each = self._portable(trimmed(full))
@@ -81,9 +81,9 @@ class Recorder:
             uid = full["metadata"]["uid"]
             if verb != "DELETED" and self._last.get(uid) == each:
                 return
-            news = {name: part for name, part in each.items() if self._last.get(uid, {}).get(name) != part}
+            changed = {name: part for name, part in each.items() if self._last.get(uid, {}).get(name) != part}
             self._last[uid] = each
-            self._changes.append((verb, {"uid": uid, **news}))
+            self._changes.append((verb, {"uid": uid, **changed}))
             self._latest = time.monotonic()
 
     def _portable(self, each: Object) -> Object:
@@ -94,22 +94,23 @@ class Recorder:
         return found
 
     def settle(self, seconds: float = _QUIET) -> None:
-        """Waits until nothing more comes."""
+        """Waits until no more changes arrive."""
         while time.monotonic() - self._latest < seconds:
             time.sleep(0.1)
 
     def write(self, name: str) -> None:
-        """Writes the stream down; what comes later, as the namespace goes, is none of it."""
+        """Writes the stream to a file, and stops recording: the deletion of the namespace is not part of it."""
         with self._lock:
             self._over = True
             lines = ",\n".join(json.dumps([verb, each], separators=(",", ":")) for verb, each in self._changes)
         machine = re.search(r"/(work|root|home|opt)/", lines)
-        assert machine is None, f"{name} tells of this machine: {lines[machine.start() - 80 : machine.start() + 80]}"
+        where = lines[machine.start() - 80 : machine.start() + 80] if machine else ""
+        assert machine is None, f"{name} contains a path of this machine: {where}"
         (RECORDED / f"{name}.json").write_text(f"[\n{lines}\n]\n")
 
 
 def trimmed(each: Object) -> Object:
-    """An object without what no status could read."""
+    """An object without the fields that no status could read."""
     each = json.loads(json.dumps(each))
     each["metadata"] = _metadata(each["metadata"])
     kind, spec, status = each["kind"], each.get("spec", {}), each.get("status", {})
@@ -171,7 +172,7 @@ def _pod_spec(spec: Object) -> Object:
 
 
 def _word(word: str) -> str:
-    """A word of a command; of a script whether it runs the agent, which is all that matters."""
+    """A word of a command, shortened; it only matters whether a script runs the agent."""
     if len(word) <= 60:
         return word
     return f"{word[:20]} ... {_AGENT} ..." if _AGENT in word else f"{word[:20]} ..."
@@ -183,7 +184,7 @@ def main(names: list[str]) -> None:
     cluster = handle.find()
     RECORDED.mkdir(exist_ok=True)
     for name in names or list(SCENARIOS):
-        begun = time.monotonic()
+        start = time.monotonic()
         with cluster.namespace("record") as namespace:
             recorder = Recorder(cluster, namespace)
             stage = Stage(cluster, namespace)
@@ -194,7 +195,7 @@ def main(names: list[str]) -> None:
             finally:
                 stage.close()
         size = (RECORDED / f"{name}.json").stat().st_size
-        print(f"{name}: {time.monotonic() - begun:.0f} s, {size // 1024} KiB", flush=True)
+        print(f"{name}: {time.monotonic() - start:.0f} s, {size // 1024} KiB", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is made to happen on a cluster for the recorded streams: one function per scenario."""
+"""The scenarios of the recorded streams: one function per scenario, which runs on a cluster."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ RESULT = "import json, os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write(js
 RANK = "import os, sys, time; rank = int(os.environ['RANK']); attempt = os.environ['STEPSET_ATTEMPT']\n"
 TORCH: Manifest = {"kind": "torch", "launcher": "none"}
 _QUICK = {"terminationGracePeriodSeconds": 2}
-"""For commands that do not end when they are told to."""
+"""For commands that do not end on SIGTERM."""
 SLOT = "stepset.test/slot"
-"""A resource that only counts, so that nobody else's pods are in the way."""
+"""An extended resource of this test, which no other pods use."""
 
 SCENARIOS: dict[str, Callable[[Stage], None]] = {}
 
 
 class Stage:
-    """A namespace in which a run called `run` is made, and things happen to it."""
+    """A namespace in which a scenario creates and changes a run with the name `run`."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
@@ -36,7 +36,7 @@ class Stage:
         self._undo: list[Callable[[], object]] = []
 
     def start(self, target: str = "jobset", *, image: str = "", policy: str = "", **job: Any) -> None:
-        """Renders and applies a job of two pods with a rank each, unless it says otherwise."""
+        """Renders and applies a job; by default, it has two pods with one rank each."""
         template = merge(self.cluster.pod_template(), {"spec": job.pop("pod_template", {})})
         if policy:
             template["spec"]["containers"][0]["imagePullPolicy"] = policy
@@ -72,9 +72,9 @@ class Stage:
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
     def running(self, count: int = 2) -> None:
-        """Waits until so many pods run."""
+        """Waits until `count` pods run."""
         self.wait("running pods", lambda: len(self._running()) == count)
-        # Before its agent has started, a pod does not hear that it is told to end.
+        # Before its agent has started, a pod does not react to SIGTERM.
         for name in self._running():
             self.wait(f"the ranks of {name}", lambda name=name: '"started"' in self.kubectl("logs", name, "-c", "node"))
 
@@ -87,17 +87,17 @@ class Stage:
         return {row["type"]: row["status"] for row in found}
 
     def over(self, kind: str = "jobset") -> None:
-        """Waits until the workload says that it ended."""
+        """Waits until the workload has ended."""
         ends = ("Completed", "Complete", "Failed")
         self.wait(f"the {kind}'s end", lambda: any(self.conditions(kind).get(name) == "True" for name in ends))
 
     def event(self, reason: str, count: int = 1) -> None:
-        """Waits for an event."""
+        """Waits until there are `count` events with a reason."""
 
-        def told() -> int:
+        def found() -> int:
             return sum(each["reason"] == reason for each in self.get("events")["items"])
 
-        self.wait(f"event {reason}", lambda: told() >= count)
+        self.wait(f"event {reason}", lambda: found() >= count)
 
     def evict(self, pod: str) -> None:
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": self.name}}
@@ -108,7 +108,7 @@ class Stage:
         self.kubectl("patch", what, "--type=merge", "--patch", json.dumps(change))
 
     def afterwards(self, undo: Callable[[], object]) -> None:
-        """Something that is to be put back."""
+        """Registers a function that `close` calls to restore the cluster."""
         self._undo.append(undo)
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ def jobset_fails(stage: Stage) -> None:
 
 @scenario
 def jobset_fails_in_the_aftermath(stage: Stage) -> None:
-    """Rank 1 crashes; rank 0, which talks to it, ends of that, and both at almost the same time."""
+    """Rank 1 crashes; rank 0 fails because it is connected to rank 1; both end at almost the same time."""
     code = RANK + (
         "import socket, ctypes\n"
         "if rank == 0:\n"
@@ -170,7 +170,7 @@ def jobset_is_killed(stage: Stage) -> None:
 
 @scenario
 def jobset_exits_with_137(stage: Stage) -> None:
-    """Without the agent, so that nobody but the kubelet says why."""
+    """Without the agent, so that only the kubelet reports the reason."""
     code = "import os, time\nif os.environ['RANK'] == '1': os._exit(137)\ntime.sleep(600)"
     stage.start(function=code, agent=False, pod_template=_QUICK)
     stage.over()
@@ -213,7 +213,7 @@ def jobset_is_evicted_and_starts_again(stage: Stage) -> None:
 
 
 @scenario
-def jobset_loses_a_pod_to_somebody(stage: Stage) -> None:
+def jobset_pod_is_deleted(stage: Stage) -> None:
     stage.start(function="import time; time.sleep(600)")
     stage.running()
     stage.kubectl("delete", "pod", stage.pods()[1]["metadata"]["name"], "--wait=false")
@@ -361,7 +361,7 @@ def pods_refused_by_policy(stage: Stage) -> None:
 
 @scenario
 def pods_refused_by_a_rule_of_the_clusters(stage: Stage) -> None:
-    """What an admission webhook does; this rule needs no server."""
+    """An admission policy, which rejects pods as a webhook would, but needs no server."""
     name = stage.name
     group = {"apiVersion": "admissionregistration.k8s.io/v1"}
     rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
@@ -422,7 +422,7 @@ def key_missing(stage: Stage) -> None:
 
 @scenario
 def image_is_roots(stage: Stage) -> None:
-    """The job wants no root, and its image runs as nobody else."""
+    """The job requires a user other than root, and its image runs as root."""
     stage.start(function="pass", pod_template={"securityContext": {"runAsNonRoot": True}})
     stage.wait("the refusal", lambda: json.dumps(stage.pods()).count("CreateContainerConfigError") >= 2)
 
@@ -443,7 +443,7 @@ def claim_missing(stage: Stage) -> None:
 
 @scenario
 def service_account_missing(stage: Stage) -> None:
-    stage.start(function="pass", service_account="nobody")
+    stage.start(function="pass", service_account="nowhere")
     stage.event("FailedCreate")
 
 
@@ -461,7 +461,7 @@ def command_missing_under_the_agent(stage: Stage) -> None:
 
 @scenario
 def peers_do_not_resolve(stage: Stage) -> None:
-    """The second pod has no node to be on; the first one's agent waits for its name."""
+    """No node can run the second pod; the first pod's agent waits for its name to resolve."""
     affinity = {
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -480,12 +480,12 @@ def peers_do_not_resolve(stage: Stage) -> None:
     stage.wait("the first pod", lambda: "running" in json.dumps(stage.pods()[0]["status"].get("containerStatuses")))
 
 
-# --- what befalls pods
+# --- pods that are ended from outside
 
 
 @scenario
 def refused_by_its_node(stage: Stage) -> None:
-    """A pod that is put on a node without asking the scheduler, and has no room there."""
+    """A pod that is assigned to a node without the scheduler, and does not fit there."""
     node = stage.cluster.get("nodes")["items"][0]["metadata"]["name"]
     stage.start(function="pass", num_nodes=1, resources_per_node={"cpu": 500}, pod_template={"nodeName": node})
     stage.over()
@@ -493,7 +493,7 @@ def refused_by_its_node(stage: Stage) -> None:
 
 @scenario
 def evicted_by_its_node(stage: Stage) -> None:
-    """The kubelet ends a pod that writes more than it may."""
+    """The kubelet evicts a pod that writes more than its limit."""
     code = RANK + "if rank == 1: open('/stepset/code/big', 'wb').write(b'x' * (80 << 20))\ntime.sleep(600)"
     limits = {"ephemeral-storage": "20Mi"}
     stage.start(function=code, resources_per_node={"requests": limits, "limits": limits})
@@ -528,11 +528,11 @@ def preempted(stage: Stage) -> None:
 
 @scenario
 def node_lost(stage: Stage) -> None:
-    """Power fails; the node's pod is told to go and never does, until it is released."""
+    """A node loses power; its pod is deleted, and remains until it is released."""
     choice = stage.cluster.choice
     assert choice is not None
-    gone = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 2}
-    tolerations = [{"key": f"node.kubernetes.io/{name}", **gone} for name in ("not-ready", "unreachable")]
+    taint = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 2}
+    tolerations = [{"key": f"node.kubernetes.io/{name}", **taint} for name in ("not-ready", "unreachable")]
     stage.start(
         function=RANK + "time.sleep(600 * (attempt == '0'))",
         restart={"lost_node": "release", "lost_node_after": "20s"},
@@ -547,9 +547,9 @@ def node_lost(stage: Stage) -> None:
     stage.afterwards(lambda: faults.start_kubelet(choice, node))
     stage.wait("its end", lambda: any("deletionTimestamp" in each["metadata"] for each in stage.pods()))
     stage.cluster.wait("nothing", lambda: _older_than(stage, 18), timeout=120)
-    # A forced deletion alone does not free it: a Job with a podFailurePolicy keeps the pod until its phase says that it
-    # failed. Nor does the phase alone: the pod is there until its kubelet, or force, lets it go. Either would be the
-    # kubelet's to say.
+    # A forced deletion alone does not remove the pod: a Job with a podFailurePolicy keeps it until its phase is Failed.
+    # The phase alone does not, either: the pod exists until its kubelet, or a forced deletion, removes it. Normally the
+    # kubelet does both.
     for each in stage.pods():
         if each["spec"].get("nodeName") == name:
             failed = json.dumps({"status": {"phase": "Failed"}})
@@ -561,7 +561,7 @@ def node_lost(stage: Stage) -> None:
 
 
 def _older_than(stage: Stage, seconds: float) -> bool:
-    """Whether the deletion of a pod is overdue by so much, by the server's clock, which is ours."""
+    """Whether the deletion of a pod is overdue by more than `seconds`; the server's clock is that of this machine."""
     from datetime import datetime
 
     times = [each["metadata"]["deletionTimestamp"] for each in stage.pods() if "deletionTimestamp" in each["metadata"]]
@@ -652,7 +652,7 @@ def trainjob_starts_again_and_succeeds(stage: Stage) -> None:
 
 @scenario
 def trainjob_cannot_make_its_jobset(stage: Stage) -> None:
-    """A subdomain that JobSet's webhook refuses, which Trainer's does not look at."""
+    """An admission policy rejects the JobSet that Trainer's controller creates."""
     name = stage.name
     group = {"apiVersion": "admissionregistration.k8s.io/v1"}
     rules = [

@@ -1,4 +1,4 @@
-"""The recorded streams, read back and replayed."""
+"""Reads and replays the recorded streams."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Object = dict[str, Any]
 
 @cache
 def stream(name: str) -> tuple[Change, ...]:
-    """The changes of a scenario, in the order in which they came."""
+    """The changes of a scenario in the recorded order."""
     whole: dict[str, Object] = {}
     changes = []
-    for verb, news in json.loads((RECORDED / f"{name}.json").read_text()):
-        uid = news["uid"]
-        whole[uid] = {**whole.get(uid, {}), **{key: part for key, part in news.items() if key != "uid"}}
+    for verb, difference in json.loads((RECORDED / f"{name}.json").read_text()):
+        uid = difference["uid"]
+        whole[uid] = {**whole.get(uid, {}), **{key: part for key, part in difference.items() if key != "uid"}}
         changes.append(Change(verb, whole[uid]))
     return tuple(changes)
 
 
 def seen(changes: Iterable[Change]) -> RunObjects:
-    """What is known of the run after some changes."""
+    """The objects of the run after some changes."""
     objects = RunObjects("run")
     for change in changes:
         objects.see(change)
@@ -51,7 +51,7 @@ def statuses(name: str, now: float = 0.0) -> tuple[RunStatus, ...]:
 
 
 def final(name: str) -> RunStatus:
-    """The status when everything was said."""
+    """The status after the last change of a scenario."""
     return status_of(seen(stream(name)), Reports(), 0.0)
 
 
@@ -63,7 +63,7 @@ def failure(name: str) -> Failure:
 
 
 def troubles(name: str, now: float = 0.0) -> list[Failure]:
-    """What kept the run of a scenario from going on, in the order in which it was told."""
+    """The troubles of a scenario's run, in the order in which they were reported."""
     found: list[Failure] = []
     for status in statuses(name, now):
         if status.trouble is not None and (not found or found[-1] != status.trouble):
@@ -82,7 +82,7 @@ def phases(name: str) -> list[str]:
 
 
 def left(name: str) -> list[Change]:
-    """What a list would show after a scenario, the workload first: what whoever comes later can know."""
+    """The objects that a list would return after a scenario, the workload first."""
     objects: dict[str, Object] = {}
     for change in stream(name):
         uid = change.object["metadata"]["uid"]

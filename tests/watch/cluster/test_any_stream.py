@@ -1,4 +1,4 @@
-"""Whatever a cluster says, and in whatever order its streams bring it, a run has a state."""
+"""A run has a valid status after any prefix of a recorded stream, and for any order of the kinds' streams."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from stepset.watch.cluster.status import status_of
 from stepset.watch.state import Phase, RunStatus
 from tests.watch.cluster.streams import NAMES, Object, final, left, seen, statuses, stream
 
-SECRET = "a-token-of-somebody"
+SECRET = "a-secret-token"
 REASONS = ("", "Queued", "Unschedulable", "PullingImage", "Starting", "NodeLost")
 
 
 @pytest.mark.parametrize("name", NAMES)
 class TestEveryPrefixOfAStream:
     @pytest.mark.parametrize("now", [0.0, 4e9], ids=["early", "late"])
-    def test_gives_a_status_that_survives_json(self, name: str, now: float) -> None:
+    def test_has_a_status_that_is_equal_after_json(self, name: str, now: float) -> None:
         for status in statuses(name, now):
             assert status.reason in REASONS
             assert RunStatus.from_dict(json.loads(json.dumps(status.to_dict()))) == status
 
-    def test_says_failed_with_a_failure_and_nothing_else_with_one(self, name: str) -> None:
+    def test_has_a_failure_exactly_if_the_phase_is_failed_or_lost(self, name: str) -> None:
         for status in statuses(name):
             assert (status.failure is not None) == (status.phase in (Phase.FAILED, Phase.LOST))
             assert status.trouble is None or not status.phase.final
             assert (status.finished is not None) == status.phase.final
 
-    def test_never_takes_an_end_back(self, name: str) -> None:
+    def test_never_leaves_a_final_phase(self, name: str) -> None:
         over = False
         for status in statuses(name):
             assert status.phase.final or not over
@@ -47,7 +47,7 @@ class TestEveryPrefixOfAStream:
                 ranks = [row.rank for row in status.ranks if row.rank is not None]
                 assert ranks == sorted(ranks) and all(0 <= rank < status.world_size for rank in ranks)
 
-    def test_says_nothing_of_what_is_in_variables(self, name: str) -> None:
+    def test_contains_no_values_of_environment_variables(self, name: str) -> None:
         objects = seen(_with_secret(change) for change in stream(name))
         assert SECRET not in json.dumps(status_of(objects, Reports(), 0.0).to_dict())
 
@@ -77,7 +77,7 @@ def _essence(status: RunStatus) -> tuple[object, ...]:
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_the_order_in_which_streams_of_different_kinds_arrive_changes_nothing_in_the_end(name: str, seed: int) -> None:
+def test_the_final_status_does_not_depend_on_the_order_of_the_kinds_streams(name: str, seed: int) -> None:
     by_kind: dict[str, list[Change]] = {}
     for change in stream(name):
         by_kind.setdefault(change.object["kind"], []).append(change)
@@ -92,7 +92,7 @@ def test_the_order_in_which_streams_of_different_kinds_arrive_changes_nothing_in
 
 
 def _ended_with_pods(name: str) -> bool:
-    """Whether a scenario's run ended, and whoever comes later finds who failed, or whoever has the result."""
+    """Whether a scenario's run ended, and its workload and the pod that failed, if any, still exist."""
     status = final(name)
     kept = {change.object["metadata"]["name"] for change in left(name)}
     if not status.phase.final or "run" not in kept:
@@ -101,7 +101,7 @@ def _ended_with_pods(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if _ended_with_pods(name)])
-def test_who_comes_later_sees_the_same_end(name: str) -> None:
+def test_a_list_after_the_end_shows_the_same_end(name: str) -> None:
     watched, late = final(name), status_of(seen(left(name)), Reports(), 0.0)
     assert (late.phase, late.result, late.attempt, late.finished) == (
         watched.phase,
@@ -111,14 +111,14 @@ def test_who_comes_later_sees_the_same_end(name: str) -> None:
     )
     if watched.failure is not None:
         assert late.failure is not None
-        told = [
+        ends = [
             (failure.kind, failure.message, failure.rank, failure.pod, failure.tail)
             for failure in (watched.failure, late.failure)
         ]
-        assert told[0] == told[1]
+        assert ends[0] == ends[1]
 
 
-def test_a_change_that_says_nothing_new_is_none() -> None:
+def test_see_returns_false_for_a_change_without_new_information() -> None:
     objects = seen(stream("jobset_fails"))
     for change in stream("jobset_fails")[::-1]:
         if change.object["kind"] == "Pod" and change.verb == "DELETED":

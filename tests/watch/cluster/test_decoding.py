@@ -1,4 +1,4 @@
-"""What is left of objects that are pruned while they are decoded: enough for every state, and nothing secret."""
+"""Pruned objects contain the fields of every state, and no secrets."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from stepset.watch.cluster.status import status_of
 from stepset.watch.state import RunStatus
 from tests.watch.cluster.streams import NAMES, stream
 
-SECRET = "a-token-of-somebody"
+SECRET = "a-secret-token"
 Object = dict[str, Any]
 
 
 def dressed(change: Change) -> Change:
-    """An object as a server has it: with its history, and with what its pods are to be."""
+    """Adds the fields that a server also returns: managed fields, pod templates, variables."""
     each = json.loads(json.dumps(change.object))
     each["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:suspend": {}}}}]
     each["metadata"].setdefault("annotations", {})["kubectl.kubernetes.io/last-applied-configuration"] = SECRET
@@ -61,7 +61,7 @@ def states(changes: list[Change]) -> list[RunStatus]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_state_is_the_same_without_the_rest(name: str) -> None:
+def test_every_state_is_the_same_with_pruned_objects(name: str) -> None:
     full = [dressed(change) for change in stream(name)]
     assert states([decoded(change) for change in full]) == states(full)
     for change in full:
@@ -73,13 +73,13 @@ def test_every_state_is_the_same_without_the_rest(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_left_of_variables_and_histories(name: str) -> None:
+def test_variables_and_managed_fields_are_removed(name: str) -> None:
     for change in stream(name):
         words = json.dumps(decoded(dressed(change)).object)
         assert SECRET not in words and "managedFields" not in words
 
 
-def test_volcanos_deadline_is_in_its_template_and_is_kept() -> None:
+def test_the_deadline_in_volcanos_pod_template_is_kept() -> None:
     template = {"spec": {"activeDeadlineSeconds": 60, "containers": [{"name": "node", "env": []}]}}
     job = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
@@ -97,7 +97,7 @@ def test_volcanos_deadline_is_in_its_template_and_is_kept() -> None:
     ("field", "odd"),
     [("metadata", None), ("metadata", 5), ("spec", []), ("status", "text"), ("spec", {"containers": [None, 5]})],
 )
-def test_an_object_of_other_types_is_decoded_whole_and_affects_no_other(field: str, odd: object) -> None:
+def test_an_object_with_unexpected_types_is_decoded_whole_and_does_not_affect_others(field: str, odd: object) -> None:
     good = {"metadata": {"name": "a", "uid": "1"}, "spec": {"nodeName": "n", "volumes": []}, "status": {"phase": "x"}}
     page = {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [good, {**good, field: odd}, good]}
     first, other, last = decode_list(json.dumps(page).encode())["items"]
@@ -105,40 +105,40 @@ def test_an_object_of_other_types_is_decoded_whole_and_affects_no_other(field: s
     assert other == {**good, field: odd}
 
 
-def test_items_that_are_no_objects_are_left_out() -> None:
+def test_items_that_are_not_objects_are_omitted() -> None:
     assert decode_list(b'{"kind": "PodList", "items": [1, null, "a", [], {}]}')["items"] == [{}]
 
 
-def test_a_reply_that_is_no_list_is_decoded_whole() -> None:
+def test_a_response_that_is_not_a_list_is_decoded_whole() -> None:
     status = {"kind": "Status", "code": 403, "message": "no", "details": {"kind": "pods"}}
     assert decode_list(json.dumps(status).encode()) == status
     assert decode_list(b'{"items": null, "a": 1}') == {"items": None, "a": 1}
 
 
 @pytest.mark.parametrize("line", [b"", b"no", b"[]", b'{"type": 5, "object": {}}', b'{"object": {}}', b"{" * 5000])
-def test_what_is_no_watch_event_is_refused(line: bytes) -> None:
+def test_a_line_that_is_not_a_watch_event_raises_value_error(line: bytes) -> None:
     with pytest.raises(ValueError, match="not a watch event"):
         decode_event(line)
 
 
-def test_a_list_keeps_its_version_and_where_it_goes_on() -> None:
+def test_a_list_keeps_its_version_and_continue_token() -> None:
     about = {"resourceVersion": "7", "continue": "abc"}
     body = {"kind": "PodList", "apiVersion": "v1", "metadata": about, "items": []}
     assert decode_list(json.dumps(body).encode()) == body
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"Service unavailable", b"\xff\xfe", b"[" * 100_000])
-def test_what_is_no_json_is_an_error(data: bytes) -> None:
+def test_invalid_json_raises_an_error(data: bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
         decode_list(data)
 
 
-def test_an_object_that_is_nested_too_deeply_is_left_out() -> None:
+def test_an_object_that_is_nested_too_deeply_raises_recursion_error() -> None:
     deep = b'{"items": [{"metadata": {"labels": ' + b"[" * 50_000 + b"]" * 50_000 + b"}}, {}]}"
     with pytest.raises(RecursionError):
         decode_list(deep)
 
 
 def test_the_error_of_a_watch_keeps_its_code() -> None:
-    gone = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410, "message": "old"}
-    assert decode_event(json.dumps({"type": "ERROR", "object": gone}).encode())["object"] == gone
+    expired = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410, "message": "old"}
+    assert decode_event(json.dumps({"type": "ERROR", "object": expired}).encode())["object"] == expired

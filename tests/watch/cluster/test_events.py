@@ -1,4 +1,4 @@
-"""A cluster's events: the latest few that say why, each once."""
+"""`Events` keeps the latest events and returns the relevant ones, one line each."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def events(*each: dict[str, Any]) -> Events:
     return found
 
 
-def told(*each: dict[str, Any], **limits: float) -> tuple[str, ...]:
-    return events(*each).told(**{"since": 0.0, "until": 4e9, **limits})
+def lines(*each: dict[str, Any], **limits: float) -> tuple[str, ...]:
+    return events(*each).relevant_lines(**{"since": 0.0, "until": 4e9, **limits})
 
 
-class TestWhatIsTold:
-    def test_is_each_once_with_its_count_the_newest_last(self) -> None:
-        assert told(
+class TestRelevantLines:
+    def test_state_each_event_once_with_its_count_the_newest_last(self) -> None:
+        assert lines(
             event(3, "FailedMount", "no such volume"),
             event(1, "FailedScheduling", "0/2 nodes", count=4),
             event(2, "FailedScheduling", "0/2 nodes"),
@@ -45,13 +45,13 @@ class TestWhatIsTold:
             "FailedMount, pod run-node-0-3: no such volume",
         )
 
-    def test_are_the_latest_few(self) -> None:
-        lines = told(*(event(number, "Failed", f"reason {number}") for number in range(20)))
-        assert len(lines) == SHOWN and lines[-1].endswith("reason 19")
+    def test_are_the_latest_ones(self) -> None:
+        found = lines(*(event(number, "Failed", f"reason {number}") for number in range(20)))
+        assert len(found) == SHOWN and found[-1].endswith("reason 19")
 
-    def test_is_no_routine_and_no_echo(self) -> None:
+    def test_omit_routine_events_and_repetitions_of_the_failure(self) -> None:
         assert (
-            told(
+            lines(
                 event(1, "Started", "Started container node", type="Normal"),
                 event(2, "BackOff", "Back-off restarting failed container"),
                 event(3, "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
@@ -60,21 +60,21 @@ class TestWhatIsTold:
             == ()
         )
 
-    def test_is_what_happened_around_the_end(self) -> None:
+    def test_are_from_the_given_time_range(self) -> None:
         early, late = event(1, "Failed", "early"), event(50, "Failed", "late")
         at = read_event(late).last
-        assert told(early, late, since=at - 10) == ("Failed, pod run-node-0-50: late",)
-        assert told(early, late, until=at - 10) == ("Failed, pod run-node-0-1: early",)
+        assert lines(early, late, since=at - 10) == ("Failed, pod run-node-0-50: late",)
+        assert lines(early, late, until=at - 10) == ("Failed, pod run-node-0-1: early",)
 
-    def test_is_not_a_refusal_of_what_was_made_after_all(self) -> None:
+    def test_omit_a_failed_creation_that_succeeded_later(self) -> None:
         refused = event(1, "FailedCreate", "exceeded quota")
         at = read_event(refused).last
-        assert told(refused, made=at + 5) == ()
-        assert len(told(refused, made=at - 5)) == 1
+        assert lines(refused, created=at + 5) == ()
+        assert len(lines(refused, created=at - 5)) == 1
 
 
-class TestWhatIsKept:
-    def test_is_what_happened_last_however_much_there_was(self) -> None:
+class TestEvents:
+    def test_keep_only_the_latest(self) -> None:
         found = Events()
         for number in range(5000):
             seconds, at = divmod(number, 60)
@@ -83,8 +83,8 @@ class TestWhatIsKept:
         kept = found.of(["Failed"])
         assert 300 <= len(kept) <= 400 and kept[-1].message == "4999"
 
-    def test_the_newer_kind_of_event_is_read_as_well(self) -> None:
-        """events.k8s.io/v1, and series of what happens again and again."""
+    def test_of_the_newer_api_group_are_read(self) -> None:
+        """events.k8s.io/v1, with a series of repeated events."""
         found = read_event(
             {
                 "metadata": {"uid": "1"},
@@ -99,7 +99,7 @@ class TestWhatIsKept:
         assert (found.name, found.about, found.message, found.count) == ("run-0", "2", "0/2 nodes", 7)
         assert (found.first % 60, found.last % 60) == (pytest.approx(0.123456), 9.0)
 
-    def test_the_same_again_is_no_news(self) -> None:
+    def test_report_whether_an_event_is_new_or_changed(self) -> None:
         found = events(event(1, "Failed", "x"))
         assert not found.add(read_event(event(1, "Failed", "x")))
         assert found.add(read_event(event(1, "Failed", "x", count=2)))

@@ -1,4 +1,4 @@
-"""Why a run failed, and who failed first: from its objects alone, as a real cluster left them."""
+"""Why a run failed, and what failed first, from the recorded objects of a real cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.watch.cluster.streams import failure, final, seen, stream
 
 Kind = FailureKind
 
-# scenario -> kind, who, what the message says after naming pod and node
+# scenario -> kind, source, the message after the names of pod and node
 ENDS: dict[str, tuple[FailureKind, str, str]] = {
     "jobset_fails": (Kind.USER_ERROR, "rank 1", "exited with code 1: ValueError: bad learning rate"),
     "jobset_runs_out_of_memory": (Kind.OUT_OF_MEMORY, "rank 1", "was killed by SIGKILL, out of memory."),
@@ -24,10 +24,10 @@ ENDS: dict[str, tuple[FailureKind, str, str]] = {
     "jobset_without_the_agent_fails": (Kind.USER_ERROR, "node 1", "exited with code 1: KeyError: 'lr'"),
     "jobset_without_the_agent_crashes": (Kind.USER_ERROR, "node 1", "exited with code 139 (SIGSEGV)."),
     "jobset_uses_up_its_restarts": (Kind.USER_ERROR, "rank 1", "exited with code 1: ValueError: attempt 1"),
-    "jobset_loses_a_pod_to_somebody": (
+    "jobset_pod_is_deleted": (
         Kind.INFRASTRUCTURE,
         "rank 1",
-        "was ended from outside: somebody deleted its pod",
+        "was ended from outside: its pod was deleted",
     ),
     "jobset_leaves_too_large_a_result": (
         Kind.REJECTED,
@@ -75,14 +75,14 @@ ENDS: dict[str, tuple[FailureKind, str, str]] = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-class TestTheFirstToFail:
+class TestFirstFailure:
     def test_is_named_with_pod_node_and_reason(self, name: str) -> None:
         kind, who, what = ENDS[name]
         found = failure(name)
         assert (found.kind, found.message) == (kind, f"{who} (pod {found.pod} on {found.node}) {what}")
         assert found.rank == (int(who.split()[1]) if who.startswith("rank") else None)
 
-    def test_has_the_only_row_that_failed_by_itself(self, name: str) -> None:
+    def test_is_in_a_row_with_state_failed_and_no_row_is_running(self, name: str) -> None:
         status, found = final(name), failure(name)
         assert status.phase is Phase.FAILED
         failed = {row.pod for row in status.ranks if row.state == "Failed"}
@@ -90,12 +90,12 @@ class TestTheFirstToFail:
         for row in status.ranks:
             assert row.state in ("Failed", "Stopped", "Succeeded"), row
 
-    def test_has_its_advice(self, name: str) -> None:
+    def test_has_advice(self, name: str) -> None:
         assert re.fullmatch(r"[A-Z].*\.", failure(name).advice)
 
 
-class TestTheAftermath:
-    def test_is_a_rank_that_was_told_to_end(self) -> None:
+class TestAftermath:
+    def test_is_a_rank_that_was_stopped(self) -> None:
         found, status = failure("jobset_fails"), final("jobset_fails")
         assert found.aftermath == ("rank 0",)
         assert [(row.source, row.state, row.exit_code) for row in status.ranks] == [
@@ -103,12 +103,12 @@ class TestTheAftermath:
             ("rank 1", "Failed", 1),
         ]
 
-    def test_is_a_rank_that_ended_because_its_peer_was_gone(self) -> None:
+    def test_is_a_rank_that_ended_because_it_lost_its_peer(self) -> None:
         found = failure("jobset_fails_in_the_aftermath")
         assert (found.rank, found.signal, found.aftermath) == (1, 11, ("rank 0",))
 
-    def test_is_no_failure_of_a_pod_that_was_killed_for_not_ending(self) -> None:
-        """Without the agent a Python that is process 1 does not hear SIGTERM, and is killed after its grace."""
+    def test_includes_a_pod_that_was_killed_after_its_grace_period(self) -> None:
+        """Without the agent, Python is process 1, ignores SIGTERM, and is killed after the grace period."""
         found = failure("jobset_without_the_agent_fails")
         assert found.aftermath == ("node 0",)
         stopped = final("jobset_without_the_agent_fails").ranks[0]
@@ -116,22 +116,22 @@ class TestTheAftermath:
 
 
 class TestLastLines:
-    def test_are_the_agents_where_it_ran(self) -> None:
+    def test_are_those_of_the_agents_verdict(self) -> None:
         found = failure("jobset_fails")
         assert found.error == found.tail[-1] == "ValueError: bad learning rate"
         assert found.tail[0].startswith("Traceback")
 
-    def test_are_those_of_the_log_where_nobody_else_kept_them(self) -> None:
+    def test_are_those_of_the_log_without_the_agent(self) -> None:
         found = failure("jobset_without_the_agent_fails")
         assert found.tail[0].startswith("Traceback") and found.tail[-1] == "KeyError: 'lr'"
 
-    def test_are_in_the_rows_too(self) -> None:
+    def test_are_also_in_the_rows(self) -> None:
         assert final("jobset_fails").ranks[1].last_line == "ValueError: bad learning rate"
 
 
-class TestTheRunAsAWhole:
+class TestRunAsAWhole:
     @pytest.mark.parametrize("name", ["jobset_takes_too_long", "job_takes_too_long"])
-    def test_took_too_long_and_nobody_is_to_blame(self, name: str) -> None:
+    def test_exceeded_its_deadline_and_no_rank_is_named(self, name: str) -> None:
         found = failure(name)
         assert (found.kind, found.rank, found.pod) == (Kind.DEADLINE_EXCEEDED, None, "")
         assert found.message == "the run took longer than its deadline of 4s."
@@ -140,19 +140,19 @@ class TestTheRunAsAWhole:
     @pytest.mark.parametrize(
         ("conditions", "without"),
         [
-            pytest.param([], "", id="by what happened to it"),
-            pytest.param(["FailureTarget"], "Event", id="by its verdict"),
+            pytest.param([], "", id="from events"),
+            pytest.param(["FailureTarget"], "Event", id="from conditions"),
         ],
     )
-    def test_took_too_long_also_where_its_job_is_not_seen_to_have_ended_yet(
+    def test_exceeded_its_deadline_although_its_job_has_not_ended_yet(
         self, conditions: list[str], without: str
     ) -> None:
         changes = []
         for change in stream("jobset_takes_too_long"):
             each = dict(change.object)
             if each["kind"] == "Job":
-                told = [row for row in each["status"].get("conditions", []) if row["type"] in conditions]
-                each["status"] = {**each["status"], "conditions": told}
+                kept = [row for row in each["status"].get("conditions", []) if row["type"] in conditions]
+                each["status"] = {**each["status"], "conditions": kept}
             if each["kind"] != without:
                 changes.append(Change(change.verb, each))
         found = status_of(seen(changes), Reports(), 0.0).failure
@@ -160,26 +160,26 @@ class TestTheRunAsAWhole:
         assert found.kind is Kind.DEADLINE_EXCEEDED
 
     @pytest.mark.parametrize("name", ["jobset_is_deleted", "jobset_is_deleted_in_the_foreground"])
-    def test_was_cancelled_where_somebody_deleted_it(self, name: str) -> None:
+    def test_was_cancelled_if_its_workload_was_deleted(self, name: str) -> None:
         found = failure(name)
         assert (found.kind, found.message) == (Kind.CANCELLED, "the run was cancelled: its JobSet was deleted.")
         assert {row.state for row in final(name).ranks} == {"Stopped"}
 
 
 class TestEvents:
-    def test_that_say_why_are_told(self) -> None:
+    def test_that_explain_the_failure_are_reported(self) -> None:
         assert failure("jobset_takes_too_long").events == (
             "DeadlineExceeded, job run-node-0: Job was active longer than specified deadline",
         )
 
-    def test_that_repeat_the_failure_or_its_consequences_are_not(self) -> None:
+    def test_that_repeat_the_failure_or_its_consequences_are_omitted(self) -> None:
         for name in ("jobset_fails", "jobset_uses_up_its_restarts", "command_missing", "refused_by_its_node"):
             for line in failure(name).events:
                 assert "backoff limit" not in line and "failure policy" not in line and "max" not in line, name
 
 
 def _changed(name: str, **status: Any) -> Failure:
-    """Why a scenario's run would have failed, had its failed pods another status."""
+    """The failure of a scenario's run if its failed pods have another status."""
     changes = []
     for change in stream(name):
         each = dict(change.object)
@@ -197,32 +197,32 @@ def _ended(code: int, message: str = "", reason: str = "Error") -> list[dict[str
     return [{"name": "node", "state": {"terminated": ended}, "lastState": {}, "ready": False, "restartCount": 0}]
 
 
-class TestAPodThatSaysLittle:
+class TestPodWithoutAVerdict:
     @pytest.mark.parametrize(
         ("code", "kind"),
         [(70, Kind.RENDEZVOUS), (71, Kind.RENDEZVOUS), (72, Kind.REJECTED), (73, Kind.INFRASTRUCTURE)],
     )
     def test_is_judged_by_the_agents_exit_code(self, code: int, kind: FailureKind) -> None:
         assert _changed("jobset_leaves_too_large_a_result", containerStatuses=_ended(code)).kind is kind
-        # which say nothing where it did not run
+        # Without the agent these codes have no meaning.
         assert _changed("jobset_without_the_agent_fails", containerStatuses=_ended(code)).kind is Kind.USER_ERROR
 
     def test_is_judged_by_the_end_of_its_log(self) -> None:
-        """All of the container was killed, the agent too; the kubelet keeps the last lines."""
+        """The whole container was killed, including the agent; the kubelet keeps the last lines."""
         log = '[rank 0] epoch 3\n[stepset] {"event": "exited", "rank": 0, "exit_code": 9, "at": 5.5}\n[rank 0] bye\n'
         found = _changed("jobset_leaves_too_large_a_result", containerStatuses=_ended(137, log, "OOMKilled"))
         assert (found.kind, found.rank, found.tail) == (Kind.OUT_OF_MEMORY, 0, ("epoch 3", "bye"))
 
-    def test_is_out_of_memory_where_the_kubelet_says_so_whatever_its_exit_code(self) -> None:
-        """A process in it was killed, and whoever waited for that process then failed."""
+    def test_is_out_of_memory_if_the_kubelet_reports_it_for_any_exit_code(self) -> None:
+        """A child process was killed, and its parent failed as a result."""
         found = _changed("jobset_without_the_agent_fails", containerStatuses=_ended(1, reason="OOMKilled"))
         assert (found.kind, found.exit_code) == (Kind.OUT_OF_MEMORY, 1)
 
 
-class TestAnEviction:
+class TestEviction:
     LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."
 
-    def test_for_the_nodes_sake_is_nobodys_fault(self) -> None:
+    def test_because_of_the_node_is_infrastructure(self) -> None:
         """kubernetes v1.36 pkg/kubelet/eviction/eviction_manager.go: with the condition DisruptionTarget."""
         target = {
             "type": "DisruptionTarget",
@@ -235,5 +235,5 @@ class TestAnEviction:
         assert found.kind is Kind.INFRASTRUCTURE
         assert found.message.endswith(f"was ended by its node: {self.LOW}")
 
-    def test_for_going_beyond_its_limits_is_the_jobs(self) -> None:
+    def test_because_of_exceeded_limits_is_user_error(self) -> None:
         assert failure("evicted_by_its_node").kind is Kind.USER_ERROR

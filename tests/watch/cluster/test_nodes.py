@@ -1,4 +1,4 @@
-"""A node that is lost: its pod is told to go and never does, and no controller says a word."""
+"""A lost node: its pod remains after its deletion, and no controller reports this."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ AFTER = 20.0
 
 
 def at_its_worst(after: bool = True) -> tuple[RunObjects, float]:
-    """The run when its lost pod should be gone, and when that is."""
+    """The run when the deletion of its lost pod is due, and that time."""
     objects = RunObjects("run")
     for change in stream("node_lost"):
         objects.see(change if after else _without_release(change))
-        due = [pod.due for pod in objects.leaving() if pod.silent and pod.due is not None]
+        due = [pod.due for pod in objects.terminating() if pod.silent and pod.due is not None]
         if due:
             return objects, due[0]
-    raise AssertionError("no pod was told to go")
+    raise AssertionError("no pod is being deleted")
 
 
 def _without_release(change: Change) -> Change:
@@ -37,8 +37,8 @@ def status(objects: RunObjects, now: float) -> RunStatus:
     return status_of(objects, Reports(), now)
 
 
-class TestANodeThatDoesNotAnswer:
-    def test_is_trouble_before_anybody_deletes_its_pods(self) -> None:
+class TestNodeThatDoesNotAnswer:
+    def test_is_trouble_before_its_pods_are_deleted(self) -> None:
         first = next(each for each in statuses("node_lost") if each.reason == "NodeLost")
         assert (first.phase, [row.state for row in first.ranks]) == (Phase.RUNNING, ["Running", "Running"])
         assert first.trouble is not None
@@ -47,51 +47,51 @@ class TestANodeThatDoesNotAnswer:
             f"node {first.trouble.node} does not answer; pod {first.trouble.pod} on {first.trouble.node} may be lost."
         )
 
-    def test_is_lost_when_its_pod_is_overdue(self) -> None:
+    def test_is_lost_when_the_deletion_of_its_pod_is_overdue(self) -> None:
         objects, due = at_its_worst()
         assert lost_pods(objects, due + OVERDUE - 1) == []
         (pod,) = lost_pods(objects, due + OVERDUE + 1)
         found = status(objects, due + OVERDUE + 1)
         assert (found.phase, found.reason) == (Phase.RUNNING, "NodeLost")
         assert found.trouble is not None and found.trouble.message == (
-            f"node {pod.node} is lost, and nothing goes on until its pod {pod.name} is gone;"
-            " it is released 20 s after it should have been"
+            f"node {pod.node} is lost, and the run cannot continue before its pod {pod.name} is deleted;"
+            " stepset deletes the pod by force 20 s after its deletion was due"
         )
 
-    def test_loses_its_pod_when_the_job_says_so_and_not_before(self) -> None:
+    def test_has_its_pod_released_after_lost_node_after(self) -> None:
         objects, due = at_its_worst()
         assert [pod.due for pod in lost_pods(objects, due + AFTER - 1)] == [False]
         (pod,) = lost_pods(objects, due + AFTER)
         assert (pod.due, pod.since, pod.uid) == (True, due, objects.pods[1].uid)
 
-    def test_keeps_its_pod_where_the_job_does_not_say_so(self) -> None:
+    def test_keeps_its_pod_without_lost_node_after(self) -> None:
         objects, due = at_its_worst(after=False)
         assert [pod.due for pod in lost_pods(objects, due + 1e6)] == [False]
         trouble = status(objects, due + 1e6).trouble
         assert trouble is not None and "node.kubernetes.io/out-of-service" in trouble.message
 
 
-class TestAfterwards:
-    def test_nothing_is_lost_any_more(self) -> None:
+class TestAfterTheRestart:
+    def test_no_pod_is_lost(self) -> None:
         assert lost_pods(seen(stream("node_lost")), 4e9) == []
 
-    def test_the_gang_has_started_again_for_that_reason(self) -> None:
+    def test_a_note_explains_the_restart(self) -> None:
         found = final("node_lost")
         assert (found.phase, found.attempt) == (Phase.SUCCEEDED, 1)
         assert " was lost with its node: Taint manager" in found.notes[0]
 
 
-def test_a_pod_that_takes_its_time_to_end_is_not_lost() -> None:
+def test_a_pod_within_its_grace_period_is_not_lost() -> None:
     objects = RunObjects("run")
     for change in stream("jobset_is_deleted_in_the_foreground"):
         objects.see(change)
-        for pod in objects.leaving():
+        for pod in objects.terminating():
             assert pod.due is not None
             assert lost_pods(objects, pod.due) == []
 
 
-def test_a_pod_of_an_earlier_attempt_that_does_not_go_holds_the_next_one_up() -> None:
-    """BlockingRecreate: no pod is made while an old one is there."""
+def test_a_lost_pod_of_an_earlier_attempt_delays_the_next_attempt() -> None:
+    """BlockingRecreate: no pod is created while an old one exists."""
     objects, due = at_its_worst()
     workload = next(change.object for change in stream("node_lost") if change.object["kind"] == "JobSet")
     objects.see(Change("MODIFIED", {**workload, "status": {"restarts": 1}}))

@@ -1,4 +1,4 @@
-"""Which objects are a run's, and what it means when its workload is gone."""
+"""Which objects belong to a run, and the state of a run whose workload no longer exists."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def now(objects: RunObjects, at: float = 0.0) -> RunStatus:
 
 
 def until(name: str, phase: Phase) -> RunObjects:
-    """A run as it was when it came to a phase."""
+    """The run at the change with which it enters a phase."""
     objects = RunObjects("run")
     for change in stream(name):
         objects.see(change)
@@ -38,63 +38,63 @@ def until(name: str, phase: Phase) -> RunObjects:
     raise AssertionError(phase)
 
 
-class TestWhoseObjects:
+class TestObjectsOfARun:
     def test_a_run_without_pods_has_a_state(self) -> None:
         status = now(seen([Change("ADDED", workload())]))
         assert (status.phase, status.reason, status.ranks) == (Phase.PENDING, "Starting", ())
         assert (status.name, status.job, status.backend, status.world_size) == ("run", "run", "kubernetes", 4)
 
-    def test_a_run_of_which_nothing_came_yet_is_pending(self) -> None:
+    def test_a_run_without_objects_is_pending(self) -> None:
         assert (now(RunObjects("run")).phase, now(RunObjects("run")).name) == (Phase.PENDING, "run")
 
-    def test_pods_may_come_before_their_workload(self) -> None:
+    def test_pods_may_arrive_before_their_workload(self) -> None:
         pods = [change for change in stream("jobset_succeeds") if change.object["kind"] == "Pod"]
         objects = seen(pods)
         assert now(objects).phase is Phase.PENDING
         objects.see(Change("ADDED", workload()))
         assert len(now(objects).ranks) == 4
 
-    def test_pods_of_another_run_are_not_its_own(self) -> None:
+    def test_pods_of_other_runs_are_ignored(self) -> None:
         objects = seen(stream("jobset_succeeds"))
         stray = [c.object for c in stream("jobset_fails") if c.object["kind"] == "Pod"]
         assert not objects.see(Change("ADDED", with_metadata(dict(stray[0]), labels={"stepset.dev/run": "other"})))
-        # and those of an earlier run that had the same name count for nothing
+        # Pods of an earlier run with the same name are ignored, too.
         objects.see(Change("ADDED", stray[0]))
         assert now(objects) == final("jobset_succeeds")
 
-    def test_a_new_workload_of_that_name_is_another_run(self) -> None:
+    def test_a_new_workload_of_the_same_name_is_another_run(self) -> None:
         objects = until("jobset_succeeds", Phase.RUNNING)
         objects.see(Change("ADDED", with_metadata(workload(), uid="another")))
         status = now(objects)
         assert status.phase is Phase.LOST
         assert status.failure is not None and status.failure.kind is FailureKind.LOST
 
-    def test_a_workload_is_told_by_its_uid_where_that_is_known(self) -> None:
-        objects = RunObjects("run", "the one")
+    def test_a_workload_is_identified_by_its_uid_if_known(self) -> None:
+        objects = RunObjects("run", "another-uid")
         assert objects.see(Change("ADDED", workload())) and now(objects).phase is Phase.LOST
 
-    def test_whoever_watches_many_runs_tells_them_by_their_labels(self) -> None:
+    def test_run_of_reads_the_run_from_labels(self) -> None:
         kinds = {change.object["kind"]: run_of(change.object) for change in stream("jobset_succeeds")}
         assert kinds == {"JobSet": "run", "Job": "run", "Pod": "run", "Event": ""}
 
 
-class TestAWorkloadThatIsGone:
-    def test_before_its_end_was_cancelled(self) -> None:
+class TestDeletedWorkload:
+    def test_before_the_end_means_cancelled(self) -> None:
         objects = until("jobset_succeeds", Phase.RUNNING)
         objects.see(Change("DELETED", workload()))
         status = now(objects, 5.0)
         assert status.failure is not None
         assert (status.phase, status.failure.kind, status.finished) == (Phase.FAILED, FailureKind.CANCELLED, 5.0)
 
-    def test_is_lost_where_nobody_saw_it_go(self) -> None:
+    def test_means_lost_if_its_deletion_was_not_observed(self) -> None:
         objects = until("jobset_succeeds", Phase.RUNNING)
         objects.see(Change("DELETED", workload(), witnessed=False))
         status = now(objects)
         assert status.failure is not None
         assert (status.phase, status.failure.kind) == (Phase.LOST, FailureKind.LOST)
-        assert "nobody saw" in status.failure.message
+        assert "its end was not observed" in status.failure.message
 
-    def test_was_cancelled_where_whoever_asks_has_had_it_deleted(self) -> None:
+    def test_means_cancelled_if_the_follower_deleted_it(self) -> None:
         objects = until("jobset_succeeds", Phase.RUNNING)
         objects.unwanted = True
         objects.see(Change("DELETED", workload(), witnessed=False))
@@ -102,25 +102,25 @@ class TestAWorkloadThatIsGone:
         assert status.failure is not None
         assert (status.phase, status.failure.kind) == (Phase.FAILED, FailureKind.CANCELLED)
 
-    def test_is_lost_where_the_server_knows_none(self) -> None:
+    def test_means_lost_if_it_was_not_found(self) -> None:
         objects = RunObjects("run")
         assert objects.not_found() and not objects.not_found()
         assert now(objects).phase is Phase.LOST
 
-    def test_after_its_end_has_ended_as_it_did(self) -> None:
+    def test_after_the_end_keeps_the_end(self) -> None:
         objects = seen(stream("jobset_succeeds"))
         for witnessed in (True, False):
             objects.see(Change("DELETED", workload("jobset_succeeds", -1), witnessed))
             assert now(objects).phase is Phase.SUCCEEDED
 
-    def test_is_over_when_its_pods_have_had_their_time_to_end(self) -> None:
+    def test_ends_the_run_after_its_pods_have_ended(self) -> None:
         found = phases("jobset_is_deleted_in_the_foreground")
         assert found == ["Pending (Starting)", "Running", "Failed"]
         notes = [status.notes for status in statuses("jobset_is_deleted_in_the_foreground") if status.notes]
-        assert set(notes) == {("it is being deleted; its pods are given time to end",)}
+        assert set(notes) == {("the run is being deleted; its pods have time to end",)}
 
-    def test_is_over_where_nobody_tells_its_pods_to_go(self) -> None:
-        """Orphaned on purpose, or on a node that is lost."""
+    def test_ends_the_run_if_its_pods_are_not_deleted(self) -> None:
+        """The pods are orphaned on purpose, or on a lost node."""
         objects = until("jobset_succeeds", Phase.RUNNING)
         objects.see(Change("MODIFIED", with_metadata(workload(), deletionTimestamp="2026-01-01T00:00:00Z")))
         assert now(objects, 1767225600.0 + 20).phase is Phase.RUNNING
@@ -129,21 +129,21 @@ class TestAWorkloadThatIsGone:
         assert {row.state for row in status.ranks} == {"Stopped"}
 
 
-class TestAVerdict:
-    def told(self, text: str) -> RunStatus:
+class TestVerdict:
+    def status_with(self, text: str) -> RunStatus:
         each = workload()
         notes = {**each["metadata"]["annotations"], "stepset.dev/verdict": text}
         return now(seen([Change("ADDED", with_metadata(each, annotations=notes))]))
 
-    def test_that_was_written_down_is_how_the_run_ended(self) -> None:
-        verdict = replace(final("jobset_fails"), notes=("told",))
-        assert self.told(json.dumps(verdict.to_dict())) == verdict
+    def test_that_is_stored_is_the_end_of_the_run(self) -> None:
+        verdict = replace(final("jobset_fails"), notes=("stored",))
+        assert self.status_with(json.dumps(verdict.to_dict())) == verdict
 
-    def test_that_is_none_says_nothing(self) -> None:
+    def test_that_is_invalid_is_ignored(self) -> None:
         for text in ("", "{", "[]", "{}", '{"phase": "Running"}', '{"phase": 7}', '{"unknown": 1}'):
-            assert self.told(text).phase is Phase.PENDING
+            assert self.status_with(text).phase is Phase.PENDING
         unfinished = until("jobset_fails", Phase.RUNNING)
-        assert self.told(json.dumps(now(unfinished).to_dict())).phase is Phase.PENDING
+        assert self.status_with(json.dumps(now(unfinished).to_dict())).phase is Phase.PENDING
 
 
 class TestAttempts:
@@ -157,19 +157,19 @@ class TestAttempts:
             assert len(status.ranks) <= 2
         assert attempts == {0, 1}
 
-    def test_the_one_before_explains_the_restart(self) -> None:
+    def test_the_previous_one_explains_the_restart(self) -> None:
         (note,) = final("jobset_starts_again_and_succeeds").notes
         assert note.startswith("restart 1: rank 1 (pod run-node-0-1-") and note.endswith("code 1: ValueError: once")
 
-    def test_the_one_before_explains_a_failure_that_nothing_later_does(self) -> None:
-        """The last pods are gone before anybody saw them."""
+    def test_the_previous_one_explains_a_failure_without_later_pods(self) -> None:
+        """The pods of the last attempt were deleted before they were observed."""
         changes = list(stream("jobset_uses_up_its_restarts"))
         objects = seen(c for c in changes if not _of_attempt(c.object, "1"))
         status = now(objects)
         assert (status.phase, status.attempt) == (Phase.FAILED, 1)
         assert status.failure is not None and status.failure.message.endswith("ValueError: attempt 0")
 
-    def test_of_a_long_run_little_is_kept(self) -> None:
+    def test_of_a_long_run_are_kept_in_bounded_memory(self) -> None:
         (pod, *_), objects = [c.object for c in stream("jobset_fails") if _has_failed(c.object)], RunObjects("run")
         objects.see(Change("ADDED", workload("jobset_fails")))
         for attempt in range(200):
@@ -186,18 +186,18 @@ class TestAttempts:
         assert now(objects).attempt == 199
         assert 0 < len(now(objects).notes) <= 9
 
-    def test_of_a_run_nothing_more_is_to_come_when_all_pods_have_ended(self) -> None:
+    def test_all_ended_is_true_once_all_pods_have_ended(self) -> None:
         assert not all_ended(until("jobset_fails", Phase.RUNNING))
         assert all_ended(seen(stream("jobset_fails")))
 
     @pytest.mark.parametrize("name", ["jobset_succeeds", "trainjob_succeeds", "job_succeeds", "mpi_succeeds"])
-    def test_a_success_is_proven_when_its_pods_are_seen_to_have_succeeded(self, name: str) -> None:
+    def test_a_success_is_proven_once_its_pods_have_succeeded(self, name: str) -> None:
         changes = list(stream(name))
         assert proven(seen(changes))
         late = seen(change for change in changes if not _has_ended(change.object))
         assert late.workload is not None and late.workload.ended
         assert not proven(late)
-        assert proven(until(name, Phase.RUNNING)), "nobody has told a success"
+        assert proven(until(name, Phase.RUNNING)), "no success is reported yet"
 
 
 def _has_ended(each: Any) -> bool:

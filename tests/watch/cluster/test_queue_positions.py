@@ -1,4 +1,4 @@
-"""The positions in a queue, by what Kueue's visibility API answers, and where a run keeps its own."""
+"""Positions in a queue are read from Kueue's visibility API, and are part of a queued run's status."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SUMMARY = {
 
 
 def run(**conditions: str) -> RunObjects:
-    """A suspended run whose Workload has conditions of this status."""
+    """A suspended run whose Workload has these conditions."""
     objects = RunObjects("run", "second")
     spec = {"suspend": True, "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": {}}}]}
     meta = {"name": "run", "uid": "second", "labels": {"kueue.x-k8s.io/queue-name": "team"}}
@@ -67,26 +67,26 @@ def test_positions_count_from_one_within_the_local_queue() -> None:
 
 
 @given(JSON | st.fixed_dictionaries({"items": JSON}))
-def test_any_answer_is_read_without_an_error(summary: Any) -> None:
+def test_any_response_is_read_without_an_error(summary: Any) -> None:
     assert all(position > 0 for position in read_positions(summary).values())
 
 
 @given(st.lists(st.fixed_dictionaries({"positionInLocalQueue": JSON, "metadata": JSON}) | st.just(SUMMARY["items"][0])))
-def test_an_odd_item_does_not_hide_the_others(items: list[Any]) -> None:
+def test_an_invalid_item_does_not_affect_the_others(items: list[Any]) -> None:
     assert read_positions({"items": [*items, SUMMARY["items"][1]]})["second"] == 2
 
 
-def test_a_run_that_waits_states_its_position() -> None:
+def test_a_queued_run_states_its_position() -> None:
     objects = run(QuotaReserved="False")
     objects.position = 2
     waiting = status_of(objects, Reports(), 0.0).waiting
     assert waiting is not None and (waiting.queue, waiting.position) == ("team", 2)
 
 
-def test_a_run_that_was_admitted_loses_its_position() -> None:
+def test_an_admitted_run_has_no_position() -> None:
     objects = run(QuotaReserved="False")
     objects.position = 2
     objects.see(workload("MODIFIED", QuotaReserved="True", Admitted="True"))
     assert (objects.queued, objects.position) == (None, None)
     objects.see(workload("MODIFIED", QuotaReserved="False", Admitted="False"))
-    assert objects.queued is not None and objects.position is None, "sent back, it has another one"
+    assert objects.queued is not None and objects.position is None, "the position after an eviction is unknown"

@@ -1,4 +1,4 @@
-"""What the agents' lines add to the objects: ranks one by one, last lines, progress, exact times, the result."""
+"""The agents' output adds details to a status: single ranks, last lines, progress, exact times, the result."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def event(name: str, **fields: Any) -> str:
     return "[stepset] " + json.dumps({"event": name, **fields})
 
 
-def hear(reports: Reports, pod: str, *lines: str, source: str = "node 0") -> None:
-    """What a pod's log holds, through the same reader as a pod's log."""
+def log(reports: Reports, pod: str, *lines: str, source: str = "node 0") -> None:
+    """Adds lines to a pod's log."""
     reports.see(pod, Splitter(source).feed("".join(f"{line}\n" for line in lines).encode()))
 
 
 def running(name: str = "jobset_succeeds") -> RunObjects:
-    """A run all of whose pods run."""
+    """A run whose pods are all running."""
     objects = RunObjects("run")
     for change in stream(name):
         objects.see(change)
@@ -42,10 +42,10 @@ def row(status: RunStatus, source: str) -> RankStatus:
 
 
 class TestRanks:
-    def test_end_one_by_one_while_their_pod_runs(self) -> None:
+    def test_end_separately_while_their_pod_runs(self) -> None:
         objects, reports = running(), Reports()
         pod = uid(objects, 0)
-        hear(reports, pod, event("started", rank=0), event("started", rank=1), event("exited", rank=1, exit_code=0))
+        log(reports, pod, event("started", rank=0), event("started", rank=1), event("exited", rank=1, exit_code=0))
         status = status_of(objects, reports, 0.0)
         assert [(each.source, each.state) for each in status.ranks] == [
             ("rank 0", "Running"),
@@ -54,25 +54,25 @@ class TestRanks:
             ("rank 3", "Running"),
         ]
 
-    def test_run_also_while_their_agent_waits_for_peers_but_it_is_said(self) -> None:
+    def test_are_running_while_their_agent_waits_for_peers_and_a_note_names_the_peers(self) -> None:
         objects, reports = running(), Reports()
-        hear(reports, uid(objects, 0), event("waiting", missing=["run-node-0-1.run"]))
+        log(reports, uid(objects, 0), event("waiting", missing=["run-node-0-1.run"]))
         status = status_of(objects, reports, 0.0)
         assert row(status, "rank 0").state == "Running"
         assert status.notes == ("node 0 waits for run-node-0-1.run",)
-        hear(reports, uid(objects, 0), event("started", rank=0), event("started", rank=1))
+        log(reports, uid(objects, 0), event("started", rank=0), event("started", rank=1))
         assert status_of(objects, reports, 0.0).notes == ()
 
     def test_have_their_last_lines(self) -> None:
         objects, reports = running(), Reports()
-        hear(reports, uid(objects, 1), event("started", rank=2), "[rank 2] epoch 1", "[rank 2] epoch 2", "[node 1] all")
+        log(reports, uid(objects, 1), event("started", rank=2), "[rank 2] epoch 1", "[rank 2] epoch 2", "[node 1] all")
         assert row(status_of(objects, reports, 0.0), "rank 2").last_line == "epoch 2"
 
-    def test_that_nobody_knew_of_take_the_place_of_their_pod(self) -> None:
-        """Of an elastic world, or a launcher in the user's own command."""
+    def test_that_were_not_planned_replace_the_row_of_their_pod(self) -> None:
+        """Ranks of an elastic world, or of a launcher in the user's command."""
         objects, reports = running("jobset_without_the_agent_fails"), Reports()
         assert [each.source for each in status_of(objects, reports, 0.0).ranks] == ["node 0", "node 1"]
-        hear(reports, uid(objects, 0), event("started", rank=0), event("started", rank=1))
+        log(reports, uid(objects, 0), event("started", rank=0), event("started", rank=1))
         status = status_of(objects, reports, 0.0)
         assert [(each.source, each.pod) for each in status.ranks][:2] == [
             ("rank 0", objects.pods[0].name),
@@ -80,44 +80,44 @@ class TestRanks:
         ]
         assert [each.source for each in status.ranks] == ["rank 0", "rank 1", "node 1"]
 
-    def test_are_where_they_report_and_not_where_they_were_planned(self) -> None:
-        """Open MPI begins to count on its launcher's own node."""
+    def test_are_in_the_pod_that_reports_them(self) -> None:
+        """Open MPI assigns rank 0 to the node of its launcher."""
         objects, reports = running(), Reports()
-        hear(reports, uid(objects, 1), event("started", rank=0), event("started", rank=1))
-        hear(reports, uid(objects, 0), event("started", rank=2), event("started", rank=3))
+        log(reports, uid(objects, 1), event("started", rank=0), event("started", rank=1))
+        log(reports, uid(objects, 0), event("started", rank=2), event("started", rank=3))
         status = status_of(objects, reports, 0.0)
         assert row(status, "rank 0").pod == objects.pods[1].name
         assert row(status, "rank 2").pod == objects.pods[0].name
 
-    def test_count_how_often_their_launcher_started_them(self) -> None:
+    def test_count_their_starts_by_the_launcher(self) -> None:
         objects, reports = running(), Reports()
         failed = event("exited", rank=0, exit_code=1, at=1.0), event("failed", rank=0, exit_code=1, at=1.0)
-        hear(reports, uid(objects, 0), event("started", rank=0), *failed)
+        log(reports, uid(objects, 0), event("started", rank=0), *failed)
         assert row(status_of(objects, reports, 0.0), "rank 0").state == "Failed"
-        hear(reports, uid(objects, 0), event("started", rank=0))
+        log(reports, uid(objects, 0), event("started", rank=0))
         found = row(status_of(objects, reports, 0.0), "rank 0")
         assert (found.state, found.restarts, found.exit_code) == ("Running", 1, None)
 
 
 class TestProgressAndResult:
-    def test_progress_is_what_was_said_last(self) -> None:
+    def test_progress_is_the_last_report(self) -> None:
         objects, reports = running(), Reports()
-        hear(reports, uid(objects, 0), '[rank 0] {"stepset": {"step": 3, "metrics": {"loss": 0.5}}}')
-        hear(reports, uid(objects, 0), '[rank 0] {"stepset": {"step": 4}}')
+        log(reports, uid(objects, 0), '[rank 0] {"stepset": {"step": 3, "metrics": {"loss": 0.5}}}')
+        log(reports, uid(objects, 0), '[rank 0] {"stepset": {"step": 4}}')
         assert status_of(objects, reports, 0.0).progress == Progress(step=4, metrics={"loss": 0.5})
 
     def test_the_result_is_the_pods_termination_message(self) -> None:
         objects, reports = seen(stream("jobset_succeeds")), Reports()
-        hear(reports, uid(objects, 0), event("result", result="another"))
+        log(reports, uid(objects, 0), event("result", result="another"))
         assert status_of(objects, reports, 0.0).result == {"loss": 0.25, "world": "4"}
 
-    def test_else_what_the_agent_printed(self) -> None:
+    def test_the_result_is_otherwise_the_one_that_the_agent_printed(self) -> None:
         objects, reports = seen(_without_messages(stream("jobset_succeeds"))), Reports()
         assert status_of(objects, reports, 0.0).result is None
-        hear(reports, uid(objects, 0), event("result", result={"loss": 1}))
+        log(reports, uid(objects, 0), event("result", result={"loss": 1}))
         assert status_of(objects, reports, 0.0).result == {"loss": 1}
 
-    def test_it_is_never_what_a_command_without_the_agent_left_there(self) -> None:
+    def test_a_termination_message_without_the_agent_is_not_a_result(self) -> None:
         def plain(change: Change) -> Change:
             if change.object["kind"] != "Pod":
                 return change
@@ -137,12 +137,12 @@ def _without_messages(changes: tuple[Change, ...]) -> list[Change]:
 
 class TestFailures:
     def test_have_the_agents_exact_times(self) -> None:
-        """Kubernetes tells seconds: both pods ended in the same one, and neither left a message."""
+        """Kubernetes reports whole seconds: both pods ended in the same second, without termination messages."""
         objects, reports = seen(_without_messages(stream("jobset_fails_in_the_aftermath"))), Reports()
         end = max(pod.end.at for pod in objects.pods if pod.end is not None and pod.end.at is not None)
         lines = event("started", rank=1), event("exited", rank=1, signal=11, at=end - 0.6)
-        hear(reports, uid(objects, 1), *lines)
-        hear(reports, uid(objects, 0), event("started", rank=0), event("exited", rank=0, exit_code=1, at=end - 0.5))
+        log(reports, uid(objects, 1), *lines)
+        log(reports, uid(objects, 0), event("started", rank=0), event("exited", rank=0, exit_code=1, at=end - 0.5))
         found = status_of(objects, reports, 0.0).failure
         assert found is not None
         assert (found.rank, found.signal, found.aftermath) == (1, 11, ("rank 0",))
@@ -150,14 +150,14 @@ class TestFailures:
     def test_have_the_last_lines_of_the_log(self) -> None:
         objects, reports = seen(_without_messages(stream("jobset_fails"))), Reports()
         lines = event("started", rank=1), "[rank 1] Traceback", "[rank 1] ValueError: from the log"
-        hear(reports, uid(objects, 1), *lines, event("exited", rank=1, exit_code=1, at=1.0))
+        log(reports, uid(objects, 1), *lines, event("exited", rank=1, exit_code=1, at=1.0))
         found = status_of(objects, reports, 0.0).failure
         assert found is not None
         assert (found.error, found.tail) == ("ValueError: from the log", ("Traceback", "ValueError: from the log"))
 
-    def test_that_the_launcher_forgot_are_none(self) -> None:
+    def test_of_a_rank_in_a_successful_run_are_ignored(self) -> None:
         objects, reports = seen(stream("jobset_succeeds")), Reports()
-        hear(reports, uid(objects, 0), event("started", rank=0), event("exited", rank=0, exit_code=1, at=1.0))
+        log(reports, uid(objects, 0), event("started", rank=0), event("exited", rank=0, exit_code=1, at=1.0))
         status = status_of(objects, reports, 0.0)
         assert (status.phase.value, status.failure) == ("Succeeded", None)
 
@@ -166,19 +166,19 @@ class TestMemory:
     def test_long_lines_are_cut_and_few_are_kept(self) -> None:
         reports = Reports()
         for number in range(1000):
-            hear(reports, "a", f"[rank 0] {number} " + "x" * 100_000)
+            log(reports, "a", f"[rank 0] {number} " + "x" * 100_000)
         report = reports.of("a")
         assert report is not None
         assert sum(len(line) for line in report.tails["rank 0"]) <= 20 * 1000
         assert report.last_line("rank 0").startswith("999 ")
 
-    def test_pods_that_are_none_of_the_run_any_more_are_forgotten_before_there_are_many(self) -> None:
+    def test_reports_of_pods_that_no_status_mentions_are_dropped(self) -> None:
         objects, reports = running(), Reports()
         present = uid(objects, 0)
-        hear(reports, present, "[rank 0] x")
+        log(reports, present, "[rank 0] x")
         earlier = [f"pod of attempt {attempt}" for attempt in range(1000)]
         for pod in earlier:
-            hear(reports, pod, "[rank 0] x")
-            reports.tidy(objects)
+            log(reports, pod, "[rank 0] x")
+            reports.prune(objects)
         assert reports.of(present) is not None
         assert sum(reports.of(pod) is not None for pod in earlier) < 64

@@ -1,4 +1,4 @@
-"""The changes of a namespace find their runs, in whatever order the watches bring them, and nothing stays behind."""
+"""The router assigns changes to runs, for any order of the watches, and forgets deleted runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stepset.watch.state import Phase, RunStatus
 from tests.watch.cluster.namespaces import by_kind, renamed
 from tests.watch.cluster.streams import NAMES, Object
 
-# One is called as the other's pods are.
+# The second has a name like a pod of the first.
 RUNS = ("train", "train-node-0", "other")
 
 
@@ -28,7 +28,7 @@ def status(objects: RunObjects | None) -> RunStatus:
 
 
 def essence(objects: RunObjects | None) -> tuple[object, ...]:
-    """What of a state does not depend on which stream was quicker."""
+    """The parts of a state that do not depend on the order of the streams."""
     found = status(objects)
     failure, trouble = found.failure, found.trouble
     rows = tuple((row.source, row.pod, row.state) for row in found.ranks)
@@ -55,7 +55,7 @@ def uid_of(changes: Sequence[Change], run: str) -> str:
 
 
 def mixed(streams: list[list[Change]], rng: random.Random) -> list[Change]:
-    """Several streams as one, each in its order."""
+    """Merges several streams at random; keeps the order of each."""
     left, found = [list(each) for each in streams if each], []
     while left:
         chosen = rng.choice(left)
@@ -65,7 +65,7 @@ def mixed(streams: list[list[Change]], rng: random.Random) -> list[Change]:
 
 
 def deletions(changes: Sequence[Change]) -> list[Change]:
-    """That everything of a stream is gone."""
+    """Deletions of all objects of a stream that still exist."""
     last = {str(change.object["metadata"]["uid"]): change for change in changes}
     return [Change("DELETED", change.object) for change in last.values() if change.verb != "DELETED"]
 
@@ -75,35 +75,35 @@ def deletions(changes: Sequence[Change]) -> list[Change]:
     scenarios=st.lists(st.sampled_from(NAMES), min_size=len(RUNS), max_size=len(RUNS)),
     seed=st.integers(0, 2**32),
 )
-def test_each_run_is_as_if_it_were_alone(scenarios: list[str], seed: int) -> None:
+def test_other_runs_do_not_affect_a_run(scenarios: list[str], seed: int) -> None:
     of = {run: renamed(scenario, run) for run, scenario in zip(RUNS, scenarios, strict=True)}
     router = Router()
     for run, changes in of.items():
         router.keep(run, uid_of(changes, run))
     whose = {id(change): run for run, changes in of.items() for change in changes}
     order = mixed([each for changes in of.values() for each in by_kind(changes)], random.Random(seed))
-    told = {run for change in order for run in router.see([change])}
-    assert told == set(RUNS)
+    changed = {run for change in order for run in router.see([change])}
+    assert changed == set(RUNS)
     for run in RUNS:
         its = [change for change in order if whose[id(change)] == run]
         assert essence(router.objects(run)) == essence(alone(its, run)), (run, scenarios)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_gone_is_forgotten_and_what_was_kept_is_not(name: str) -> None:
+def test_a_deleted_run_is_forgotten_unless_it_is_kept(name: str) -> None:
     changes = renamed(name, "train")
-    router, keeper = Router(), Router()
-    keeper.keep("train", uid_of(changes, "train"))
-    for each in (router, keeper):
+    router, keeping = Router(), Router()
+    keeping.keep("train", uid_of(changes, "train"))
+    for each in (router, keeping):
         each.see([*changes, *deletions(changes)])
     assert router.runs == []
-    assert status(keeper.objects("train")).phase.final, "its end is still known"
-    keeper.forget("train")
-    assert keeper.runs == []
+    assert status(keeping.objects("train")).phase.final, "its end is still known"
+    keeping.forget("train")
+    assert keeping.runs == []
 
 
-class TestKeeping:
-    def test_says_whether_the_workload_was_seen(self) -> None:
+class TestKeep:
+    def test_returns_whether_the_workload_was_seen(self) -> None:
         changes = renamed("jobset_succeeds", "train")
         router = Router()
         uid = uid_of(changes, "train")
@@ -111,7 +111,7 @@ class TestKeeping:
         router.see(changes)
         assert router.keep("train", uid)
 
-    def test_a_run_that_nobody_heard_of_can_be_said_to_be_gone(self) -> None:
+    def test_allows_an_unknown_run_to_be_marked_as_not_found(self) -> None:
         router = Router()
         router.keep("train", "uid")
         objects = router.objects("train")
@@ -119,32 +119,32 @@ class TestKeeping:
         objects.not_found()
         assert status(objects).phase is Phase.LOST
 
-    def test_holds_on_to_the_run_when_another_of_that_name_comes(self) -> None:
+    def test_retains_the_run_if_another_of_the_same_name_appears(self) -> None:
         first = renamed("jobset_succeeds", "train")
-        later = [_with_uid(change, "a-later-one") for change in first if change.object["kind"] == "JobSet"]
+        later = [_with_uid(change, "a-later-uid") for change in first if change.object["kind"] == "JobSet"]
         router = Router()
         router.keep("train", uid_of(first, "train"))
         router.see([*first[:10], *later])
         assert status(router.objects("train")).phase is Phase.LOST
 
-    def test_without_it_the_newer_of_two_by_one_name_is_known(self) -> None:
+    def test_is_required_to_retain_the_older_of_two_runs_of_the_same_name(self) -> None:
         first = renamed("jobset_fails", "train")
-        later = [_with_uid(change, "a-later-one") for change in first if change.object["kind"] == "JobSet"][:1]
+        later = [_with_uid(change, "a-later-uid") for change in first if change.object["kind"] == "JobSet"][:1]
         router = Router()
         router.see([*first, *later])
         objects = router.objects("train")
-        assert objects is not None and objects.uid == "a-later-one"
+        assert objects is not None and objects.uid == "a-later-uid"
         assert status(objects).phase is Phase.PENDING
 
 
-class TestStrangers:
-    def test_another_jobsets_jobs_are_no_run(self) -> None:
+class TestUnknownObjects:
+    def test_the_jobs_of_a_foreign_jobset_are_not_a_run(self) -> None:
         jobs = [change for change in renamed("jobset_fails", "theirs") if change.object["kind"] == "Job"]
         router = Router()
         assert router.see(jobs) == set()
         assert router.runs == []
 
-    def test_a_run_whose_jobs_came_first_has_them(self) -> None:
+    def test_jobs_that_arrive_before_their_run_are_assigned_to_it(self) -> None:
         changes = renamed("pods_refused_by_policy", "train")
         jobs = [change for change in changes if change.object["kind"] in ("Job", "Event")]
         rest = [change for change in changes if change.object["kind"] not in ("Job", "Event")]
@@ -152,7 +152,7 @@ class TestStrangers:
         router.see([*jobs, *rest])
         assert essence(router.objects("train")) == essence(alone(changes, "train"))
 
-    def test_of_events_about_nobody_only_the_latest_are_remembered(self) -> None:
+    def test_only_the_latest_events_about_unknown_objects_are_kept(self) -> None:
         changes = renamed("image_misspelt", "train")
         events = [change for change in changes if change.object["kind"] == "Event"]
         rest = [change for change in changes if change.object["kind"] != "Event"]
@@ -160,10 +160,10 @@ class TestStrangers:
         early, late = Router(), Router()
         early.see([*events, *noise, *rest])
         late.see([*noise, *events, *rest])
-        heard = [router.objects("train") for router in (early, late)]
-        assert [bool(each and each.events.latest) for each in heard] == [False, True]
+        found = [router.objects("train") for router in (early, late)]
+        assert [bool(each and each.events.latest) for each in found] == [False, True]
 
-    def test_an_event_about_something_called_as_a_run_is_the_runs(self) -> None:
+    def test_an_event_about_an_object_with_a_runs_name_as_prefix_belongs_to_the_run(self) -> None:
         changes = renamed("jobset_succeeds", "train")
         about = {"kind": "PersistentVolumeClaim", "name": "train-scratch-0", "uid": "unseen"}
         event = _event(1, about)
@@ -171,7 +171,7 @@ class TestStrangers:
         router.see(changes[:3])
         assert router.see([event]) == {"train"}
 
-    def test_what_bears_no_runs_name_is_passed_over(self) -> None:
+    def test_objects_without_a_runs_name_are_ignored(self) -> None:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "uid": "u"}}
         router = Router()
         assert router.see([Change("ADDED", pod), Change("DELETED", pod)]) == set()

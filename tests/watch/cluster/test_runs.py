@@ -1,4 +1,4 @@
-"""Runs from their first object to their last, on every target: phases, rows, results, restarts."""
+"""Recorded runs of every target from start to end: phases, rows, results, restarts."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ BAD = ["Pending (Starting)", "Running", "Failed"]
         ("mpi_succeeds", "mpi"),
     ],
 )
-class TestARunThatSucceeds:
+class TestSuccessfulRun:
     def test_goes_through_its_phases(self, name: str, result: object) -> None:
         assert phases(name) == GOOD
 
     def test_has_rank_0s_result(self, name: str, result: object) -> None:
         assert final(name).result == result
 
-    def test_has_times_in_their_order(self, name: str, result: object) -> None:
+    def test_has_times_in_order(self, name: str, result: object) -> None:
         status = final(name)
         assert status.started is not None and status.finished is not None
         assert 0 < status.created <= status.started <= status.finished
 
-    def test_has_ranks_that_have_all_succeeded(self, name: str, result: object) -> None:
+    def test_has_only_ranks_that_succeeded(self, name: str, result: object) -> None:
         status = final(name)
         ranks = [row for row in status.ranks if row.rank is not None]
         assert [row.rank for row in ranks] == list(range(status.world_size or -1))
@@ -51,62 +51,62 @@ class TestARunThatSucceeds:
         assert all(row.pod.startswith("run-") and row.node.startswith("node-") for row in status.ranks)
 
 
-class TestASuccess:
-    """What is heard first: the pods' or the controllers' word, whichever comes earlier."""
+class TestSuccess:
+    """A success is reported by the pods or by the controllers, whichever is earlier."""
 
     @pytest.mark.parametrize("name", ["jobset_succeeds", "trainjob_succeeds", "job_succeeds"])
-    def test_is_told_when_every_pod_has_succeeded_before_the_controllers_say_so(self, name: str) -> None:
+    def test_is_reported_once_every_pod_has_succeeded_before_the_controllers_report_it(self, name: str) -> None:
         objects, status = first_success(stream(name))
         assert objects.workload is not None and objects.workload.ended == ""
         assert all(pod.succeeded for pod in objects.pods) and len(objects.pods) == 2
-        assert "Running" in [pod.phase for pod in objects.pods], "nor does the kubelet"
+        assert "Running" in [pod.phase for pod in objects.pods], "the kubelet has not reported it either"
         assert status.finished == max(pod.end.at or 0 for pod in objects.pods if pod.end is not None)
         assert (status.result, status.failure) == (final(name).result, None)
 
-    @pytest.mark.parametrize("change", ["no agent", "started again", "a sidecar"])
-    def test_is_told_no_earlier_than_by_the_kubelet_where_0_may_not_be_all(self, change: str) -> None:
+    @pytest.mark.parametrize("change", ["no agent", "restartable container", "a sidecar"])
+    def test_needs_the_phase_of_the_pods_if_exit_code_0_may_not_be_final(self, change: str) -> None:
         objects, _ = first_success(altered(each, change) for each in stream("jobset_succeeds"))
         assert [pod.phase for pod in objects.pods] == ["Succeeded", "Succeeded"]
 
     @pytest.mark.parametrize("name", ["jobset_with_a_role_succeeds", "mpi_succeeds"])
-    def test_is_the_controllers_to_tell_while_other_pods_run(self, name: str) -> None:
+    def test_is_reported_by_the_controllers_while_other_pods_run(self, name: str) -> None:
         objects, _ = first_success(stream(name))
         assert objects.workload is not None and objects.workload.ended == "Succeeded"
 
-    @pytest.mark.parametrize("change", ["others", "told to go", "restarting", "one is missing"])
-    def test_is_the_controllers_to_tell_where_more_may_follow(self, change: str) -> None:
+    @pytest.mark.parametrize("change", ["another tool's", "pods are deleted", "restarting", "one pod is missing"])
+    def test_is_reported_by_the_controllers_if_pods_may_follow(self, change: str) -> None:
         objects, _ = first_success(altered(each, change) for each in stream("jobset_succeeds"))
         assert objects.workload is not None and objects.workload.ended == "Succeeded"
 
 
 def first_success(changes: Iterable[Change]) -> tuple[RunObjects, RunStatus]:
-    """What was known when a run was first said to have succeeded."""
+    """The objects and the status when a run is first reported as succeeded."""
     objects = RunObjects("run")
     for change in changes:
         if objects.see(change) and (status := status_of(objects, Reports(), 0.0)).phase is Phase.SUCCEEDED:
             return objects, status
-    raise AssertionError("it never has")
+    raise AssertionError("the run never succeeded")
 
 
 def altered(change: Change, how: str) -> Change:
-    """The change, had its object been another."""
+    """The change with an altered object."""
     data = deepcopy(dict(change.object))
     if data["kind"] == "JobSet":
-        if how == "others":
+        if how == "another tool's":
             del data["metadata"]["labels"][JOB]
         elif how == "restarting":
             data.setdefault("status", {}).setdefault("conditions", []).append(
                 {"type": "RestartingJobSet", "status": "True", "lastTransitionTime": "2026-11-21T12:00:00Z"}
             )
-        elif how == "one is missing":
+        elif how == "one pod is missing":
             data["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"] = 3
     elif data["kind"] == "Pod":
         (container,) = data["spec"]["containers"]
-        if how == "told to go":
+        if how == "pods are deleted":
             data["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
         elif how == "no agent":
             container["command"] = ["python", "train.py"]
-        elif how == "started again":
+        elif how == "restartable container":
             container["restartPolicy"] = "Always"
         elif how == "a sidecar":
             data["spec"]["containers"].append({"name": "sidecar"})
@@ -121,12 +121,12 @@ def test_a_run_that_fails_goes_through_its_phases(name: str) -> None:
     assert phases(name) == BAD
 
 
-def test_roles_beside_the_world_are_no_ranks_and_are_stopped_with_it() -> None:
+def test_roles_have_rows_without_ranks_and_are_stopped_at_the_end() -> None:
     rows = {row.source: row.state for row in final("jobset_with_a_role_succeeds").ranks}
     assert rows == {"rank 0": "Succeeded", "rank 1": "Succeeded", "monitor-0": "Stopped", "prepare-0": "Succeeded"}
 
 
-def test_a_run_is_pending_while_only_what_comes_before_its_nodes_runs() -> None:
+def test_a_run_is_pending_while_only_a_role_with_before_runs() -> None:
     seen = [s for s in statuses("jobset_with_a_role_succeeds") if s.ranks and s.ranks[-1].source == "prepare-0"]
     before = [s for s in seen if s.ranks[-1].state == "Running" and s.world_size and s.ranks[0].rank is None]
     assert before and {s.phase for s in before} == {Phase.PENDING}
@@ -135,11 +135,11 @@ def test_a_run_is_pending_while_only_what_comes_before_its_nodes_runs() -> None:
 
 
 class TestMpi:
-    def test_a_launcher_has_a_row_beside_the_ranks(self) -> None:
+    def test_a_launcher_has_its_own_row(self) -> None:
         rows = [(row.source, row.state) for row in final("mpi_succeeds").ranks]
         assert rows == [("rank 0", "Succeeded"), ("rank 1", "Succeeded"), ("launcher", "Succeeded")]
 
-    def test_a_rank_that_the_launcher_names_is_in_its_own_pod(self) -> None:
+    def test_a_rank_that_the_launcher_reports_is_in_its_own_pod(self) -> None:
         found, status = failure("mpi_rank_fails"), final("mpi_rank_fails")
         assert (found.rank, found.pod) == (1, status.ranks[1].pod)
         assert found.pod.startswith("run-node-0-1-")
@@ -156,10 +156,10 @@ class TestRestarts:
             "node_lost",
         ],
     )
-    def test_of_the_gang_are_told_and_explained(self, name: str) -> None:
-        # That a node is lost is told before, and no longer once its pod is on its way.
-        told = [phase.partition(" ")[0] for phase in phases(name) if "NodeLost" not in phase]
-        assert [phase for phase, _ in groupby(told)] == [
+    def test_of_the_gang_are_reported_with_the_reason(self, name: str) -> None:
+        # NodeLost is reported before, and not after the pod was deleted.
+        found = [phase.partition(" ")[0] for phase in phases(name) if "NodeLost" not in phase]
+        assert [phase for phase, _ in groupby(found)] == [
             "Pending",
             "Running",
             "Restarting",
@@ -177,17 +177,17 @@ class TestRestarts:
             ("preempted", "was preempted: default-scheduler: preempting to accommodate a higher priority pod"),
         ],
     )
-    def test_say_what_the_cluster_did(self, name: str, why: str) -> None:
+    def test_have_the_clusters_reason(self, name: str, why: str) -> None:
         assert final(name).notes[0].endswith(why)
 
-    def test_that_are_used_up_count_in_the_failure(self) -> None:
+    def test_are_counted_in_the_failure(self) -> None:
         assert (failure("jobset_uses_up_its_restarts").restarts, final("jobset_uses_up_its_restarts").attempt) == (1, 1)
 
-    def test_that_began_are_in_the_rows(self) -> None:
+    def test_are_counted_in_the_rows(self) -> None:
         assert {row.restarts for row in final("jobset_starts_again_and_succeeds").ranks} == {1}
 
-    def test_are_waited_for_while_the_cluster_has_no_room(self) -> None:
-        """Whoever preempted the gang has its place."""
+    def test_are_unschedulable_while_the_cluster_has_no_room(self) -> None:
+        """The pod that preempted the gang uses its resources."""
         status = final("preempted")
         assert (status.phase, status.reason) == (Phase.RESTARTING, "Unschedulable")
         assert status.trouble is not None and "Insufficient stepset.test/slot" in status.trouble.message
@@ -209,14 +209,14 @@ class TestRestarts:
 
 
 class TestStatefulSets:
-    def test_start_a_pod_again_by_itself(self) -> None:
+    def test_restart_a_single_pod(self) -> None:
         status = final("statefulset_starts_one_again")
         assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 0)
         assert [row.restarts for row in status.ranks] == [0, 1]
         notes = {note for each in statuses("statefulset_starts_one_again") for note in each.notes}
         assert len(notes) == 1 and notes.pop().endswith("exited with code 1: ValueError: once")
 
-    def test_have_another_pod_for_one_that_was_evicted(self) -> None:
+    def test_replace_a_pod_that_was_evicted(self) -> None:
         assert phases("statefulset_is_evicted") == [
             "Pending (Starting)",
             "Running",
@@ -227,23 +227,23 @@ class TestStatefulSets:
         assert [row.restarts for row in status.ranks] == [0, 1]
         assert status.notes[0].endswith("was evicted: Eviction API: evicting")
 
-    def test_that_are_scaled_to_nothing_are_suspended(self) -> None:
+    def test_that_are_scaled_to_zero_are_suspended(self) -> None:
         assert phases("statefulset_is_scaled_to_nothing")[-1] == "Suspended"
         assert {row.state for row in final("statefulset_is_scaled_to_nothing").ranks} == {"Stopped"}
 
 
 class TestElasticWorlds:
-    def test_run_when_as_many_nodes_run_as_they_need(self) -> None:
+    def test_run_once_the_minimum_of_nodes_runs(self) -> None:
         first = next(s for s in statuses("elastic_node_is_evicted") if s.phase is Phase.RUNNING)
         assert sorted(row.state for row in first.ranks) == ["Pending", "Running"]
 
-    def test_go_on_while_a_node_is_replaced(self) -> None:
+    def test_continue_while_a_node_is_replaced(self) -> None:
         assert phases("elastic_node_is_evicted") == ["Pending (Starting)", "Running", "Succeeded"]
         status = final("elastic_node_is_evicted")
         assert [row.restarts for row in status.ranks] == [0, 1]
         assert status.notes[0].endswith("was evicted: Eviction API: evicting")
 
-    def test_fail_with_the_pod_that_was_one_too_many(self) -> None:
+    def test_fail_with_the_pod_that_exceeded_the_restarts(self) -> None:
         found, status = failure("elastic_nodes_fail_too_often"), final("elastic_nodes_fail_too_often")
         assert found.pod == status.ranks[1].pod
         assert [(row.state, row.restarts) for row in status.ranks] == [("Stopped", 0), ("Failed", 1)]

@@ -1,4 +1,4 @@
-"""A run's end as an annotation: read back as it was written, and never too large for an object."""
+"""The end of a run in an annotation is read as it was written, and has a bounded size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run(ranks: int, line: str = "") -> RunStatus:
         RankStatus(f"rank {n}", n, f"run-node-0-{n}", state="Failed" if n == ranks - 1 else "Succeeded", last_line=line)
         for n in range(ranks)
     )
-    failure = Failure(FailureKind.USER_ERROR, "rank 0 failed", "mend it", tail=(line,) * 20, aftermath=("rank 1",))
+    failure = Failure(FailureKind.USER_ERROR, "rank 0 failed", "fix it", tail=(line,) * 20, aftermath=("rank 1",))
     return RunStatus("run", "job", "kubernetes", Phase.FAILED, ranks=rows, failure=failure)
 
 
@@ -24,12 +24,12 @@ def workload(text: str) -> dict[str, object]:
     return {"metadata": {"annotations": {VERDICT: text}}}
 
 
-def test_is_read_back_as_it_was_written() -> None:
-    status = run(4, "last words")
+def test_a_verdict_is_read_as_it_was_written() -> None:
+    status = run(4, "last line")
     assert verdict_of(workload(verdict_text(status))) == status
 
 
-def test_of_a_large_world_keeps_who_failed_and_says_what_it_leaves_out() -> None:
+def test_a_verdict_of_many_ranks_keeps_those_that_failed_and_states_how_many_it_omits() -> None:
     text = verdict_text(run(8000, "x" * 10_000))
     assert len(text.encode()) <= LIMIT
     read = verdict_of(workload(text))
@@ -37,7 +37,7 @@ def test_of_a_large_world_keeps_who_failed_and_says_what_it_leaves_out() -> None
     assert read.notes == ("7936 of 8000 ranks are not shown",)
 
 
-def test_long_lines_are_cut() -> None:
+def test_a_verdict_has_cut_lines() -> None:
     read = verdict_of(workload(verdict_text(run(2, "x" * 10_000))))
     assert read is not None and read.failure is not None
     assert {len(line) for line in read.failure.tail} == {500}
@@ -49,5 +49,5 @@ UNFINISHED = json.dumps(RunStatus("run", "job", "kubernetes", Phase.RUNNING).to_
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", json.dumps({"name": 1, "phase": "Odd"}), "null", "[" * 100_000, UNFINISHED]
 )
-def test_what_cannot_be_read_is_none(text: str) -> None:
+def test_an_invalid_verdict_is_none(text: str) -> None:
     assert verdict_of(workload(text)) is None

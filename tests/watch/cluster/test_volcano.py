@@ -1,5 +1,7 @@
-"""Runs on Volcano. Its controller is not on the test cluster: these objects are made from its API (volcano.sh/apis
-v1.13 batch/v1alpha1: JobStatus, JobState, labels.go) around the pods that a JobSet's recorded streams hold.
+"""Runs of Volcano, whose controller is not on the test cluster.
+
+The objects follow its API (volcano.sh/apis v1.13 batch/v1alpha1: JobStatus, JobState, labels.go); the pods are those of
+recorded JobSets.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ def volcano_job(phase: str, *, retries: int = 0, **job: Any) -> Change:
 
 
 def pods(name: str, state: str, attempt: int = 0) -> list[Object]:
-    """Pods of a recorded run in a phase, as Volcano would have made them."""
+    """Pods of a recorded run in a phase, with Volcano's labels and annotations."""
     found: dict[str, Object] = {}
     for change in stream(name):
         if change.object["kind"] == "Pod" and change.object["status"]["phase"] == state:
@@ -72,13 +74,13 @@ def status(*changes: Change | Object) -> RunStatus:
         ("Restarting", Phase.RESTARTING, "Starting"),
     ],
 )
-def test_volcanos_phases_are_the_runs(volcanos: str, phase: Phase, reason: str) -> None:
+def test_volcanos_phase_determines_the_phase_of_the_run(volcanos: str, phase: Phase, reason: str) -> None:
     found = status(volcano_job(volcanos, num_nodes=2))
     assert (found.phase, found.reason) == (phase, reason)
     assert found.finished == (1795232400.0 if phase.final else None)
 
 
-def test_the_ranks_are_those_of_its_pods() -> None:
+def test_the_ranks_are_in_its_pods() -> None:
     job = volcano_job("Running", num_nodes=2, procs_per_node=2)
     found = status(job, *pods("jobset_succeeds", "Running"))
     assert (found.phase, found.world_size) == (Phase.RUNNING, 4)
@@ -90,7 +92,7 @@ def test_the_ranks_are_those_of_its_pods() -> None:
     ]
 
 
-def test_the_first_to_fail_is_named() -> None:
+def test_the_first_failure_is_named() -> None:
     job = volcano_job("Terminated", num_nodes=2, procs_per_node=1)
     failed = [pod for pod in pods("jobset_fails", "Failed") if "ValueError" in str(pod)]
     found = status(job, *failed)
@@ -98,7 +100,7 @@ def test_the_first_to_fail_is_named() -> None:
     assert (found.failure.kind, found.failure.error) == (FailureKind.USER_ERROR, "ValueError: bad learning rate")
 
 
-def test_a_restart_is_told_by_its_retry_count_and_explained_by_the_pods_before() -> None:
+def test_a_restart_is_read_from_the_retry_count_and_explained_by_the_previous_pods() -> None:
     failed = [pod for pod in pods("jobset_fails", "Failed") if "ValueError" in str(pod)]
     again = pods("jobset_succeeds", "Running", attempt=1)
     job = {"num_nodes": 2, "procs_per_node": 1, "restart": {"max_restarts": 2}}
@@ -108,7 +110,7 @@ def test_a_restart_is_told_by_its_retry_count_and_explained_by_the_pods_before()
     assert {row.restarts for row in found.ranks} == {1}
 
 
-def test_a_pod_that_took_too_long_ends_the_run_as_a_whole() -> None:
+def test_a_pod_that_exceeded_the_deadline_ends_the_run() -> None:
     late = pods("jobset_succeeds", "Running")[0]
     ended = {**late["status"], "phase": "Failed", "reason": "DeadlineExceeded", "message": "Pod was active too long"}
     job = volcano_job("Terminated", num_nodes=2, procs_per_node=2, deadline="2h")

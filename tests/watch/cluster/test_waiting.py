@@ -1,4 +1,4 @@
-"""Why a run does not run yet, and what keeps it from going on: reasons and troubles, in the cluster's own words."""
+"""Why a run does not run yet, and what delays it: reasons and troubles with the cluster's messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.watch.cluster.streams import final, phases, seen, stream, troubles
 
 Kind = FailureKind
 
-# scenario -> reason, kind, how the message begins, what it holds
+# scenario -> reason, kind, beginning of the message, part of the message
 LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
     "no_room": ("Unschedulable", Kind.UNSCHEDULABLE, "no room for pod run-node-0-0-", "2 node(s) didn't match Pod's"),
     "claim_missing": (
@@ -35,25 +35,25 @@ LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
     "pods_refused_by_policy": (
         "Starting",
         Kind.REJECTED,
-        "Job run-node-0 cannot make what it needs: ",
+        "Job run-node-0 cannot create what it needs: ",
         'violates PodSecurity "restricted:latest"',
     ),
     "pods_refused_by_a_rule_of_the_clusters": (
         "Starting",
         Kind.REJECTED,
-        "Job run-node-0 cannot make what it needs: ",
+        "Job run-node-0 cannot create what it needs: ",
         "denied request: every pod names its team",
     ),
     "service_account_missing": (
         "Starting",
         Kind.REJECTED,
-        "Job run-node-0 cannot make what it needs: ",
-        'serviceaccount "nobody" not found',
+        "Job run-node-0 cannot create what it needs: ",
+        'serviceaccount "nowhere" not found',
     ),
     "statefulset_exceeds_a_quota": (
         "Unschedulable",
         Kind.UNSCHEDULABLE,
-        "StatefulSet run cannot make what it needs: ",
+        "StatefulSet run cannot create what it needs: ",
         "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1",
     ),
     "key_missing": ("Starting", Kind.REJECTED, "pod run-node-0-", "couldn't find key token in Secret "),
@@ -62,7 +62,7 @@ LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
     "trainjob_cannot_make_its_jobset": (
         "Starting",
         Kind.REJECTED,
-        "TrainJob run cannot make what it needs: ",
+        "TrainJob run cannot create what it needs: ",
         "every JobSet names its team",
     ),
     "queue_missing": ("Queued", Kind.UNSCHEDULABLE, "the run waits in queue nowhere: ", "LocalQueue nowhere"),
@@ -70,7 +70,7 @@ LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
 
 
 @pytest.mark.parametrize("name", LASTING)
-def test_a_run_that_cannot_start_is_pending_and_says_what_its_failure_would_be(name: str) -> None:
+def test_a_run_that_cannot_start_is_pending_with_trouble(name: str) -> None:
     reason, kind, begin, inside = LASTING[name]
     status = final(name)
     assert (status.phase, status.reason, status.failure) == (Phase.PENDING, reason, None)
@@ -79,7 +79,7 @@ def test_a_run_that_cannot_start_is_pending_and_says_what_its_failure_would_be(n
     assert status.trouble.message.startswith(begin) and inside in status.trouble.message
 
 
-class TestTroubleIsOver:
+class TestTroubleEnds:
     def test_when_a_quota_is_freed(self) -> None:
         words = [trouble.message for trouble in troubles("quota_exceeded_for_a_while")]
         assert words and all("exceeded quota: few" in each for each in words)
@@ -91,13 +91,13 @@ class TestTroubleIsOver:
             "Succeeded",
         ]
 
-    def test_when_a_secret_comes(self) -> None:
+    def test_when_a_secret_is_created(self) -> None:
         words = [trouble.message for trouble in troubles("secret_missing_for_a_while")]
         assert words and all('secret "hub" not found' in each for each in words)
         assert final("secret_missing_for_a_while").phase is Phase.SUCCEEDED
 
-    def test_when_what_a_webhook_refused_once_is_made_after_all(self) -> None:
-        """A webhook that looks a JobSet up before its cache has it refuses a Job that is made a moment later."""
+    def test_when_an_object_that_a_webhook_rejected_is_created(self) -> None:
+        """A webhook whose cache does not contain the JobSet yet rejects a Job that is created on the next attempt."""
         jobset = next(c for c in stream("jobset_fails") if c.object["kind"] == "JobSet")
         job = next(c for c in stream("jobset_fails") if c.object["kind"] == "Job")
         event = {
@@ -117,12 +117,12 @@ class TestTroubleIsOver:
         assert status_of(objects, Reports(), 0.0).trouble is None
 
 
-class TestAKubeletThatDoesNotKnowEverythingYet:
-    """It has heard of a pod, and not of the ConfigMap that the pod names: it asks again."""
+class TestKubeletWithoutTheVolumesYet:
+    """The kubelet has received a pod, but not yet the ConfigMap that the pod names, and tries again."""
 
     NOT_YET = 'MountVolume.SetUp failed for volume "files" : failed to sync configmap cache: timed out'
 
-    def objects(self, message: str, seconds: int = 0, housed: bool = False) -> RunObjects:
+    def objects(self, message: str, seconds: int = 0, ready_to_start: bool = False) -> RunObjects:
         changes = list(stream("volume_missing"))
         pods = {change.object["metadata"]["uid"]: change for change in changes if change.object["kind"] == "Pod"}
         about = next(iter(pods))
@@ -138,28 +138,28 @@ class TestAKubeletThatDoesNotKnowEverythingYet:
             "lastTimestamp": f"2026-11-21T08:{seconds // 60:02}:{seconds % 60:02}Z",
         }
         others = [change for change in changes if change.object["kind"] != "Event"]
-        return seen([*others, Change("ADDED", event), *([_housed(pods[about])] if housed else ())])
+        return seen([*others, Change("ADDED", event), *([_with_sandbox(pods[about])] if ready_to_start else ())])
 
     def trouble(self, message: str, **how: Any) -> Failure | None:
         return status_of(self.objects(message, **how), Reports(), 0.0).trouble
 
-    def test_is_no_trouble_unless_it_does_not_learn(self) -> None:
+    def test_is_trouble_only_if_it_lasts(self) -> None:
         assert self.trouble(self.NOT_YET) is None
         assert self.trouble(self.NOT_YET, seconds=59) is None
         trouble = self.trouble(self.NOT_YET, seconds=61)
         assert trouble is not None and trouble.kind is Kind.INFRASTRUCTURE
 
-    def test_a_volume_that_takes_its_time_is_not_the_jobs_fault(self) -> None:
+    def test_a_volume_that_is_not_attached_yet_is_infrastructure(self) -> None:
         trouble = self.trouble("Multi-Attach error for volume: it is already attached to another node")
         assert trouble is not None and trouble.kind is Kind.INFRASTRUCTURE
 
-    def test_what_was_said_of_a_volume_is_over_when_the_pod_has_it(self) -> None:
+    def test_the_trouble_ends_when_the_pod_has_its_volumes(self) -> None:
         message = 'MountVolume.SetUp failed for volume "extra" : configmap "nowhere" not found'
         assert self.trouble(message) is not None
-        assert self.trouble(message, housed=True) is None
+        assert self.trouble(message, ready_to_start=True) is None
 
 
-def test_a_webhook_that_does_not_answer_is_not_the_jobs_fault() -> None:
+def test_a_webhook_that_does_not_answer_is_infrastructure() -> None:
     changes = [change for change in stream("pods_refused_by_policy") if change.object["kind"] != "Event"]
     job = next(change.object for change in changes if change.object["kind"] == "Job")
     event = {
@@ -176,58 +176,58 @@ def test_a_webhook_that_does_not_answer_is_not_the_jobs_fault() -> None:
 
 
 class TestSeveralPods:
-    def test_with_one_trouble_are_told_once(self) -> None:
+    def test_with_the_same_trouble_are_reported_once(self) -> None:
         trouble = final("no_room").trouble
         assert trouble is not None
         assert trouble.message.startswith(f"no room for pod {trouble.pod} and 1 more: 0/2 nodes are available: ")
 
-    def test_are_a_gang_that_does_not_run_before_all_of_it_does(self) -> None:
+    def test_are_pending_until_all_of_them_run(self) -> None:
         status = final("peers_do_not_resolve")
         assert (status.phase, status.reason) == (Phase.PENDING, "Unschedulable")
         assert sorted(row.state for row in status.ranks) == ["Pending", "Running"]
 
 
-class TestAnImageOnItsWay:
-    """No event says so that is a warning, but a container that lacks nothing else waits for it."""
+class TestImagePull:
+    """No warning event reports a pull; it is inferred from a container that waits for nothing else."""
 
     def objects(self) -> RunObjects:
         changes = []
         for change in stream("jobset_succeeds"):
             waiting = change.object.get("status", {}).get("containerStatuses", [{}])[0].get("state", {}).get("waiting")
             if change.object["kind"] in ("JobSet", "Job") or waiting:
-                changes.append(_housed(change) if waiting else change)
+                changes.append(_with_sandbox(change) if waiting else change)
             if change.object["kind"] == "Pod" and not waiting and len(changes) > 4:
                 break
         return seen(changes)
 
-    def test_is_the_reason_after_some_seconds_and_no_trouble(self) -> None:
+    def test_is_the_reason_after_some_seconds_but_not_trouble(self) -> None:
         objects = self.objects()
         early, late = (status_of(objects, Reports(), at) for at in (1_000_000_001.0, 1_000_000_010.0))
         assert (early.phase, early.reason) == (Phase.PENDING, "Starting")
         assert (late.phase, late.reason, late.trouble) == (Phase.PENDING, "PullingImage", None)
 
 
-def _housed(change: Change) -> Change:
-    """The pod with all it needs but the image."""
+def _with_sandbox(change: Change) -> Change:
+    """The pod with everything that it needs except the image."""
     status = dict(change.object["status"])
     others = [row for row in status["conditions"] if row["type"] != "PodReadyToStartContainers"]
-    told = {"type": "PodReadyToStartContainers", "status": "True", "lastTransitionTime": "2001-09-09T01:46:40Z"}
-    return Change(change.verb, {**change.object, "status": {**status, "conditions": [*others, told]}})
+    ready = {"type": "PodReadyToStartContainers", "status": "True", "lastTransitionTime": "2001-09-09T01:46:40Z"}
+    return Change(change.verb, {**change.object, "status": {**status, "conditions": [*others, ready]}})
 
 
 class TestQueues:
     def test_a_run_in_a_queue_is_pending_and_not_suspended(self) -> None:
         assert phases("queued_and_let_in") == ["Pending (Queued)", "Pending (Starting)", "Running", "Succeeded"]
 
-    def test_it_says_what_the_queue_says(self) -> None:
+    def test_the_trouble_contains_the_queues_message(self) -> None:
         assert any("insufficient quota for cpu" in trouble.message for trouble in troubles("queued_and_let_in"))
 
-    def test_a_run_that_is_sent_back_is_in_the_queue_again(self) -> None:
+    def test_an_evicted_run_is_queued_again(self) -> None:
         found = phases("sent_back_into_the_queue")
         assert found[-1] == "Pending (Queued)" and "Running" in found
         assert {row.state for row in final("sent_back_into_the_queue").ranks} == {"Stopped"}
 
-    def test_a_queue_that_nobody_keeps_is_trouble_after_a_minute(self) -> None:
+    def test_a_queue_without_a_workload_is_trouble_after_a_minute(self) -> None:
         objects = seen(c for c in stream("queued_and_let_in")[:1])
         created = status_of(objects, Reports(), 0.0).created
         early, late = (status_of(objects, Reports(), created + seconds) for seconds in (30, 90))

@@ -1,4 +1,4 @@
-"""A step that ends what a pipeline's run has left, for exit handlers."""
+"""A step that deletes the trainings that a pipeline's run has left, for exit handlers."""
 
 from .component import cleanup_training
 

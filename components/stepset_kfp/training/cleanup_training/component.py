@@ -1,15 +1,15 @@
 """The component `cleanup_training`.
 
-No `from __future__ import annotations` here: KFP reads the annotations themselves. And no import but kfp, as in
-kubeflow/pipelines-components, where a copy of this folder is a component too.
+No `from __future__ import annotations` here: KFP reads the annotations themselves. The module imports only kfp, so
+that a copy of this folder is also a component in kubeflow/pipelines-components.
 """
 
 import os
 
 from kfp import dsl
 
-# Built from deploy/kfp/Containerfile. The version is in the tag, and the tag in KFP's cache key: a newer stepset finds
-# no older one's outputs. The name holds `python`, because KFP's local runner warns of images whose name does not.
+# Built from deploy/kfp/Containerfile. KFP's cache key contains the tag, and the tag the version: a newer stepset does
+# not reuse outputs of an older one. KFP's local runner warns of images whose name does not contain `python`.
 IMAGE = os.environ.get("STEPSET_KFP_IMAGE") or "stepset/kfp-python:0.1.0"
 
 
@@ -21,15 +21,15 @@ def cleanup_training(
     target: str = "jobset",
     namespace: str = "",
 ):
-    """Ends the trainings of this pipeline's run that are not over, and deletes their objects; for dsl.ExitHandler.
+    """Ends and deletes the trainings of this pipeline's run that have not succeeded; for dsl.ExitHandler.
 
     Args:
-        run: only the run of that name; default: all that steps of this pipeline's run have begun.
-        succeeded_too: delete also what has succeeded.
+        run: name of the only run to delete; default: all runs that steps of this pipeline's run have created.
+        succeeded_too: also delete runs that have succeeded.
         backend: auto (the cluster in a step's pod, else this machine), local or kubernetes. Local runs end with
             their steps.
-        target: what the runs are on a cluster.
-        namespace: where the runs are; default: the step's.
+        target: kind of the runs on a cluster: jobset, trainjob, statefulset, job or volcano.
+        namespace: namespace of the runs; default: the step's.
     """
     given = dict(locals())
 

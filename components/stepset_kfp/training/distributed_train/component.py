@@ -1,19 +1,19 @@
 """The component `distributed_train`. Its body runs in the step; pipelines use `stepset_kfp.distributed_train`.
 
-No `from __future__ import annotations` here: KFP reads the annotations themselves. And no import but kfp, as in
-kubeflow/pipelines-components, where a copy of this folder is a component too.
+No `from __future__ import annotations` here: KFP reads the annotations themselves. The module imports only kfp, so
+that a copy of this folder is also a component in kubeflow/pipelines-components.
 """
 
 import os
 
 from kfp import dsl
 
-# Built from deploy/kfp/Containerfile. The version is in the tag, and the tag in KFP's cache key: a newer stepset finds
-# no older one's outputs. The name holds `python`, because KFP's local runner warns of images whose name does not.
+# Built from deploy/kfp/Containerfile. KFP's cache key contains the tag, and the tag the version: a newer stepset does
+# not reuse outputs of an older one. KFP's local runner warns of images whose name does not contain `python`.
 IMAGE = os.environ.get("STEPSET_KFP_IMAGE") or "stepset/kfp-python:0.1.0"
 
-# Which of a task's settings go to the training pods. One that is not listed would be a compile error. Variables and
-# volumes reach the step too: it may have to read what the training wrote.
+# The settings of a task that apply to the training pods; setting another one is a compile error. Variables and volumes
+# also apply to the step, which may have to read files that the training wrote.
 PASSTHROUGHS = [
     dsl.TaskConfigField.RESOURCES,
     dsl.TaskConfigPassthrough(field=dsl.TaskConfigField.ENV, apply_to_task=True),
@@ -70,51 +70,51 @@ def distributed_train(
     startup_timeout: int = 1800,
     task_config: dsl.TaskConfig = None,
 ):
-    """Runs a distributed training and waits for it; fails when it fails.
+    """Runs a distributed training to its end; fails if the training fails.
 
     Args:
-        model: what rank 0's result names as `model` or `checkpoint`: a copy, or a reference.
+        model: the model that rank 0's result names as `model` or `checkpoint`: a copy, or a reference.
         metrics: the numbers of the result and of the last progress line.
         report: ranks, phases, loss curve and diagnosis.
-        result: what rank 0 wrote to STEPSET_RESULT_FILE.
+        result: the result that rank 0 wrote to STEPSET_RESULT_FILE.
         run: the run's name.
-        job: a job file's mapping; the inputs of the job file's names replace its fields.
-        name: a field of the job file, as those below up to `agent` (docs/job-file.md); empty: not given.
+        job: a job file's mapping; inputs with the name of a field replace the field.
+        name: a field of the job file, as all inputs up to `agent` (docs/job-file.md); empty: not given.
         framework: a kind, or a JSON mapping with its options.
-        num_nodes: pods that join the training world; -1: not given.
-        procs_per_node: processes a node runs: a number, or auto.
+        num_nodes: number of pods in the training world; -1: not given.
+        procs_per_node: number of processes on each node, or auto.
         image: the training pods' image; not needed locally.
         script: Python file to run; the factory packs it.
         module: Python module to run.
-        command: command to run as it is.
+        command: command to run unchanged.
         function: source text of a Python program.
         args: arguments of script, module or command.
-        code: directory shipped along; the factory packs it.
+        code: directory with the code; the factory packs it.
         packed: the files that the factory packed.
         env: variables for every process.
-        resources_per_node: what each pod asks for; default: what is set on the task.
+        resources_per_node: resources of each pod; default: the resources set on the task.
         shm: size of /dev/shm; default: as much as the pod's memory allows.
         storage: PersistentVolumeClaims mounted in every pod.
-        checkpoint_dir: directory that outlives the run.
-        roles: pods beside the world.
-        restart: how often the gang is started again.
-        deadline: the run fails when it takes longer, such as 12h.
-        ttl: the run's objects are deleted this long after its end.
+        checkpoint_dir: directory that persists after the run.
+        roles: pods outside of the training world.
+        restart: how often the gang is restarted.
+        deadline: maximum duration, such as 12h; the run fails when it takes longer.
+        ttl: time from the run's end until its objects are deleted, such as 1d.
         scheduling: nodes, queue, gang.
         queue_name: short for scheduling.queue_name.
         network: ports and names.
-        service_account: of the training pods.
-        labels: of every object of the run.
-        annotations: of every object of the run.
+        service_account: service account of the training pods.
+        labels: labels of every object of the run.
+        annotations: annotations of every object of the run.
         pod_template: merged over every training pod.
         agent: auto, true or false.
         backend: auto (the cluster in a step's pod, else this machine), local or kubernetes.
-        target: what the run becomes on a cluster: jobset, trainjob, statefulset, job or volcano.
-        namespace: where the run is; default: the step's.
-        log_ranks: whose lines go to the step's log: all, failed, or ranks such as 0,1.
-        on_interrupt: suspend, delete or leave: what becomes of the run when the step is told to end.
-        admission_timeout: seconds the run may wait in a queue; 0: for ever.
-        startup_timeout: seconds from there until all of it runs; 0: for ever.
+        target: kind of the run on a cluster: jobset, trainjob, statefulset, job or volcano.
+        namespace: namespace of the run; default: the step's.
+        log_ranks: ranks whose lines the step logs: all, failed, or ranks such as 0,1.
+        on_interrupt: what happens to the run when the step is terminated: suspend, delete or leave.
+        admission_timeout: maximum seconds in a queue; 0: no limit.
+        startup_timeout: maximum seconds from admission until all pods run; 0: no limit.
         task_config: set by KFP.
     """
     given = dict(locals())

@@ -1,4 +1,4 @@
-"""A step that completes when a training started elsewhere does."""
+"""A step that waits for a run that was started elsewhere."""
 
 from .component import wait_for_training
 

@@ -1,15 +1,15 @@
 """The component `wait_for_training`.
 
-No `from __future__ import annotations` here: KFP reads the annotations themselves. And no import but kfp, as in
-kubeflow/pipelines-components, where a copy of this folder is a component too.
+No `from __future__ import annotations` here: KFP reads the annotations themselves. The module imports only kfp, so
+that a copy of this folder is also a component in kubeflow/pipelines-components.
 """
 
 import os
 
 from kfp import dsl
 
-# Built from deploy/kfp/Containerfile. The version is in the tag, and the tag in KFP's cache key: a newer stepset finds
-# no older one's outputs. The name holds `python`, because KFP's local runner warns of images whose name does not.
+# Built from deploy/kfp/Containerfile. KFP's cache key contains the tag, and the tag the version: a newer stepset does
+# not reuse outputs of an older one. KFP's local runner warns of images whose name does not contain `python`.
 IMAGE = os.environ.get("STEPSET_KFP_IMAGE") or "stepset/kfp-python:0.1.0"
 
 
@@ -22,15 +22,15 @@ def wait_for_training(
     namespace: str = "",
     timeout: int = 86400,
 ):
-    """Completes when a run that was started elsewhere succeeds; fails when it fails.
+    """Waits for a run that was started elsewhere; fails if the run fails.
 
     Args:
-        run: the run's name, or a job's: its newest run.
+        run: a run's name, or a job's name for its newest run.
         report: ranks, phases and diagnosis.
-        result: what its rank 0 wrote to STEPSET_RESULT_FILE.
+        result: the result that rank 0 wrote to STEPSET_RESULT_FILE.
         backend: auto (the cluster in a step's pod, else this machine), local or kubernetes.
-        namespace: where the run is; default: the step's.
-        timeout: seconds to wait, until it is there and until it is over.
+        namespace: namespace of the run; default: the step's.
+        timeout: maximum seconds until the run exists and is over.
     """
     given = dict(locals())
 

@@ -103,7 +103,8 @@ async def _runs_of_kind(site: NamespacedClient, kind: Resource, now: float) -> d
 async def _listed(site: NamespacedClient, collection: Collection) -> list[Change]:
     feed, changes = ListWatch(collection.wanted), list[Change]()
     while not feed.listed_once:
-        reply = await site.client.get(collection.path, {**collection.selectors, **feed.ask().query}, decode_list)
+        query = {**collection.selectors, **feed.next_request().query}
+        reply = await site.client.get(collection.path, query, decode_list)
         if not reply.accepted:
             if collection.needed:
                 _check_access(site, [reply])

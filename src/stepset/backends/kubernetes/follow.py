@@ -28,7 +28,7 @@ from stepset.errors import StepsetError
 from stepset.targets.metadata import RANKS
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import PROOF_PATIENCE, all_ended, proven, status_of
-from stepset.watch.cluster.supervisor import ONLY_LOOKS, Supervisor, Timeouts, silence
+from stepset.watch.cluster.supervisor import READ_ONLY, Supervisor, Timeouts, unreachable_notes
 from stepset.watch.cluster.unstructured import part, text
 from stepset.watch.cluster.verdict import verdict_of
 from stepset.watch.cluster.workload import read_ranks
@@ -99,7 +99,7 @@ class RunFollower:
         self._responsible, self._concludes = responsible, responsible if concludes is None else concludes
         self._notes, self._reports = notes, reports or Reports()
         self._positions, self._connections = positions, connections
-        self._judge = Supervisor(patience or ONLY_LOOKS)
+        self._judge = Supervisor(patience or READ_ONLY)
         self._run: FollowedRun | None = None
         self._logs: RunLogs | None = None
         self._reconnections = 0
@@ -225,11 +225,11 @@ class RunFollower:
         if run.reconnections != self._reconnections:
             self._reconnections = run.reconnections
             self._logs.reconnect()
-        self._reports.tidy(run.objects)
+        self._reports.prune(run.objects)
 
     async def _consume(self, output: PodOutput) -> None:
         if output.position is not None:
-            self._judge.heard(_now())
+            self._judge.record_output(_now())
         # The other process has already reported the progress in the lines that it has consumed.
         known = output.position is None
         self._reports.see(output.pod, replace(output.batch, progress=[]) if known else output.batch)
@@ -245,11 +245,11 @@ class RunFollower:
     async def _update(self, run: FollowedRun) -> None:
         """Computes the state, notifies the observer if it has changed, and acts on it."""
         silent = run.silent_for()
-        silence_notes = silence(self._site.client.server, silent)
+        silence_notes = unreachable_notes(self._site.client.server, silent)
         if not run.complete:
             await self._set_status(self.status.with_(notes=(*self._notes, *silence_notes)))
             return
-        status = self._judge.judged(self._present(run), self.status, run.objects, time.time(), _now(), silent)
+        status = self._judge.status_to_report(self._present(run), self.status, run.objects, time.time(), _now(), silent)
         if self._responsible and not status.phase.final:
             await self._release(run, silent)
         status = status.with_(notes=(*self._notes, *run.access_notes, *status.notes, *silence_notes))

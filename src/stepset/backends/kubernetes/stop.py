@@ -42,9 +42,9 @@ async def kill_pods(site: NamespacedClient, objects: RunObjects) -> None:
     """Kills a run's pods without a grace period; `objects` are those last seen."""
     own = objects.every_pod()
     owners = {objects.uid, *(pod.owner for pod in own)}
-    earlier = [pod for pod in objects.leaving() if pod.owner in owners]
+    earlier = [pod for pod in objects.terminating() if pod.owner in owners]
     for pod in {pod.uid: pod for pod in (*own, *earlier)}.values():
-        if not pod.gone:
+        if not pod.deleted:
             await kill_pod(site, pod.name, pod.uid)
 
 

@@ -17,7 +17,7 @@ from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.pod import Pod
 from stepset.plan.model import LaunchPlan, PodGroup
-from stepset.watch.diagnose import Observation, looks_like_aftermath
+from stepset.watch.diagnose import Observation, may_be_aftermath
 from stepset.watch.lines import Batch
 from stepset.watch.state import FailureKind
 
@@ -305,7 +305,7 @@ class Gang:
         self._observations.append(seen)
         if seen.stopped or self._stopped_at is not None:
             return
-        delay = SETTLE if looks_like_aftermath(seen) else 0.0
+        delay = SETTLE if may_be_aftermath(seen) else 0.0
         at = time.monotonic() + delay
         self._stop_at = at if self._stop_at is None else min(self._stop_at, at)
 

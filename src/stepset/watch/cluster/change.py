@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change to an object; `verb` is as in watch events, and ADDED for the objects of a first list.
+    """A change to an object; `verb` is that of a watch event, and ADDED for the objects of the first list.
 
-    `object` has apiVersion and kind; a deleted one is as it was last seen. `witnessed` is False for a DELETED that was
-    concluded from a new list without the object: its last state is unknown.
+    `object` has apiVersion and kind; a deleted object has its last known state. `witnessed` is False for a DELETED that
+    was inferred from a new list without the object: the state at its deletion is unknown.
     """
 
     verb: Literal["ADDED", "MODIFIED", "DELETED"]

@@ -1,6 +1,6 @@
-"""The cluster's events about a run: a few are kept, and reported in one line each.
+"""The cluster's events about a run: keeps the latest, and formats the relevant ones as one line each.
 
-Some problems are reported by events only: pods that a quota or a webhook refuses, volumes that cannot be mounted.
+Some problems are reported only by events: pods rejected by a quota or a webhook, volumes that cannot be mounted.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ SHOWN = 6
 """Events that a Failure shows."""
 
 _KEPT = 400
-# Events that explain a failure although they are not warnings.
-_TELLING = frozenset({"Preempted", "TaintManagerEviction", "NodeNotReady", "Evicted"})
-# Events that accompany every failure, or only report another attempt.
+# Reasons of events that explain a failure although they are not warnings.
+_RELEVANT = frozenset({"Preempted", "TaintManagerEviction", "NodeNotReady", "Evicted"})
+# Reasons of events that accompany every failure, or only report another attempt.
 _NOISE = frozenset(
     {
         "BackOff",
@@ -42,15 +42,15 @@ _NAMES = re.compile(r"\b[0-9a-f]{8}-[0-9a-f-]{27,}\b|\b[0-9a-f]{40,64}\b")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to an object. Times are seconds since the epoch."""
+    """An event about an object. Times are seconds since the epoch."""
 
     uid: str  # of the event
-    kind: str  # of the object it happened to, as are name and about
-    name: str
-    about: str  # the object's uid
+    kind: str  # of the object that it is about
+    name: str  # of that object
+    about: str  # uid of that object
     reason: str
     message: str
-    warning: bool  # not a routine event
+    warning: bool  # type Warning, not Normal
     count: int  # how often it happened
     first: float
     last: float
@@ -94,7 +94,7 @@ class Events:
 
     @property
     def latest(self) -> float:
-        """When the last event happened, in seconds since the epoch; 0 without events."""
+        """The time of the last event, in seconds since the epoch; 0 without events."""
         return max((each.last for each in self._by_uid.values()), default=0.0)
 
     def of(self, reasons: Iterable[str]) -> list[Event]:
@@ -102,16 +102,17 @@ class Events:
         wanted = frozenset(reasons)
         return sorted((each for each in self._by_uid.values() if each.reason in wanted), key=lambda each: each.last)
 
-    def told(self, since: float, until: float, made: float = 0.0) -> tuple[str, ...]:
+    def relevant_lines(self, since: float, until: float, created: float = 0.0) -> tuple[str, ...]:
         """The latest relevant events between two times (seconds since the epoch), one line each, the newest last.
 
-        Equal events are counted in one line. Refusals before `made`, when the last pod was created, were overcome.
+        Equal events share a line, with their count. Failed creations before `created`, the time when the last pod was
+        created, are omitted: a retry has succeeded.
         """
         groups: dict[tuple[str, str], list[Event]] = {}
         for each in self._by_uid.values():
             noise = each.reason in _NOISE or "FailurePolicy" in each.reason
-            matters = (each.warning or each.reason in _TELLING) and not noise
-            outdated = each.reason in REFUSED and each.last < made + 1.0
+            matters = (each.warning or each.reason in _RELEVANT) and not noise
+            outdated = each.reason in REFUSED and each.last < created + 1.0
             if matters and not outdated and each.last >= since and each.first <= until:
                 groups.setdefault((each.reason, _NAMES.sub("", each.message)), []).append(each)
         latest = sorted(groups.values(), key=lambda group: max(each.last for each in group))[-SHOWN:]

@@ -1,4 +1,4 @@
-"""A run's Workload in Kueue, and its position in a queue.
+"""A run's Kueue Workload, and its position in a queue.
 
 Sources: sigs.k8s.io/kueue v0.16.2 apis/kueue/v1beta2/workload_types.go, v0.18.2 apis/visibility/v1beta2/types.go
 (v1beta1 has the same fields).
@@ -14,13 +14,13 @@ from stepset.watch.state import Waiting
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
-    """A Workload of Kueue: a place in a queue.
+class KueueWorkload:
+    """A Workload of Kueue.
 
     Args:
         owners: uids of the objects that wait in the queue.
-        reason: why it is not admitted yet, as one word; `message` is Kueue's sentence.
-        evicted: why it was sent back into the queue, if it was, at `evicted_at` seconds since the epoch.
+        reason: why Kueue has not admitted it, as one word; `message` is Kueue's sentence.
+        evicted: why Kueue evicted it, at `evicted_at` seconds since the epoch; empty if it did not.
     """
 
     uid: str
@@ -33,29 +33,29 @@ class Ticket:
     evicted_at: float | None
 
     def waiting(self, queue: str, position: int | None = None) -> Waiting:
-        """Its place in the queue while it is not admitted; `queue` is used if the Workload names no queue yet."""
+        """Its state in the queue before admission; `queue` applies if the Workload names no queue yet."""
         message = self.message
         if self.evicted:
-            message = f"{message} (it was sent back: {self.evicted})".lstrip()
+            message = f"{message} (evicted: {self.evicted})".lstrip()
         return Waiting(self.queue or queue, self.reason, message, position)
 
     def position_in(self, positions: Mapping[str, int]) -> int | None:
-        """Its position in the result of `read_positions`; None if that does not list it."""
+        """Its position in the result of `read_positions`; None if it is not listed."""
         return min((positions[uid] for uid in self.owners if uid in positions), default=None)
 
 
-def read_ticket(data: Fields) -> Ticket:
-    """Reads a Workload of Kueue's."""
+def read_kueue_workload(data: Fields) -> KueueWorkload:
+    """Reads a Kueue Workload."""
     meta, spec = part(data, "metadata"), part(data, "spec")
-    told = conditions(part(data, "status"))
-    reserved, evicted = told.get("QuotaReserved", {}), told.get("Evicted", {})
-    admitted = holds(told.get("Admitted"))
+    by_type = conditions(part(data, "status"))
+    reserved, evicted = by_type.get("QuotaReserved", {}), by_type.get("Evicted", {})
+    admitted = holds(by_type.get("Admitted"))
     message = "" if admitted else one_line(text(reserved, "message"))
     if not admitted and holds(reserved):
         message = "quota is reserved; the queue's admission checks are not complete"
     if spec.get("active") is False:
         message = "its Workload is not active"
-    return Ticket(
+    return KueueWorkload(
         uid=text(meta, "uid"),
         owners=tuple(text(row, "uid") for row in rows(meta, "ownerReferences")),
         queue=text(spec, "queueName"),
@@ -70,7 +70,7 @@ def read_ticket(data: Fields) -> Ticket:
 def read_positions(summary: object) -> dict[str, int]:
     """Reads a LocalQueue's PendingWorkloadsSummary: uid of each Workload's owner -> position in the queue, from 1.
 
-    Items do not state the Workload's uid. Anything that is not such a summary, or not such an item, is omitted.
+    Items do not contain the Workload's uid. Invalid summaries and items are ignored.
 
     >>> owner = {"kind": "JobSet", "name": "digits-1", "uid": "u-1"}
     >>> read_positions({"items": [{"metadata": {"ownerReferences": [owner]}, "positionInLocalQueue": 0}]})

@@ -16,37 +16,37 @@ from stepset.watch.lines import Joiner, Splitter, log_lines
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TerminationMessage:
     """The content of a termination message. `events` and `tails` are set if the message is the end of a log."""
 
     failed: Mapping[str, Any] | None = None  # the agent's verdict on a failure (docs/design/agent.md)
-    events: tuple[Mapping[str, Any], ...] = ()  # what the agent reported
+    events: tuple[Mapping[str, Any], ...] = ()  # the agent's events
     tails: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # source, if known -> its last lines
     result: tuple[Any, ...] = ()  # rank 0's result, in a tuple because it may be None
 
 
-SILENT = Said()
+NO_MESSAGE = TerminationMessage()
 
 
-def said(message: str, exit_code: int, agent: bool) -> Said:
-    """Reads a termination message; without the agent it holds neither a verdict nor a result."""
+def read_termination_message(message: str, exit_code: int, agent: bool) -> TerminationMessage:
+    """Parses a termination message; without the agent it contains neither a verdict nor a result."""
     if not message:
-        return SILENT
+        return NO_MESSAGE
     if agent:
         try:
             data = json.loads(message)
         except (ValueError, RecursionError):
             return _end_of_log(message)
         if exit_code == 0:
-            return Said(result=(data,))
+            return TerminationMessage(result=(data,))
         failed = data.get("stepset") if isinstance(data, dict) else None
         failed = failed.get("failed") if isinstance(failed, dict) else None
         if isinstance(failed, dict):
-            return Said(failed=failed)
+            return TerminationMessage(failed=failed)
     return _end_of_log(message)
 
 
-def _end_of_log(message: str) -> Said:
+def _end_of_log(message: str) -> TerminationMessage:
     splitter = Splitter("")
     tails: dict[str, list[str]] = {}
     events = []
@@ -55,4 +55,5 @@ def _end_of_log(message: str) -> Said:
         events += batch.events
         for line in log_lines(Joiner().join(batch.lines)):
             tails.setdefault(line.source, []).append(line.text)
-    return Said(events=tuple(events), tails={source: tuple(lines[-TAIL:]) for source, lines in tails.items()})
+    last_lines = {source: tuple(lines[-TAIL:]) for source, lines in tails.items()}
+    return TerminationMessage(events=tuple(events), tails=last_lines)

@@ -8,7 +8,7 @@ from stepset.watch.cluster.unstructured import Fields, part, rows, text
 
 
 def owned(objects: Iterable[Fields], uid: str) -> list[Fields]:
-    """Returns the workload with a uid, the objects it owns (also indirectly), and events about these, owners first."""
+    """Returns the workload with this uid, the objects that it owns (also indirectly) and their events, owners first."""
     found, uids, left = list[Fields](), {uid}, [(each, _uids(each)) for each in objects]
     while belonging := [each for each, theirs in left if not uids.isdisjoint(theirs)]:
         left = [(each, theirs) for each, theirs in left if uids.isdisjoint(theirs)]
@@ -18,7 +18,7 @@ def owned(objects: Iterable[Fields], uid: str) -> list[Fields]:
 
 
 def _uids(data: Fields) -> set[str]:
-    """The uid of an object, of its owners, and of the object that it is about; never the empty one."""
+    """The uids of an object, of its owners, and of the object that an event is about, without empty ones."""
     meta = part(data, "metadata")
     owners = {text(owner, "uid") for owner in rows(meta, "ownerReferences")}
     return (owners | {text(meta, "uid"), text(part(data, "involvedObject"), "uid")}) - {""}

@@ -1,6 +1,6 @@
-"""A pod as it matters to a run: read once, when it changes, into a few fields.
+"""The fields of a pod that a run's state depends on, parsed once per change.
 
-The values of its variables are not among the fields, so that no secret can leak.
+They do not include the values of environment variables, so no secret can leak.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from stepset.plan.model import LAUNCHER, NODE
 from stepset.targets.metadata import GROUP
 from stepset.targets.names import AGENT_DIR, CONTAINER
-from stepset.watch.cluster.message import SILENT, Said, said
+from stepset.watch.cluster.message import NO_MESSAGE, TerminationMessage, read_termination_message
 from stepset.watch.cluster.unstructured import (
     Fields,
     conditions,
@@ -41,8 +41,8 @@ class End:
     reason: str  # the kubelet's: Error, Completed, OOMKilled, StartError ...
     message: str  # the kubelet's, if the container never ran
     at: float | None  # whole seconds since the epoch, as Kubernetes reports it
-    said: Said = SILENT  # its termination message
-    main: bool = True  # the container with the command
+    termination_message: TerminationMessage = NO_MESSAGE
+    main: bool = True  # whether it is the container with the command
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """Why the cluster ends a pod: the condition DisruptionTarget."""
+    """Why the cluster terminates a pod: the condition DisruptionTarget."""
 
     reason: str
     message: str
@@ -78,22 +78,22 @@ class Pod:
     agent: bool  # whether the agent runs the command
     created: float
     phase: str  # Pending, Running, Succeeded, Failed, Unknown
-    done: bool  # has succeeded: the kubelet sets the phase only after its clean-up, a second or two later
+    done: bool  # succeeded; the kubelet sets the phase only after its clean-up, one or two seconds later
     started: float | None  # the last start of its command
     running: bool  # whether its command runs
-    restarts: int  # of its command, without the start after which a StatefulSet's pod only holds its verdict
-    end: End | None  # its final end; of several containers, that of the one that failed
+    restarts: int  # of its command, without the one after which a StatefulSet's pod only holds its verdict
+    end: End | None  # the final end; with several containers, that of the one that failed
     before: End | None  # the end before its command was restarted
     wait: Wait | None
     unschedulable: str  # the scheduler's message while no node has room for it
     gated: bool  # whether a scheduling gate holds it back
     scheduled: float | None  # when it was assigned to a node
-    housed: float | None  # when its volumes and network were ready: it lacks only images and containers
-    asked: float | None  # when its deletion was requested
-    due: float | None  # when it should be gone
-    gone: bool  # whether it is gone
-    disruption: Disruption | None  # why the cluster ends it
-    reason: str  # the kubelet's, as is message, if it ended or refused the pod
+    ready_to_start: float | None  # when its volumes and network were ready; images and containers come next
+    deletion_requested: float | None  # when its deletion was requested
+    due: float | None  # when the deletion should be complete
+    deleted: bool  # whether it no longer exists
+    disruption: Disruption | None
+    reason: str  # the kubelet's reason (with `message`) if it terminated or rejected the pod
     message: str
     silent: bool  # whether its node has stopped reporting
 
@@ -111,22 +111,22 @@ class Pod:
 
     @property
     def over(self) -> bool:
-        """Whether its command will not run any more."""
-        return self.end is not None or self.gone or self.phase in ("Succeeded", "Failed")
+        """Whether its command has ended for good."""
+        return self.end is not None or self.deleted or self.phase in ("Succeeded", "Failed")
 
 
-def read_pod(data: Fields, gone: bool) -> Pod:
-    """Reads a pod; `gone` if it was deleted and this is its last known state."""
+def read_pod(data: Fields, deleted: bool) -> Pod:
+    """Reads a pod; `deleted`: the pod no longer exists, and `data` is its last known state."""
     meta, spec, status = part(data, "metadata"), part(data, "spec"), part(data, "status")
     labels, annotations = part(meta, "labels"), part(meta, "annotations")
     marks = {**annotations, **labels}
     controller = next(iter(rows(meta, "ownerReferences")), {})
     agent = _has_agent(spec)
-    told = conditions(status)
-    scheduled, ready = told.get("PodScheduled", {}), told.get("Ready")
+    by_type = conditions(status)
+    scheduled, ready = by_type.get("PodScheduled", {}), by_type.get("Ready")
     due = time_of(meta, "deletionTimestamp")
-    # A pod that is being deleted is not restarted, whatever its policy.
-    policy = text(spec, "restartPolicy") if due is None and not gone else "Never"
+    # A pod that is being deleted is not restarted, regardless of its restartPolicy.
+    policy = text(spec, "restartPolicy") if due is None and not deleted else "Never"
     states = _Containers(status, agent, policy)
     return Pod(
         uid=text(meta, "uid"),
@@ -140,9 +140,9 @@ def read_pod(data: Fields, gone: bool) -> Pod:
         agent=agent,
         created=time_of(meta, "creationTimestamp") or 0.0,
         phase=text(status, "phase"),
-        done=text(status, "phase") == "Succeeded" or (agent and policy != "Always" and _all_well(spec, status)),
+        done=text(status, "phase") == "Succeeded" or (agent and policy != "Always" and _agent_succeeded(spec, status)),
         started=states.started,
-        running=states.running and not gone,
+        running=states.running and not deleted,
         restarts=states.restarts,
         end=states.end,
         before=states.before,
@@ -150,20 +150,20 @@ def read_pod(data: Fields, gone: bool) -> Pod:
         unschedulable=_unschedulable(scheduled),
         gated=text(scheduled, "reason") == "SchedulingGated",
         scheduled=_since(scheduled),
-        housed=_since(told.get("PodReadyToStartContainers")),
-        asked=None if due is None else due - number(meta, "deletionGracePeriodSeconds"),
+        ready_to_start=_since(by_type.get("PodReadyToStartContainers")),
+        deletion_requested=None if due is None else due - number(meta, "deletionGracePeriodSeconds"),
         due=due,
-        gone=gone,
-        disruption=_disruption(told.get("DisruptionTarget")),
+        deleted=deleted,
+        disruption=_disruption(by_type.get("DisruptionTarget")),
         reason=text(status, "reason"),
         message=one_line(text(status, "message")),
-        # The controller that takes a silent node's pods out of service changes only the pod's condition.
-        silent=text(status, "phase") == "Running" and not holds(ready) and holds(told.get("ContainersReady")),
+        # For pods of a node that does not answer, the node controller changes only the condition Ready.
+        silent=text(status, "phase") == "Running" and not holds(ready) and holds(by_type.get("ContainersReady")),
     )
 
 
 class _Containers:
-    """A pod's containers: the state of the command, and what keeps it from running."""
+    """A pod's containers: the state of the command, and why it does not run yet."""
 
     def __init__(self, status: Fields, agent: bool, policy: str) -> None:
         self.restarts = 0
@@ -178,7 +178,7 @@ class _Containers:
         if main is not None:
             self._read_main(main, agent, policy)
         if self.end is None or self.end.exit_code == 0:
-            self._look_for_another(every, main, status)
+            self._find_failed_container(every, main, status)
 
     def _read_main(self, main: Fields, agent: bool, policy: str) -> None:
         state, last = part(main, "state"), part(main, "lastState", "terminated")
@@ -191,8 +191,8 @@ class _Containers:
             self.end = _end(main, ended, agent) if ended and not again else None
             self.before = _end(main, last, agent) if last else None
             return
-        # A StatefulSet's pod is always restarted. It has its verdict once it is Ready or has succeeded, and then only
-        # holds (docs/targets.md).
+        # A StatefulSet's pod is always restarted. Its verdict is final once it is Ready or has succeeded; after that it
+        # only holds (docs/targets.md).
         verdict = ended or last
         if verdict and (number(verdict, "exitCode") == 0 or (running and main.get("ready") is True)):
             self.end = _end(main, verdict, agent)
@@ -202,8 +202,8 @@ class _Containers:
         elif verdict:
             self.before = _end(main, verdict, agent)
 
-    def _look_for_another(self, every: Iterable[Fields], main: Fields | None, status: Fields) -> None:
-        """Finds another container whose failure made the pod fail."""
+    def _find_failed_container(self, every: Iterable[Fields], main: Fields | None, status: Fields) -> None:
+        """Sets `end` to the end of another container if that made the pod fail."""
         if text(status, "phase") != "Failed":
             return
         for row in every:
@@ -224,7 +224,7 @@ def _end(row: Fields, ended: Fields, agent: bool) -> End:
         # Each layer between kubelet and kernel prepends its own text.
         message="" if ran else one_line(message).rpartition("unable to start container process: ")[2],
         at=time_of(ended, "finishedAt"),
-        said=said(message, code, agent) if ran else SILENT,
+        termination_message=read_termination_message(message, code, agent) if ran else NO_MESSAGE,
     )
 
 
@@ -243,15 +243,15 @@ def _has_agent(spec: Fields) -> bool:
     return isinstance(command, list) and any(f"{AGENT_DIR}/" in word for word in command)
 
 
-def _all_well(spec: Fields, status: Fields) -> bool:
-    """Whether the only container, with stepset's agent, has ended with 0, so that only `Succeeded` can follow.
+def _agent_succeeded(spec: Fields, status: Fields) -> bool:
+    """Whether the pod's only container runs stepset's agent and has ended with 0, so the phase will be `Succeeded`.
 
-    Without the agent the pod may still fail: the kubelet reports an eviction only when everything has ended (kubernetes
-    v1.36.3 pkg/kubelet/status/status_manager.go mergePodStatus), and a command that is stopped may end with 0. The
-    agent ends with 0 only if it was not stopped; other containers may do anything.
+    Without the agent the pod may still fail: the kubelet reports an eviction only when all containers have ended
+    (kubernetes v1.36.3 pkg/kubelet/status/status_manager.go mergePodStatus), and a command that is stopped may end with
+    0. The agent ends with 0 only if it was not stopped.
     """
     own = list(rows(spec, "containers"))
-    if len(own) != 1 or "restartPolicy" in own[0]:  # with a policy of its own even 0 may not be the end
+    if len(own) != 1 or "restartPolicy" in own[0]:  # its own restartPolicy may restart it after 0
         return False
     ends = [part(row, "state", "terminated") for row in rows(status, "containerStatuses")]
     return [number(end, "exitCode", -1) for end in ends] == [0] and text(status, "phase") != "Failed"
@@ -269,7 +269,7 @@ def _unschedulable(scheduled: Fields) -> str:
 
 
 def _since(condition: Fields | None) -> float | None:
-    """Since when a condition holds; None if it does not."""
+    """When a condition became true; None if it is not."""
     return time_of(condition, "lastTransitionTime") if condition is not None and holds(condition) else None
 
 

@@ -19,9 +19,9 @@ PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded"
 
 
 def rows_of(
-    pods: Sequence[Pod], objects: RunObjects, reports: Reports, where: RankPlacement, stopped: frozenset[str]
+    pods: Sequence[Pod], objects: RunObjects, reports: Reports, placement: RankPlacement, stopped: frozenset[str]
 ) -> list[RankStatus]:
-    """Rows of the present attempt's pods, ranks first; pods in `stopped` did not end by themselves."""
+    """Rows of the present attempt's pods, ranks first; `stopped` names the pods that were stopped on purpose."""
     last_lines = tails(pods)
     verdicts = {rank: failed for pod in pods for rank, failed in _verdict(pod)}
     rows: list[RankStatus] = []
@@ -29,7 +29,7 @@ def rows_of(
         report = reports.of(pod.uid)
         restarts = objects.attempt + objects.replaced(pod) + pod.restarts
         state = _state(pod, pod.name in stopped)
-        ranks = _ranks(pod, report, where)
+        ranks = _ranks(pod, report, placement)
         for rank in ranks:
             rows.append(_rank_row(rank, pod, report, verdicts.get(rank), state, restarts, last_lines))
         if not ranks or pod.group == LAUNCHER:
@@ -40,29 +40,29 @@ def rows_of(
     return rows
 
 
-def _ranks(pod: Pod, report: PodReport | None, where: RankPlacement) -> Sequence[int]:
-    """The ranks a pod holds: by its reports, else by the plan, else by its verdict."""
-    planned = where.ranks_of(pod)
+def _ranks(pod: Pod, report: PodReport | None, placement: RankPlacement) -> Sequence[int]:
+    """The ranks of a pod: from its reports, else from the plan, else from its verdict."""
+    planned = placement.ranks_of(pod)
     if report is not None and report.ranks:
-        elsewhere = {rank for rank in planned if where.by_rank.get(rank, pod) is not pod}
-        here = {rank for rank in report.ranks if where.by_rank.get(rank) is pod}
+        elsewhere = {rank for rank in planned if placement.by_rank.get(rank, pod) is not pod}
+        here = {rank for rank in report.ranks if placement.by_rank.get(rank) is pod}
         return sorted((set(planned) | here) - elsewhere)
     return planned or ([rank for rank, _ in _verdict(pod)] if pod.group == NODE else [])
 
 
 def _verdict(pod: Pod) -> Sequence[tuple[int, Mapping[str, Any]]]:
-    """The rank that a pod's verdict names, with the verdict; empty without one."""
-    failed = pod.end.said.failed if pod.end is not None else None
+    """The rank in a pod's verdict, and the verdict; empty without one."""
+    failed = pod.end.termination_message.failed if pod.end is not None else None
     rank = integer(failed, "rank") if failed is not None else None
     return [(rank, failed)] if failed is not None and rank is not None else []
 
 
-def at_the_end(rows: Sequence[RankStatus], failure: Failure | None) -> list[RankStatus]:
-    """The rows of a finished run: waiting and running rows end with it; ranks stopped as aftermath are no failures."""
+def final_rows(rows: Sequence[RankStatus], failure: Failure | None) -> list[RankStatus]:
+    """The rows of a finished run: none is waiting or running, and ranks stopped as aftermath are not failures."""
     if failure is not None:
         aftermath = set(failure.aftermath)
         return [replace(row, state=STOPPED) if _was_stopped(row, aftermath) else row for row in rows]
-    # Pods beside the ranks were stopped when these were done.
+    # The other pods were stopped when the ranks had succeeded.
     return [replace(row, **_done(row)) if row.state in (PENDING, RUNNING, STOPPED) else row for row in rows]
 
 
@@ -76,8 +76,8 @@ def _was_stopped(row: RankStatus, aftermath: set[str]) -> bool:
     if row.state in (PENDING, RUNNING):
         return True
     codes = (None, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
-    told = row.signal in (signal.SIGTERM, signal.SIGKILL) or (row.signal is None and row.exit_code in codes)
-    return row.state == FAILED and row.source in aftermath and told
+    stopped = row.signal in (signal.SIGTERM, signal.SIGKILL) or (row.signal is None and row.exit_code in codes)
+    return row.state == FAILED and row.source in aftermath and stopped
 
 
 def _state(pod: Pod, stopped: bool) -> str:
@@ -98,27 +98,27 @@ def _rank_row(
     last_lines: Mapping[str, str],
 ) -> RankStatus:
     source = f"rank {rank}"
-    said = report.ranks.get(rank) if report is not None else None
+    reported = report.ranks.get(rank) if report is not None else None
     line = report.last_line(source) if report is not None else ""
-    code, number = _how_it_ended(pod, said, verdict)
-    if said is not None:
-        restarts += max(0, said.starts - 1)
+    code, number = _how_it_ended(pod, reported, verdict)
+    if reported is not None:
+        restarts += max(0, reported.starts - 1)
     if code == 0:
         state = SUCCEEDED
     elif verdict is not None or ((code is not None or number is not None) and state in (PENDING, RUNNING)):
         state = FAILED
     elif state == FAILED and code is None and number is None and pod.end is not None:
-        state = STOPPED  # by its pod's agent, because another rank failed
+        state = STOPPED  # by the agent, because another rank failed
     line = line or last_lines.get(source, "")
     return RankStatus(source, rank, pod.name, pod.node, state, restarts, code, number, line)
 
 
 def _how_it_ended(
-    pod: Pod, said: RankReport | None, verdict: Mapping[str, Any] | None
+    pod: Pod, reported: RankReport | None, verdict: Mapping[str, Any] | None
 ) -> tuple[int | None, int | None]:
-    """Exit code and signal of a rank, from the best source."""
-    told = (said.ended, said.failed, verdict) if said is not None else (verdict,)
-    for event in told:
+    """Exit code and signal of a rank, from the most specific source."""
+    sources = (reported.ended, reported.failed, verdict) if reported is not None else (verdict,)
+    for event in sources:
         if event is not None:
             return integer(event, "exit_code"), integer(event, "signal")
     if pod.end is None or _verdict(pod):

@@ -1,6 +1,6 @@
-"""What the agents printed: which ranks started and ended, failures, last lines, progress, the result.
+"""The agents' output: which ranks started and ended, failures, last lines, progress, the result.
 
-A status has more details with it, and is correct without it.
+It only adds details: a status is correct without it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from stepset.watch.lines import Batch, merge_progress
 from stepset.watch.state import Progress
 
 _LINE = 1000
-"""Bytes of a line that are kept."""
-_ROOM = 64
-"""Up to so many pods nothing is forgotten."""
+"""Bytes kept of a line."""
+_PRUNE_ABOVE = 64
+"""Number of pods up to which `prune` does nothing."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class PodReport:
     """One pod's output."""
 
     ranks: dict[int, RankReport] = field(default_factory=dict)  # rank -> its report
-    failed: Mapping[str, Any] | None = None  # a failure that is no rank's
+    failed: Mapping[str, Any] | None = None  # a failure of the pod, not of a rank
     missing: tuple[str, ...] = ()  # peers that the agent waits for
     result: tuple[Any, ...] = ()  # rank 0's, in a tuple because it may be None
     tails: dict[str, deque[bytes]] = field(default_factory=dict)  # source -> its last lines
@@ -52,18 +52,18 @@ class PodReport:
 
 
 class Reports:
-    """The output of one run's agents, by pod uid, so that attempts are never mixed up."""
+    """The output of one run's agents, by pod uid, which separates the attempts."""
 
     def __init__(self) -> None:
         self._pods: dict[str, PodReport] = {}
-        self._room = _ROOM
+        self._prune_above = _PRUNE_ABOVE
         self.progress: Progress | None = None
 
     def of(self, pod: str) -> PodReport | None:
         return self._pods.get(pod)
 
     def see(self, pod: str, batch: Batch) -> None:
-        """Takes a chunk of the log of the pod with this uid."""
+        """Processes a chunk of a pod's log; `pod` is the pod's uid."""
         report = self._pods.setdefault(pod, PodReport())
         tails = report.tails
         for head, text in batch.lines:
@@ -72,27 +72,27 @@ class Reports:
                 tail = tails[head.source] = deque(maxlen=TAIL)
             tail.append(text)
         if batch.lines:
-            # Only lines that stay are cut.
+            # Cut only the lines that are kept.
             for tail in tails.values():
                 for position, line in enumerate(tail):
                     if len(line) > _LINE:
                         tail[position] = line[:_LINE]
-        for said in batch.progress:
-            self.progress = merge_progress(self.progress, said)
+        for progress in batch.progress:
+            self.progress = merge_progress(self.progress, progress)
         for event in batch.events:
             _take(report, event)
 
-    def tidy(self, objects: RunObjects) -> None:
-        """Forgets pods that no status mentions any more, to bound the memory for a run of many restarts.
+    def prune(self, objects: RunObjects) -> None:
+        """Drops the reports of pods that no status mentions, to bound the memory of a run with many restarts.
 
-        The caller calls this when the objects have changed, and adds a pod to `objects` before it reads its log.
+        The caller adds a pod to `objects` before it reads the pod's log.
         """
-        if len(self._pods) < self._room:
+        if len(self._pods) < self._prune_above:
             return
         kept = objects.known
         for pod in [pod for pod in self._pods if pod not in kept]:
             del self._pods[pod]
-        self._room = max(_ROOM, 2 * len(self._pods))
+        self._prune_above = max(_PRUNE_ABOVE, 2 * len(self._pods))
 
 
 def _take(report: PodReport, event: Mapping[str, Any]) -> None:
@@ -107,7 +107,7 @@ def _take(report: PodReport, event: Mapping[str, Any]) -> None:
     elif rank is not None:
         known = report.ranks.setdefault(rank, RankReport())
         if name == "started":
-            # Its launcher has restarted it: earlier ends are no failure of the pod.
+            # The launcher has restarted the rank: its earlier ends are not failures.
             known.starts += 1
             known.ended = known.failed = None
         elif name == "exited":

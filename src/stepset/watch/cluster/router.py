@@ -1,7 +1,7 @@
-"""Hands the changes of a whole namespace to the runs they are about.
+"""Assigns the changes of a whole namespace to runs.
 
-The cost of a thousand waiting runs depends on the changes, not on their number. Watches of different kinds are not
-synchronized, so a change may arrive before the object that shows its run: such changes are kept until then.
+The cost depends on the number of changes, not of runs. Watches of different kinds are not synchronized, so a change may
+arrive before the object that identifies its run: such changes are kept until then.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from stepset.watch.cluster.objects import RunObjects, run_of
 from stepset.watch.cluster.unstructured import Fields, part, rows, text
 
 _UNCLAIMED_EVENTS = 1000
-"""Events kept about unknown objects; most concern no run."""
+"""Number of events about unknown objects that are kept; most concern no run."""
 
 _FOLLOWED = frozenset({"Pod", "Job", "JobSet", "TrainJob", "StatefulSet", "Workload"})
-"""Kinds whose objects are watched: their events are assigned by uid, never by a guessed name."""
+"""Watched kinds: events about their objects are assigned by uid, never by name."""
 
 _Key = tuple[str, str]
 
 
 class Router:
-    """The runs of a namespace, each known from its first object to its last, or for as long as it is kept."""
+    """The runs of a namespace: each from its first object to its last, or until `forget` if it is kept."""
 
     def __init__(self) -> None:
         self._runs: dict[str, RunObjects] = {}
         self._kept: set[str] = set()
-        self._homes: dict[str, str] = {}
-        self._living: dict[str, set[str]] = {}
-        # Changes of unknown runs: by the run's name, or by the uid of the object they belong to.
+        self._run_by_uid: dict[str, str] = {}
+        self._existing: dict[str, set[str]] = {}
+        # Changes of unknown runs, by the run's name or by the uid of the object that they belong to.
         self._unclaimed: dict[_Key, dict[str, Change]] = {}
         self._events: dict[str, _Key] = {}
 
     def keep(self, run: str, uid: str) -> bool:
-        """Keeps a run until it is forgotten, also when all its objects are gone; `uid` is its workload's.
+        """Keeps a run until `forget`, even if all its objects are deleted; `uid` is the workload's.
 
-        Returns whether its workload has been seen. If not, the caller must read it once after this call: no watch
-        reports an object that is gone already; `objects(run).not_found()` records that.
+        Returns whether the workload was seen. If not, the caller must read it once after this call, because no watch
+        reports an object that was deleted before; `objects(run).not_found()` records that.
         """
         self._kept.add(run)
         found = self._runs.get(run)
@@ -51,7 +51,7 @@ class Router:
     def forget(self, run: str) -> None:
         """Stops keeping a run."""
         self._kept.discard(run)
-        if not self._living.get(run):
+        if not self._existing.get(run):
             self._runs.pop(run, None)
 
     @property
@@ -63,42 +63,42 @@ class Router:
         return self._runs.get(run)
 
     def see(self, changes: Iterable[Change]) -> set[str]:
-        """Takes changes; returns the names of the runs that changed, some of which may be gone already."""
+        """Processes changes; returns the names of the runs that changed, some of which may no longer be known."""
         return {run for change in changes for run in self._see(change)}
 
     def _see(self, change: Change) -> set[str]:
         data = change.object
         if text(data, "kind") == "Event":
             return self._see_event(change)
-        uid, gone = text(part(data, "metadata"), "uid"), change.verb == "DELETED"
-        run = self._homes.get(uid) or self._run_of(data)
+        uid, deleted = text(part(data, "metadata"), "uid"), change.verb == "DELETED"
+        run = self._run_by_uid.get(uid) or self._run_of(data)
         if run is None:
             if all(key := _key_of(data)):
-                self._put_aside(key, uid, change)
+                self._defer(key, uid, change)
             return set()
-        if gone and run not in self._runs:
+        if deleted and run not in self._runs:
             return set()
-        changed = self._hand(run, change)
-        if gone:
-            self._gone(run, uid)
-        elif uid not in self._homes:
-            self._homes[uid] = run
-            self._living.setdefault(run, set()).add(uid)
+        changed = self._apply(run, change)
+        if deleted:
+            self._forget_object(run, uid)
+        elif uid not in self._run_by_uid:
+            self._run_by_uid[uid] = run
+            self._existing.setdefault(run, set()).add(uid)
             changed |= self._claim(("uid", uid))
         return changed
 
     def _run_of(self, data: Fields) -> str | None:
-        """The run an object belongs to, if known."""
+        """The run that an object belongs to; None if unknown."""
         if text(data, "kind") == "Workload":
             owners = [text(row, "uid") for row in rows(part(data, "metadata"), "ownerReferences")]
-            return next((self._homes[uid] for uid in owners if uid in self._homes), None)
+            return next((self._run_by_uid[uid] for uid in owners if uid in self._run_by_uid), None)
         run = run_of(data)
-        # An object with only a JobSet's name may belong to another owner's JobSet.
+        # An object that names only a JobSet may belong to a JobSet of another tool.
         ours = run in self._runs or RUN in part(data, "metadata", "labels")
         return run if run and ours else None
 
-    def _hand(self, run: str, change: Change) -> set[str]:
-        """Gives a change to a run, which it may create."""
+    def _apply(self, run: str, change: Change) -> set[str]:
+        """Applies a change to a run; creates the run if it is new."""
         claimed: set[str] = set()
         if run not in self._runs or self._replaces(run, change):
             self._runs[run] = RunObjects(run)
@@ -106,7 +106,7 @@ class Router:
         return claimed | {run} if self._runs[run].see(change) else claimed
 
     def _replaces(self, run: str, change: Change) -> bool:
-        """Whether a change is about a new workload with the name of one that is not kept."""
+        """Whether a change shows a new workload with the name of a run that is not kept."""
         meta = part(change.object, "metadata")
         controlled = any(row.get("controller") is True for row in rows(meta, "ownerReferences"))
         if run in self._kept or controlled or text(meta, "name") != run or change.verb == "DELETED":
@@ -115,13 +115,13 @@ class Router:
 
     def _see_event(self, change: Change) -> set[str]:
         about, uid = part(change.object, "involvedObject"), text(part(change.object, "metadata"), "uid")
-        run = self._homes.get(text(about, "uid"))
+        run = self._run_by_uid.get(text(about, "uid"))
         if run is None and text(about, "kind") not in _FOLLOWED:
             run = self._by_name(text(about, "name"))
         if run is not None:
-            return self._hand(run, change) if change.verb != "DELETED" else set()
+            return self._apply(run, change) if change.verb != "DELETED" else set()
         key = ("uid", text(about, "uid"))
-        self._put_aside(key, uid, change)
+        self._defer(key, uid, change)
         self._events.pop(uid, None)
         if change.verb != "DELETED":
             self._events[uid] = key
@@ -131,14 +131,14 @@ class Router:
         return set()
 
     def _by_name(self, name: str) -> str | None:
-        """The run whose name begins an object's name."""
+        """The run whose name is a prefix of an object's name."""
         while name:
             if name in self._runs:
                 return name
             name = name.rpartition("-")[0]
         return None
 
-    def _put_aside(self, key: _Key, uid: str, change: Change) -> None:
+    def _defer(self, key: _Key, uid: str, change: Change) -> None:
         if change.verb == "DELETED":
             self._remove(key, uid)
         else:
@@ -151,24 +151,24 @@ class Router:
             self._unclaimed.pop(key, None)
 
     def _claim(self, key: _Key) -> set[str]:
-        """Processes the changes that were put aside for a run, or for an object of one."""
+        """Processes the changes that were deferred for a run, or for an object of one."""
         waiting = self._unclaimed.pop(key, {})
         for uid in waiting:
             self._events.pop(uid, None)
         return self.see(waiting.values())
 
-    def _gone(self, run: str, uid: str) -> None:
-        self._homes.pop(uid, None)
-        living = self._living.get(run, set())
-        living.discard(uid)
-        if not living:
-            self._living.pop(run, None)
+    def _forget_object(self, run: str, uid: str) -> None:
+        self._run_by_uid.pop(uid, None)
+        existing = self._existing.get(run, set())
+        existing.discard(uid)
+        if not existing:
+            self._existing.pop(run, None)
             if run not in self._kept:
                 self._runs.pop(run, None)
 
 
 def _key_of(data: Fields) -> _Key:
-    """The key for which an object of an unknown run is put aside."""
+    """The key under which a change of an unknown run is deferred."""
     if text(data, "kind") == "Workload":
         owner = next(iter(rows(part(data, "metadata"), "ownerReferences")), {})
         return "uid", text(owner, "uid")

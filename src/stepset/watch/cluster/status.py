@@ -1,4 +1,4 @@
-"""A run's RunStatus from its objects and its agents' reports: the one place where a run's state is decided. Pure."""
+"""Computes a run's RunStatus from its objects and its agents' reports. Pure."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any, Literal
 from stepset.watch.cluster.failed import cancelled, failure_of, lost, restarts_of, stopping
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
-from stepset.watch.cluster.rank_rows import at_the_end, rows_of
+from stepset.watch.cluster.rank_rows import final_rows, rows_of
 from stepset.watch.cluster.reports import Reports
-from stepset.watch.cluster.supervisor import LEAVING
-from stepset.watch.cluster.terminations import homes, observations
+from stepset.watch.cluster.supervisor import TERMINATING
+from stepset.watch.cluster.terminations import observations, rank_placement
 from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.state import Phase, RunStatus
 
-_TOLD_WITHIN = 15.0
-"""Seconds to wait for the deletion of a deleted run's pods; after that they count as orphaned."""
+_PODS_DELETED_WITHIN = 15.0
+"""Seconds within which the pods of a deleted run should be deleted, too; after that they count as orphaned."""
 PROOF_PATIENCE = 5.0
-"""Seconds by which the ends of a run's pods may be seen later than its own, on a busy server."""
+"""Seconds by which, on a busy server, the ends of a run's pods may be observed later than the run's own end."""
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """That a run is over."""
+    """The end of a run."""
 
-    how: Literal["ended", "deleted", "missing"]  # came to its end, was deleted before it, or is gone
+    how: Literal["ended", "deleted", "missing"]  # missing: the workload no longer exists
     phase: Phase  # the final one
     at: float | None  # seconds since the epoch
 
@@ -36,13 +36,13 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
     """The status of a run; `now` is in seconds since the epoch."""
     workload = objects.workload
     if workload is None:
-        return _nothing_known(objects, now)
+        return _status_without_workload(objects, now)
     if workload.verdict is not None:
         return workload.verdict
     pods = objects.pods
-    where = homes(workload, pods, reports)
-    seen = observations(pods, objects, reports, where)
-    rows = rows_of(pods, objects, reports, where, frozenset(o.pod for o in seen if o.stopped))
+    placement = rank_placement(workload, pods, reports)
+    seen = observations(pods, objects, reports, placement)
+    rows = rows_of(pods, objects, reports, placement, frozenset(o.pod for o in seen if o.stopped))
     status = RunStatus(
         name=workload.run,
         job=workload.job or workload.run,
@@ -55,10 +55,10 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         notes=tuple(restarts_of(objects, reports)),
     )
     end = _end(objects, workload, pods, now)
-    if end is None or (end.how == "deleted" and _leaving(objects, workload, pods, now)):
+    if end is None or (end.how == "deleted" and _terminating(objects, workload, pods, now)):
         trouble = trouble_of(objects, workload, pods, now)
         phase, reason = _phase(objects, workload, pods, trouble)
-        notes = (LEAVING,) if end is not None else (*stopping(workload, pods, seen), *_waiting(pods, reports))
+        notes = (TERMINATING,) if end is not None else (*stopping(workload, pods, seen), *_waiting(pods, reports))
         return status.with_(
             phase=phase,
             reason=reason,
@@ -74,33 +74,33 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         failure = failure_of(objects, workload, reports, seen, end.at)
     else:
         failure = cancelled(objects, workload) if end.how == "deleted" else lost(objects, workload)
-    ranks = tuple(at_the_end(rows, failure))
+    ranks = tuple(final_rows(rows, failure))
     return status.with_(phase=end.phase, finished=end.at, ranks=ranks, failure=failure, result=result)
 
 
-def _leaving(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> bool:
-    """Whether a run that is being deleted has pods with time left to end, which may save their state."""
-    deleted = workload.deleted
+def _terminating(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> bool:
+    """Whether a run that is being deleted has pods within their grace period, which may save their state."""
+    deleted = workload.deletion_requested
     if objects.fate or deleted is None:
         return False
-    dues = [pod.due if pod.due is not None else deleted + _TOLD_WITHIN for pod in pods if not pod.over]
+    dues = [pod.due if pod.due is not None else deleted + _PODS_DELETED_WITHIN for pod in pods if not pod.over]
     return any(now < due + OVERDUE for due in dues)
 
 
 def all_ended(objects: RunObjects) -> bool:
-    """Whether every known pod has ended. A run's end may be seen before the ends of its pods."""
+    """Whether every known pod has ended. A run's end may be observed before the ends of its pods."""
     return all(pod.over for pod in objects.pods)
 
 
 def proven(objects: RunObjects) -> bool:
-    """Whether a success that the controller reports is seen in the pods too, one of which holds the result."""
+    """Whether the pods confirm a success that the controller reports. One of them contains the result."""
     workload = objects.workload
     if workload is None or workload.ended != "Succeeded":
         return True
     return sum(pod.succeeded for pod in objects.pods if pod.group == workload.success) >= workload.needed
 
 
-def _nothing_known(objects: RunObjects, now: float) -> RunStatus:
+def _status_without_workload(objects: RunObjects, now: float) -> RunStatus:
     status = RunStatus(objects.name, objects.name, "kubernetes")
     if not objects.fate:
         return status.with_(reason=STARTING)
@@ -115,13 +115,13 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: floa
         end = _end_of_statefulset(workload, pods) if workload.kind == "StatefulSet" else _success(workload, pods)
         if end is not None:
             return end
-    if objects.fate == "deleted" or workload.deleted is not None:
+    if objects.fate == "deleted" or workload.deletion_requested is not None:
         # The cluster deletes the pods later.
-        asked = min((pod.asked for pod in pods if pod.asked is not None), default=now)
+        requested = min((pod.deletion_requested for pod in pods if pod.deletion_requested is not None), default=now)
         ends = [pod.end.at for pod in pods if pod.end is not None and pod.end.at is not None]
-        return _End("deleted", Phase.FAILED, max([workload.deleted or asked, *ends]))
+        return _End("deleted", Phase.FAILED, max([workload.deletion_requested or requested, *ends]))
     if objects.fate == "missing":
-        times = (at for pod in pods for at in (pod.asked, pod.end.at if pod.end else None, pod.started))
+        times = (at for pod in pods for at in (pod.deletion_requested, pod.end.at if pod.end else None, pod.started))
         return _End("missing", Phase.LOST, max((at for at in times if at is not None), default=now))
     return None
 
@@ -131,10 +131,10 @@ def _success(workload: Workload, pods: Sequence[Pod]) -> _End | None:
 
     If a pod failed or was replaced, the controller decides.
     """
-    ours = bool(workload.job)  # another tool's Job may add pods later
-    if not ours or workload.restarting or workload.deleted is not None:
+    ours = bool(workload.job)  # the Job of another tool may add pods later
+    if not ours or workload.restarting or workload.deletion_requested is not None:
         return None
-    if any(not pod.done or pod.gone or pod.asked is not None for pod in pods):
+    if any(not pod.done or pod.deleted or pod.deletion_requested is not None for pod in pods):
         return None
     if any(sum(pod.group == name for pod in pods) < count for name, count in workload.groups.items()):
         return None
@@ -143,9 +143,9 @@ def _success(workload: Workload, pods: Sequence[Pod]) -> _End | None:
 
 
 def _end_of_statefulset(workload: Workload, pods: Sequence[Pod]) -> _End | None:
-    """A StatefulSet never ends: its pods show the end by holding (docs/targets.md)."""
-    # A pod that is being deleted has no verdict: another one replaces it.
-    ends = [pod.end for pod in pods if pod.end is not None and pod.asked is None and not pod.gone]
+    """The end of a StatefulSet, which never completes: its pods hold their verdicts (docs/targets.md)."""
+    # A pod that is being deleted has no verdict: it will be replaced.
+    ends = [pod.end for pod in pods if pod.end is not None and pod.deletion_requested is None and not pod.deleted]
     failed = [end.at or 0.0 for end in ends if end.exit_code != 0]
     if failed:
         return _End("ended", Phase.FAILED, min(failed))
@@ -158,8 +158,8 @@ def _result(workload: Workload, pods: Sequence[Pod], reports: Reports) -> Any:
     """Rank 0's result: from its pod's termination message, else from the agent's output."""
     world = [pod for pod in pods if pod.group == workload.success]
     for pod in world:
-        if pod.succeeded and pod.end is not None and pod.end.said.result:
-            return pod.end.said.result[0]
+        if pod.succeeded and pod.end is not None and pod.end.termination_message.result:
+            return pod.end.termination_message.result[0]
     for pod in world:
         report = reports.of(pod.uid)
         if report is not None and report.result:
@@ -180,13 +180,13 @@ def _waiting(pods: Sequence[Pod], reports: Reports) -> list[str]:
 def _phase(objects: RunObjects, workload: Workload, pods: Sequence[Pod], trouble: Trouble | None) -> tuple[Phase, str]:
     """Phase and reason of a run that is not over."""
     if workload.suspended:
-        return (Phase.PENDING, QUEUED) if workload.queue or objects.tickets else (Phase.SUSPENDED, "")
+        return (Phase.PENDING, QUEUED) if workload.queue or objects.kueue_workloads else (Phase.SUSPENDED, "")
     reason = trouble.reason if trouble is not None else QUEUED if workload.enqueued and not pods else ""
     world = [pod for pod in pods if pod.group == workload.success]
-    begun = [pod for pod in world if pod.running or pod.started is not None]
-    if len(begun) >= workload.needed:
-        # Including those that are gone: whether the run ends or restarts is not decided yet.
+    started = [pod for pod in world if pod.running or pod.started is not None]
+    if len(started) >= workload.needed:
+        # Deleted pods count: whether the run ends or restarts is not decided yet.
         return Phase.RUNNING, reason if reason == NODE_LOST else ""
-    again = workload.restarting or objects.attempt > 0 or objects.replacements(workload.success) > 0
-    again = again or any(pod.restarts for pod in world)
-    return (Phase.RESTARTING if again else Phase.PENDING), reason or STARTING
+    restarting = workload.restarting or objects.attempt > 0 or objects.replacements(workload.success) > 0
+    restarting = restarting or any(pod.restarts for pod in world)
+    return (Phase.RESTARTING if restarting else Phase.PENDING), reason or STARTING

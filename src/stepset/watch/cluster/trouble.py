@@ -1,6 +1,6 @@
 """Problems that keep a run from making progress: no room, no image, no Secret, a quota, a webhook, a lost node.
 
-Trouble is no failure: quotas are freed and nodes return. A waiting caller gives up at its time limit, and earlier where
+Trouble is not a failure: quotas are freed and nodes return. A waiting caller gives up at its time limit, or earlier if
 the problem does not resolve itself.
 """
 
@@ -20,22 +20,22 @@ from stepset.watch.present.sentences import queue_sentence
 from stepset.watch.state import Failure, FailureKind, Waiting
 
 OVERDUE = 10.0
-"""Seconds after which a pod that should be gone counts as lost with its node: a live kubelet takes less."""
+"""Seconds after its due deletion at which a pod counts as lost with its node: a live kubelet takes less."""
 PULLING_AFTER = 3.0
-"""Seconds after which a container that lacks nothing else counts as waiting for its image."""
+"""Seconds after which a container that waits for nothing else counts as waiting for its image."""
 UNQUEUED = 60.0
-"""Seconds a suspended run may be without a place in the queue it names."""
-BY_SOMEBODY = 120.0
-"""Seconds for a user to fix what the cluster does not: to create a missing Secret, to change a policy. The kubelet
-retries a volume after two minutes at the latest (pkg/util/goroutinemap/exponentialbackoff)."""
-BY_NOBODY = 0.0
-"""Seconds for what cannot be fixed, because it is in the pods themselves."""
-STUBBORN = 60.0
-"""Seconds for which a transient problem must recur to be trouble."""
+"""Seconds for which a suspended run may be missing from the queue that it names."""
+FIX_BY_USER = 120.0
+"""Seconds for a user to fix a problem that does not resolve itself: to create a missing Secret, to change a policy. The
+kubelet retries a volume after two minutes at the latest (pkg/util/goroutinemap/exponentialbackoff)."""
+NO_FIX = 0.0
+"""Seconds to wait for problems that cannot be fixed because they are in the pods themselves."""
+TRANSIENT_FOR = 60.0
+"""Seconds for which a transient problem may recur before it is trouble."""
 
 QUEUED, UNSCHEDULABLE, PULLING, STARTING, NODE_LOST = "Queued", "Unschedulable", "PullingImage", "Starting", "NodeLost"
 
-# No attempt can succeed: the name is invalid, or an absent image must not be pulled.
+# No attempt can succeed: the name is invalid, or the image is absent and must not be pulled.
 _NO_IMAGE = ("InvalidImageName", "ErrImageNeverPull")
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed")
 _CONFIG = ("CreateContainerConfigError",)
@@ -50,8 +50,8 @@ _MISSING = re.compile(
     r'\b(secret|configmap|persistentvolumeclaim)s? "[^"]*" not found|references non-existent (secret|config) key'
     r"|couldn't find key"
 )
-# A kubelet that has not read the objects of a new pod yet.
-_NOT_YET = re.compile(r"failed to sync \w+ cache|object \S+ not registered")
+# The kubelet has not read the objects of a new pod yet.
+_CACHE_NOT_FILLED = re.compile(r"failed to sync \w+ cache|object \S+ not registered")
 # An admission webhook does not answer, or the server has problems.
 _NO_ANSWER = re.compile(r"failed calling webhook|[Ii]nternal error|[Tt]imed? ?out|etcdserver|connection refused")
 
@@ -62,33 +62,33 @@ class Trouble:
 
     reason: str  # Queued, Unschedulable, PullingImage, Starting or NodeLost
     failure: Failure  # the run's failure if it were given up now
-    serious: bool = True  # it takes longer than usual
-    patience: float | None = None  # seconds to wait at most; None: it may resolve itself at any time
+    serious: bool = True  # False for a normal, short wait
+    wait_limit: float | None = None  # most seconds to wait; None: it may resolve itself at any time
     waiting: Waiting | None = None  # the run's place in a queue, if it waits for that
 
 
 @dataclass(frozen=True, slots=True)
 class LostPod:
-    """A pod that should be gone and is not, because its node does not answer."""
+    """A pod whose deletion is overdue because its node does not answer."""
 
     name: str
     uid: str
     node: str
-    since: float  # when it should have been gone, in seconds since the epoch
-    due: bool  # to be deleted by force: the job requires it, and its time limit has passed
+    since: float  # when its deletion was due, in seconds since the epoch
+    due: bool  # whether to force-delete it: the job requires this, and `lost_node_after` has passed
 
 
 def lost_pods(objects: RunObjects, now: float) -> list[LostPod]:
-    """Pods of all attempts whose deletion is overdue: a new attempt waits until the old pods are gone.
+    """Pods of all attempts whose deletion is overdue. A new attempt waits until the old pods are deleted.
 
-    Neither Job nor JobSet reports this: they wait. `now` is in seconds since the epoch.
+    Neither Job nor JobSet reports this. `now` is in seconds since the epoch.
     """
     workload = objects.workload
     after = workload.lost_after if workload is not None else None
     return [
         LostPod(pod.name, pod.uid, pod.node, pod.due, after is not None and now >= pod.due + after)
-        for pod in objects.leaving()
-        # The node of a pod that is known to have ended is alive.
+        for pod in objects.terminating()
+        # If the pod is known to have ended, its node is alive.
         if pod.due is not None and now > pod.due + OVERDUE and not pod.over
     ]
 
@@ -105,14 +105,15 @@ def _troubles(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now:
     yield from _nodes(objects, workload, pods, now)
     waiting = [pod for pod in pods if not pod.over and not pod.running]
     yield from _waits(waiting)
-    yield from _not_made(objects, workload, pods)
+    yield from _not_created(objects, workload, pods)
     yield from _mounts(objects, waiting)
     yield from _no_room(objects, waiting)
     gated = [pod for pod in waiting if pod.gated]
     if gated:
         place = _place(objects, workload)
         words = place.message if place is not None else ""
-        text = f"{_names(gated)} {_waits_word(gated)} to be let start" + (f": {words}" if words else ".")
+        text = f"{_names(gated)} {_waits_word(gated)} for the removal of scheduling gates"
+        text += f": {words}" if words else "."
         yield _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, gated[0], waiting=place)
     yield from _pulling(waiting, now)
 
@@ -121,7 +122,8 @@ def _nodes(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: fl
     lost = lost_pods(objects, now)
     if lost:
         first = min(lost, key=lambda pod: (pod.since, pod.name))
-        text = f"node {first.node} is lost, and nothing goes on until its pod {first.name} is gone; {_remedy(workload)}"
+        what = f"node {first.node} is lost, and the run cannot continue before its pod {first.name} is deleted"
+        text = f"{what}; {_remedy(workload)}"
         yield _trouble(NODE_LOST, FailureKind.INFRASTRUCTURE, text, first)
     silent = [pod for pod in pods if pod.silent and not pod.over]
     if silent:
@@ -131,139 +133,139 @@ def _nodes(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: fl
 
 def _remedy(workload: Workload) -> str:
     if workload.lost_after is not None:
-        return f"it is released {workload.lost_after:.0f} s after it should have been"
-    return "mend the node, or give it the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+        return f"stepset deletes the pod by force {workload.lost_after:.0f} s after its deletion was due"
+    return "repair the node, or add the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 
 
 def _waits(waiting: Sequence[Pod]) -> Iterator[Trouble]:
-    """What the kubelet reports of containers that do not start; permanent problems first."""
+    """Problems that the kubelet reports about waiting containers, permanent ones first."""
     waits = [(pod, pod.wait) for pod in waiting if pod.wait is not None]
     for reasons, words, reason in (
-        (_NO_IMAGE, "cannot have the image", PULLING),
-        (_IMAGE, "cannot have the image", PULLING),
+        (_NO_IMAGE, "cannot get the image", PULLING),
+        (_IMAGE, "cannot get the image", PULLING),
         (_CONFIG, "cannot be started", STARTING),
         (_OTHER_WAITS, "cannot be started", STARTING),
     ):
         found = [(pod, wait) for pod, wait in waits if wait.reason in reasons]
         if found:
-            wait = _most_telling([wait for _, wait in found])
-            kind, patience = _outlook(wait)
-            said = f"{words}: {wait.reason}: {wait.message}" if wait.message else f"{words}: {wait.reason}"
-            text = f"{_names([pod for pod, _ in found])} {said}"
-            serious = _NOT_YET.search(wait.message) is None
-            yield _trouble(reason, kind, text, found[0][0], patience=patience, serious=serious)
+            wait = _most_specific([wait for _, wait in found])
+            kind, wait_limit = _kind_and_limit(wait)
+            details = f"{wait.reason}: {wait.message}" if wait.message else wait.reason
+            text = f"{_names([pod for pod, _ in found])} {words}: {details}"
+            serious = _CACHE_NOT_FILLED.search(wait.message) is None
+            yield _trouble(reason, kind, text, found[0][0], wait_limit=wait_limit, serious=serious)
 
 
-def _outlook(wait: Wait) -> tuple[FailureKind, float | None]:
+def _kind_and_limit(wait: Wait) -> tuple[FailureKind, float | None]:
     """The failure kind of a wait, and the seconds it may last."""
     if wait.reason in _NO_IMAGE:
-        return FailureKind.IMAGE_PULL, BY_NOBODY
+        return FailureKind.IMAGE_PULL, NO_FIX
     if wait.reason in _IMAGE:
         return FailureKind.IMAGE_PULL, None
     if wait.reason in _CONFIG and _FORBIDDEN.search(wait.message):
-        return FailureKind.REJECTED, BY_NOBODY
+        return FailureKind.REJECTED, NO_FIX
     if wait.reason in _CONFIG and _MISSING.search(wait.message):
-        return FailureKind.REJECTED, BY_SOMEBODY
+        return FailureKind.REJECTED, FIX_BY_USER
     return FailureKind.INFRASTRUCTURE, None
 
 
-def _most_telling(waits: Sequence[Wait]) -> Wait:
-    """The kubelet's first message has more details than its messages during the back-off."""
+def _most_specific(waits: Sequence[Wait]) -> Wait:
+    """The most detailed reason; the kubelet's messages during a back-off have fewer details."""
     return max(waits, key=lambda wait: (not wait.reason.endswith("BackOff"), len(wait.message)))
 
 
-def _not_made(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> Iterator[Trouble]:
-    """Refused pods, Jobs or JobSets: reported by events only."""
+def _not_created(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> Iterator[Trouble]:
+    """Pods, Jobs or JobSets that were rejected, which only events report."""
     if len(pods) >= sum(workload.groups.values()) > 0:
         return
-    refused = [event for event in objects.events.of(REFUSED) if not _made_after_all(event, objects, pods)]
+    refused = [event for event in objects.events.of(REFUSED) if not _created_later(event, objects, pods)]
     if refused:
         event = refused[-1]
-        text = f"{event.kind} {event.name} cannot make what it needs: {event.message}"
+        text = f"{event.kind} {event.name} cannot create what it needs: {event.message}"
         if "quota" in event.message:
             yield _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text)
         elif _NO_ANSWER.search(event.message):
             yield _trouble(STARTING, FailureKind.INFRASTRUCTURE, text)
         else:
-            yield _trouble(STARTING, FailureKind.REJECTED, text, patience=BY_SOMEBODY)
+            yield _trouble(STARTING, FailureKind.REJECTED, text, wait_limit=FIX_BY_USER)
 
 
-def _made_after_all(event: Event, objects: RunObjects, pods: Sequence[Pod]) -> bool:
-    """Whether a refused object exists now. Creation times are whole seconds."""
+def _created_later(event: Event, objects: RunObjects, pods: Sequence[Pod]) -> bool:
+    """Whether a rejected object exists now. Creation times are whole seconds."""
     jobs = {job.name: job for job in objects.jobs}
     if event.kind == "Job" and event.name in jobs:
         own = [pod for pod in pods if pod.job == event.name]
-        return len(own) >= sum(jobs[event.name].groups.values()) or last_made(own) > event.last
+        return len(own) >= sum(jobs[event.name].groups.values()) or last_created(own) > event.last
     if event.kind in ("JobSet", "TrainJob"):
-        jobs_made = max((job.created for job in jobs.values()), default=0.0)
-        return max(jobs_made, last_made(pods)) > event.last - 1.0
-    return last_made(pods) > event.last
+        last_job = max((job.created for job in jobs.values()), default=0.0)
+        return max(last_job, last_created(pods)) > event.last - 1.0
+    return last_created(pods) > event.last
 
 
-def last_made(pods: Sequence[Pod]) -> float:
+def last_created(pods: Sequence[Pod]) -> float:
     """When the newest pod was created; 0 without pods."""
     return max((pod.created for pod in pods), default=0.0)
 
 
 def _mounts(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
-    """Unavailable volumes and networks: reported by events only, until they are available."""
-    by_uid = {pod.uid: pod for pod in waiting if pod.scheduled is not None and pod.housed is None}
+    """Unavailable volumes and networks, which only events report."""
+    by_uid = {pod.uid: pod for pod in waiting if pod.scheduled is not None and pod.ready_to_start is None}
     if not by_uid:
         return
     for reasons in (_MOUNT, _SANDBOX):
-        found = [event for event in objects.events.of(reasons) if event.about in by_uid and not _passes(event)]
+        found = [event for event in objects.events.of(reasons) if event.about in by_uid and not _is_transient(event)]
         if found:
             pod = by_uid[found[-1].about]
             affected = [by_uid[uid] for uid in dict.fromkeys(event.about for event in found)]
             text = f"{_names([pod, *(each for each in affected if each is not pod)])} cannot be started: "
             missing = _MISSING.search(found[-1].message) is not None
             kind = FailureKind.REJECTED if missing else FailureKind.INFRASTRUCTURE
-            patience = BY_SOMEBODY if missing else None
-            yield _trouble(STARTING, kind, text + found[-1].message, pod, patience=patience)
+            wait_limit = FIX_BY_USER if missing else None
+            yield _trouble(STARTING, kind, text + found[-1].message, pod, wait_limit=wait_limit)
 
 
-def _passes(event: Event) -> bool:
-    """Whether the event only shows that the kubelet's caches are not filled yet."""
-    return _NOT_YET.search(event.message) is not None and event.last - event.first < STUBBORN
+def _is_transient(event: Event) -> bool:
+    """Whether an event only shows that the kubelet's caches are not filled yet."""
+    return _CACHE_NOT_FILLED.search(event.message) is not None and event.last - event.first < TRANSIENT_FOR
 
 
 def _no_room(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
     without = [pod for pod in waiting if pod.unschedulable]
     if without:
         text = f"no room for {_names(without)}: {without[0].unschedulable}"
-        patience = BY_SOMEBODY if _MISSING.search(without[0].unschedulable) else None
-        yield _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text, without[0], patience=patience)
+        wait_limit = FIX_BY_USER if _MISSING.search(without[0].unschedulable) else None
+        yield _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text, without[0], wait_limit=wait_limit)
 
 
 def _pulling(waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:
-    """An image that is being pulled: no problem, but the reason why the run does not start.
+    """An image that is being pulled: not a problem, but the reason why the run has not started.
 
-    The kubelet reports it with an event that is no warning; here it is concluded: a container lacks nothing else.
+    It is inferred from a container that waits for nothing else: the kubelet's event about it is not a warning.
     """
-    pulling = [pod for pod in waiting if pod.wait is not None and now - (pod.housed or now) > PULLING_AFTER]
+    pulling = [pod for pod in waiting if pod.wait is not None and now - (pod.ready_to_start or now) > PULLING_AFTER]
     if pulling:
         text = f"{_names(pulling)} {_waits_word(pulling)} for the image."
         yield _trouble(PULLING, FailureKind.IMAGE_PULL, text, pulling[0], serious=False)
 
 
 def _queue(objects: RunObjects, workload: Workload, now: float) -> Trouble | None:
-    """Where a suspended run stands in a queue."""
+    """The wait of a suspended run in a queue."""
     place = _place(objects, workload)
     if place is not None:
         return _trouble(QUEUED, FailureKind.UNSCHEDULABLE, queue_sentence(place), waiting=place)
-    if workload.queue and not objects.tickets and now - workload.created > UNQUEUED:
+    if workload.queue and not objects.kueue_workloads and now - workload.created > UNQUEUED:
         text = (
-            f"the run is suspended and has no place in queue {workload.queue}: see whether the queue exists, and"
-            f" whether Kueue handles {workload.kind}s here."
+            f"the run is suspended and has no place in queue {workload.queue}: check that the queue exists and"
+            f" that Kueue manages {workload.kind}s in this cluster."
         )
         return _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text)
     return None
 
 
 def _place(objects: RunObjects, workload: Workload) -> Waiting | None:
-    """The run's place in a Kueue queue that has not admitted it."""
-    ticket = objects.queued
-    return None if ticket is None else ticket.waiting(workload.queue, objects.position)
+    """The run's place in a Kueue queue; None if it does not wait in one."""
+    queued = objects.queued
+    return None if queued is None else queued.waiting(workload.queue, objects.position)
 
 
 def _trouble(reason: str, kind: FailureKind, text: str, pod: Pod | LostPod | None = None, **more: Any) -> Trouble:
@@ -272,7 +274,7 @@ def _trouble(reason: str, kind: FailureKind, text: str, pod: Pod | LostPod | Non
 
 
 def _names(pods: Sequence[Pod]) -> str:
-    """Some pods as text: the name of the first, the number of the others."""
+    """Pods as text: the name of the first, and the number of the others."""
     first = f"pod {pods[0].name}" + (f" on {pods[0].node}" if pods[0].node else "")
     return first + (f" and {len(pods) - 1} more" if len(pods) > 1 else "")
 

@@ -1,4 +1,4 @@
-"""Fields of Kubernetes objects and of agents' events, read without trust: what is missing or odd is empty."""
+"""Readers of fields of Kubernetes objects and of agents' events. Missing and invalid fields read as empty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOTHING: Fields = {}
 
 
 def part(data: Fields, *path: str) -> Fields:
-    """The mapping at a path; empty if there is none.
+    """Returns the mapping at a path; empty if there is none.
 
     >>> part({"status": {"state": {"phase": "Running"}}}, "status", "state")
     {'phase': 'Running'}
@@ -38,12 +38,12 @@ def text(data: Fields, name: str) -> str:
 
 
 def number(data: Fields, name: str, default: int = 0) -> int:
-    """An integer, also one written as text, as in labels."""
+    """An integer, also one written as text, as in labels; `default` for anything else."""
     return to_number(data.get(name), default)
 
 
 def to_number(value: Any, default: int = 0) -> int:
-    """A value as an integer."""
+    """A value as an integer; `default` if it is not one."""
     if isinstance(value, bool):
         return default
     if isinstance(value, int):
@@ -58,7 +58,9 @@ def integer(data: Fields, name: str) -> int | None:
 
 
 def time_of(data: Fields, name: str) -> float | None:
-    """A time in seconds since the epoch; None for the epoch itself, which runtimes report for what never began.
+    """A time in seconds since the epoch; None if it is missing.
+
+    Also None for the epoch itself, which runtimes report for containers that never started.
 
     >>> time_of({"at": "2026-01-01T00:00:00Z"}, "at")
     1767225600.0
@@ -73,7 +75,7 @@ def time_of(data: Fields, name: str) -> float | None:
 
 
 def conditions(status: Fields) -> dict[str, Fields]:
-    """Type -> condition."""
+    """The conditions of an object's status, by type."""
     return {text(row, "type"): row for row in rows(status, "conditions")}
 
 

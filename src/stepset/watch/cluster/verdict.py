@@ -1,4 +1,4 @@
-"""The end of a run as it is stored in an annotation of its workload, read and written here only."""
+"""Reads and writes the annotation of a workload that contains the end of its run."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from stepset.watch.cluster.unstructured import Fields, part, text
 from stepset.watch.state import RunStatus
 
 LIMIT = 48 * 1024
-"""Bytes of a verdict; the annotations of an object may have 256 KiB together."""
+"""Bytes of a verdict; all annotations of an object may have 256 KiB together."""
 
 _TEXT = 500
 _ROWS = 64
 
 
 def verdict_of(workload: Fields) -> RunStatus | None:
-    """The stored end of a run; None if there is none, or it cannot be read. `workload` is the top-level object."""
-    told = text(part(workload, "metadata", "annotations"), VERDICT)
-    if not told:
+    """The stored end of a run; None if there is none or it is invalid. `workload` is the top-level object."""
+    stored = text(part(workload, "metadata", "annotations"), VERDICT)
+    if not stored:
         return None
     try:
-        status = RunStatus.from_dict(json.loads(told))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # another version's, or written by hand
+        status = RunStatus.from_dict(json.loads(stored))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # of another version, or edited by hand
         return None
     return status if status.phase.final else None
 
 
 def verdict_text(status: RunStatus) -> str:
-    """A final status as text of bounded size: long lines are cut, and of many ranks the most informative are kept.
+    """A final status as text of bounded size: cuts long lines, and of many ranks keeps the most informative.
 
     >>> RunStatus.from_dict(json.loads(verdict_text(RunStatus("a", "a", "kubernetes")))).name
     'a'
@@ -42,7 +42,7 @@ def verdict_text(status: RunStatus) -> str:
     text = _text(status.with_(failure=failure, ranks=rows))
     if len(text.encode()) <= LIMIT:
         return text
-    # First those that did not succeed: they explain the failure.
+    # Ranks that did not succeed come first: they explain the failure.
     kept = sorted(rows, key=lambda row: row.state == "Succeeded")[:_ROWS]
     note = f"{len(rows) - len(kept)} of {len(rows)} ranks are not shown"
     short = tuple(replace(row, last_line="") for row in sorted(kept, key=lambda row: (row.rank is None, row.rank or 0)))

@@ -1,4 +1,4 @@
-"""The state in a run's top-level object: one function per kind, one result.
+"""Reads the state of a run's top-level object, with one function per kind.
 
 Sources: kubernetes-sigs/jobset v0.12.0 pkg/controllers; kubeflow/trainer v2.3.0 pkg/runtime/framework/plugins/jobset;
 kubernetes v1.36 pkg/controller/job; volcano.sh/apis v1.13 batch/v1alpha1.
@@ -46,27 +46,27 @@ class Workload:
     run: str = ""  # name of the run
     job: str = ""  # name of the job
     created: float = 0.0
-    deleted: float | None = None  # when its deletion was requested
+    deletion_requested: float | None = None  # when its deletion was requested
     suspended: bool = False  # whether it is suspended
-    queue: str = ""  # the Kueue queue that ends its suspension
-    enqueued: bool = False  # whether its controller keeps it in a queue of its own
+    queue: str = ""  # the Kueue queue that it waits in while suspended
+    enqueued: bool = False  # whether its controller has a queue of its own and keeps it there
     ended: Ended = ""
     at: float | None = None  # when it ended
-    reason: str = ""  # its controller's, as is message; a Job's is set as soon as it is about to fail
-    message: str = ""
+    reason: str = ""  # of its controller; for a Job, set as soon as its failure is certain
+    message: str = ""  # of its controller
     restarting: bool = False  # whether its gang is being restarted
     attempt: int = 0  # gang restarts so far
-    stopped: float | None = None  # when its controller began to end its pods, for any reason
-    resumed: float | None = None  # when its last suspension ended: pods deleted before that belong to the past
+    stopped: float | None = None  # when its controller started to delete its pods, for any reason
+    resumed: float | None = None  # when its last suspension ended; pods deleted before are ignored
     groups: Mapping[str, int] = field(default_factory=dict)  # group -> planned pods
     success: str = NODE  # the group whose success is the run's
     needed: int = 1  # pods of that group that must run, and succeed
-    elastic: bool = False  # whether pods are replaced singly
-    deadline: int | None = None  # seconds it may take
+    elastic: bool = False  # whether its pods are replaced one by one
+    deadline: int | None = None  # seconds
     world_size: int | None = None  # planned ranks, if known
     ranks: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # group -> (first rank, ranks per pod)
-    lost_after: float | None = None  # seconds after which to force the deletion of a lost node's pods, if requested
-    verdict: RunStatus | None = None  # how the run ended, if that is stored in it
+    lost_after: float | None = None  # seconds after which to force-delete a lost node's pods; None: never
+    verdict: RunStatus | None = None  # the end of the run, if stored in an annotation
 
 
 def read_workload(data: Fields) -> Workload | None:
@@ -89,7 +89,7 @@ def read_workload(data: Fields) -> Workload | None:
         job=text(labels, JOB),
         attempt=number(labels, _ATTEMPT),
         created=time_of(meta, "creationTimestamp") or 0.0,
-        deleted=time_of(meta, "deletionTimestamp"),
+        deletion_requested=time_of(meta, "deletionTimestamp"),
         queue=text(labels, QUEUE_LABEL),
         world_size=number(notes, WORLD_SIZE) or None,
         ranks=read_ranks(text(notes, RANKS)),
@@ -100,7 +100,7 @@ def read_workload(data: Fields) -> Workload | None:
 
 
 def combined(top: Workload, inner: Workload | None) -> Workload:
-    """A TrainJob with the state of its JobSet: its end is the TrainJob's, the rest the JobSet's.
+    """A TrainJob with the state of its JobSet, except for its end.
 
     The TrainJob copies the JobSet's end a moment later; until then the run is not over.
     """
@@ -122,31 +122,31 @@ def combined(top: Workload, inner: Workload | None) -> Workload:
 
 
 def _jobset(common: Workload, spec: Fields, status: Fields) -> Workload:
-    told = conditions(status)
+    by_type = conditions(status)
     jobs = {text(row, "name"): part(row, "template", "spec") for row in rows(spec, "replicatedJobs")}
     replicas = {text(row, "name"): number(row, "replicas", 1) for row in rows(spec, "replicatedJobs")}
     groups = {name: replicas[name] * number(job, "parallelism", 1) for name, job in jobs.items()}
     targets = part(spec, "successPolicy").get("targetReplicatedJobs")
     success = targets[0] if isinstance(targets, list) and targets and targets[0] in jobs else next(iter(groups), NODE)
     return replace(
-        _with_end(common, told, "Completed"),
+        _with_end(common, by_type, "Completed"),
         suspended=spec.get("suspend") is True,
-        restarting=holds(told.get("RestartingJobSet")),
+        restarting=holds(by_type.get("RestartingJobSet")),
         attempt=number(status, "restarts"),
-        stopped=_since(told, "Failed", "Completed", "Suspended"),
-        resumed=_resumed(told, spec.get("suspend") is True),
+        stopped=_since(by_type, "Failed", "Completed", "Suspended"),
+        resumed=_resumed(by_type, spec.get("suspend") is True),
         groups=groups,
         **_world(jobs.get(success, {}), groups, success),
     )
 
 
 def _trainjob(common: Workload, spec: Fields, status: Fields) -> Workload:
-    told = conditions(status)
+    by_type = conditions(status)
     nodes = number(part(spec, "trainer"), "numNodes", 1)
     return replace(
-        _with_end(common, told, "Complete"),
+        _with_end(common, by_type, "Complete"),
         suspended=spec.get("suspend") is True,
-        stopped=_since(told, "Failed", "Complete", "Suspended"),
+        stopped=_since(by_type, "Failed", "Complete", "Suspended"),
         groups={NODE: nodes},
         needed=nodes,
         deadline=_seconds(spec),
@@ -154,16 +154,16 @@ def _trainjob(common: Workload, spec: Fields, status: Fields) -> Workload:
 
 
 def _job(common: Workload, spec: Fields, status: Fields) -> Workload:
-    told = conditions(status)
+    by_type = conditions(status)
     groups = {NODE: number(spec, "parallelism", 1)}
-    # FailureTarget is set when the verdict is known and pods are deleted; Failed when they have ended.
-    verdict = told.get("FailureTarget", {})
+    # FailureTarget is set when the failure is certain and pods are deleted; Failed when they have ended.
+    verdict = by_type.get("FailureTarget", {})
     reason = text(verdict, "reason") if holds(verdict) else ""
     return replace(
-        _with_end(replace(common, reason=reason), told, "Complete"),
+        _with_end(replace(common, reason=reason), by_type, "Complete"),
         suspended=spec.get("suspend") is True,
-        stopped=_since(told, "FailureTarget", "SuccessCriteriaMet", "Failed", "Complete", "Suspended"),
-        resumed=_resumed(told, spec.get("suspend") is True),
+        stopped=_since(by_type, "FailureTarget", "SuccessCriteriaMet", "Failed", "Complete", "Suspended"),
+        resumed=_resumed(by_type, spec.get("suspend") is True),
         groups=groups,
         **_world(spec, groups, NODE),
     )
@@ -211,32 +211,32 @@ _READERS = {
 }
 
 
-def _resumed(told: Mapping[str, Fields], suspended: bool) -> float | None:
-    """When the last suspension ended; infinite while its controller has not noticed that yet."""
-    found = told.get("Suspended")
+def _resumed(by_type: Mapping[str, Fields], suspended: bool) -> float | None:
+    """When the last suspension ended; infinity until the controller has observed that."""
+    found = by_type.get("Suspended")
     if found is None or suspended:
         return None
     return math.inf if holds(found) else time_of(found, "lastTransitionTime")
 
 
-def _with_end(common: Workload, told: Mapping[str, Fields], success: str) -> Workload:
-    """Adds how it ended; a failure precedes a success, as in JobSet's own controller."""
+def _with_end(common: Workload, by_type: Mapping[str, Fields], success: str) -> Workload:
+    """Adds the end; a failure takes precedence over a success, as in JobSet's controller."""
     ended: tuple[tuple[Ended, str], ...] = (("Failed", "Failed"), ("Succeeded", success))
     for state, name in ended:
-        if holds(found := told.get(name, {})):
+        if holds(found := by_type.get(name, {})):
             at, reason = time_of(found, "lastTransitionTime"), text(found, "reason")
             return replace(common, ended=state, at=at, reason=reason, message=one_line(text(found, "message")))
     return common
 
 
 def _world(job: Fields, groups: Mapping[str, int], success: str) -> dict[str, Any]:
-    """The pods that the world's Job needs, and whether they are replaced singly."""
+    """How many pods the Job of the ranks needs, and whether they are replaced one by one."""
     rules = rows(part(job, "podFailurePolicy"), "rules")
     enough = next(iter(rows(part(job, "successPolicy"), "rules")), {})
     return {
         "success": success,
         "needed": number(enough, "succeededCount", groups.get(success, 1)),
-        # targets/failure.py: only an elastic world's Job ignores disruptions.
+        # targets/kinds/failure_policy.py: only the Job of an elastic world ignores disruptions.
         "elastic": any(rule.get("action") == "Ignore" for rule in rules),
         "deadline": _seconds(job),
     }
@@ -246,8 +246,8 @@ def _seconds(spec: Fields) -> int | None:
     return to_number(spec.get("activeDeadlineSeconds")) or None
 
 
-def _since(told: Mapping[str, Fields], *names: str) -> float | None:
-    return _earliest(*(time_of(told[name], "lastTransitionTime") for name in names if holds(told.get(name))))
+def _since(by_type: Mapping[str, Fields], *names: str) -> float | None:
+    return _earliest(*(time_of(by_type[name], "lastTransitionTime") for name in names if holds(by_type.get(name))))
 
 
 def _earliest(*times: float | None) -> float | None:
@@ -255,7 +255,7 @@ def _earliest(*times: float | None) -> float | None:
 
 
 def read_ranks(words: str) -> dict[str, tuple[int, int]]:
-    """Reads the annotation with the ranks of each group's pods, JSON: group -> [first rank, ranks per pod]."""
+    """Reads the annotation with the ranks of each group's pods, a JSON object: group -> [first rank, ranks per pod]."""
     try:
         found = json.loads(words) if words else None
     except (ValueError, RecursionError):

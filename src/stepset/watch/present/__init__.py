@@ -1,1 +1,1 @@
-"""What every interface reports of a run: the records, their sentences, and which of them are new (presenting.md)."""
+"""The records that every interface shows of a run, their sentences, and which of them are new (presenting.md)."""

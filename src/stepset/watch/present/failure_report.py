@@ -1,4 +1,4 @@
-"""Why a run failed, as text: one block for every interface, each with its own heading. Pure."""
+"""Why a run failed, as a block of text that all interfaces share. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WIDTH = 14
 
 
 def failure_text(status: RunStatus) -> str:
-    """How an unsuccessful run ended, and what is known of its first failure.
+    """How an unsuccessful run ended, and the details of its first failure.
 
     >>> print(failure_text(RunStatus("digits-1", "digits", "local")))
     run digits-1 failed; no reason is known
@@ -21,7 +21,7 @@ def failure_text(status: RunStatus) -> str:
 
 
 def failure_lines(failure: Failure, name: Style = str, text: Style = str) -> list[str]:
-    """All that is known of a failure, as rows of a name and lines.
+    """The details of a failure as lines of text: rows with a name and values.
 
     `name` formats the rows' names, for example with a colour; `text` external text, for example without control
     characters.
@@ -30,7 +30,7 @@ def failure_lines(failure: Failure, name: Style = str, text: Style = str) -> lis
 
 
 def row_lines(title: str, values: list[str], name: Style = str, text: Style = str) -> list[str]:
-    """One row of `failure_lines`: its name, and its lines below each other."""
+    """The lines of one row of `failure_lines`: the name and the first value, then the other values."""
     head, rest = f"  {name(f'{title:<{_WIDTH}}')}", " " * (_WIDTH + 2)
     return [f"{rest if number else head}{text(value)}" for number, value in enumerate(values)]
 
@@ -53,7 +53,7 @@ def failure_rows(failure: Failure) -> Iterator[tuple[str, list[str]]]:
 
 
 def first_failure(failure: Failure) -> str:
-    """Who failed first and how, such as `rank 3, pod node-1, exit code 1`; empty if unknown."""
+    """What failed first and how, such as `rank 3, pod node-1, exit code 1`; empty if unknown."""
     parts = (
         "" if failure.rank is None else f"rank {failure.rank}",
         f"pod {failure.pod}" if failure.pod else "",

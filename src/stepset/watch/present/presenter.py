@@ -1,7 +1,7 @@
-"""From the statuses of a run to the records that are new. Pure.
+"""Derives new records from the statuses of a run. Pure.
 
-Every interface has one presenter for each run that it follows. Its state is plain data (`told`), so that another
-process can continue.
+An interface has one presenter for each run that it follows. The presenter's state is plain data (`presented`), with
+which another process can continue.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ STARTING_EVERY = 10.0
 """Seconds between two records of how many ranks have started, and before the first one."""
 
 _KEPT = 50
-"""Reasons for waiting that are remembered; each attempt of a run may add some."""
+"""Number of reasons for waiting that are remembered; each attempt of a run may add some."""
 _NUMBER = re.compile(r"\d+")
 
 
 class Presenter:
-    """Presents one run; `told` is the state of an earlier presenter."""
+    """Presents one run; `presented` is the state of an earlier presenter."""
 
-    def __init__(self, told: Mapping[str, Any] | None = None) -> None:
-        before = told or {}
+    def __init__(self, presented: Mapping[str, Any] | None = None) -> None:
+        before = presented or {}
         self._phase = str(before.get("phase", ""))
         self._notes: set[str] = set(before.get("notes", ()))
         self._waiting: dict[str, None] = dict.fromkeys(before.get("waiting", ()))
@@ -51,8 +51,8 @@ class Presenter:
         self._started, self._started_at = 0, float("inf")
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What was presented, as plain data."""
+    def presented(self) -> dict[str, Any]:
+        """What was presented so far, as plain data."""
         return {
             "phase": self._phase,
             "notes": sorted(self._notes),
@@ -111,8 +111,8 @@ class Presenter:
     def _new_reason(self, status: RunStatus) -> Iterator[Record]:
         held, waiting = held_up(status), status.waiting
         if held is None or (waiting is not None and not waiting.message and waiting.position is None):
-            return  # the queue reports its reason within a moment
-        # A sentence that differs only in numbers is not new: how long it lasts, or how much is missing.
+            return  # the queue reports its reason soon
+        # A sentence that differs only in numbers (a duration, a missing amount) is not new.
         key = f"{held.about} {_NUMBER.sub('0', held.text)}"
         position = self._position if waiting is None or waiting.position is None else waiting.position
         if key not in self._waiting or position != self._position:

@@ -1,4 +1,4 @@
-"""What an interface reports of a run: one frozen record for each thing that happened. Pure.
+"""The records that an interface shows of a run, one for each event. Pure.
 
 An interface chooses the destination, colour and prefix of a record, never its text.
 """
@@ -14,14 +14,14 @@ from stepset.watch.state import RunStatus
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Something that happened in a run."""
+    """An event of a run."""
 
     text: str
     level: Literal["info", "warning"] = "info"  # `warning` if a user may have to react
 
 
 class Note(Record):
-    """A remark on the run."""
+    """A note about the run."""
 
 
 class Restarted(Record):
@@ -44,7 +44,7 @@ class ProgressReported(Record):
 class HeldUp(Record):
     """The run waits in a queue, or a problem delays it: no room, no image, a missing Secret, a lost node.
 
-    `rows` are titles and texts of a table: the problem first, then `advice` if there is any. Of two records with the
+    `rows` are the titles and texts of a table: the problem first, then `advice` if there is any. Of records with the
     same text and the same `about` (queue, pod or node), only the first is new.
     """
 
@@ -57,7 +57,7 @@ class RunEnded(Record):
 
 
 class FirstFailure(Record):
-    """Why the run failed: who failed first, its error, its last lines, what to do."""
+    """Why the run failed: what failed first, its error, its last lines, what to do."""
 
 
 def held_up(status: RunStatus) -> HeldUp | None:

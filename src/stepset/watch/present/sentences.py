@@ -1,4 +1,4 @@
-"""The sentences about a run. Pure: no other module describes a run's state in text."""
+"""The sentences that describe a run's state. Pure: no other module describes it in text."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def phase_sentence(status: RunStatus) -> str:
 
 
 def progress_words(progress: Progress | None) -> str:
-    """The training's last report of its progress.
+    """The last progress report of the training code.
 
     >>> progress_words(Progress(12, 0.4, {"loss": 0.31236, "lr": 1e-05})), progress_words(Progress(step=3))
     ('40 %, step 12, loss=0.31236, lr=1e-05', 'step 3')
@@ -67,7 +67,7 @@ def progress_words(progress: Progress | None) -> str:
 
 
 def ranks_in_state(status: RunStatus, state: str) -> tuple[int, int, str]:
-    """How many ranks are in a state, of how many (0 if unknown); nodes, if a node's ranks are not known singly."""
+    """The number of ranks in a state, their total (0 if unknown) and `ranks`; or nodes, if their ranks are unknown."""
     states, what = [row.state for row in status.ranks if row.rank is not None], "ranks"
     total = status.world_size or len(states)
     nodes = [row.state for row in status.ranks if row.source.startswith("node ")]
@@ -121,7 +121,7 @@ def _restart_words(attempt: int) -> str:
 
 
 def queue_sentence(waiting: Waiting) -> str:
-    """Where in a queue a run waits, and why.
+    """In which queue and at which position a run waits, and why.
 
     >>> queue_sentence(Waiting("team", "Pending", "insufficient quota for cpu in flavor default", position=3))
     'the run waits in queue team at position 3: insufficient quota for cpu in flavor default'
@@ -132,7 +132,7 @@ def queue_sentence(waiting: Waiting) -> str:
     """
     if waiting.position is None:
         return f"the run waits in queue {waiting.queue}: {waiting.message or 'no reason is known yet'}"
-    # Kueue gives no reason for a run behind others that it has not tried to admit.
+    # Kueue reports no reason for a run that it has not tried to admit because others are before it.
     why = f": {waiting.message}" if waiting.message else ""
     return f"the run waits in queue {waiting.queue} at position {waiting.position}{why}"
 
@@ -145,8 +145,8 @@ def what_happened(failure: Failure) -> str:
 def trouble_sentence(trouble: Failure) -> str:
     """The problem that keeps a run from making progress, and what to do about it.
 
-    >>> trouble_sentence(Failure(FailureKind.UNSCHEDULABLE, "no room for pod a: 2 Insufficient cpu", "Ask for less."))
-    'trouble: Unschedulable: no room for pod a: 2 Insufficient cpu. Ask for less.'
+    >>> trouble_sentence(Failure(FailureKind.UNSCHEDULABLE, "no room for pod a: 2 Insufficient cpu", "Request less."))
+    'trouble: Unschedulable: no room for pod a: 2 Insufficient cpu. Request less.'
     """
     return f"trouble: {what_happened(trouble).rstrip('.')}. {trouble.advice}".rstrip()
 

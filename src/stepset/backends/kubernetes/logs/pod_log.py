@@ -143,7 +143,8 @@ class PodLog:
         """Makes the reader end once it has read the log's current content."""
         self._finishing = True
         self._changed.set()
-        if not self.pod.over:
+        # A kubelet ends the response up to a second after the container; a new request is answered at once.
+        if not self.pod.over or self._silent_since is not None:
             self._request.cancel()
 
     def hurry(self) -> None:

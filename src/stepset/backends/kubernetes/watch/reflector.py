@@ -110,7 +110,7 @@ class Reflector:
                     # Many processes that lost one server must not reconnect at the same moment.
                     await asyncio.sleep(min(longest, self._feed.failed()) * random.uniform(0.7, 1.3))
             if self._request.cancelled_caught:
-                self._feed.hopeful()
+                self._feed.recovered()
 
     def _may_be_temporary(self, error: StepsetError) -> bool:
         """Whether a refusal may be temporary."""
@@ -121,7 +121,7 @@ class Reflector:
 
     async def _send_request(self) -> bool:
         """Sends one request; returns whether the server answered it."""
-        ask, collection = self._feed.ask(), self._collection
+        ask, collection = self._feed.next_request(), self._collection
         self._opened = False
         query = {**collection.selectors, **ask.query}
         if ask.watch:

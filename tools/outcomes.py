@@ -1,0 +1,54 @@
+"""A pytest plugin: counts outcomes, and records which failed tests may be retried.
+
+It writes them as JSON to the file that STEPSET_OUTCOMES names. Only a test with the mark `retry` may be retried; the
+mark states the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+VARIABLE = "STEPSET_OUTCOMES"
+_RETRY = "retry"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the mark, and the counters in the process that reports."""
+    config.addinivalue_line("markers", "retry(reason): may fail for this reason, and is then run once more")
+    if VARIABLE in os.environ and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Outcomes(Path(os.environ[VARIABLE])))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds the reason for which a failed test may be retried to its report."""
+    report = yield
+    mark = item.get_closest_marker(_RETRY)
+    if report.failed and mark is not None:
+        report.user_properties.append((_RETRY, mark.kwargs["reason"]))
+    return report
+
+
+class _Outcomes:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._passed: set[str] = set()
+        self._skipped: set[str] = set()
+        self._failed: dict[str, str | None] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed[report.nodeid] = dict(report.user_properties).get(_RETRY)
+        elif report.skipped:
+            self._skipped.add(report.nodeid)
+        elif report.when == "call":
+            self._passed.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        counts = {"passed": len(self._passed - set(self._failed)), "skipped": len(self._skipped)}
+        self._path.write_text(json.dumps({**counts, "failed": self._failed}), encoding="utf-8")
