@@ -101,15 +101,15 @@ async def _runs_of_kind(site: NamespacedClient, kind: Resource, now: float) -> d
 
 
 async def _listed(site: NamespacedClient, collection: Collection) -> list[Change]:
-    feed, changes = ListWatch(collection.wanted), list[Change]()
-    while not feed.listed_once:
-        query = {**collection.selectors, **feed.next_request().query}
+    list_watch, changes = ListWatch(collection.wanted), list[Change]()
+    while not list_watch.listed_once:
+        query = {**collection.selectors, **list_watch.next_request().query}
         reply = await site.client.get(collection.path, query, decode_list)
         if not reply.accepted:
             if collection.needed:
                 _check_access(site, [reply])
             return []
-        changes += feed.listed(reply.body)
+        changes += list_watch.listed(reply.body)
     return changes
 
 

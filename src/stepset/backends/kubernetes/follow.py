@@ -99,7 +99,7 @@ class RunFollower:
         self._responsible, self._concludes = responsible, responsible if concludes is None else concludes
         self._notes, self._reports = notes, reports or Reports()
         self._positions, self._connections = positions, connections
-        self._judge = Supervisor(patience or READ_ONLY)
+        self._supervisor = Supervisor(patience or READ_ONLY)
         self._run: FollowedRun | None = None
         self._logs: RunLogs | None = None
         self._reconnections = 0
@@ -115,7 +115,7 @@ class RunFollower:
     @property
     def gave_up(self) -> bool:
         """Whether the run has not ended, and the follower no longer waits for its end."""
-        return self._judge.gave_up
+        return self._supervisor.gave_up
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ class RunFollower:
 
     async def _consume(self, output: PodOutput) -> None:
         if output.position is not None:
-            self._judge.record_output(_now())
+            self._supervisor.record_output(_now())
         # The other process has already reported the progress in the lines that it has consumed.
         known = output.position is None
         self._reports.see(output.pod, replace(output.batch, progress=[]) if known else output.batch)
@@ -249,7 +249,8 @@ class RunFollower:
         if not run.complete:
             await self._set_status(self.status.with_(notes=(*self._notes, *silence_notes)))
             return
-        status = self._judge.status_to_report(self._present(run), self.status, run.objects, time.time(), _now(), silent)
+        current = self._present(run)
+        status = self._supervisor.status_to_report(current, self.status, run.objects, time.time(), _now(), silent)
         if self._responsible and not status.phase.final:
             await self._release(run, silent)
         status = status.with_(notes=(*self._notes, *run.access_notes, *status.notes, *silence_notes))
@@ -276,14 +277,14 @@ class RunFollower:
 
     async def _release(self, run: FollowedRun, silent: float) -> None:
         """Deletes the pods of lost nodes, once each, if the job requests it."""
-        for pod in self._judge.to_release(run.objects, time.time(), silent):
+        for pod in self._supervisor.to_release(run.objects, time.time(), silent):
             try:
                 await release_pod(self._site, pod.name, pod.uid)
             except StepsetError as error:
                 if self._may_be_temporary(error):
                     return
                 self._notes = (*self._notes, f"the pods of lost nodes are not released: {error}")
-            self._judge.released(pod)
+            self._supervisor.released(pod)
 
     async def _finish(self, run: FollowedRun) -> None:
         """Reads the last lines, notifies the observer and writes the verdict of a run that is over."""

@@ -49,7 +49,7 @@ class Reflector:
 
     def __init__(self, client: Client, collection: Collection, changed: Changed) -> None:
         self._client, self._collection, self._changed = client, collection, changed
-        self._feed = ListWatch(collection.wanted, decode_event)
+        self._list_watch = ListWatch(collection.wanted, decode_event)
         self._grace = RefusalGrace()
         self._request = anyio.CancelScope()
         self.silent_since: float | None = None
@@ -62,11 +62,11 @@ class Reflector:
     @property
     def objects(self) -> list[Mapping[str, Any]]:
         """The objects as last seen."""
-        return self._feed.objects
+        return self._list_watch.objects
 
     def version(self, uid: str) -> str:
         """Returns the resource version of an object as last seen; empty if it does not exist."""
-        return self._feed.version(uid)
+        return self._list_watch.version(uid)
 
     def reconnect(self) -> None:
         """Closes the current connection, or ends the pause before the next one."""
@@ -74,7 +74,7 @@ class Reflector:
 
     def reset(self) -> None:
         """Prepares a reflector that has given up to run again; it reports the changes in the meantime."""
-        self._feed.expired()
+        self._list_watch.expired()
         self.listed, self.error, self.refusal = False, None, None
 
     async def run(self) -> None:
@@ -108,25 +108,25 @@ class Reflector:
                     now = asyncio.get_running_loop().time()
                     self.silent_since = self.silent_since or (now if self._opened else began)
                     # Many processes that lost one server must not reconnect at the same moment.
-                    await asyncio.sleep(min(longest, self._feed.failed()) * random.uniform(0.7, 1.3))
+                    await asyncio.sleep(min(longest, self._list_watch.failed()) * random.uniform(0.7, 1.3))
             if self._request.cancelled_caught:
-                self._feed.recovered()
+                self._list_watch.recovered()
 
     def _may_be_temporary(self, error: StepsetError) -> bool:
         """Whether a refusal may be temporary."""
         if isinstance(error, RefusedError) and error.reply.status == GONE:
-            self._feed.expired()
+            self._list_watch.expired()
             return True
         return self._grace.covers(asyncio.get_running_loop().time())
 
     async def _send_request(self) -> bool:
         """Sends one request; returns whether the server answered it."""
-        ask, collection = self._feed.next_request(), self._collection
+        request, collection = self._list_watch.next_request(), self._collection
         self._opened = False
-        query = {**collection.selectors, **ask.query}
-        if ask.watch:
+        query = {**collection.selectors, **request.query}
+        if request.watch:
             if await self._watch(query):
-                return self._feed.answered
+                return self._list_watch.answered
             # The server has answered; a proxy may have closed the idle watch.
             await asyncio.sleep(_IDLE_DELAY)
             return True
@@ -135,8 +135,8 @@ class Reflector:
             raise RefusedError(reply)
         self.last_received = asyncio.get_running_loop().time()
         await asyncio.sleep(0)  # decoding took a while: let other tasks run
-        changes = self._feed.listed(reply.body)
-        if self._feed.listed_once:
+        changes = self._list_watch.listed(reply.body)
+        if self._list_watch.listed_once:
             self.listed = True
             self._changed(changes)
         return True
@@ -148,9 +148,9 @@ class Reflector:
             self._opened, self.silent_since, self.last_received = True, None, clock()
             async for chunk in chunks:
                 received, self.last_received = True, clock()
-                if changes := self._feed.data(chunk):
+                if changes := self._list_watch.data(chunk):
                     self._changed(changes)
-                if not self._feed.listed_once:
+                if not self._list_watch.listed_once:
                     break
         return received
 
