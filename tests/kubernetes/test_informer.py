@@ -46,7 +46,7 @@ def nothing(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
     return 200, listing()
 
 
-def site(server: ApiServer) -> NamespacedClient:
+def namespaced(server: ApiServer) -> NamespacedClient:
     return NamespacedClient(client_at(server.port), "ns")
 
 
@@ -54,7 +54,7 @@ def test_idle_watches_that_end_are_opened_again_and_do_not_count_as_silence() ->
     async def silence() -> float:
         async with (
             ApiServer(workload_only, watch=0.2) as server,
-            Informer(site(server)) as informer,
+            Informer(namespaced(server)) as informer,
             informer.follow(WORKLOAD) as run,
         ):
             most = 0.0
@@ -76,7 +76,7 @@ def test_a_refused_collection_is_followed_once_it_is_allowed() -> None:
         return nothing(method, path, query) if allowed.is_set() else (403, refusal)
 
     async def fates() -> tuple[str, bool, str]:
-        async with ApiServer(answer) as server, namespace_informer(site(server)) as informer:
+        async with ApiServer(answer) as server, namespace_informer(namespaced(server)) as informer:
             async with informer.follow(WORKLOAD) as first:
                 with anyio.fail_after(60):
                     while first.error is None:
@@ -143,7 +143,7 @@ def test_two_runs_of_one_name_are_not_confused(newest_first: bool, refusals: int
     async def seen() -> dict[str, tuple[str, bool, int, list[str], list[str]]]:
         async with (
             ApiServer(answer) as server,
-            namespace_informer(site(server)) as informer,
+            namespace_informer(namespaced(server)) as informer,
             informer.follow(newest if newest_first else earlier) as first,
         ):
             await complete(first)

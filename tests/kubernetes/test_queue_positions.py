@@ -84,7 +84,7 @@ def namespace(positions: Callable[[str], tuple[int, Any]], **queues: str) -> Ans
     return answer
 
 
-def site(server: ApiServer) -> NamespacedClient:
+def namespaced(server: ApiServer) -> NamespacedClient:
     return NamespacedClient(client_at(server.port), "ns")
 
 
@@ -119,7 +119,7 @@ def test_the_runs_of_an_informer_share_one_request_for_each_queue() -> None:
     async def follow() -> tuple[list[int | None], list[str]]:
         async with (
             ApiServer(answer) as server,
-            namespace_informer(site(server)) as informer,
+            namespace_informer(namespaced(server)) as informer,
             informer.follow(jobset("one")) as one,
             informer.follow(jobset("two")) as two,
             informer.follow(jobset("three")) as three,
@@ -147,7 +147,7 @@ def test_no_position_is_requested_for_a_run_that_does_not_wait() -> None:
 
         async with (
             ApiServer(with_admitted) as server,
-            Informer(site(server)) as informer,
+            Informer(namespaced(server)) as informer,
             informer.follow(jobset("one")),
         ):
             await asyncio.sleep(2.5)
@@ -177,7 +177,7 @@ def test_an_account_without_the_permission_follows_a_run_without_a_position_or_a
     async def follow() -> None:
         async with (
             ApiServer(answer) as server,
-            Informer(site(server)) as informer,
+            Informer(namespaced(server)) as informer,
             informer.follow(jobset("one")) as run,
         ):
             with anyio.fail_after(30):

@@ -79,7 +79,7 @@ class RunFollower:
 
     def __init__(
         self,
-        site: NamespacedClient,
+        namespaced: NamespacedClient,
         workload: Manifest,
         observer: Observer,
         *,
@@ -94,7 +94,7 @@ class RunFollower:
         connections: LogConnections | None = None,
         poll: float = POLL,
     ) -> None:
-        self._site, self._workload, self._observer = site, workload, observer
+        self._namespaced, self._workload, self._observer = namespaced, workload, observer
         self._informer, self._sources, self._poll = informer, sources, poll
         self._responsible, self._concludes = responsible, responsible if concludes is None else concludes
         self._notes, self._reports = notes, reports or Reports()
@@ -160,11 +160,11 @@ class RunFollower:
         while self._stops_sent < self._stop_requests:
             try:
                 if self._stops_sent == 0 or self._run is None:
-                    await self._stop(self._site, self._workload)
+                    await self._stop(self._namespaced, self._workload)
                     if self._run is not None:
                         self._run.objects.unwanted = self._stop is delete
                 else:
-                    await kill_pods(self._site, self._run.objects)
+                    await kill_pods(self._namespaced, self._run.objects)
             except StepsetError as error:
                 if self._run is None or self._stop_requests > 1 or not self._may_be_temporary(error):
                     raise
@@ -175,12 +175,12 @@ class RunFollower:
     async def _following(self) -> AsyncIterator[FollowedRun]:
         loop = asyncio.get_running_loop()
         shared: AbstractAsyncContextManager[Informer]
-        shared = Informer(self._site) if self._informer is None else nullcontext(self._informer)
+        shared = Informer(self._namespaced) if self._informer is None else nullcontext(self._informer)
         async with shared as informer, informer.follow(self._workload) as run:
             self._run = run
             self._wake = lambda: _call_soon(loop, run.changed.set)
             logs = self._logs = RunLogs(
-                self._site,
+                self._namespaced,
                 self._consume,
                 sources=self._sources,
                 ranks=read_ranks(text(part(self._workload, "metadata", "annotations"), RANKS)),
@@ -245,7 +245,7 @@ class RunFollower:
     async def _update(self, run: FollowedRun) -> None:
         """Computes the state, notifies the observer if it has changed, and acts on it."""
         silent = run.silent_for()
-        silence_notes = unreachable_notes(self._site.client.server, silent)
+        silence_notes = unreachable_notes(self._namespaced.client.server, silent)
         if not run.complete:
             await self._set_status(self.status.with_(notes=(*self._notes, *silence_notes)))
             return
@@ -279,7 +279,7 @@ class RunFollower:
         """Deletes the pods of lost nodes, once each, if the job requests it."""
         for pod in self._supervisor.to_release(run.objects, time.time(), silent):
             try:
-                await release_pod(self._site, pod.name, pod.uid)
+                await release_pod(self._namespaced, pod.name, pod.uid)
             except StepsetError as error:
                 if self._may_be_temporary(error):
                     return
@@ -312,10 +312,10 @@ class RunFollower:
         while True:
             try:
                 try:
-                    await write_verdict(self._site, self._workload, final)
+                    await write_verdict(self._namespaced, self._workload, final)
                 finally:
                     if self.gave_up:  # even if the server refused the verdict: the run must free its resources
-                        await suspend(self._site, self._workload)
+                        await suspend(self._namespaced, self._workload)
                 await self._set_status(final)
                 return
             except StepsetError as error:

@@ -15,10 +15,10 @@ from stepset.targets.metadata import QUEUE_LABEL
 from stepset.watch.cluster.objects import RunObjects
 
 
-async def delete(site: NamespacedClient, workload: Manifest) -> None:
+async def delete(namespaced: NamespacedClient, workload: Manifest) -> None:
     """Deletes a run; the server removes its workload after its pods."""
     options = {"preconditions": {"uid": workload["metadata"]["uid"]}, "propagationPolicy": "Foreground"}
-    check(await site.client.delete(site.path_of(workload), options), "deleted", workload)
+    check(await namespaced.client.delete(namespaced.path_of(workload), options), "deleted", workload)
 
 
 def stays_suspended(workload: Manifest) -> bool:
@@ -27,35 +27,35 @@ def stays_suspended(workload: Manifest) -> bool:
     return not volcano and QUEUE_LABEL not in (workload["metadata"].get("labels") or {})
 
 
-async def suspend(site: NamespacedClient, workload: Manifest) -> None:
+async def suspend(namespaced: NamespacedClient, workload: Manifest) -> None:
     """Removes a run's pods and keeps its objects; deletes a run that would not stay suspended."""
     if not stays_suspended(workload):
-        await delete(site, workload)
+        await delete(namespaced, workload)
         return
     spec = {"replicas": 0} if workload["kind"] == "StatefulSet" else {"suspend": True}
     # The uid in a patch is a precondition: on another object of the name it is a conflict.
     body = {"metadata": {"uid": workload["metadata"]["uid"]}, "spec": spec}
-    check(await site.client.patch(site.path_of(workload), body), "suspended", workload)
+    check(await namespaced.client.patch(namespaced.path_of(workload), body), "suspended", workload)
 
 
-async def kill_pods(site: NamespacedClient, objects: RunObjects) -> None:
+async def kill_pods(namespaced: NamespacedClient, objects: RunObjects) -> None:
     """Kills a run's pods without a grace period; `objects` are those last seen."""
     own = objects.every_pod()
     owners = {objects.uid, *(pod.owner for pod in own)}
     earlier = [pod for pod in objects.terminating() if pod.owner in owners]
     for pod in {pod.uid: pod for pod in (*own, *earlier)}.values():
         if not pod.deleted:
-            await kill_pod(site, pod.name, pod.uid)
+            await kill_pod(namespaced, pod.name, pod.uid)
 
 
-async def kill_pod(site: NamespacedClient, name: str, uid: str) -> None:
+async def kill_pod(namespaced: NamespacedClient, name: str, uid: str) -> None:
     """Deletes a pod without the confirmation of its node, which a lost node never sends."""
     options = {"preconditions": {"uid": uid}, "gracePeriodSeconds": 0}
     pod = {"kind": "Pod", "metadata": {"name": name}}
-    check(await site.client.delete(site.one(PODS, name), options), "deleted", pod)
+    check(await namespaced.client.delete(namespaced.one(PODS, name), options), "deleted", pod)
 
 
-async def release_pod(site: NamespacedClient, name: str, uid: str) -> None:
+async def release_pod(namespaced: NamespacedClient, name: str, uid: str) -> None:
     """Sets the phase of a lost node's pod to Failed and deletes the pod, so that the gang can start on another node.
 
     A Job with a podFailurePolicy keeps a pod by a finalizer, even if it is deleted by force, until its phase is Failed,
@@ -64,8 +64,8 @@ async def release_pod(site: NamespacedClient, name: str, uid: str) -> None:
     """
     pod = {"kind": "Pod", "metadata": {"name": name}}
     failed = {"metadata": {"uid": uid}, "status": {"phase": "Failed"}}
-    check(await site.client.patch(f"{site.one(PODS, name)}/status", failed), "released", pod)
-    await kill_pod(site, name, uid)
+    check(await namespaced.client.patch(f"{namespaced.one(PODS, name)}/status", failed), "released", pod)
+    await kill_pod(namespaced, name, uid)
 
 
 def check(reply: Reply, what: str, manifest: Manifest) -> bool:

@@ -96,7 +96,7 @@ class PodLog:
 
     def __init__(
         self,
-        site: NamespacedClient,
+        namespaced: NamespacedClient,
         pod: LogPod,
         consume: Consumer,
         connections: LogConnections,
@@ -105,7 +105,7 @@ class PodLog:
         quiet: float = QUIET,
         allowed: bool = False,
     ) -> None:
-        self._site, self._path, self._consume = site, log_path(site.namespace, pod), consume
+        self._namespaced, self._path, self._consume = namespaced, log_path(namespaced.namespace, pod), consume
         self._connections, self._quiet = connections, quiet
         self.pod = pod
         self._changed = asyncio.Event()
@@ -213,7 +213,9 @@ class PodLog:
         query = log_query(pod, self._position.since, follow=follow, previous=previous)
         self._silence(follow)  # the server sends no headers before the pod has printed
         try:
-            async with self._site.client.stream(self._path, query, self._quiet if follow else LAST_QUIET) as chunks:
+            async with self._namespaced.client.stream(
+                self._path, query, self._quiet if follow else LAST_QUIET
+            ) as chunks:
                 self._grace.granted()
                 if not await self._pump(chunks, follow, previous=previous):
                     return False
@@ -270,7 +272,7 @@ class PodLog:
         if status not in (*NOT_YET, NOT_FOUND):
             if self._grace.covers(asyncio.get_running_loop().time()):
                 return False
-            raise not_shown(refused.reply, self._site.namespace) from refused
+            raise not_shown(refused.reply, self._namespaced.namespace) from refused
         if previous:
             return self._earlier_log_deleted(pod)
         return (status == NOT_FOUND and pod.deleted) or (final and self._lost(pod, refused.reply.message))

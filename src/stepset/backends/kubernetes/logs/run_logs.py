@@ -45,7 +45,7 @@ class RunLogs:
 
     def __init__(
         self,
-        site: NamespacedClient,
+        namespaced: NamespacedClient,
         consume: Consumer,
         *,
         sources: frozenset[str] | None = None,
@@ -54,7 +54,7 @@ class RunLogs:
         connections: LogConnections | None = None,
         quiet: float = QUIET,
     ) -> None:
-        self._site, self._consume = site, consume
+        self._namespaced, self._consume = namespaced, consume
         self._sources, self._ranks, self._quiet = sources, ranks or {}, quiet
         self._positions = {uid: dict(each) for uid, each in (positions or {}).items()}
         self._connections = connections or LogConnections()
@@ -134,7 +134,7 @@ class RunLogs:
                     self._positions[pod.uid] = dict(position)
 
         reader = self._readers[pod.uid] = PodLog(
-            self._site,
+            self._namespaced,
             pod,
             consume,
             self._connections,

@@ -52,7 +52,7 @@ class Submitted:
 
 
 async def submit(
-    site: NamespacedClient, request: RenderRequest, target: str, change_pod: ChangePod | None = None
+    namespaced: NamespacedClient, request: RenderRequest, target: str, change_pod: ChangePod | None = None
 ) -> Submitted:
     """Creates a run, or finds the one that the same owner has created before.
 
@@ -63,7 +63,7 @@ async def submit(
     *rest, workload = await asyncio.to_thread(_rendered, request, target, change_pod)
     runtimes = [each for each in rest if each["kind"] == "TrainingRuntime"]
     companions = [each for each in rest if each["kind"] != "TrainingRuntime"]
-    submission = _Submission(site, request)
+    submission = _Submission(namespaced, request)
     for runtime in runtimes:
         await submission.make_runtime(runtime)
     made = await submission.make_workload(_marked(workload) if rest else workload, runtimes)
@@ -71,10 +71,10 @@ async def submit(
         for each in companions:
             await submission.make_companion(each, made.workload)
         for runtime in runtimes:
-            await site.client.patch(site.path_of(runtime), _owned({}, made.workload, done=True))
+            await namespaced.client.patch(namespaced.path_of(runtime), _owned({}, made.workload, done=True))
     except StepsetError:
         if not made.adopted:
-            await delete(site, made.workload)
+            await delete(namespaced, made.workload)
         raise
     await submission.complete(made.workload)
     return made
@@ -90,40 +90,42 @@ def _rendered(request: RenderRequest, target: str, change_pod: ChangePod | None)
 class _Submission:
     """The submission of one run."""
 
-    def __init__(self, site: NamespacedClient, request: RenderRequest) -> None:
-        self._site, self._request = site, request
+    def __init__(self, namespaced: NamespacedClient, request: RenderRequest) -> None:
+        self._namespaced, self._request = namespaced, request
         self._mapper = FieldMapper(request.job, request.plan)
 
     async def make_runtime(self, runtime: Manifest) -> None:
-        reply = await self._site.create(_marked(runtime))
+        reply = await self._namespaced.create(_marked(runtime))
         if not already_exists(reply):
             self._check(reply, runtime)
 
     async def make_workload(self, workload: Manifest, runtimes: Sequence[Manifest]) -> Submitted:
-        reply = await (create_after_runtime(self._site, workload) if runtimes else self._site.create(workload))
+        reply = await (
+            create_after_runtime(self._namespaced, workload) if runtimes else self._namespaced.create(workload)
+        )
         if already_exists(reply):
             return Submitted(await self._adopted(workload), adopted=True)
         try:
             self._check(reply, workload)
         except StepsetError:
             for runtime in runtimes:
-                await _delete_unowned(self._site, runtime)
+                await _delete_unowned(self._namespaced, runtime)
             raise
         return Submitted(reply.body, adopted=False, warnings=reply.warnings)
 
     async def make_companion(self, manifest: Manifest, workload: Manifest) -> None:
         wanted = {**manifest, "metadata": _owned(manifest["metadata"], workload)["metadata"]}
-        reply = await self._site.create(with_keys(wanted))
+        reply = await self._namespaced.create(with_keys(wanted))
         if not already_exists(reply):
             self._check(reply, manifest)
             return
         # The object is from an interrupted submission of this run, or from an earlier run of the name that is being
         # deleted. An existing Secret, which the account may not read, is kept: its keys are as good as new ones.
-        path = self._site.path_of(manifest)
+        path = self._namespaced.path_of(manifest)
         if manifest["kind"] == "Secret":
-            self._check(await self._site.client.patch(path, _owned({}, workload)), manifest)
+            self._check(await self._namespaced.client.patch(path, _owned({}, workload)), manifest)
             return
-        existing = await self._site.client.get(path)
+        existing = await self._namespaced.client.get(path)
         if existing.accepted:
             about = existing.body["metadata"]
             if (about.get("labels") or {}).get(RUN) != self._request.run:
@@ -134,18 +136,20 @@ class _Submission:
             owners = about.get("ownerReferences") or ()
             if owners and owners[0]["uid"] == workload["metadata"]["uid"]:
                 return
-            await self._site.client.delete(path, {"preconditions": {"uid": about["uid"]}})
-        self._check(await self._site.create(wanted), manifest)
+            await self._namespaced.client.delete(path, {"preconditions": {"uid": about["uid"]}})
+        self._check(await self._namespaced.create(wanted), manifest)
 
     async def complete(self, workload: Manifest) -> None:
         """Marks the submission as complete."""
         if SUBMISSION in (workload["metadata"].get("labels") or {}):
-            await self._site.client.patch(self._site.path_of(workload), {"metadata": {"labels": {SUBMISSION: None}}})
+            await self._namespaced.client.patch(
+                self._namespaced.path_of(workload), {"metadata": {"labels": {SUBMISSION: None}}}
+            )
 
     async def _adopted(self, workload: Manifest) -> Manifest:
         """Returns the existing workload of the name if it has the same owner."""
         run, owner = self._request.run, self._request.owner
-        reply = await self._site.client.get(self._site.path_of(workload))
+        reply = await self._namespaced.client.get(self._namespaced.path_of(workload))
         if reply.status == 404:
             raise InfrastructureError(f"run {run} existed and was deleted meanwhile; try again")
         self._check(reply, workload)
@@ -159,7 +163,7 @@ class _Submission:
         if (found.get("annotations") or {}).get(SPEC_HASH) != self._request.spec_hash:
             raise BadInputError(
                 f"name: run {run} exists already, of the same caller but with another job; give the run another name,"
-                f" or delete it: kubectl delete {resource_of(workload).plural} {run} -n {self._site.namespace}"
+                f" or delete it: kubectl delete {resource_of(workload).plural} {run} -n {self._namespaced.namespace}"
             )
         return reply.body
 
@@ -167,48 +171,50 @@ class _Submission:
         if reply.accepted:
             return
         if no_namespace(reply):
-            raise BadInputError(namespace_missing(self._site.namespace))
+            raise BadInputError(namespace_missing(self._namespaced.namespace))
         if lacks_permission(reply):
-            raise missing_permission(reply, self._site.namespace)
+            raise missing_permission(reply, self._namespaced.namespace)
         found = list(refusals(reply, manifest, self._mapper))
         raise BadInputError(*(found or [f"{manifest['kind']} {manifest['metadata']['name']}: exists already"]))
 
 
-async def create_after_runtime(site: NamespacedClient, trainjob: Manifest, patience: float = RUNTIME_PATIENCE) -> Reply:
+async def create_after_runtime(
+    namespaced: NamespacedClient, trainjob: Manifest, patience: float = RUNTIME_PATIENCE
+) -> Reply:
     """Creates a TrainJob right after its TrainingRuntime; returns the server's last reply.
 
     Trainer's and Kueue's webhooks look the runtime up in a cache, and refuse a TrainJob whose runtime is not in the
     cache yet. This function retries after such refusals for `patience` seconds.
     """
     until, pause = time.monotonic() + patience, _FIRST_PAUSE
-    reply = await site.create(trainjob)
+    reply = await namespaced.create(trainjob)
     while misses_runtime(reply, trainjob) and time.monotonic() < until:
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-        reply = await site.create(trainjob)
+        reply = await namespaced.create(trainjob)
     return reply
 
 
-async def remove_half_submitted(site: NamespacedClient, target: str, now: float) -> list[str]:
+async def remove_half_submitted(namespaced: NamespacedClient, target: str, now: float) -> list[str]:
     """Deletes the objects of abandoned submissions and returns the runs' names; `now`: seconds since the epoch."""
     removed = []
     for resource in (WORKLOADS[target], RUNTIMES) if target == "trainjob" else (WORKLOADS[target],):
-        reply = await site.client.get(site.all(resource), {"labelSelector": f"{SUBMISSION}={_STARTED}"})
+        reply = await namespaced.client.get(namespaced.all(resource), {"labelSelector": f"{SUBMISSION}={_STARTED}"})
         for each in (reply.body.get("items") or ()) if reply.accepted else ():
             metadata = each["metadata"]
             if now - datetime.fromisoformat(metadata["creationTimestamp"]).timestamp() < HALF_SUBMITTED_AFTER:
                 continue
             options = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"}
-            await site.client.delete(site.one(resource, metadata["name"]), options)
+            await namespaced.client.delete(namespaced.one(resource, metadata["name"]), options)
             removed.append(str(metadata["name"]))
     return removed
 
 
-async def _delete_unowned(site: NamespacedClient, manifest: Manifest) -> None:
-    path = site.path_of(manifest)
-    existing = await site.client.get(path)
+async def _delete_unowned(namespaced: NamespacedClient, manifest: Manifest) -> None:
+    path = namespaced.path_of(manifest)
+    existing = await namespaced.client.get(path)
     if existing.accepted and not existing.body["metadata"].get("ownerReferences"):
-        await site.client.delete(path, {"preconditions": {"uid": existing.body["metadata"]["uid"]}})
+        await namespaced.client.delete(path, {"preconditions": {"uid": existing.body["metadata"]["uid"]}})
 
 
 def _marked(manifest: Manifest) -> dict[str, Any]:

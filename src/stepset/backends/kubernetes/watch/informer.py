@@ -80,14 +80,14 @@ class FollowedRun:
         """The reason why the run can no longer be followed."""
         error = next((each.error for each in self._reflectors if each.error is not None), None)
         if isinstance(error, RefusedError) and lacks_permission(error.reply):
-            return missing_permission(error.reply, self.informer.site.namespace)
+            return missing_permission(error.reply, self.informer.namespaced.namespace)
         return error
 
     @property
     def access_notes(self) -> tuple[str, ...]:
         """Notes on optional collections that the account may not read although diagnoses could use them."""
         refusals = (reflector.refusal for reflector in self._reflectors)
-        notes = (access_note(reply, self.informer.site.namespace) for reply in refusals if reply is not None)
+        notes = (access_note(reply, self.informer.namespaced.namespace) for reply in refusals if reply is not None)
         return tuple(note for note in notes if note)
 
     def silent_for(self) -> float:
@@ -109,10 +109,10 @@ class FollowedRun:
 class Informer:
     """Follows runs, each by the collections that `of_run` or `of_namespace` returns; `async with` ends its watches."""
 
-    def __init__(self, site: NamespacedClient, collections: Collections = of_run) -> None:
-        self.site, self._collections = site, collections
+    def __init__(self, namespaced: NamespacedClient, collections: Collections = of_run) -> None:
+        self.namespaced, self._collections = namespaced, collections
         self.reflectors: dict[Key, Reflector] = {}
-        self.liveness = ServerLiveness(site.client, self._last_received, self._probe, self._reconnect)
+        self.liveness = ServerLiveness(namespaced.client, self._last_received, self._probe, self._reconnect)
         self._router = Router()
         self._pods: dict[str, dict[str, LogPod]] = {}
         self._followed: dict[str, list[FollowedRun]] = {}
@@ -121,7 +121,7 @@ class Informer:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Informer:
-        await self.site.client.__aenter__()
+        await self.namespaced.client.__aenter__()
         self._tasks.append(asyncio.create_task(self.liveness.run(), name="server liveness"))
         return self
 
@@ -130,7 +130,7 @@ class Informer:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self.site.client.__aexit__(*exc)
+            await self.namespaced.client.__aexit__(*exc)
 
     @property
     def runs(self) -> list[str]:
@@ -150,7 +150,7 @@ class Informer:
 
         Raises InfrastructureError if the server cannot be reached or denies access.
         """
-        collections = self._collections(self.site.namespace, workload)
+        collections = self._collections(self.namespaced.namespace, workload)
         name, uid = str(workload["metadata"]["name"]), str(workload["metadata"]["uid"])
         followed = FollowedRun(self, workload, [each.key for each in collections], RunObjects(name, uid))
         try:
@@ -192,9 +192,9 @@ class Informer:
     def _start(self, collection: Collection) -> None:
         reflector = self.reflectors.get(key := collection.key)
         if reflector is None:
-            self.reflectors[key] = reflector = Reflector(self.site.client, collection, partial(self._see, key))
-            if collection.path == QUEUE_WORKLOADS.path(self.site.namespace):
-                positions = QueuePositions(self.site).run(self._followed_objects, self._wake)
+            self.reflectors[key] = reflector = Reflector(self.namespaced.client, collection, partial(self._see, key))
+            if collection.path == QUEUE_WORKLOADS.path(self.namespaced.namespace):
+                positions = QueuePositions(self.namespaced).run(self._followed_objects, self._wake)
                 self._tasks.append(asyncio.create_task(positions, name="queue positions"))
         elif reflector.error is None:
             return
@@ -211,7 +211,7 @@ class Informer:
         clock, grace = asyncio.get_running_loop().time, RefusalGrace(allowed=True)
         while True:
             try:
-                reply = await self.site.client.get(followed.collections[0][0] + f"/{followed.name}")
+                reply = await self.namespaced.client.get(followed.collections[0][0] + f"/{followed.name}")
                 if reply.accepted or reply.status == NOT_FOUND:
                     return text(part(reply.body, "metadata"), "uid") == followed.uid
                 raise RefusedError(reply)
@@ -311,6 +311,6 @@ class Informer:
                 followed.changed.set()
 
 
-def namespace_informer(site: NamespacedClient) -> Informer:
+def namespace_informer(namespaced: NamespacedClient) -> Informer:
     """Returns an informer whose runs share their watches."""
-    return Informer(site, of_namespace)
+    return Informer(namespaced, of_namespace)

@@ -34,8 +34,8 @@ class QueuePositions:
     `available` is False after a refusal, or if the cluster lacks the API: no further request is sent.
     """
 
-    def __init__(self, site: NamespacedClient, every: float = EVERY) -> None:
-        self._site, self._every = site, every
+    def __init__(self, namespaced: NamespacedClient, every: float = EVERY) -> None:
+        self._namespaced, self._every = namespaced, every
         self.available = True
         self._versions = list(QUEUE_POSITIONS)
         self._grace = RefusalGrace()
@@ -86,8 +86,10 @@ class QueuePositions:
     async def _get(self, queue: str) -> Reply | None:
         """Returns the reply for the newest API version that the server has; None if it has none."""
         for version in self._versions:
-            path = f"{self._site.one(version, queue)}/pendingworkloads"
-            reply = await self._site.client.request("GET", path, query={"limit": str(LIMIT)}, timeout=ANSWER_WITHIN)
+            path = f"{self._namespaced.one(version, queue)}/pendingworkloads"
+            reply = await self._namespaced.client.request(
+                "GET", path, query={"limit": str(LIMIT)}, timeout=ANSWER_WITHIN
+            )
             if reply.status != NOT_FOUND or reply.lacks_object:
                 self._versions = [version]
                 return reply
