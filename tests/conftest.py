@@ -1,4 +1,4 @@
-"""For all tests: which group one belongs to, signals as a terminal's programs have them, what a cluster has to say."""
+"""For all tests: marks by folder, default signal handling, and the cluster's state in reports of failed tests."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ import pytest
 
 _AGENT = Path(__file__).parent / "agent"
 
-# Nothing that is imported is garbage: collecting it is a fifth of the time that importing Airflow takes.
+# Imported objects are not garbage, and garbage collection takes a fifth of the time of importing Airflow.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """What has been imported is never looked at again: each full collection would go through all of it."""
+    """Excludes all imported objects from garbage collection: each full collection would traverse them."""
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def pytest_configure() -> None:
-    """What the tests start hears of signals, even where the tests themselves were started to ignore them.
+    """Makes processes that tests start receive signals, even if the test process was started to ignore them.
 
-    A shell lets what it starts in the background ignore SIGINT and SIGQUIT, and nohup SIGHUP; children inherit that. A
-    handler, in contrast, is not inherited by another program: this one hears and does nothing.
+    A shell starts background processes with SIGINT and SIGQUIT ignored, and nohup ignores SIGHUP; children inherit
+    ignored signals. A program that is executed does not inherit handlers, so a handler that does nothing restores the
+    default in children.
     """
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -43,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that failed on a cluster shows what is there."""
+    """Adds the state of the cluster to the report of a test that failed on a cluster."""
     report = yield
     given = getattr(item, "funcargs", {})
     if report.failed and call.when == "call" and "cluster" in given:

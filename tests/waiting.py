@@ -1,4 +1,4 @@
-"""Waiting for what another process is about to do: by looking, never by sleeping for as long as it should take."""
+"""Waits for a condition by polling, never by sleeping for a fixed time."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable
 
 LIMIT = 90.0
-"""Seconds after which something that should have happened counts as hanging, on a machine busy with other things."""
+"""Seconds after which a condition counts as never true, on a busy machine."""
 
 STARTS_WITHIN = 600.0
-"""Seconds that an Airflow, or a run on a cluster, has to come up in; most of them go by with imports."""
+"""Seconds in which Airflow, or a run on a cluster, must start; imports take most of the time."""
 
 
 def until(true: Callable[[], bool], seconds: float = LIMIT, every: float = 0.1) -> bool:
-    """Whether something becomes true in time.
+    """Waits until a condition is true; returns whether it became true in time.
 
     Args:
-        true: asked again and again, the more rarely the longer it takes: a look takes away from who is waited for.
-        seconds: how long at most.
-        every: seconds between two looks at most.
+        true: the condition; called at growing intervals, because each call takes CPU time from other processes.
+        seconds: the longest wait.
+        every: the longest interval between two calls, in seconds.
     """
     end, pause = time.monotonic() + seconds, 0.01
     while not true():

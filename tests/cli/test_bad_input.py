@@ -299,7 +299,7 @@ def test_more_processes_than_there_can_be(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_home_directory_that_nobody_knows(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSET_HOME", "~nobody-of-that-name/runs")
-    error = "STEPSET_HOME: ~nobody-of-that-name/runs: there is no such home directory; give a path"
+    error = "STEPSET_HOME: ~nobody-of-that-name/runs: the home directory does not exist; give a path"
     assert refused(cli("list"), error)
 
 

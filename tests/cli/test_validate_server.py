@@ -97,9 +97,9 @@ class TestKubeconfig:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("users: [s3cret\n", "line 2: not readable as YAML; mend the file"),
-            ("s3cret\n", "cannot be used: it is no kubeconfig; check the file and its current context"),
-            ("[s3cret]\n", "cannot be used: it is no kubeconfig; check the file and its current context"),
+            ("users: [s3cret\n", "line 2: not readable as YAML; fix the file"),
+            ("s3cret\n", "cannot be used: it is not a kubeconfig; check the file and its current context"),
+            ("[s3cret]\n", "cannot be used: it is not a kubeconfig; check the file and its current context"),
             ("", "cannot be used: "),
             ("{current-context: s, users: s3cret, contexts: 3, clusters: []}", "cannot be used: "),
         ],

@@ -232,7 +232,7 @@ class TestSubmissionsThatAreRefused:
     def test_because_of_too_large_an_environment(self, runs: Runs) -> None:
         with pytest.raises(
             BadInputError,
-            match=r"^JobSet run: is more than the server takes in one object",
+            match=r"^JobSet run: is larger than the server accepts for one object",
         ):
             runs.start(TRAINED, env={"BIG": "x" * 1_600_000})
         assert runs.left() == []

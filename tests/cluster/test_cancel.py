@@ -165,7 +165,7 @@ def connection(runs: Runs) -> Connection:
 
 
 @pytest.fixture
-def site(connection: Connection, runs: Runs) -> NamespacedClient:
+def namespaced(connection: Connection, runs: Runs) -> NamespacedClient:
     """The client of the namespace with which the backend works."""
     return NamespacedClient(connection.client, runs.namespace)
 
@@ -201,12 +201,12 @@ def _workload(backend: KubernetesBackend) -> Mapping[str, Any]:
 
 class TestNamesakes:
     def test_operations_on_a_deleted_run_do_not_affect_a_run_of_the_same_name(
-        self, runs: Runs, connection: Connection, site: NamespacedClient
+        self, runs: Runs, connection: Connection, namespaced: NamespacedClient
     ) -> None:
         handle, listener = runs.start(SAVES)
         listener.wait_for_line("training")
-        old = connection.call(find, site, "run")
-        known = connection.call(read_objects, site, old)
+        old = connection.call(find, namespaced, "run")
+        known = connection.call(read_objects, namespaced, old)
         handle.cancel()
         over = handle.wait()
         runs.wait_nothing_left()
@@ -214,10 +214,10 @@ class TestNamesakes:
             RANK + "print('training', flush=True); time.sleep(8)\nif True: " + RESULT.format("'mine'")
         )
         listener.wait_for_line("training")
-        connection.call(delete, site, old)
-        connection.call(suspend, site, old)
-        connection.call(kill_pods, site, known)
-        assert not connection.call(write_verdict, site, old, over)
+        connection.call(delete, namespaced, old)
+        connection.call(suspend, namespaced, old)
+        connection.call(kill_pods, namespaced, known)
+        assert not connection.call(write_verdict, namespaced, old, over)
         status = handle.wait()
         assert (status.phase, status.result) == (Phase.SUCCEEDED, "mine")
-        assert verdict_of(connection.call(find, site, "run")) == status
+        assert verdict_of(connection.call(find, namespaced, "run")) == status

@@ -115,9 +115,9 @@ class Namespace:
     def rows(self, sources: frozenset[str] | None = None, ranks: str = "{}") -> list[bytes]:
         """The merged rows of the run, read through the proxy."""
         with connect(self.kubeconfig) as connection:
-            site = NamespacedClient(connection.client, self.name)
-            pods = connection.call(pods_with_logs, site, workload(ranks), sources)
-            return [row for rows in iterate(lambda: merged_rows(site, pods, sources)) for row in rows]
+            namespaced = NamespacedClient(connection.client, self.name)
+            pods = connection.call(pods_with_logs, namespaced, workload(ranks), sources)
+            return [row for rows in iterate(lambda: merged_rows(namespaced, pods, sources)) for row in rows]
 
     def lines(self, sources: frozenset[str] | None = None, ranks: str = "{}") -> list[LogLine]:
         parted = [row[1:].partition(b"] ") for row in self.rows(sources, ranks)]

@@ -58,8 +58,8 @@ def test_many_runs_are_followed_with_one_set_of_watches(runs: Runs) -> None:
     names = [f"run-{number}" for number in range(COUNT)]
 
     async def follow() -> None:
-        site = NamespacedClient(client_of(str(runs.kubeconfig)), runs.namespace)
-        async with namespace_informer(site) as informer:
+        namespaced = NamespacedClient(client_of(str(runs.kubeconfig)), runs.namespace)
+        async with namespace_informer(namespaced) as informer:
             await check(Watch(informer))
 
     async def check(watch: Watch) -> None:

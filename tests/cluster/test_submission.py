@@ -33,13 +33,13 @@ def test_a_run_is_marked_as_half_submitted_only_until_its_last_object_is_created
 def test_a_trainjob_is_created_as_soon_as_the_webhooks_have_its_runtime(runs: Runs) -> None:
     *_, runtime, trainjob = rendered("trainjob", name="run", image=runs.cluster.image)
     with connect(str(runs.kubeconfig)) as connection, ThreadPoolExecutor() as pool:
-        site = NamespacedClient(connection.client, runs.namespace)
-        refused = connection.call(create_after_runtime, site, trainjob, 0.0)
+        namespaced = NamespacedClient(connection.client, runs.namespace)
+        refused = connection.call(create_after_runtime, namespaced, trainjob, 0.0)
         assert misses_runtime(refused, trainjob), refused.body
-        waiting = pool.submit(connection.call, create_after_runtime, site, trainjob)
+        waiting = pool.submit(connection.call, create_after_runtime, namespaced, trainjob)
         with pytest.raises(NotYetError):
             waiting.result(1)
-        assert connection.call(site.create, runtime).accepted
+        assert connection.call(namespaced.create, runtime).accepted
         made = waiting.result(60)
         assert made.accepted, made.body
     assert runs.get("trainjob/run")["metadata"]["uid"] == made.body["metadata"]["uid"]

@@ -137,7 +137,7 @@ class TestRefused:
 
     def test_a_namespace_that_does_not_exist(self, admin: Validator) -> None:
         assert admin.refused("--namespace", "nowhere") == [
-            "namespace: 'nowhere' is not there, or is being deleted; create it, or give --namespace"
+            "namespace: 'nowhere' does not exist, or is being deleted; create it, or give --namespace"
         ]
 
     def test_a_service_account_and_a_priority_class_that_do_not_exist(self, admin: Validator) -> None:
@@ -273,7 +273,7 @@ class TestPermissions:
         cluster.kubectl("apply", "-f", "-", text=role)
         code, lines = unprivileged.validate()
         assert code == 0, lines
-        assert lines[-1].startswith("note: pods were not tried: you may not create pods")
+        assert lines[-1].startswith("note: pods were not checked: you may not create pods")
 
     def test_a_single_missing_verb_is_reported(self, cluster: Cluster, unprivileged: Validator) -> None:
         objects = rbac(namespace=unprivileged.namespace)

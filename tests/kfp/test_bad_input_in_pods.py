@@ -50,7 +50,7 @@ def test_a_name_used_by_another_owner_is_an_error(steps: Steps) -> None:
     before = steps.left()
     second = steps.start(WAITS, checkpoint_dir=str(home))
     assert steps.wait(second) == 2
-    assert "is another asker's" in steps.log(second)
+    assert "is owned by another caller" in steps.log(second)
     assert steps.left() == before, "the other owner's run is unchanged, and no object was created"
 
 
@@ -154,6 +154,6 @@ def test_another_job_under_the_steps_name_is_an_error(steps: Steps) -> None:
     steps.wait_for_line(first, "begins from nothing")
     other = steps.start(WAITS, checkpoint_dir=str(home), env={"LR": "0.1"})
     assert steps.wait(other) == 2
-    assert "of the same asker but with another job" in steps.log(other)
+    assert "of the same caller but with another job" in steps.log(other)
     (home / "go").touch()
     assert steps.wait(first) == 0, "the first run is not affected"

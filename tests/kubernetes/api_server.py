@@ -1,4 +1,4 @@
-"""A server of lists, watches and objects, by plain answers: what a real one is hard to be made to say."""
+"""A server of lists, watches and objects with configurable responses that a real server rarely sends."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from urllib.parse import parse_qs, urlsplit
 from tests.kubernetes.serving import Serving
 
 Answer = Callable[[str, str, dict[str, str]], tuple[int, Any]]
-"""Method, path and query -> HTTP status and body; None: no answer comes."""
+"""Method, path and query -> HTTP status and body; None: the server sends no response."""
 
 
 class ApiServer(Serving):
-    """Answers requests by a function, and keeps them.
+    """Answers requests by a function, and records them.
 
     Args:
-        answer: says what to answer.
-        watch: seconds for which a watch stays open that brings nothing.
+        answer: returns the response to a request.
+        watch: seconds for which a watch stays open; no watch sends events.
     """
 
     def __init__(self, answer: Answer, watch: float = 600.0) -> None:

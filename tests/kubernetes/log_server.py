@@ -1,4 +1,4 @@
-"""A server of pods' logs: each has numbered lines, with timestamps as a kubelet sends them."""
+"""A server of pod logs: each has numbered lines with timestamps in the format of a kubelet."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class LogServer(Serving):
     """Answers every request with a log.
 
     Args:
-        lines: of each log.
-        follows: goes on after them, and prints nothing more.
+        lines: the number of lines of each log.
+        follows: whether a followed log stays open after its lines.
 
     Attributes:
-        sent: bytes that were handed to the network.
-        most_at_once: how many responses were open at the same time.
+        sent: the number of bytes that were written to connections.
+        most_at_once: the largest number of responses that were open at the same time.
     """
 
     def __init__(self, lines: int, *, follows: bool = False) -> None:
@@ -46,12 +46,12 @@ class LogServer(Serving):
             await writer.drain()
             self.sent += len(text)
         if followed and self._follows:
-            await reader.read(1)  # until the client leaves
+            await reader.read(1)  # until the client closes the connection
             raise ConnectionError
         writer.write(b"0\r\n\r\n")
 
 
 def line(number: int) -> bytes:
-    """A line with its timestamp, as a kubelet sends it."""
+    """Returns a line with its timestamp in the format of a kubelet."""
     at = _START + timedelta(milliseconds=number)
     return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond:06}000Z line {number}\n".encode()

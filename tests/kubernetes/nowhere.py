@@ -1,4 +1,4 @@
-"""A namespace without a server, for what can be tested without one; kubeconfigs of servers on this machine."""
+"""A backend whose server does not exist, for tests without a server; kubeconfigs and clients of local servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUN = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {
 
 
 def kubeconfig(directory: Path, port: int) -> str:
-    """A kubeconfig for a server on this machine that wants no credentials; its path."""
+    """Writes a kubeconfig for a server on this machine that requires no credentials; returns its path."""
     config = {
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
@@ -28,12 +28,12 @@ def kubeconfig(directory: Path, port: int) -> str:
 
 
 def nowhere(directory: Path) -> KubernetesBackend:
-    """A namespace on a server that is not there."""
+    """Returns a backend whose server does not exist."""
     return KubernetesBackend(connect(kubeconfig(directory, 1)), namespace="ns")
 
 
 def client_at(port: int) -> Client:
-    """A client of a server on this machine that wants no credentials."""
+    """Returns a client of a server on this machine that requires no credentials."""
     from kubernetes import client
 
     async def load() -> ClientConfig:

@@ -1,4 +1,4 @@
-"""What the servers of these tests have in common: connections that end with the server."""
+"""The base class of the tests' servers: connections end with the server."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Self
 
 
 class Serving:
-    """Listens on this machine while `async with` lasts.
+    """Listens on this machine during `async with`.
 
     Attributes:
-        port: where it listens.
+        port: the port of the server.
     """
 
     def __init__(self) -> None:

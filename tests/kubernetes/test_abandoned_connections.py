@@ -1,4 +1,4 @@
-"""A client leaves no connection behind, whenever its requests are cancelled, and even if the server does not answer."""
+"""A client leaves no connection open, whenever a request is cancelled, even if the server does not answer."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from stepset.backends.kubernetes.api.config import ClientConfig, Namespace
 from tests.kubernetes.log_server import HEAD
 
 TURNS = 100
-"""Turns of the event loop in which a connection to this machine is opened and its TLS handshake ends."""
+"""The number of event loop turns in which a connection to this machine is opened and its TLS handshake ends."""
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[int]:
-    """A server that begins a response after the TLS handshake, and does nothing more; its port."""
+    """Starts a server that sends the beginning of a response after the TLS handshake; yields its port."""
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     words = [*new, "-keyout", str(key), "-out", str(certificate), "-subj", "/CN=server", "-days", "1"]
@@ -41,7 +41,7 @@ def server(tmp_path: Path) -> Iterator[int]:
                 except OSError:  # the test is over
                     return
                 connections.enter_context(raw)
-                with contextlib.suppress(OSError):  # the client has gone
+                with contextlib.suppress(OSError):  # the client has closed the connection
                     secure = connections.enter_context(context.wrap_socket(raw, server_side=True))
                     secure.sendall(HEAD + b"5\r\nwatch\r\n")
 
@@ -63,7 +63,7 @@ def config(server: int) -> ClientConfig:
 
 @pytest.fixture
 def no_warnings() -> Iterator[None]:
-    """Fails the test if it caused a warning, by the garbage collector, too."""
+    """Fails the test if it causes a warning, including warnings of the garbage collector."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         yield
@@ -94,9 +94,9 @@ def test_a_connection_is_closed_whenever_its_request_is_cancelled(config: Client
 
 
 @pytest.mark.usefixtures("no_warnings")
-def test_a_stream_that_is_left_is_closed_with_its_client(config: ClientConfig) -> None:
-    async def left() -> bytes:
+def test_an_abandoned_stream_is_closed_with_its_client(config: ClientConfig) -> None:
+    async def abandoned() -> bytes:
         async with client_of(config) as client, client.stream("/api", {}, 60) as pieces:
             return await anext(pieces)
 
-    assert asyncio.run(left()) == b"watch"
+    assert asyncio.run(abandoned()) == b"watch"

@@ -1,4 +1,4 @@
-"""What the code relies on of anyio: a native cancellation that comes as a wait ends is not lost.
+"""The code relies on anyio's timeouts: a native cancellation at the moment at which a wait ends is not lost.
 
 `asyncio.wait_for` before Python 3.12 loses it (https://github.com/python/cpython/issues/86296).
 """
@@ -12,32 +12,30 @@ import pytest
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_a_cancellation_is_not_lost_that_comes_as_what_is_awaited_is_done(turns: int) -> None:
-    """However many turns of the event loop lie between the two."""
-
-    async def waits(news: asyncio.Event) -> bool:
+def test_a_cancellation_shortly_after_the_awaited_event_is_not_lost(turns: int) -> None:
+    async def waits(event: asyncio.Event) -> bool:
         with anyio.move_on_after(60) as scope:
-            await news.wait()
+            await event.wait()
         return not scope.cancelled_caught
 
     async def cancelled() -> None:
-        news = asyncio.Event()
-        waiting = asyncio.create_task(waits(news))
+        event = asyncio.Event()
+        waiting = asyncio.create_task(waits(event))
         await asyncio.sleep(0.01)
-        news.set()
+        event.set()
         for _ in range(turns):
             await asyncio.sleep(0)
         if waiting.cancel("user-action"):
             with pytest.raises(asyncio.CancelledError) as raised:
                 await waiting
-            assert raised.value.args == ("user-action",), "Airflow's word for who cancels"
+            assert raised.value.args == ("user-action",), "Airflow's message for a cancellation by a user"
         else:
-            assert waiting.result() is True, "it was done before"
+            assert waiting.result() is True, "the wait ended before the cancellation"
 
     asyncio.run(cancelled())
 
 
-def test_what_is_not_done_in_time_has_ended() -> None:
+def test_a_coroutine_that_times_out_has_ended() -> None:
     ended = []
 
     async def slow() -> None:
@@ -58,18 +56,18 @@ def test_what_is_not_done_in_time_has_ended() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0])
-def test_what_is_there_already_is_not_waited_for(seconds: float) -> None:
+def test_an_event_that_is_set_already_needs_no_wait(seconds: float) -> None:
     async def waits() -> bool:
-        news = asyncio.Event()
-        news.set()
+        event = asyncio.Event()
+        event.set()
         with anyio.move_on_after(seconds) as scope:
-            await news.wait()
+            await event.wait()
         return not scope.cancelled_caught
 
     assert asyncio.run(waits()) is True
 
 
-def test_what_it_raises_is_raised() -> None:
+def test_an_exception_in_the_scope_is_raised() -> None:
     async def fails() -> None:
         with anyio.move_on_after(60):
             raise ValueError("no")

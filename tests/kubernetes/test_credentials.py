@@ -1,4 +1,4 @@
-"""Credentials that the server refuses: found out anew once, because somebody may have replaced them."""
+"""Credentials that the server refuses: the client reads them again once, because they may have been replaced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stepset.errors import InfrastructureError
 
 
 class Server(ThreadingHTTPServer):
-    """Knows one token at a time."""
+    """Accepts one token at a time; `shown` are the tokens of all requests."""
 
     good = "first"
 
@@ -41,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def replace(kubeconfig: Path, token: str) -> None:
     kubeconfig.write_text(kubeconfig.read_text().replace("first", token))
 
 
-def test_a_request_is_sent_again_with_those_that_are_there_now(
+def test_a_request_is_sent_again_with_replaced_credentials(
     connection: Connection, server: Server, kubeconfig: Path
 ) -> None:
     assert connection.get("/a").accepted
@@ -90,7 +90,7 @@ def test_a_request_is_sent_again_with_those_that_are_there_now(
     assert server.shown == ["first", "first", "second", "second"]
 
 
-def test_so_is_what_comes_bit_by_bit(server: Server, kubeconfig: Path) -> None:
+def test_a_stream_is_requested_again_with_replaced_credentials(server: Server, kubeconfig: Path) -> None:
     async def read() -> list[bytes]:
         async with client_of(str(kubeconfig)) as client:
             await client.open()
@@ -103,15 +103,15 @@ def test_so_is_what_comes_bit_by_bit(server: Server, kubeconfig: Path) -> None:
     assert server.shown == ["first", "second"]
 
 
-def test_those_that_are_still_bad_are_told_of_after_one_more_try(connection: Connection, server: Server) -> None:
+def test_credentials_that_are_still_refused_raise_after_one_retry(connection: Connection, server: Server) -> None:
     server.good = "unknown"
-    with pytest.raises(InfrastructureError, match="refuses the credentials") as told:
+    with pytest.raises(InfrastructureError, match="refuses the credentials") as raised:
         connection.get("/a")
-    assert not isinstance(told.value, RefusedError)
+    assert not isinstance(raised.value, RefusedError)
     assert server.shown == ["first", "first"]
 
 
-def test_a_kubeconfig_that_cannot_be_read_any_more_does_not_hide_what_the_server_said(
+def test_a_kubeconfig_that_has_become_unreadable_does_not_hide_the_servers_refusal(
     connection: Connection, server: Server, kubeconfig: Path
 ) -> None:
     server.good = "unknown"
@@ -120,7 +120,7 @@ def test_a_kubeconfig_that_cannot_be_read_any_more_does_not_hide_what_the_server
         connection.get("/a")
 
 
-def test_many_threads_that_are_refused_at_once_all_go_on(
+def test_many_threads_that_are_refused_at_once_all_succeed_with_the_replaced_credentials(
     connection: Connection, server: Server, kubeconfig: Path
 ) -> None:
     server.good = "second"

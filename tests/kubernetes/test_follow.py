@@ -1,4 +1,4 @@
-"""What a follower does when the server is gone for good, and what is left of it when it ends."""
+"""A follower whose server does not answer, and the threads that remain after it has ended."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from stepset.watch.state import Phase, RunStatus
 from tests.kubernetes.nowhere import RUN, nowhere
 
 
-def test_a_run_that_can_be_stopped_no_more_is_said_to_go_on(tmp_path: Path) -> None:
+def test_cancel_after_leave_reports_that_the_run_continues_if_the_server_cannot_be_reached(tmp_path: Path) -> None:
     handle = nowhere(tmp_path).follow(RUN)
     handle.leave()
     assert not handle.wait().phase.final
-    with pytest.raises(InfrastructureError, match=r"^run run goes on, and cannot be stopped: server .* reached"):
+    with pytest.raises(InfrastructureError, match=r"^run run continues, and cannot be stopped: server .* reached"):
         handle.cancel()
 
 
-def test_no_thread_outlives_a_call_or_a_run_that_is_not_followed_any_longer(tmp_path: Path) -> None:
+def test_no_thread_outlives_a_call_or_a_closed_handle(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     backend = nowhere(tmp_path)
     with pytest.raises(InfrastructureError, match="reached"):
         backend.status("run")
     handle = backend.follow(RUN)
     assert set(threading.enumerate()) > before
-    handle.cancel(suspend)  # a server that does not answer is asked again
+    handle.cancel(suspend)  # the follower retries while the server does not answer
     handle.close()
     assert set(threading.enumerate()) == before
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the threads of the system")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the threads of the system")
 def test_no_thread_of_the_system_outlives_a_call(tmp_path: Path) -> None:
-    """A child process that was forked right after a call waited for ever for a lock of a thread that was ending."""
+    """A child process that was forked right after a call once waited forever for a lock of a thread that was ending."""
     backend = nowhere(tmp_path)
     before = set(Path("/proc/self/task").iterdir())
     for _ in range(300):
@@ -48,8 +48,8 @@ def test_no_thread_of_the_system_outlives_a_call(tmp_path: Path) -> None:
         assert set(Path("/proc/self/task").iterdir()) <= before
 
 
-def test_a_handle_whose_run_is_over_and_that_is_dropped_holds_up_no_later_call(tmp_path: Path) -> None:
-    """The last caller that left the event loop once waited for ever for what the handle had left in it."""
+def test_a_collected_handle_of_a_finished_run_blocks_no_later_call(tmp_path: Path) -> None:
+    """The last caller that left the event loop once waited forever for a task that the handle had started in it."""
     verdict = json.dumps(RunStatus("run", "run", "kubernetes", phase=Phase.SUCCEEDED).to_dict())
     over = {**RUN, "metadata": {**RUN["metadata"], "annotations": {VERDICT: verdict}}}
     program = f"""
@@ -75,7 +75,7 @@ while threading.active_count() > 1:
     assert (done.stdout, done.returncode) == ("UnreachableError\n", 0), done.stderr
 
 
-def test_runs_that_are_followed_at_the_same_time_share_one_thread(tmp_path: Path) -> None:
+def test_runs_followed_at_the_same_time_share_one_thread(tmp_path: Path) -> None:
     backend = nowhere(tmp_path)
     handles = [backend.follow(RUN) for _ in range(8)]
     loops = [each for each in threading.enumerate() if "portal" in each.name]

@@ -1,34 +1,34 @@
-"""How long a server may refuse before that is its answer: one that has just started does not know all roles yet."""
+"""How long a refusal may be temporary: a server that has just started has not loaded all roles."""
 
 from __future__ import annotations
 
-from stepset.backends.kubernetes.api.refusal_grace import REFUSES_AT_START, RefusalGrace
+from stepset.backends.kubernetes.api.refusal_grace import REFUSAL_GRACE, RefusalGrace
 
 NOW = 1000.0
 
 
-def test_what_was_never_allowed_is_refused_for_good() -> None:
+def test_a_refusal_of_a_request_that_was_never_allowed_is_final() -> None:
     assert not RefusalGrace().covers(NOW)
 
 
-def test_what_was_allowed_may_be_refused_for_a_while() -> None:
-    asked = RefusalGrace()
-    asked.granted()
-    assert asked.covers(NOW)
-    assert asked.covers(NOW + REFUSES_AT_START - 1)
-    assert not asked.covers(NOW + REFUSES_AT_START)
+def test_a_refusal_after_an_allowed_request_is_temporary_for_the_grace_period() -> None:
+    grace = RefusalGrace()
+    grace.granted()
+    assert grace.covers(NOW)
+    assert grace.covers(NOW + REFUSAL_GRACE - 1)
+    assert not grace.covers(NOW + REFUSAL_GRACE)
 
 
-def test_a_server_that_was_away_may_refuse_for_a_while_what_it_was_never_asked_for() -> None:
-    asked = RefusalGrace()
-    asked.unreachable()
-    assert asked.covers(NOW)
-    assert not asked.covers(NOW + REFUSES_AT_START)
+def test_a_refusal_after_an_outage_is_temporary_for_the_grace_period_without_an_allowed_request() -> None:
+    grace = RefusalGrace()
+    grace.unreachable()
+    assert grace.covers(NOW)
+    assert not grace.covers(NOW + REFUSAL_GRACE)
 
 
-def test_the_while_begins_anew_each_time_that_it_was_away() -> None:
-    asked = RefusalGrace()
-    asked.unreachable()
-    assert asked.covers(NOW)
-    asked.unreachable()
-    assert asked.covers(NOW + REFUSES_AT_START)
+def test_each_outage_starts_the_grace_period_again() -> None:
+    grace = RefusalGrace()
+    grace.unreachable()
+    assert grace.covers(NOW)
+    grace.unreachable()
+    assert grace.covers(NOW + REFUSAL_GRACE)

@@ -1,4 +1,4 @@
-"""What follows a run at a server whose answers are odd: idle watches, refused verdicts, runs that are gone."""
+"""Informers, reads and verdicts with unusual responses of the server: idle watches, refusals, missing runs."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def listing(*items: dict[str, Any]) -> dict[str, Any]:
     return {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": list(items)}
 
 
-def there(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
-    """A run of which only the workload is there."""
+def workload_only(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+    """Answers for a run of which only the workload exists."""
     return 200, listing(WORKLOAD) if path.endswith("/jobsets") else WORKLOAD if path.endswith("/run") else listing()
 
 
@@ -46,15 +46,15 @@ def nothing(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
     return 200, listing()
 
 
-def site(server: ApiServer) -> NamespacedClient:
+def namespaced(server: ApiServer) -> NamespacedClient:
     return NamespacedClient(client_at(server.port), "ns")
 
 
-def test_watches_that_end_idle_are_opened_again_and_are_no_silence() -> None:
+def test_idle_watches_that_end_are_opened_again_and_do_not_count_as_silence() -> None:
     async def silence() -> float:
         async with (
-            ApiServer(there, watch=0.2) as server,
-            Informer(site(server)) as informer,
+            ApiServer(workload_only, watch=0.2) as server,
+            Informer(namespaced(server)) as informer,
             informer.follow(WORKLOAD) as run,
         ):
             most = 0.0
@@ -68,7 +68,7 @@ def test_watches_that_end_idle_are_opened_again_and_are_no_silence() -> None:
     assert asyncio.run(silence()) < 5
 
 
-def test_a_collection_that_was_refused_is_followed_once_it_is_allowed() -> None:
+def test_a_refused_collection_is_followed_once_it_is_allowed() -> None:
     refusal = {"kind": "Status", "message": 'x cannot list resource "pods" in API group ""', "code": 403}
     allowed = threading.Event()
 
@@ -76,28 +76,28 @@ def test_a_collection_that_was_refused_is_followed_once_it_is_allowed() -> None:
         return nothing(method, path, query) if allowed.is_set() else (403, refusal)
 
     async def fates() -> tuple[str, bool, str]:
-        async with ApiServer(answer) as server, namespace_informer(site(server)) as informer:
+        async with ApiServer(answer) as server, namespace_informer(namespaced(server)) as informer:
             async with informer.follow(WORKLOAD) as first:
                 with anyio.fail_after(60):
                     while first.error is None:
-                        await first.news.wait()
-                        first.news.clear()
-                said = str(first.error)
+                        await first.changed.wait()
+                        first.changed.clear()
+                message = str(first.error)
             allowed.set()
             async with informer.follow(WORKLOAD) as second:
                 with anyio.fail_after(60):
                     while not second.objects.fate:
-                        await second.news.wait()
-                        second.news.clear()
-                return said, second.complete, second.objects.fate
+                        await second.changed.wait()
+                        second.changed.clear()
+                return message, second.complete, second.objects.fate
 
-    said, complete, fate = asyncio.run(fates())
-    assert said.startswith("rbac: ")
+    message, complete, fate = asyncio.run(fates())
+    assert message.startswith("rbac: ")
     assert (complete, fate) == (True, "missing")
 
 
 def labelled(uid: str, **fields: Any) -> dict[str, Any]:
-    """The run's workload by its own labels."""
+    """The run's workload, with its label."""
     metadata = {**WORKLOAD["metadata"], "uid": uid, "labels": {RUN: "run"}}  # type: ignore[dict-item]
     return {"apiVersion": WORKLOAD["apiVersion"], "kind": "JobSet", "metadata": metadata, **fields}
 
@@ -112,14 +112,14 @@ def owned_object(kind: str, uid: str, owner: str, **labels: str) -> dict[str, An
 async def complete(run: FollowedRun) -> None:
     with anyio.fail_after(60):
         while not run.complete:
-            await run.news.wait()
-            run.news.clear()
+            await run.changed.wait()
+            run.changed.clear()
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize("refusals", [0, 2])
 def test_two_runs_of_one_name_are_not_confused(newest_first: bool, refusals: int) -> None:
-    """A task that was retried may still be followed while its next run, of the same name, is."""
+    """The runs of a task and of its retry, which have the same name, may be followed at the same time."""
     newest, earlier = labelled("u", spec=WORKLOAD["spec"]), labelled("earlier")
     of_run = {RUN: "run", "jobset.sigs.k8s.io/jobset-name": "run"}
     attempt, owner = "jobset.sigs.k8s.io/restart-attempt", "jobset.sigs.k8s.io/jobset-uid"
@@ -143,7 +143,7 @@ def test_two_runs_of_one_name_are_not_confused(newest_first: bool, refusals: int
     async def seen() -> dict[str, tuple[str, bool, int, list[str], list[str]]]:
         async with (
             ApiServer(answer) as server,
-            namespace_informer(site(server)) as informer,
+            namespace_informer(namespaced(server)) as informer,
             informer.follow(newest if newest_first else earlier) as first,
         ):
             await complete(first)
@@ -168,7 +168,7 @@ def test_two_runs_of_one_name_are_not_confused(newest_first: bool, refusals: int
         assert found["u"][2:] == (0, ["pod of u"], ["pod of u"])
 
 
-def test_a_run_that_is_gone_when_its_objects_are_read_is_lost_and_bears_its_name() -> None:
+def test_a_run_that_is_deleted_when_its_objects_are_read_is_lost_and_has_its_name() -> None:
     async def read() -> RunStatus:
         async with ApiServer(nothing) as server, client_at(server.port) as client:
             return await read_run(NamespacedClient(client, "ns"), WORKLOAD, 0.0)
@@ -177,7 +177,7 @@ def test_a_run_that_is_gone_when_its_objects_are_read_is_lost_and_bears_its_name
     assert (status.name, status.phase) == ("run", Phase.LOST)
 
 
-def test_a_namesake_is_not_read_as_the_run() -> None:
+def test_another_run_of_the_same_name_is_not_read_as_the_run() -> None:
     namesake = {**WORKLOAD, "metadata": {**WORKLOAD["metadata"], "uid": "another"}}  # type: ignore[dict-item]
 
     def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
@@ -191,7 +191,7 @@ def test_a_namesake_is_not_read_as_the_run() -> None:
 
 
 @pytest.mark.parametrize(("status", "raises"), [(200, False), (404, False), (409, False), (403, True), (422, True)])
-def test_a_verdict_that_is_refused_is_an_error_and_a_run_that_is_gone_is_none(status: int, raises: bool) -> None:
+def test_a_refused_verdict_is_an_error_and_a_deleted_run_is_not(status: int, raises: bool) -> None:
     async def write() -> bool:
         def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
             return status, {"kind": "Status", "message": "no"}
@@ -207,12 +207,12 @@ def test_a_verdict_that_is_refused_is_an_error_and_a_run_that_is_gone_is_none(st
 
 
 def test_a_connection_can_be_used_after_a_call_was_interrupted(tmp_path: Path) -> None:
-    """The cancellation of a call must not keep its client from closing the connections."""
+    """The client closes its connections although a call was cancelled."""
     running, stop = threading.Event(), threading.Event()
     ports: list[int] = []
 
     def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
-        return there(method, path, query)
+        return workload_only(method, path, query)
 
     def serve() -> None:
         async def until_stopped() -> None:
@@ -231,7 +231,7 @@ def test_a_connection_can_be_used_after_a_call_was_interrupted(tmp_path: Path) -
         backend = KubernetesBackend(connection, namespace="ns", target="jobset")
 
         async def follow() -> None:
-            async with connection.client, backend._runs.following(WORKLOAD, looks_only=True) as follower:
+            async with connection.client, backend._runs.following(WORKLOAD, read_only=True) as follower:
                 await follower.follow()
 
         with EventLoop() as portal:

@@ -1,4 +1,4 @@
-"""A field of a manifest is said as the field of the job file it came from."""
+"""A field of a manifest is mapped to the field of the job file that determines it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ROLE = "spec.replicatedJobs[0].template.spec.template.spec"
 POD = "spec.replicatedJobs[1].template.spec.template.spec"
 
 
-def said(kind: str, path: str, target: str = "jobset", **job: Any) -> str | None:
-    asked = request(**{**JOB, **job})
+def mapped(kind: str, path: str, target: str = "jobset", **job: Any) -> str | None:
+    given = request(**{**JOB, **job})
     manifest = next(each for each in rendered(target, **{**JOB, **job}) if each["kind"] == kind)
-    return FieldMapper(asked.job, asked.plan).field(manifest, path)
+    return FieldMapper(given.job, given.plan).field(manifest, path)
 
 
 @pytest.mark.parametrize(
@@ -52,19 +52,19 @@ def said(kind: str, path: str, target: str = "jobset", **job: Any) -> str | None
         ("spec.replicatedJobs[9].template.spec.template.spec.dnsPolicy", None),
     ],
 )
-def test_of_a_jobset(path: str, field: str | None) -> None:
-    assert said("JobSet", path) == field
+def test_fields_of_a_jobset(path: str, field: str | None) -> None:
+    assert mapped("JobSet", path) == field
 
 
-def test_variables_and_volumes_are_called_by_name() -> None:
+def test_variables_and_volumes_are_named() -> None:
     objects = rendered(**JOB)
     for row, field in ((1, "env.LR"), (0, "roles.watch.env.EVERY")):
         spec = objects[-1]["spec"]["replicatedJobs"][row]["template"]["spec"]["template"]["spec"]
         names = [each["name"] for each in spec["containers"][0]["env"]]
         place = f"spec.replicatedJobs[{row}].template.spec.template.spec"
-        assert said("JobSet", f"{place}.containers[0].env[{names.index(field.rpartition('.')[2])}].name") == field
+        assert mapped("JobSet", f"{place}.containers[0].env[{names.index(field.rpartition('.')[2])}].name") == field
         volumes = ["persistentVolumeClaim" in each for each in spec["volumes"]]
-        assert said("JobSet", f"{place}.volumes[{volumes.index(True)}].persistentVolumeClaim.claimName") == "storage"
+        assert mapped("JobSet", f"{place}.volumes[{volumes.index(True)}].persistentVolumeClaim.claimName") == "storage"
 
 
 @pytest.mark.parametrize(
@@ -80,24 +80,24 @@ def test_variables_and_volumes_are_called_by_name() -> None:
         ("trainjob", "TrainingRuntime", f"spec.template.{POD}.dnsPolicy", "pod_template.dnsPolicy"),
     ],
 )
-def test_of_other_targets(target: str, kind: str, path: str, field: str) -> None:
+def test_fields_of_other_targets(target: str, kind: str, path: str, field: str) -> None:
     roles = {} if target in ("volcano", "trainjob") else {"roles": []}
-    assert said(kind, path, target, **roles) == field
+    assert mapped(kind, path, target, **roles) == field
 
 
-def test_what_was_written_by_hand_is_looked_for_there() -> None:
+def test_a_field_that_pod_template_sets_is_mapped_to_pod_template() -> None:
     path = f"{POD}.priorityClassName"
-    assert said("JobSet", path, pod_template={"priorityClassName": "x"}) == "pod_template.priorityClassName"
+    assert mapped("JobSet", path, pod_template={"priorityClassName": "x"}) == "pod_template.priorityClassName"
     whole = {"spec": {"priorityClassName": "x"}}
-    assert said("JobSet", path, pod_template=whole) == "pod_template.spec.priorityClassName"
+    assert mapped("JobSet", path, pod_template=whole) == "pod_template.spec.priorityClassName"
 
 
-# What is certainly a pod's own.
+# Fields that belong to a pod in any case.
 POD_FIELD = re.compile(r"template\.spec\.(?:containers\[|volumes\[|tolerations|dnsPolicy)")
 
 
 def paths(value: Any, place: str = "") -> Iterator[str]:
-    """Every field of an object, as API servers write it."""
+    """Yields the path of every field of an object in the notation of API servers."""
     if place:
         yield place
     if isinstance(value, dict):
@@ -109,9 +109,9 @@ def paths(value: Any, place: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("name", "target"), list(pairs()), ids=lambda v: v)
-def test_every_field_of_every_pod_has_a_word(name: str, target: str) -> None:
+def test_every_field_of_every_pod_is_mapped(name: str, target: str) -> None:
     job = load_job(EXAMPLES / f"{name}.yaml")
-    words = FieldMapper(job, make_plan(job))
+    mapper = FieldMapper(job, make_plan(job))
     for manifest in render_example(name, target):
         for path in paths(manifest):
-            assert words.field(manifest, path) is not None or not POD_FIELD.search(path), path
+            assert mapper.field(manifest, path) is not None or not POD_FIELD.search(path), path

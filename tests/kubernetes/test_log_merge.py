@@ -1,4 +1,4 @@
-"""Logs of several pods become one, in the order of their times; a pod's own lines keep their order."""
+"""The logs of several pods are merged by time; the lines of each pod keep their order."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ async def as_they_arrive(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
 
 
 class TestOrder:
-    def test_is_that_of_the_times(self) -> None:
+    def test_is_by_time(self) -> None:
         first = log((1, b"[rank 0] a"), (5, b"[rank 0] c"))
         second = log((2, b"[rank 1] b"), (9, b"[rank 1] d"))
         assert shown(first, second) == [b"[rank 0] a", b"[rank 1] b", b"[rank 0] c", b"[rank 1] d"]
 
-    def test_at_one_time_is_that_of_the_pods(self) -> None:
+    def test_of_lines_of_one_time_is_by_pod(self) -> None:
         logs = [log((7, b"[rank %d] %d" % (rank, n))) for rank in range(3) for n in [rank]]
         assert shown(*logs) == [b"[rank 0] 0", b"[rank 1] 1", b"[rank 2] 2"]
 
-    def test_of_one_pod_stays_even_where_times_go_back_a_little(self) -> None:
+    def test_of_one_pods_lines_is_kept_although_times_decrease(self) -> None:
         assert shown(log((5, b"[rank 0] a"), (3, b"[rank 0] b"), (6, b"[rank 0] c")), log((4, b"[rank 1] x"))) == [
             b"[rank 1] x",
             b"[rank 0] a",
@@ -62,7 +62,7 @@ class TestOrder:
             b"[rank 0] c",
         ]
 
-    def test_knows_that_nodes_may_live_in_different_zones(self) -> None:
+    def test_respects_different_time_zones_of_nodes(self) -> None:
         first = log((1, b"[rank 0] a"), (3, b"[rank 0] c"), zone="+08:00")
         assert shown(first, log((2, b"[rank 1] b"))) == [b"[rank 0] a", b"[rank 1] b", b"[rank 0] c"]
 
@@ -72,17 +72,17 @@ class TestLines:
         lines = [b'[stepset] {"event": "ready"}', b'[rank 0] {"stepset": {"step": 1}}', b"[rank 0] {x", b"[launcher] y"]
         assert shown(log(*enumerate(lines))) == [b"[rank 0] {x", b"[launcher] y"]
 
-    def test_without_a_head_are_the_pods(self) -> None:
+    def test_without_a_head_have_the_pod_as_source(self) -> None:
         assert shown([], log((1, b"Traceback"), (2, b"[Errno 2] x"))) == [
             b"[node 1] Traceback",
             b"[node 1] [Errno 2] x",
         ]
 
-    def test_of_a_pod_without_agent_are_all_its_own(self) -> None:
+    def test_of_a_pod_without_agent_all_have_the_pod_as_source(self) -> None:
         lines = [b"[rank 7] x", b'{"stepset": {"step": 1}}', b"y"]
         assert shown(log(*enumerate(lines)), agent=False) == [b"[node 0] [rank 7] x", b"[node 0] y"]
 
-    def test_that_came_in_parts_are_joined_and_stand_where_they_end(self) -> None:
+    def test_in_parts_are_joined_at_the_place_of_their_last_part(self) -> None:
         first = log((1, b"[rank 0+] a"), (2, b"[rank 2] x"), (4, b"[rank 0] b"), (5, b"[rank 0] c"))
         assert shown(first, log((3, b"[rank 1] y"))) == [
             b"[rank 2] x",
@@ -91,16 +91,16 @@ class TestLines:
             b"[rank 0] c",
         ]
 
-    def test_whose_end_never_came_are_shown_at_the_end(self) -> None:
+    def test_in_parts_without_the_last_part_are_shown_at_the_end(self) -> None:
         assert shown(log((1, b"[rank 0+] a"), (2, b"[rank 1] b"))) == [b"[rank 1] b", b"[rank 0] a"]
 
-    def test_without_end_are_shown_as_several(self) -> None:
+    def test_that_are_too_long_are_shown_as_several(self) -> None:
         block = b"x" * (PART_LIMIT // 4)
         rows = shown([stamp(1), *[block] * 9, b"\n", *log((2, b"z"))], agent=False)
         assert b"".join(row.removeprefix(b"[node 0] ") for row in rows) == block * 9 + b"z"
         assert max(map(len, rows)) < 2 * PART_LIMIT
 
-    def test_of_other_sources_are_left_out(self) -> None:
+    def test_of_other_sources_are_dropped(self) -> None:
         lines = log((1, b"[rank 1] a"), (2, b"[rank 11] b"), (3, b"c"), (4, b'[stepset] {"event": "ready"}'))
         assert shown(lines, sources=frozenset({"rank 1", "node 0"})) == [b"[rank 1] a", b"[node 0] c"]
         assert shown(lines, sources=frozenset()) == []
@@ -111,7 +111,7 @@ class TestLines:
     st.lists(st.integers(1, 300), min_size=1, max_size=4),
     st.integers(2, 7),
 )
-def test_any_logs_are_merged_as_a_stable_sort_would(
+def test_logs_are_merged_like_by_a_stable_sort(
     logs: list[list[tuple[int, bool]]], sizes: list[int], at_once: int
 ) -> None:
     rows = [

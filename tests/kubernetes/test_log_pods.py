@@ -1,4 +1,4 @@
-"""Whether a pod has a log, whose lines it holds, and whether more will come."""
+"""Whether a pod has a log, the sources of its lines, and whether more lines may follow."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def pod(
     labels: dict[str, str] | None = None,
     container: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    told = [{"name": "node", "state": state, "lastState": last or {}, "restartCount": restarts}] if state else []
+    reported = [{"name": "node", "state": state, "lastState": last or {}, "restartCount": restarts}] if state else []
     return {
         "metadata": {"uid": "u", "name": "run-node-0-3-x", "labels": {"stepset.dev/group": "node", **(labels or {})}},
         "spec": {"restartPolicy": policy, "containers": [{"name": "proxy"}, {"name": "node", **(container or {})}]},
-        "status": {"phase": phase, "containerStatuses": [{"name": "proxy", "state": RUNNING}, *told]},
+        "status": {"phase": phase, "containerStatuses": [{"name": "proxy", "state": RUNNING}, *reported]},
     }
 
 
@@ -35,7 +35,7 @@ class TestALog:
         assert log_pod(pod()).container == "node"
 
     @pytest.mark.parametrize(
-        ("seen", "begun"),
+        ("seen", "started"),
         [
             (pod(phase="Pending"), False),
             (pod({"waiting": {"reason": "ContainerCreating"}}), False),
@@ -44,8 +44,8 @@ class TestALog:
             (pod({"waiting": {"reason": "CrashLoopBackOff"}}, last=ENDED), True),
         ],
     )
-    def test_is_there_once_the_container_was_started(self, seen: dict[str, Any], begun: bool) -> None:
-        assert log_pod(seen).begun is begun
+    def test_exists_once_the_container_was_started(self, seen: dict[str, Any], started: bool) -> None:
+        assert log_pod(seen).started is started
 
     @pytest.mark.parametrize(
         ("seen", "over"),
@@ -57,14 +57,14 @@ class TestALog:
             (pod(ENDED, policy="OnFailure"), False),
             (pod(ENDED, policy="OnFailure", phase="Failed"), True),
             (pod(ENDED, container={"restartPolicy": "OnFailure"}), False),
-            (pod(phase="Failed"), True),  # evicted before it began
+            (pod(phase="Failed"), True),  # evicted before its container started
         ],
     )
     def test_is_over_when_nothing_starts_the_container_again(self, seen: dict[str, Any], over: bool) -> None:
         assert log_pod(seen).over is over
 
-    def test_is_over_when_the_pod_is_gone(self) -> None:
-        assert log_pod(pod(RUNNING), gone=True).over
+    def test_is_over_when_the_pod_is_deleted(self) -> None:
+        assert log_pod(pod(RUNNING), deleted=True).over
 
     def test_has_heads_only_where_the_agent_runs(self) -> None:
         command = ["python3", "/stepset/agent/agent.py", "run"]
@@ -83,7 +83,7 @@ class TestSources:
             ("rank 7", {"node": (0, 2)}, True),
             ("rank 8", {"node": (0, 2)}, False),
             ("rank 5", {"node": (0, 2)}, False),
-            ("rank 5", {}, True),  # nobody knew beforehand
+            ("rank 5", {}, True),  # the workload states no ranks
             ("node 3", {"node": (0, 2)}, True),
             ("node 2", {"node": (0, 2)}, False),
             ("launcher", {}, False),
@@ -94,10 +94,10 @@ class TestSources:
     ) -> None:
         assert may_hold(self.NODE, frozenset({source}), ranks) is held
 
-    def test_of_a_role_are_its_own(self) -> None:
+    def test_of_a_role_are_the_roles_only(self) -> None:
         assert may_hold(self.PREPARE, frozenset({self.PREPARE.source, "rank 0"}), {"node": (0, 2)})
         assert not may_hold(self.PREPARE, frozenset({"rank 0"}), {"node": (0, 2)})
 
-    def test_all_and_none(self) -> None:
+    def test_may_be_all_or_none(self) -> None:
         assert may_hold(self.NODE, None, {})
         assert not may_hold(self.NODE, frozenset(), {})

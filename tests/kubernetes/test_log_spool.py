@@ -1,4 +1,4 @@
-"""Very many logs go through files, and a full disk is said in words."""
+"""Many logs are merged through temporary files; a full disk is reported with a remedy."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ except InfrastructureError as error:
 
 
 def spooled(directory: Path, rows: int) -> str:
-    """What comes of three logs of so many rows, two of which may be open, with 1 MiB for temporary files."""
+    """Returns the result of merging three logs of `rows` rows, two at a time, with 1 MiB for temporary files."""
     on_a_small_disk = f'mount -t tmpfs -o size=1m none {directory} && TMPDIR={directory} exec "$@"'
     words = ["unshare", "--mount", "sh", "-c", on_a_small_disk, "sh", sys.executable, "-c", SPOOLING, str(rows)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if "Operation not permitted" in done.stderr:
-        pytest.skip("only root may mount a small disk")
+        pytest.skip("mounting a small disk requires root")
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.strip()
 
 
-def test_many_logs_are_put_in_order_through_files(tmp_path: Path) -> None:
+def test_many_logs_are_merged_through_files(tmp_path: Path) -> None:
     assert spooled(tmp_path, 1000) == "3000"
 
 
-def test_a_full_disk_is_named_with_the_way_out(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_a_remedy(tmp_path: Path) -> None:
     assert spooled(tmp_path, 10_000) == (
-        f"{tmp_path}: No space left on device; the logs of 3 pods are put in order in files there: name a directory"
-        " with more room by TMPDIR, or ask for fewer ranks"
+        f"{tmp_path}: No space left on device; the logs of 3 pods are sorted in temporary files there: set TMPDIR to a"
+        " directory with more space, or select fewer ranks"
     )

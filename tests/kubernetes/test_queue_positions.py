@@ -1,4 +1,4 @@
-"""Positions in Kueue's queues: few requests, none after a refusal, and nothing that disturbs the following of a run."""
+"""Positions in Kueue's queues: few requests, none after a refusal; errors do not affect following a run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def listing(*items: dict[str, Any]) -> dict[str, Any]:
 
 
 def namespace(positions: Callable[[str], tuple[int, Any]], **queues: str) -> Answer:
-    """A namespace with these runs in these queues; `positions` answers the requests for positions."""
+    """Answers for a namespace with these runs in these queues; `positions` answers the requests for positions."""
 
     def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
         if path.endswith("/pendingworkloads"):
@@ -84,23 +84,23 @@ def namespace(positions: Callable[[str], tuple[int, Any]], **queues: str) -> Ans
     return answer
 
 
-def site(server: ApiServer) -> NamespacedClient:
+def namespaced(server: ApiServer) -> NamespacedClient:
     return NamespacedClient(client_at(server.port), "ns")
 
 
-def asked(server: ApiServer) -> list[str]:
-    """The requests for positions."""
+def position_requests(server: ApiServer) -> list[str]:
+    """The paths of the requests for positions."""
     return [path for _, path, _ in server.requests if path.endswith("/pendingworkloads")]
 
 
 async def placed(runs: Sequence[FollowedRun]) -> list[int | None]:
-    """Their positions as a listener is informed of them, once each has one."""
+    """Waits until each run has a position; returns the positions as listeners receive them."""
     found: list[int | None] = []
     with anyio.fail_after(30):
         for run in runs:
             while (waiting := status_of(run.objects, Reports(), time.time()).waiting) is None or not waiting.position:
-                await run.news.wait()
-                run.news.clear()
+                await run.changed.wait()
+                run.changed.clear()
             found.append(waiting.position)
     return found
 
@@ -119,35 +119,39 @@ def test_the_runs_of_an_informer_share_one_request_for_each_queue() -> None:
     async def follow() -> tuple[list[int | None], list[str]]:
         async with (
             ApiServer(answer) as server,
-            namespace_informer(site(server)) as informer,
+            namespace_informer(namespaced(server)) as informer,
             informer.follow(jobset("one")) as one,
             informer.follow(jobset("two")) as two,
             informer.follow(jobset("three")) as three,
         ):
             found = await placed([one, two, three])
-            await asyncio.sleep(2.5)  # twice the time after which it looks again at which runs wait
+            await asyncio.sleep(2.5)  # twice the interval at which waiting runs are determined
             assert {query["limit"] for _, path, query in server.requests if path.startswith(V2)} == {"1000"}
-            return found, asked(server)
+            return found, position_requests(server)
 
     found, requests = asyncio.run(follow())
     assert found == [2, 3, 1]
     assert sorted(requests) == sorted(places)
 
 
-def test_a_run_that_does_not_wait_is_not_asked_for() -> None:
+def test_no_position_is_requested_for_a_run_that_does_not_wait() -> None:
     async def follow() -> list[str]:
         admitted = workload("one", "a")
         admitted["status"] = {"conditions": [{"type": "Admitted", "status": "True"}]}
         answer = namespace(lambda path: (200, summary("one")))
 
-        def with_it(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        def with_admitted(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
             if path.endswith(("/jobsets", "/workloads")):
                 return 200, listing(jobset("one") if path.endswith("/jobsets") else admitted)
             return answer(method, path, query)
 
-        async with ApiServer(with_it) as server, Informer(site(server)) as informer, informer.follow(jobset("one")):
+        async with (
+            ApiServer(with_admitted) as server,
+            Informer(namespaced(server)) as informer,
+            informer.follow(jobset("one")),
+        ):
             await asyncio.sleep(2.5)
-            return asked(server)
+            return position_requests(server)
 
     assert asyncio.run(follow()) == []
 
@@ -155,40 +159,40 @@ def test_a_run_that_does_not_wait_is_not_asked_for() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "requests"), [(403, FORBIDDEN, 1), (401, {}, 2), (404, NO_SUCH_API, 2)], ids=str
 )
-def test_after_a_refusal_it_stops_asking(status: int, body: dict[str, Any], requests: int) -> None:
-    """A 401 makes the client read its configuration again, and a 404 may be one of the newer version only."""
+def test_no_request_is_sent_after_a_refusal(status: int, body: dict[str, Any], requests: int) -> None:
+    """After a 401 the client reads its configuration again; after a 404 it tries the older version of the API."""
 
     async def run() -> int:
         async with ApiServer(namespace(lambda _: (status, body))) as server, client_at(server.port) as client:
             with anyio.fail_after(30):
                 await QueuePositions(NamespacedClient(client, "ns"), every=0).run(lambda: [waiting()], lambda _: None)
-            return len(asked(server))
+            return len(position_requests(server))
 
     assert asyncio.run(run()) == requests
 
 
-def test_an_account_without_the_right_follows_a_run_without_a_position_or_a_note() -> None:
+def test_an_account_without_the_permission_follows_a_run_without_a_position_or_a_note() -> None:
     answer = namespace(lambda _: (403, FORBIDDEN), one="a")
 
     async def follow() -> None:
         async with (
             ApiServer(answer) as server,
-            Informer(site(server)) as informer,
+            Informer(namespaced(server)) as informer,
             informer.follow(jobset("one")) as run,
         ):
             with anyio.fail_after(30):
-                while not asked(server):
+                while not position_requests(server):
                     await asyncio.sleep(0.05)
             await asyncio.sleep(0.5)
             status = status_of(run.objects, Reports(), time.time())
-            assert (run.error, run.unseen, status.notes) == (None, (), ())
+            assert (run.error, run.access_notes, status.notes) == (None, (), ())
             assert status.waiting is not None
             assert (status.waiting.message, status.waiting.position) == ("no quota", None)
 
     asyncio.run(follow())
 
 
-def test_an_older_kueue_answers_in_its_own_version() -> None:
+def test_the_older_version_of_the_api_is_used_if_the_newer_is_missing() -> None:
     def positions(path: str) -> tuple[int, Any]:
         return (200, summary("one")) if path.startswith(V1) else (404, NO_SUCH_API)
 
@@ -197,7 +201,7 @@ def test_an_older_kueue_answers_in_its_own_version() -> None:
             found, run = QueuePositions(NamespacedClient(client, "ns"), every=0), waiting()
             await found.read([run])
             await found.read([run])
-            return run.position, asked(server)
+            return run.position, position_requests(server)
 
     position, requests = asyncio.run(read())
     assert position == 1
@@ -205,7 +209,7 @@ def test_an_older_kueue_answers_in_its_own_version() -> None:
 
 
 def positions_after(answers: list[tuple[int, Any]]) -> list[int | None]:
-    """The position of a waiting run after each answer of a server."""
+    """The position of a waiting run after each response of a server."""
     left = list(answers)
 
     async def read() -> list[int | None]:
@@ -224,8 +228,8 @@ def positions_after(answers: list[tuple[int, Any]]) -> list[int | None]:
     [(500, {}), (503, {"message": "the server is currently unable"}), (429, {}), (200, [1]), (403, FORBIDDEN)],
     ids=str,
 )
-def test_an_answer_that_cannot_be_used_leaves_the_position_and_is_asked_for_again(odd: tuple[int, Any]) -> None:
-    """Also a refusal by a server that has allowed the same before: it may have started anew."""
+def test_after_an_unusable_response_the_position_is_kept_and_requested_again(odd: tuple[int, Any]) -> None:
+    """This includes a refusal by a server that has allowed the request before: it may have been restarted."""
     answers = [(200, summary("other", "one")), odd, (200, summary("one"))]
 
     assert positions_after(answers) == [2, 2, 1]
@@ -243,6 +247,6 @@ def test_a_status_states_the_position_after_one_request() -> None:
         async with ApiServer(answer) as server, client_at(server.port) as client:
             status = await read_run(NamespacedClient(client, "ns"), jobset("one"), 0.0)
             assert status.waiting is not None
-            return status.waiting.position, len(asked(server))
+            return status.waiting.position, len(position_requests(server))
 
     assert asyncio.run(read()) == (2, 1)

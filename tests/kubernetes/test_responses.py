@@ -1,4 +1,4 @@
-"""Answers that come bit by bit: all that has arrived at a time, and an end only where the server made one."""
+"""Streamed responses: data is passed on as it arrives, and a response ends only where the server ends it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ END = b"0\r\n\r\n"
 
 
 class Server:
-    """Answers each request on a connection with the next of some answers; then the connection is closed."""
+    """Answers each request with the next response; closes the connection after an incomplete one."""
 
     def __init__(self, answers: list[bytes | list[bytes]]) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -64,7 +64,7 @@ def serving(*answers: bytes | list[bytes]) -> Iterator[Server]:
 
 
 def read(server: Server, times: int = 1) -> list[list[bytes]]:
-    """The pieces of so many responses."""
+    """Returns the pieces of `times` responses."""
 
     async def reads(client: Client) -> list[bytes]:
         async with client.stream("/", {}, 10) as pieces:
@@ -90,7 +90,7 @@ def test_chunks_may_be_cut_anywhere(texts: list[bytes], sizes: list[int]) -> Non
         assert b"".join(read(server)[0]) == b"".join(texts)
 
 
-def test_what_has_arrived_comes_in_one_piece() -> None:
+def test_data_that_has_arrived_is_passed_on_in_few_pieces() -> None:
     texts = [b"line %d\n" % n for n in range(1000)]
     with serving(HEAD + chunked(*texts) + END) as server:
         (found,) = read(server)
@@ -98,7 +98,7 @@ def test_what_has_arrived_comes_in_one_piece() -> None:
     assert len(found) < 20
 
 
-def test_a_connection_that_is_closed_amid_an_answer_is_no_end() -> None:
+def test_a_connection_that_is_closed_within_a_response_is_an_error() -> None:
     found = list[bytes]()
 
     async def reads(port: int) -> None:
@@ -111,17 +111,17 @@ def test_a_connection_that_is_closed_amid_an_answer_is_no_end() -> None:
     assert found == [b"some"]
 
 
-def test_something_else_than_chunks_is_no_answer() -> None:
+def test_an_invalid_chunk_is_an_error() -> None:
     with serving(HEAD + b"what?\r\n\r\n") as server, pytest.raises(UnreachableError, match="400"):
         read(server)
 
 
-def test_a_connection_is_used_again_after_an_answers_end() -> None:
+def test_a_connection_is_used_again_after_a_complete_response() -> None:
     with serving(*[HEAD + chunked(b"x") + END] * 3) as server:
         assert read(server, times=3) == [[b"x"]] * 3
     assert server.accepted == 1
 
 
-def test_an_answer_may_have_a_length_instead() -> None:
+def test_a_response_may_have_a_content_length() -> None:
     with serving(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello") as server:
         assert read(server) == [[b"hello"]]

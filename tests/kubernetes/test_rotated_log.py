@@ -1,4 +1,4 @@
-"""A log that does not go on where it was cut: its file was rotated away, or its container has started again."""
+"""A log that does not continue where it was cut: its file was rotated, or its container was restarted."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ POD = LogPod("u", "pod", "node", "node", 0, 0, "node 0", False, True, 0, False, 
 
 
 class RotatingServer(Serving):
-    """Answers each request with the lines of some numbers; the last of them for good, as a log that goes on.
+    """Answers each request with the lines of some numbers; from the second request on, the response stays open.
 
     Args:
-        answers: for each request.
+        answers: the line numbers for each request; the last ones also for all further requests.
     """
 
     def __init__(self, *answers: Sequence[int]) -> None:
@@ -40,18 +40,18 @@ class RotatingServer(Serving):
         await writer.drain()
         self.requests += 1
         if self.requests > 1:
-            await reader.read(1)  # until the client leaves
+            await reader.read(1)  # until the client closes the connection
         raise ConnectionError
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A restart must be reported sooner."""
+    """Shortens the time in which a restart must be reported."""
     monkeypatch.setattr(pod_log, "RESTART_REPORTED_WITHIN", 1.0)
 
 
 @pytest.mark.usefixtures("quick")
-def test_lines_are_not_lost_whose_connection_is_given_up_while_a_restart_is_awaited() -> None:
+def test_no_lines_are_lost_if_the_reader_reconnects_while_it_waits_for_a_restart() -> None:
     first, rest = range(3), range(100_000, 100_003)
 
     async def shown() -> list[str]:

@@ -1,4 +1,4 @@
-"""The logs of many pods: one consumer, little memory, and a limit of connections that all of them share."""
+"""The logs of many pods: one consumer, little memory, and a shared limit on connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pods(count: int, *, over: bool = False) -> list[LogPod]:
     ]
 
 
-def test_one_output_is_consumed_at_a_time_and_a_slow_consumer_holds_up_all_readers() -> None:
+def test_one_output_is_consumed_at_a_time() -> None:
     async def consumed() -> tuple[int, int]:
         at_once, most, taken = 0, 0, 0
 
@@ -63,11 +63,11 @@ def test_a_response_is_not_read_while_its_lines_are_consumed() -> None:
             await logs.close()
             return before
 
-    # What the kernel and aiohttp keep for one connection.
+    # The kernel and aiohttp buffer at most this for one connection.
     assert asyncio.run(sent_meanwhile()) < 16 * 1024 * 1024
 
 
-def test_more_logs_than_connections_take_turns_and_every_line_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_logs_than_connections_take_turns_and_each_line_is_consumed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "TURN", 0.1)
 
     async def lines() -> tuple[dict[str, list[bytes]], int]:
@@ -79,7 +79,7 @@ def test_more_logs_than_connections_take_turns_and_every_line_comes_once(monkeyp
 
         async with LogServer(lines=3, follows=True) as server, client_at(server.port) as client:
             logs = RunLogs(NamespacedClient(client, "ns"), consume, connections=LogConnections(2))
-            logs.see(pods(6))  # which go on: each would keep its connection
+            logs.see(pods(6))  # running pods: each would keep its connection
             while len(found) < 6 or any(len(each) < 3 for each in found.values()):
                 await asyncio.sleep(0.05)
             most = server.most_at_once
@@ -92,7 +92,7 @@ def test_more_logs_than_connections_take_turns_and_every_line_comes_once(monkeyp
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, BrokenPipeError, TimeoutError])
-def test_a_consumer_that_fails_is_named_and_no_fault_of_the_server(error: type[Exception]) -> None:
+def test_an_exception_of_the_consumer_is_reported_as_it_is(error: type[Exception]) -> None:
     async def problems() -> tuple[str, ...]:
         async def consume(output: PodOutput) -> None:
             raise error

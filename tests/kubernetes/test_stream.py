@@ -1,4 +1,4 @@
-"""A response that does not begin: a server that takes a request and sends nothing, as for a pod that prints nothing."""
+"""A server that accepts a request and sends nothing, as for a pod that prints nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POD = LogPod("u", "silent", "node", "node", 0, 0, "node 0", False, True, 0, Fals
 
 
 class Silent:
-    """A server that says nothing."""
+    """A server that sends no responses."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -41,7 +41,7 @@ class Silent:
             self.requests.append(client.recv(65536))
 
     def close(self) -> None:
-        """Ends it; whoever connected has gone."""
+        """Stops the server after all clients have closed their connections."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._serving.join(60)
         for each in (self._listener, *self._clients):
@@ -56,7 +56,7 @@ def server() -> Iterator[Silent]:
 
 
 async def until(condition: Callable[[], bool], seconds: float = 30) -> bool:
-    """Whether something holds within some seconds."""
+    """Waits for a condition; returns whether it became true within `seconds`."""
     end = asyncio.get_running_loop().time() + seconds
     while not condition() and asyncio.get_running_loop().time() < end:
         await asyncio.sleep(0.01)
@@ -65,28 +65,28 @@ async def until(condition: Callable[[], bool], seconds: float = 30) -> bool:
 
 def pod_log(client: Client) -> PodLog:
     async def ignore(batch: Batch, position: object) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     return PodLog(NamespacedClient(client, "ns"), POD, ignore, LogConnections())
 
 
-def test_a_response_that_does_not_begin_is_given_up_at_once(server: Silent) -> None:
-    async def given_up() -> bool:
+def test_a_request_without_a_response_is_cancelled_at_once(server: Silent) -> None:
+    async def cancelled() -> bool:
         async with client_at(server.port) as client:
 
-            async def ask() -> None:
+            async def request() -> None:
                 async with client.stream("/", {}, 120):
                     pass
 
-            asking = asyncio.create_task(ask())
+            requesting = asyncio.create_task(request())
             assert await until(lambda: bool(server.requests))
-            asking.cancel()
-            return await until(asking.done, 10)
+            requesting.cancel()
+            return await until(requesting.done, 10)
 
-    assert asyncio.run(given_up())
+    assert asyncio.run(cancelled())
 
 
-def test_a_log_of_which_nothing_has_come_is_closed_at_once(server: Silent) -> None:
+def test_a_log_reader_without_a_response_is_cancelled_at_once(server: Silent) -> None:
     async def closed() -> bool:
         async with client_at(server.port) as client:
             reading = asyncio.create_task(pod_log(client).run())
@@ -97,8 +97,8 @@ def test_a_log_of_which_nothing_has_come_is_closed_at_once(server: Silent) -> No
     assert asyncio.run(closed())
 
 
-def test_at_a_runs_end_it_is_asked_for_what_there_is(server: Silent) -> None:
-    async def asked() -> None:
+def test_at_a_runs_end_the_log_is_requested_again_without_follow(server: Silent) -> None:
+    async def requested_again() -> None:
         async with client_at(server.port) as client:
             log = pod_log(client)
             reading = asyncio.create_task(log.run())
@@ -110,11 +110,11 @@ def test_at_a_runs_end_it_is_asked_for_what_there_is(server: Silent) -> None:
             reading.cancel()
             assert await until(reading.done, 10)
 
-    asyncio.run(asked())
+    asyncio.run(requested_again())
 
 
 def test_a_log_that_is_requested_again_is_requested_on_a_new_connection(server: Silent) -> None:
-    async def asked() -> None:
+    async def requested_again() -> None:
         async with client_at(server.port) as client:
             log = pod_log(client)
             reading = asyncio.create_task(log.run())
@@ -125,4 +125,4 @@ def test_a_log_that_is_requested_again_is_requested_on_a_new_connection(server: 
             reading.cancel()
             assert await until(reading.done, 10)
 
-    asyncio.run(asked())
+    asyncio.run(requested_again())

@@ -1,4 +1,4 @@
-"""What the tests of real local runs share: jobs of small scripts, a home of their own, and no process left behind."""
+"""Fixtures for tests of real local runs: small scripts, a separate home, and a check for remaining processes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.waiting import until
 GRACE = 1.0
 
 
-class Listening:
-    """Keeps what it is told."""
+class RecordingListener:
+    """Records all lines and states."""
 
     def __init__(self) -> None:
         self.lines: list[LogLine] = []
@@ -36,22 +36,22 @@ class Listening:
 
 
 class Local:
-    """A local backend with a home of its own, and a directory for scripts.
+    """A local backend with a separate home, and a directory for scripts.
 
     Args:
-        directory: for both.
+        directory: the directory of both.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.home = directory / "home"
         self.backend = LocalBackend(self.home, grace=GRACE)
-        self.listener = Listening()
+        self.listener = RecordingListener()
 
     def request(self, text: str, /, *, name: str | None = None, attempt: int = 0, **fields: Any) -> RunRequest:
-        """A request to run a script's text in every rank."""
+        """Returns a request to run a script in every rank."""
         (new := self.directory / "train.py.new").write_text(dedent(text))
-        new.replace(self.directory / "train.py")  # ranks of an earlier run may be reading it: never half a script
+        new.replace(self.directory / "train.py")  # atomically: ranks of an earlier run may be reading it
         job = parse_job({"name": "job", "framework": "plain", "script": "train.py", **fields})
         return RunRequest(job, read_sources(job, self.directory), name=name, attempt=attempt)
 
@@ -59,13 +59,13 @@ class Local:
         return self.backend.start(self.request(text, **fields), self.listener)
 
     def run(self, text: str, /, **fields: Any) -> RunStatus:
-        """Runs to the end; no process of the run is left then."""
+        """Runs a script to the end; checks that no process of the run remains."""
         status = self.start(text, **fields).wait()
         assert living(self.directory) == []
         return status
 
     def texts(self, source: str) -> list[str]:
-        """What one source printed, as the listener heard it."""
+        """The lines of one source that the listener received."""
         return [line.text for line in self.listener.lines if line.source == source]
 
     def path(self, *parts: str) -> Path:
@@ -81,7 +81,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
 
 
 def living(directory: Path) -> list[str]:
-    """Command lines of living processes that have anything to do with a directory, zombies left out."""
+    """The running processes that have a directory in their command line or environment, without zombies."""
     wanted, found = os.fsencode(directory), []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or entry.name == str(os.getpid()):
@@ -95,13 +95,13 @@ def living(directory: Path) -> list[str]:
     return found
 
 
-def eventually_none(look: Callable[[], list[str]]) -> list[str]:
-    """What `look` still finds after waiting for it to find nothing."""
-    until(lambda: not look())
-    return look()
+def eventually_none(find: Callable[[], list[str]]) -> list[str]:
+    """Waits until `find` returns nothing; returns its last result."""
+    until(lambda: not find())
+    return find()
 
 
 def wait_for(path: Path) -> str:
-    """The content of a file that a rank is going to write."""
+    """Waits for a file that a rank writes; returns its content."""
     assert until(lambda: path.exists() and path.read_text() != ""), f"{path} was not written"
     return path.read_text()

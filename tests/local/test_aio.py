@@ -1,4 +1,4 @@
-"""The asynchronous Python API on local runs: a caller that is cancelled leaves at once, and leaves nothing behind."""
+"""The asynchronous Python API on local runs: a cancelled call ends at once and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import pytest
 from stepset import aio
 from stepset.watch.state import FailureKind, Phase
 from tests.cli.conftest import STEPSET
-from tests.local.conftest import Listening, living
+from tests.local.conftest import RecordingListener, living
 
 pytestmark = pytest.mark.local
 
-SLEEPS = "import time; print('begun', flush=True); time.sleep(90)"
+SLEEPS = "import time; print('started', flush=True); time.sleep(90)"
 JOB = {"framework": "plain", "script": "train.py", "num_nodes": 1}
 SOON = 45.0
-"""Seconds within which a caller leaves, on a busy machine; the run takes longer."""
+"""Seconds in which a cancelled call ends on a busy machine; the run takes longer."""
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def elsewhere(directory: Path) -> Iterator[None]:
-    """A run that another process follows, and whose rank has begun."""
+    """A run in another process, whose rank has started."""
     (directory / "job.yaml").write_text(json.dumps(JOB))
     command = [STEPSET, "run", "job.yaml", "--name", "run"]
     with subprocess.Popen(
         command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
-        assert any("begun" in line for line in process.stdout)
+        assert any("started" in line for line in process.stdout)
         try:
             yield
         finally:
@@ -52,17 +52,17 @@ def elsewhere(directory: Path) -> Iterator[None]:
 
 
 def seconds(use: Coroutine[Any, Any, None]) -> float:
-    """How long it takes, with the end of its event loop, which waits for its threads."""
+    """Runs a coroutine; returns the seconds until its event loop has ended, which waits for the loop's threads."""
     began = time.monotonic()
     asyncio.run(use)
     return time.monotonic() - began
 
 
-def test_a_caller_that_is_cancelled_ends_its_run(directory: Path) -> None:
+def test_a_cancelled_call_ends_its_run(directory: Path) -> None:
     async def use() -> None:
-        listening = Listening()
-        task = asyncio.create_task(aio.run(JOB, base_dir=directory, name="run", listener=listening))
-        while not listening.lines and not task.done():
+        listener = RecordingListener()
+        task = asyncio.create_task(aio.run(JOB, base_dir=directory, name="run", listener=listener))
+        while not listener.lines and not task.done():
             await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -76,7 +76,7 @@ def test_a_caller_that_is_cancelled_ends_its_run(directory: Path) -> None:
 
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("what", ["wait", "logs"])
-def test_who_waits_for_a_run_may_be_cancelled_and_the_run_goes_on(what: str) -> None:
+def test_a_run_continues_when_a_caller_that_waits_for_it_is_cancelled(what: str) -> None:
     async def lines() -> list[str]:
         async with aclosing(aio.logs("run", follow=True)) as found:
             return [line.text async for line in found]
@@ -94,5 +94,5 @@ def test_who_waits_for_a_run_may_be_cancelled_and_the_run_goes_on(what: str) -> 
 
 @pytest.mark.smoke
 @pytest.mark.usefixtures("elsewhere")
-def test_a_wait_may_have_a_limit() -> None:
+def test_wait_returns_after_its_timeout() -> None:
     assert asyncio.run(aio.wait("run", timeout=0.5)).phase is Phase.RUNNING

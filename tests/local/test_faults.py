@@ -1,4 +1,4 @@
-"""Faults, made where they happen: the right kind, the first failing rank named, no process left."""
+"""Injected faults: the failure has the right kind, names the first failing rank, and no process remains."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def failure_of(status: RunStatus) -> Failure:
 
 
 class TestARankThatFails:
-    def test_is_named_with_its_error_and_last_lines_and_the_others_are_not_blamed(self, local: Local) -> None:
-        # A rank that had not started yet would not be in the aftermath; its node would.
+    def test_is_named_with_its_error_and_last_lines_and_the_others_are_aftermath(self, local: Local) -> None:
+        # If a rank had not started yet, its node would be in the aftermath instead of the rank.
         script = f"""
             import os, pathlib, time
             here = pathlib.Path({str(local.directory)!r})
@@ -54,8 +54,8 @@ class TestARankThatFails:
         states = {row.source: row.state for row in local.backend.status("job").ranks}
         assert states == {"rank 0": "Stopped", "rank 1": "Stopped", "rank 2": "Stopped", "rank 3": "Failed"}
 
-    def test_is_told_from_those_that_only_lost_it(self, local: Local) -> None:
-        # Rank 1 fails; rank 0 notices, and is gone when rank 1 is still about to end.
+    def test_is_distinguished_from_ranks_that_lost_it_as_a_peer(self, local: Local) -> None:
+        # Rank 1 fails; rank 0 notices, and ends before rank 1 does.
         script = """
             import os, socket, time
             address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
@@ -80,20 +80,20 @@ class TestARankThatFails:
         assert (failure.rank, failure.error) == (1, "KeyError: 'the real one'")
         assert failure.aftermath == ("rank 0",)
 
-    def test_stops_one_that_hangs_and_will_not_listen(self, local: Local) -> None:
+    def test_stops_a_hanging_rank_that_ignores_sigterm(self, local: Local) -> None:
         script = """
             import os, signal, sys, time
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if os.environ["RANK"] == "0":
-                while not os.path.exists("deaf"):
+                while not os.path.exists("ignores"):
                     time.sleep(0.01)
                 sys.exit(7)
-            open("deaf", "w").close()
+            open("ignores", "w").close()
             time.sleep(600)
         """
         began = time.monotonic()
         failure = failure_of(local.run(script, framework=TORCH, num_nodes=2, procs_per_node=1))
-        assert time.monotonic() - began < LIMIT, "or it would have slept to its end"
+        assert time.monotonic() - began < LIMIT, "less than the sleep of rank 1"
         assert (failure.rank, failure.exit_code, failure.aftermath) == (0, 7, ("rank 1",))
 
     def test_by_a_crash_is_named_by_its_signal(self, local: Local) -> None:
@@ -101,7 +101,7 @@ class TestARankThatFails:
         assert (failure.kind, failure.signal) == (FailureKind.USER_ERROR, signal.SIGABRT)
         assert "rank 0 (pod node-0) was killed by SIGABRT" in failure.message
 
-    def test_leaves_others_the_grace_to_write_a_checkpoint(self, local: Local) -> None:
+    def test_leaves_others_the_grace_period_to_write_a_checkpoint(self, local: Local) -> None:
         script = """
             import os, signal, sys, time
             def save(*_):
@@ -121,7 +121,7 @@ class TestARankThatFails:
         assert local.path("checkpoint").read_text() == "saved"
         assert (failure.rank, failure.aftermath) == (0, ("rank 1",))
 
-    def test_takes_along_what_has_detached_itself(self, local: Local) -> None:
+    def test_ends_together_with_its_detached_processes(self, local: Local) -> None:
         script = """
             import subprocess, sys
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
@@ -132,7 +132,7 @@ class TestARankThatFails:
 
 
 class TestAKill:
-    def test_of_a_rank_from_outside_is_infrastructure(self, local: Local) -> None:
+    def test_of_a_rank_from_outside_is_an_infrastructure_failure(self, local: Local) -> None:
         script = "import os; open(f'pid-{os.environ[\"RANK\"]}', 'w').write(str(os.getpid()))\n" + SLEEP
         handle = local.start(script, framework=TORCH, num_nodes=2, procs_per_node=1)
         wait_for(local.path("pid-0"))
@@ -141,8 +141,8 @@ class TestAKill:
         assert (failure.kind, failure.rank, failure.signal) == (FailureKind.INFRASTRUCTURE, 1, signal.SIGKILL)
         assert failure.message == "rank 1 (pod node-1) was killed by SIGKILL from outside the run."
 
-    def test_of_a_whole_node_leaves_nothing_of_it(self, local: Local) -> None:
-        # The agent goes first, and what its rank has detached would be nobody's child any more.
+    def test_of_a_whole_node_leaves_no_process_of_it(self, local: Local) -> None:
+        # The agent is killed first, so it cannot stop the process that its rank has detached.
         script = """
             import os, subprocess, sys, time
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
@@ -160,7 +160,7 @@ class TestAKill:
 
 
 class TestOutOfMemory:
-    def test_is_told_by_what_the_rank_says(self, local: Local) -> None:
+    def test_is_detected_by_the_ranks_exception(self, local: Local) -> None:
         script = """
             import resource
             resource.setrlimit(resource.RLIMIT_AS, (400 * 2**20, 400 * 2**20))
@@ -172,23 +172,23 @@ class TestOutOfMemory:
 
     @pytest.fixture
     def tight(self) -> Iterator[Path]:
-        """A control group that holds 40 MiB; whoever needs more is killed by the kernel."""
+        """A control group of 40 MiB; the kernel kills processes in it that need more."""
         root = Path("/sys/fs/cgroup")
         base, limit = (root / "memory", "memory.limit_in_bytes") if (root / "memory").is_dir() else (root, "memory.max")
         group = base / f"stepset-test-{os.getpid()}"
         try:
             group.mkdir()
         except OSError:
-            pytest.skip("control groups can only be made by root, so the kernel cannot be brought to kill")
+            pytest.skip("creating a control group requires root")
         try:
             if not (group / limit).exists():
-                pytest.skip("there is no memory controller, so the kernel cannot be brought to kill")
+                pytest.skip("this system has no memory controller for control groups")
             (group / limit).write_text(str(40 * 2**20))
             yield group
         finally:
             group.rmdir()
 
-    def test_is_told_by_the_kernels_own_count(self, local: Local, tight: Path) -> None:
+    def test_is_detected_by_the_kernels_counter(self, local: Local, tight: Path) -> None:
         script = f"""
             import os
             open("{tight}/cgroup.procs", "w").write(str(os.getpid()))
@@ -199,8 +199,8 @@ class TestOutOfMemory:
         assert failure.message == "rank 0 (pod node-0) was killed by SIGKILL, out of memory."
 
 
-class TestTheProcessThatRunsIt:
-    """What becomes of the ranks when the process that called `stepset.run` goes."""
+class TestTheCallingProcess:
+    """The ranks of a run when the process that called `stepset.run` ends."""
 
     @pytest.fixture
     def parent(self, local: Local, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
@@ -226,7 +226,7 @@ class TestTheProcessThatRunsIt:
             process.kill()
 
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-    def test_killed_takes_everything_along_and_the_run_is_lost(
+    def test_when_killed_leaves_no_processes_and_a_lost_run(
         self, local: Local, parent: subprocess.Popen[str], number: int
     ) -> None:
         assert until(lambda: LocalBackend(local.home).status("job").phase is Phase.RUNNING)
@@ -237,7 +237,7 @@ class TestTheProcessThatRunsIt:
         assert (lost.phase, int(lost.exit_code)) == (Phase.LOST, 3)
         assert lost.failure is not None and f"pid {parent.pid}" in lost.failure.message
 
-    def test_interrupted_stops_the_run_and_says_so(self, local: Local, parent: subprocess.Popen[str]) -> None:
+    def test_when_interrupted_stops_the_run_as_cancelled(self, local: Local, parent: subprocess.Popen[str]) -> None:
         parent.send_signal(signal.SIGINT)
         assert parent.wait(timeout=LIMIT) == 0
         assert parent.stdout is not None and parent.stdout.read() == "interrupted\n"
@@ -245,14 +245,14 @@ class TestTheProcessThatRunsIt:
         failure = failure_of(LocalBackend(local.home).status("job"))
         assert failure.kind is FailureKind.CANCELLED
 
-    def test_can_have_the_run_cancelled_from_another(self, local: Local, parent: subprocess.Popen[str]) -> None:
+    def test_ends_when_another_process_cancels_the_run(self, local: Local, parent: subprocess.Popen[str]) -> None:
         backend = LocalBackend(local.home)
         backend.cancel("job")
         assert failure_of(backend.wait("job", timeout=LIMIT)).kind is FailureKind.CANCELLED
         assert parent.wait(timeout=LIMIT) == 1
 
-    def test_that_has_forked_still_takes_everything_along(self, local: Local, tmp_path: Path) -> None:
-        # The forked child lives on, and must not keep the appearance that the run's supervisor does.
+    def test_when_killed_after_a_fork_leaves_no_processes_of_the_run(self, local: Local, tmp_path: Path) -> None:
+        # The forked child continues to run, and must not make the run's supervisor seem to run.
         local.path("train.py").write_text("open('up', 'w').write('1')\n" + SLEEP)
         program = f"""
 import os, sys, time
@@ -287,7 +287,7 @@ time.sleep(600)
 
 
 class TestCancelling:
-    def test_twice_does_not_wait_for_the_grace(self, local: Local) -> None:
+    def test_twice_does_not_wait_for_the_grace_period(self, local: Local) -> None:
         patient = LocalBackend(local.home, grace=300)
         script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('up', 'w').write('1')\n" + SLEEP
         handle = patient.start(local.request(script), local.listener)
@@ -296,7 +296,7 @@ class TestCancelling:
         handle.cancel()
         handle.cancel()
         assert failure_of(handle.wait()).kind is FailureKind.CANCELLED
-        assert time.monotonic() - began < LIMIT, "the grace is much longer"
+        assert time.monotonic() - began < LIMIT, "the grace period is much longer"
 
 
 class TestAFullDisk:
@@ -307,11 +307,11 @@ class TestAFullDisk:
         place.mkdir()
         mount = shutil.which("mount")
         if mount is None or subprocess.run([mount, "-t", "tmpfs", "-o", "size=1m", "none", place]).returncode:
-            pytest.skip("a small file system can only be mounted by root")
+            pytest.skip("mounting a small file system requires root")
         yield place
         subprocess.run(["umount", place], check=True)
 
-    def test_ends_the_run_as_infrastructure_and_the_verdict_is_written(self, local: Local, small: Path) -> None:
+    def test_fails_the_run_as_infrastructure_and_the_verdict_is_written(self, local: Local, small: Path) -> None:
         backend = LocalBackend(small / "home", grace=GRACE)
         script = """
             import os, time
@@ -324,11 +324,11 @@ class TestAFullDisk:
         assert failure.kind is FailureKind.INFRASTRUCTURE
         assert "No space left on device" in failure.message
         assert int(status.exit_code) == 3
-        # The verdict is on the disk, for whoever looks from elsewhere.
+        # The verdict is on the disk, for readers in other processes.
         assert backend.status(status.name) == status
         assert living(local.directory) == []
 
-    def test_before_the_run_is_said_at_once_and_leaves_nothing(self, local: Local, small: Path) -> None:
+    def test_before_the_run_is_an_error_of_start_and_leaves_no_files(self, local: Local, small: Path) -> None:
         (small / "fill").write_bytes(b"x" * (1024 * 1024 - 100_000))
         from stepset.errors import InfrastructureError
 
@@ -352,11 +352,11 @@ def test_a_port_that_is_taken_is_a_rendezvous_failure(local: Local) -> None:
 
 
 class TestTheResult:
-    @pytest.mark.parametrize(("written", "says"), [('"x" * 5000', "5000 bytes"), ('"no json"', "not JSON")])
-    def test_that_cannot_be_brought_back_is_rejected(self, local: Local, written: str, says: str) -> None:
+    @pytest.mark.parametrize(("written", "problem"), [('"x" * 5000', "5000 bytes"), ('"no json"', "not JSON")])
+    def test_that_is_too_long_or_not_json_is_rejected(self, local: Local, written: str, problem: str) -> None:
         script = f"import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write({written})"
         status = local.run(script, num_nodes=2)
         failure = failure_of(status)
         assert (failure.kind, failure.rank, int(status.exit_code)) == (FailureKind.REJECTED, 0, 2)
-        assert says in failure.message
+        assert problem in failure.message
         assert status.result is None

@@ -1,4 +1,4 @@
-"""From a plan to processes: what each local pod is given."""
+"""A plan as local pods: the environment, the command and the agent's config of each."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 
 from stepset.backends.local.environment import Host, this_host
 from stepset.backends.local.gpus import visible_gpus
-from stepset.backends.local.layout import PodSpec, Site, plan_files, pod_addresses, pod_specs
+from stepset.backends.local.layout import PodSpec, RunLayout, plan_files, pod_addresses, pod_specs
 from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
 from stepset.spec import parse_job
@@ -31,7 +31,7 @@ def lay_out(job: Mapping[str, Any], host: Host = HOST, attempt: int = 0) -> dict
     parsed = parse_job({"name": "digits", **job})
     plan = make_plan(parsed)
     pods = sum(group.count for group in plan.groups)
-    site = Site(
+    layout = RunLayout(
         run="digits-abc",
         directory=Path("/runs/digits-abc"),
         scratch=Path("/tmp/s"),
@@ -43,9 +43,9 @@ def lay_out(job: Mapping[str, Any], host: Host = HOST, attempt: int = 0) -> dict
         annotations={},
     )
     ports = {name: 12_000 + n for n, name in enumerate(plan.ports)}
-    specs = pod_specs(plan, host, site, ports, attempt)
-    # What a pod's mounted file holds, for the tests that look.
-    for path, content in plan_files(plan, site, ports).items():
+    specs = pod_specs(plan, host, layout, ports, attempt)
+    # The contents of the pods' mounted files, for tests that check them.
+    for path, content in plan_files(plan, layout, ports).items():
         FILES[str(path)] = content
     return {spec.name: spec for spec in specs}
 
@@ -54,7 +54,7 @@ FILES: dict[str, str] = {}
 
 
 class TestTheEnvironment:
-    def test_is_the_callers_and_the_plans_with_addresses_and_free_ports(self) -> None:
+    def test_is_that_of_the_caller_and_the_plan_with_addresses_and_free_ports(self) -> None:
         node = lay_out({"script": "train.py", "num_nodes": 2, "procs_per_node": 2})["node-1"]
         expected = {
             "HOME": "/home/me",
@@ -68,7 +68,7 @@ class TestTheEnvironment:
         }
         assert {name: node.env[name] for name in expected} == expected
 
-    def test_counts_attempts(self) -> None:
+    def test_contains_the_number_of_the_attempt(self) -> None:
         assert lay_out({"script": "t.py"}, attempt=3)["node-0"].env["STEPSET_ATTEMPT"] == "3"
 
     def test_gives_every_rank_its_share_of_the_cores(self) -> None:
@@ -79,7 +79,7 @@ class TestTheEnvironment:
         assert lay_out(job, own)["node-0"].env["OMP_NUM_THREADS"] == "5"
         assert lay_out({**job, "env": {"OMP_NUM_THREADS": 3}}, own)["node-0"].env["OMP_NUM_THREADS"] == "3"
 
-    def test_shares_out_the_gpus_where_there_are_enough(self) -> None:
+    def test_distributes_the_gpus_if_there_are_enough(self) -> None:
         job = {"script": "t.py", "num_nodes": 2, "resources_per_node": {"gpus": 2}}
         four = replace(HOST, gpus=("0", "1", "2", "3"))
         pods = lay_out(job, four)
@@ -90,16 +90,16 @@ class TestTheEnvironment:
             assert "CUDA_VISIBLE_DEVICES" not in lay_out(job, few)["node-1"].env
         assert "CUDA_VISIBLE_DEVICES" not in lay_out({**job, "num_nodes": 1}, four)["node-0"].env
 
-    def test_keeps_everything_on_the_loopback_interface_unless_the_job_says_otherwise(self) -> None:
+    def test_selects_the_loopback_interface_unless_the_job_sets_another(self) -> None:
         env = lay_out({"script": "t.py", "env": {"GLOO_SOCKET_IFNAME": "eth7"}})["node-0"].env
         assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("eth7", "lo")
 
-    def test_expands_names_set_before_as_the_kubelet_does(self) -> None:
+    def test_expands_names_of_earlier_variables_as_the_kubelet_does(self) -> None:
         env = {"A": "$(STEPSET_JOB)/$(B)/$(HOME)/$$(X)", "B": "b", "C": "$(B)"}
         got = lay_out({"script": "t.py", "env": env})["node-0"].env
         assert (got["A"], got["C"]) == ("digits/$(B)/$(HOME)/$(X)", "b")
 
-    def test_holds_secrets_and_no_file_does(self) -> None:
+    def test_contains_secrets_that_config_and_command_do_not(self) -> None:
         node = lay_out({"script": "t.py", "env": {"T": {"secret": "hub", "key": "token"}}})["node-0"]
         assert node.env["T"] == "s3cret"
         assert "s3cret" not in repr((node.config, node.command))
@@ -114,22 +114,22 @@ class TestTheEnvironment:
             ("metadata.labels['team']", "a"),
         ],
     )
-    def test_knows_the_fields_of_a_pod(self, path: str, value: str) -> None:
+    def test_has_values_for_the_fields_of_a_pod(self, path: str, value: str) -> None:
         job = {"script": "t.py", "labels": {"team": "a"}, "env": {"F": {"field": path}}}
         assert lay_out(job)["node-0"].env["F"] == value
 
-    def test_says_which_fields_it_does_not_know(self) -> None:
+    def test_with_an_unknown_field_is_an_error_that_lists_the_known_ones(self) -> None:
         with pytest.raises(BadInputError, match=r"env\.F: the field 'spec\.foo' is not known locally; known are"):
             lay_out({"script": "t.py", "env": {"F": {"field": "spec.foo"}}})
 
-    def test_of_a_role_has_nothing_of_the_training(self) -> None:
+    def test_of_a_role_has_no_variables_of_the_training(self) -> None:
         roles = [{"name": "prepare", "before": True, "command": ["true"], "env": {"X": "1"}}]
         env = lay_out({"script": "t.py", "roles": roles})["prepare-0"].env
         assert env["X"] == "1"
         ours = {"STEPSET_LOCAL_POD", "STEPSET_LIFELINE"}
         assert {n for n in env if n.startswith(("PET_", "STEPSET_", "MASTER_", "OMP_", "GLOO_"))} == ours
 
-    def test_lets_elastic_nodes_meet_by_their_own_addresses(self) -> None:
+    def test_of_elastic_nodes_has_their_own_addresses(self) -> None:
         job = {"script": "t.py", "framework": {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}}}
         pods = lay_out({**job, "num_nodes": 2, "procs_per_node": 1})
         assert [pods[f"node-{k}"].env["PET_LOCAL_ADDR"] for k in (0, 1)] == ["127.1.2.100", "127.1.2.101"]
@@ -138,7 +138,7 @@ class TestTheEnvironment:
 
 
 class TestTheCommand:
-    def test_finds_the_code_where_it_lies(self) -> None:
+    def test_contains_the_path_of_the_code(self) -> None:
         node = lay_out({"framework": "plain", "script": "sub/train.py", "args": ["--out", "$(STEPSET_RUN)"]})["node-0"]
         assert node.command[-5:] == ("--", "python3", "/code/train.py", "--out", "digits-abc")
         assert node.config["work_dir"] == "/work"
@@ -154,17 +154,17 @@ class TestTheAgentsConfig:
         assert config["processes"] == 3 and "launcher" not in config
 
     @pytest.mark.parametrize("command", [["torchrun", "t.py"], ["/opt/bin/torchrun", "t.py"]])
-    def test_starts_a_launcher_once_and_leaves_the_ranks_to_it(self, command: list[str]) -> None:
+    def test_starts_a_launcher_once_and_no_ranks(self, command: list[str]) -> None:
         for procs in (1, 2):
             assert "processes" not in lay_out({"command": command, "procs_per_node": procs})["node-0"].config
 
-    def test_reaches_the_ranks_of_torchrun(self) -> None:
+    def test_wraps_the_program_of_torchrun(self) -> None:
         config = lay_out({"script": "t.py", "procs_per_node": 2})["node-0"].config
         assert config["launcher"] == ["torchrun", "--no-python"]
         assert config["program"] == ["python3", "-u", "/code/t.py"]
         assert config["command_len"] == 2
 
-    def test_of_torch_without_launcher_fills_in_ranks(self) -> None:
+    def test_of_torch_without_launcher_sets_ranks_per_process(self) -> None:
         job = {
             "script": "t.py",
             "framework": {"kind": "torch", "launcher": "none"},
@@ -176,7 +176,7 @@ class TestTheAgentsConfig:
         assert node.config["process_env"] == {"RANK": "{rank}", "LOCAL_RANK": "{local_rank}"}
         assert node.env["WORLD_SIZE"] == "4"
 
-    def test_of_a_role_only_names_its_lines(self) -> None:
+    def test_of_a_role_has_a_source_but_no_processes(self) -> None:
         roles = [{"name": "monitor", "replicas": 2, "command": ["true"]}]
         config = lay_out({"script": "t.py", "roles": roles})["monitor-1"].config
         assert (config["source"], config["in_world"]) == ("monitor-1", False)
@@ -204,28 +204,28 @@ class TestMPI:
         ("directory", "scratch", "rsh"),
         [("/runs/a", "/t m p", "/runs/a/rsh"), ("/r u n", "/tmp/s", "/tmp/s/rsh"), ("/r u n", "/t m p", "/r u n/rsh")],
     )
-    def test_is_given_a_path_without_spaces_if_there_is_one(self, directory: str, scratch: str, rsh: str) -> None:
+    def test_uses_a_path_without_spaces_if_one_exists(self, directory: str, scratch: str, rsh: str) -> None:
         place = {"code_dir": Path("/code"), "work_dir": Path("/work"), "addresses": {}, "labels": {}, "annotations": {}}
-        site = Site("digits-abc", Path(directory), Path(scratch), grace=5, **place)  # type: ignore[arg-type]  # mixed
-        assert str(site.rsh) == rsh
+        layout = RunLayout("digits-abc", Path(directory), Path(scratch), grace=5, **place)  # type: ignore[arg-type]  # mixed
+        assert str(layout.rsh) == rsh
 
     def test_names_the_nodes_in_the_hostfile(self) -> None:
         launcher = lay_out(self.JOB)["launcher-0"]
         hostfile = FILES[launcher.env["OMPI_MCA_orte_default_hostfile"]]
         assert hostfile == "127.1.2.100 slots=3\n127.1.2.101 slots=3\n"
 
-    def test_plays_the_launchers_own_node_itself(self) -> None:
+    def test_gives_the_launchers_own_node_the_local_address(self) -> None:
         job = {**self.JOB, "framework": {"kind": "mpi", "run_launcher_as_node": True}}
         launcher = lay_out(job)["launcher-0"]
         assert FILES[launcher.env["OMPI_MCA_orte_default_hostfile"]] == "127.1.2.100 slots=3\n127.0.0.1 slots=3\n"
 
-    def test_does_not_insist_on_root(self) -> None:
+    def test_allows_root_only_for_root(self) -> None:
         pods = lay_out(self.JOB, replace(HOST, root=False))
         assert "OMPI_ALLOW_RUN_AS_ROOT" not in pods["launcher-0"].env
 
 
 class TestTheHost:
-    def test_forgets_what_another_launcher_told_the_caller(self, tmp_path: Path) -> None:
+    def test_has_no_variables_of_another_launcher(self, tmp_path: Path) -> None:
         plan = make_plan(parse_job({"framework": "plain", "command": ["true"]}))
         foreign = dict.fromkeys(
             ["RANK", "WORLD_SIZE", "PET_NNODES", "MASTER_ADDR", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "STEPSET_RUN",
@@ -234,7 +234,7 @@ class TestTheHost:
         kept = {"PATH": "/usr/bin:/bin", "MLX_OTHER": "2", "OMPI_MCA_btl": "tcp", "STEPSET_HOME": "/h", "MY_RANK": "0"}
         assert dict(this_host(plan, {**foreign, **kept}, tmp_path).environ).keys() == kept.keys()
 
-    def test_sees_the_gpus_the_caller_sees(self, tmp_path: Path) -> None:
+    def test_has_the_gpus_of_the_caller(self, tmp_path: Path) -> None:
         for number in range(2):
             (tmp_path / f"0000:0{number}:00.0").mkdir()
         assert visible_gpus({}, tmp_path) == ("0", "1")
@@ -243,7 +243,7 @@ class TestTheHost:
             assert visible_gpus({"CUDA_VISIBLE_DEVICES": none}, tmp_path) == ()
         assert visible_gpus({}, tmp_path / "no-driver") == ()
 
-    def test_runs_python_from_the_environment_that_runs_stepset(self, tmp_path: Path) -> None:
+    def test_has_the_python_of_the_environment_that_runs_stepset(self, tmp_path: Path) -> None:
         import sys
 
         plan = make_plan(parse_job({"framework": "plain", "command": ["true"]}))
@@ -273,12 +273,12 @@ class TestTheHost:
             ),
         ],
     )
-    def test_says_what_is_missing_on_this_machine(self, job: dict[str, Any], message: str, tmp_path: Path) -> None:
+    def test_without_a_program_or_secret_is_an_error(self, job: dict[str, Any], message: str, tmp_path: Path) -> None:
         plan = make_plan(parse_job({"framework": "plain", **job}))
         with pytest.raises(BadInputError, match=message):
             this_host(plan, {"PATH": "/usr/bin:/bin"}, tmp_path)
 
-    def test_finds_secrets_in_variables_and_in_files(self, tmp_path: Path) -> None:
+    def test_has_secrets_from_variables_and_files(self, tmp_path: Path) -> None:
         env = {"A": {"secret": "hub", "key": "token"}, "B": {"secret": "db", "key": "password"}}
         plan = make_plan(parse_job({"framework": "plain", "command": ["true"], "env": env}))
         (tmp_path / "db").mkdir()

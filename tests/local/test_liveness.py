@@ -56,18 +56,18 @@ def fork():
 
 threading.Thread(target=fork, daemon=True).start()
 """
-"""A child that Python does not know of: it keeps every descriptor of its parent, the lock of the run among them."""
+"""A child that Python did not fork: it keeps every descriptor of its parent, including the lock of the run."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """A run of four ranks on two nodes, all of them at work, and its processes.
+    """A run of four running ranks on two nodes, and its processes.
 
     Args:
         supervisor: the process that called `stepset.run`.
         ranks: pid by rank; they ignore SIGTERM.
         agents: pid by node.
-        home: of its run directories.
+        home: the home of the run directories.
     """
 
     supervisor: subprocess.Popen[bytes]
@@ -101,7 +101,7 @@ def running(local: Local, request: pytest.FixtureRequest) -> Iterator[Running]:
 
 
 def kill(*pids: int) -> None:
-    """SIGKILL; their processes are gone afterwards, or zombies of a stopped supervisor."""
+    """Sends SIGKILL, and waits until the processes have ended; they may be zombies of a stopped supervisor."""
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     assert until(lambda: all((stat := process_stat(pid)) is None or stat.ended for pid in pids))
@@ -109,16 +109,16 @@ def kill(*pids: int) -> None:
 
 @pytest.fixture
 def stopped(running: Running) -> Iterator[Running]:
-    """The run, while its supervisor executes nothing."""
+    """The run, while its supervisor is stopped."""
     running.supervisor.send_signal(signal.SIGSTOP)
     yield running
     running.supervisor.send_signal(signal.SIGCONT)
 
 
 class TestASupervisorThatWasKilled:
-    def test_leaves_no_rank_running_although_the_ranks_have_not_ended_yet(self, running: Running) -> None:
+    def test_leaves_only_lost_ranks_although_their_processes_have_not_ended_yet(self, running: Running) -> None:
         for agent in running.agents:
-            os.kill(agent, signal.SIGSTOP)  # it would end the ranks, two seconds later
+            os.kill(agent, signal.SIGSTOP)  # it would end the ranks two seconds later
         running.supervisor.kill()
         running.supervisor.wait()
         status = running.status
@@ -129,13 +129,13 @@ class TestASupervisorThatWasKilled:
         assert status.failure is not None and status.failure.kind is FailureKind.LOST
         assert f"pid {running.supervisor.pid}" in status.failure.message
 
-    def test_with_all_its_ranks_leaves_a_run_that_is_lost(self, running: Running) -> None:
+    def test_with_all_its_ranks_leaves_a_lost_run(self, running: Running) -> None:
         kill(running.supervisor.pid, *running.agents, *running.ranks)
         assert (running.status.phase, running.states) == (Phase.LOST, ["Lost"] * 4)
         assert [status.phase for status in LocalBackend(running.home).list()] == [Phase.LOST]
 
     @pytest.mark.parametrize("running", [FORKED], indirect=True)
-    def test_is_gone_although_a_child_of_it_holds_the_lock(self, running: Running, local: Local) -> None:
+    def test_counts_as_ended_although_a_child_of_it_holds_the_lock(self, running: Running, local: Local) -> None:
         local.path("fork").touch()
         child = int(wait_for(local.path("child")))
         try:
@@ -182,17 +182,17 @@ class TestAProcess:
         assert own is not None and own.started is not None and own.exists()
         assert not replace(own, started=own.started - 1).exists()
 
-    def test_that_has_ended_does_not_exist_while_its_parent_has_not_taken_note(self) -> None:
+    def test_that_has_ended_does_not_exist_although_its_parent_has_not_waited_for_it(self) -> None:
         with subprocess.Popen([sys.executable, "-c", ""]) as child:
             seen = ProcessId(child.pid)
             assert until(lambda: not seen.exists())
             assert (stat := process_stat(child.pid)) is not None and stat.state == "Z"
 
     @pytest.mark.parametrize("pid", [None, "1", 0, -1, 1 << 40, 1.5])
-    def test_is_not_what_no_pid_can_be(self, pid: object) -> None:
+    def test_does_not_exist_for_an_invalid_pid(self, pid: object) -> None:
         assert ProcessId.of(pid) is None
 
-    def test_with_an_odd_name_is_understood(self, tmp_path: Path) -> None:
+    def test_with_an_unusual_name_is_parsed(self, tmp_path: Path) -> None:
         (program := tmp_path / "a) Z (b").symlink_to("/bin/sleep")
         with subprocess.Popen([program, "600"]) as child:
             assert until(lambda: (stat := process_stat(child.pid)) is not None and stat.name == "a) Z (b")
@@ -202,7 +202,7 @@ class TestAProcess:
 
 
 class TestARecord:
-    """What is in the run's directory, written by this version or an earlier one."""
+    """A record in the run's directory, written by this version or an earlier one."""
 
     ROWS = (RankStatus("rank 0", 0, "node-0", state="Running"), RankStatus("rank 1", 1, "node-1", state="Pending"))
 
@@ -216,40 +216,40 @@ class TestARecord:
         run.write_processes({"node-0": own, "rank 0": ProcessId(own.pid, 1)})
         return run
 
-    def test_is_believed_where_the_processes_exist(self, run: RunDir) -> None:
+    def test_is_valid_if_the_processes_exist(self, run: RunDir) -> None:
         own = ProcessId.of(os.getpid())
         assert own is not None
         run.write_processes({"node-0": own, "rank 0": own})
         assert [row.state for row in run.read().ranks] == ["Running", "Pending"]
 
-    def test_is_not_believed_where_one_does_not(self, run: RunDir) -> None:
+    def test_is_corrected_if_a_process_does_not_exist(self, run: RunDir) -> None:
         assert [row.state for row in run.read().ranks] == ["Ended", "Pending"]
 
-    def test_of_an_earlier_version_is_believed_as_long_as_the_lock_is_held(self, run: RunDir) -> None:
+    def test_of_an_earlier_version_is_valid_while_the_lock_is_held(self, run: RunDir) -> None:
         (run.path / SUPERVISOR_FILE).write_text(json.dumps({"pid": 1 << 21, "started": time.time()}))
         (run.path / PROCESSES_FILE).unlink()
         assert (run.read().phase, [row.state for row in run.read().ranks]) == (Phase.RUNNING, ["Running", "Pending"])
 
     @pytest.mark.parametrize("space", ["another-boot pid:[4026531836]", "", None])
-    def test_of_pids_elsewhere_is_believed(self, run: RunDir, space: str | None) -> None:
+    def test_of_pids_of_another_machine_or_namespace_is_valid(self, run: RunDir, space: str | None) -> None:
         record = json.loads((run.path / SUPERVISOR_FILE).read_text())
         assert record["pid_space"] == pid_space()
         (run.path / SUPERVISOR_FILE).write_text(json.dumps({**record, "pid": 1 << 21, "pid_space": space}))
         assert (run.read().phase, [row.state for row in run.read().ranks]) == (Phase.RUNNING, ["Running", "Pending"])
 
     @pytest.mark.parametrize("text", ["", "{", "[]", '{"rank 0": 1}', '{"rank 0": ["x", 1]}', '{"rank 0": [0, 1]}'])
-    def test_that_cannot_be_read_hides_nothing(self, run: RunDir, text: str) -> None:
+    def test_that_cannot_be_read_changes_no_state(self, run: RunDir, text: str) -> None:
         (run.path / PROCESSES_FILE).write_text(text)
         assert [row.state for row in run.read().ranks] == ["Running", "Pending"]
 
-    def test_of_a_supervisor_that_is_another_process_now_is_lost(self, run: RunDir) -> None:
+    def test_of_a_supervisor_whose_pid_belongs_to_another_process_is_lost(self, run: RunDir) -> None:
         record = json.loads((run.path / SUPERVISOR_FILE).read_text())
         (run.path / SUPERVISOR_FILE).write_text(json.dumps({**record, "start_ticks": record["start_ticks"] - 1}))
         assert (run.read().phase, [row.state for row in run.read().ranks]) == (Phase.LOST, ["Lost", "Lost"])
 
 
 @pytest.mark.parametrize("state", ["Succeeded", "Failed", "Stopped"])
-def test_the_end_of_a_rank_stays_as_it_was_recorded(state: str) -> None:
+def test_the_recorded_end_of_a_rank_does_not_change(state: str) -> None:
     status = RunStatus("digits-1", "digits", "local", ranks=(RankStatus("rank 0", 0, "node-0", state=state),))
     assert with_ended_ranks(status, lambda name: True) == status
     assert with_lost_ranks(status) == status

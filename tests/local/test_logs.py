@@ -1,4 +1,4 @@
-"""Logs: every line once, by whoever reads, while they are written and afterwards."""
+"""Logs: readers receive every line once, while the log is written and afterwards."""
 
 import io
 import threading
@@ -53,7 +53,7 @@ BYTES = (
 
 
 class TestReading:
-    def test_gives_every_line_with_its_source_and_no_progress(self, run: RunDir) -> None:
+    def test_returns_every_line_with_its_source_and_no_progress(self, run: RunDir) -> None:
         record(run, BYTES)
         assert list(read_lines(run)) == [
             LogLine("rank 0", "one"),
@@ -63,19 +63,19 @@ class TestReading:
             LogLine("rank 10", "+] not a part"),
         ]
 
-    def test_gives_only_the_sources_asked_for(self, run: RunDir) -> None:
+    def test_returns_only_the_requested_sources(self, run: RunDir) -> None:
         record(run, BYTES)
         assert list(read_lines(run, sources=frozenset({"rank 1"}))) == [LogLine("rank 1", "a long line")]
         assert list(read_lines(run, sources=frozenset())) == []
 
-    def test_as_bytes_changes_none_of_them(self, run: RunDir) -> None:
+    def test_as_bytes_leaves_them_unchanged(self, run: RunDir) -> None:
         record(run, BYTES)
         assert copied(run) == (
             b"[rank 0] one\n[rank 0] \xff\xfe\n[rank 1] a long line\n[node 0] by itself\n[rank 10] +] not a part\n"
         )
         assert copied(run, sources=frozenset({"rank 0"})) == b"[rank 0] one\n[rank 0] \xff\xfe\n"
 
-    def test_a_ranks_file_holds_what_it_printed_byte_for_byte(self, run: RunDir) -> None:
+    def test_a_ranks_file_has_its_output_byte_for_byte(self, run: RunDir) -> None:
         record(run, BYTES)
         assert run.rank_log("rank 0").read_bytes() == b'one\n\xff\xfe\n{"stepset": {"step": 1}}\n'
         assert run.rank_log("rank 1").read_bytes() == b"a long line\n"
@@ -91,7 +91,7 @@ class TestReading:
         assert run.rank_log("rank 0").read_bytes() == text + b"\n"
         assert copied(run, sources=frozenset({"rank 0"})) == b"[rank 0] " + text + b"\n"
 
-    def test_half_a_line_waits_for_its_other_half(self, run: RunDir) -> None:
+    def test_an_incomplete_line_is_returned_after_the_end_of_the_run(self, run: RunDir) -> None:
         run.log.write_bytes(b"[rank 0] whole\n[rank 0] ha")
         assert [line.text for line in read_lines(run)] == ["whole"]
         finish(run)
@@ -99,7 +99,7 @@ class TestReading:
 
 
 class TestFollowing:
-    def test_gives_lines_as_they_come_until_the_run_is_over(self, run: RunDir) -> None:
+    def test_returns_lines_as_they_are_printed_until_the_run_is_over(self, run: RunDir) -> None:
         recorder, splitter = Recorder(run), Splitter("node 0")
         lines: Iterator[LogLine] = read_lines(run, follow=True, poll=0.01)
         recorder.write(splitter.feed(b"[rank 0] 1\n"))
@@ -110,7 +110,7 @@ class TestFollowing:
         finish(run)
         assert list(lines) == [LogLine("rank 0", "last")]
 
-    def test_misses_and_repeats_nothing_while_it_is_written(self, run: RunDir) -> None:
+    def test_loses_and_repeats_no_line_while_the_log_is_written(self, run: RunDir) -> None:
         def write() -> None:
             recorder, splitter = Recorder(run), Splitter("node 0")
             for start in range(0, 20_000, 50):
@@ -136,23 +136,23 @@ class TestFollowing:
 
 
 class TestTheTail:
-    def test_is_the_last_lines_of_each_source(self, run: RunDir) -> None:
+    def test_has_the_last_lines_of_each_source(self, run: RunDir) -> None:
         recorder = record(run, b"".join(b"[rank 0] line %d\n" % n for n in range(1000)), b"[rank 1] other\n")
         assert recorder.tail("rank 0")[-1] == "line 999"
         assert 20 <= len(recorder.tail("rank 0")) <= 100
         assert recorder.tail("rank 1") == ("other",)
         assert recorder.tail("rank 2") == ()
 
-    def test_leaves_progress_out(self, run: RunDir) -> None:
+    def test_has_no_progress(self, run: RunDir) -> None:
         recorder = record(run, b'[rank 0] a\n[rank 0] {"stepset": {"step": 1}}\n')
         assert recorder.tail("rank 0") == ("a",)
 
-    def test_cuts_what_is_too_long_to_show(self, run: RunDir) -> None:
+    def test_truncates_long_lines(self, run: RunDir) -> None:
         recorder = record(run, b"[rank 0] " + b"x" * 100_000 + b"\n")
         assert len(recorder.tail("rank 0")[0]) <= 1000
 
 
-def test_more_ranks_than_open_files_are_written_all_the_same(run: RunDir) -> None:
+def test_the_logs_of_more_ranks_than_open_files_are_complete(run: RunDir) -> None:
     stream = b"".join(b"[rank %d] line %d\n" % (n, turn) for turn in range(2) for n in range(300))
     record(run, stream[: len(stream) // 2], stream[len(stream) // 2 :]).close()
     assert run.rank_log("rank 299").read_bytes() == b"line 0\nline 1\n"

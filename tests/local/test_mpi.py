@@ -37,7 +37,7 @@ def test_every_rank_of_every_node_takes_part(local: Local, mpi: tuple[str, str],
     command = {"script": None, "command": [launcher, "./allreduce"]}
     status = local.run("", framework=framework, num_nodes=2, procs_per_node=2, **command)
     assert (status.phase, status.result) == (Phase.SUCCEEDED, {"world_size": 4, "rank_sum": 10})
-    # Open MPI puts the first ranks onto the launcher's node, wherever the hostfile names it.
+    # Open MPI places the first ranks on the launcher's node, regardless of the hostfile's order.
     second = "launcher-0" if launcher_is_node else "node-1"
     assert sorted(row.pod for row in status.ranks if row.rank is not None) == sorted(["node-0", second] * 2)
     assert [row.source for row in status.ranks] == ["rank 0", "rank 1", "rank 2", "rank 3", "launcher"]
@@ -45,7 +45,7 @@ def test_every_rank_of_every_node_takes_part(local: Local, mpi: tuple[str, str],
     assert [len(local.texts(f"rank {n}")) for n in range(4)] == [1] * 4
 
 
-def test_the_rank_that_failed_is_named_and_the_others_are_gone(local: Local, mpi: tuple[str, str]) -> None:
+def test_the_rank_that_failed_is_named_and_the_others_are_stopped(local: Local, mpi: tuple[str, str]) -> None:
     implementation, launcher = mpi
     program = local.path("program.sh")
     program.write_text(
@@ -72,7 +72,7 @@ def test_a_launcher_that_starts_too_few_ranks_is_a_failure(local: Local, mpi: tu
 
 
 class TestAPathWithSpaces:
-    def test_does_not_keep_the_nodes_from_being_reached(self, local: Local, mpi: tuple[str, str]) -> None:
+    def test_does_not_prevent_the_start_of_ranks(self, local: Local, mpi: tuple[str, str]) -> None:
         implementation, launcher = mpi
         framework = {"kind": "mpi", "implementation": implementation}
         command = {"script": None, "command": [launcher, "./allreduce"]}
@@ -80,10 +80,10 @@ class TestAPathWithSpaces:
         status = LocalBackend(local.directory / "a home").start(request, local.listener).wait()
         assert (status.phase, status.result) == (Phase.SUCCEEDED, {"world_size": 2, "rank_sum": 3})
 
-    def test_is_refused_where_there_is_no_other(self, local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_refused_if_every_path_has_spaces(self, local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
         local.path("t m p").mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(local.path("t m p")))  # what TMPDIR sets in a new process
         home = local.directory / "a home"
-        with pytest.raises(BadInputError, match="set STEPSET_HOME or TMPDIR to a directory without"):
+        with pytest.raises(BadInputError, match="set STEPSET_HOME or TMPDIR to a directory without spaces"):
             LocalBackend(home).start(local.request("", framework="mpi", num_nodes=2))
         assert not home.exists()

@@ -1,4 +1,4 @@
-"""Loopback addresses and ports: two runs at once never share one."""
+"""Loopback addresses and ports: concurrent runs share none."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ NAMES = [f"port-{n}" for n in range(8)]
 
 
 class TestAddresses:
-    def test_are_one_for_each_pod_and_can_be_listened_on(self, tmp_path: Path) -> None:
+    def test_are_different_for_each_pod_and_can_be_listened_on(self, tmp_path: Path) -> None:
         with Claims(tmp_path) as claims:
             addresses = claims.addresses(3)
             assert len(set(addresses)) == 3
@@ -28,7 +28,7 @@ class TestAddresses:
             addresses = claims.addresses(120)
             assert sorted(addresses) == addresses
 
-    def test_go_beyond_one_block(self, tmp_path: Path) -> None:
+    def test_may_span_several_blocks(self, tmp_path: Path) -> None:
         with Claims(tmp_path) as claims:
             assert len(set(claims.addresses(400))) == 400
 
@@ -53,7 +53,7 @@ class TestPorts:
         with Claims(tmp_path) as one, Claims(tmp_path) as other:
             assert not set(one.ports(NAMES).values()) & set(other.ports(NAMES).values())
 
-    def test_that_somebody_listens_on_are_not_given_out(self, tmp_path: Path) -> None:
+    def test_with_a_listener_are_not_claimed(self, tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             with (
@@ -64,7 +64,7 @@ class TestPorts:
 
 
 class TestAClaim:
-    def test_is_given_back(self, tmp_path: Path) -> None:
+    def test_is_released(self, tmp_path: Path) -> None:
         with Claims(tmp_path) as claims:
             claims.addresses(1)
             claims.ports(["master"])
@@ -92,8 +92,8 @@ class TestAClaim:
                 assert claims.ports(["p"]) == {"p": 20_000}
 
 
-def test_the_directory_of_the_locks_must_be_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_directory_of_the_locks_must_belong_to_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / f"stepset-{os.getuid()}").symlink_to("/")
-    with pytest.raises(InfrastructureError, match="belongs to somebody else"):
+    with pytest.raises(InfrastructureError, match="belongs to another user"):
         scratch_directory()

@@ -1,4 +1,4 @@
-"""Restarts: the whole gang, as often as the job allows; elastic worlds node by node."""
+"""Restarts: of the whole gang, as often as the job allows; in elastic worlds of single nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.local
 
 FAIL_UNTIL_2 = """
     import os, sys
-    # In one piece: the one that fails first stops the other wherever it is.
+    # One print call: the rank that fails first stops the other at any point.
     print(f"attempt {os.environ['STEPSET_ATTEMPT']} {os.environ.get('MASTER_PORT')}")
     sys.exit(3 if int(os.environ["STEPSET_ATTEMPT"]) < 2 else 0)
 """
@@ -28,24 +28,24 @@ class TestTheGang:
         status = local.run(FAIL_UNTIL_2, framework=torch, num_nodes=2, procs_per_node=1, restart={"max_restarts": 2})
         assert (status.phase, status.attempt, status.failure) == (Phase.SUCCEEDED, 2, None)
         assert {row.restarts for row in status.ranks} == {2}
-        # The first to fail may stop the other before it has said anything.
+        # The rank that fails first may stop the other before that has printed a line.
         texts = [line.text.split() for line in local.listener.lines]
         assert sorted({attempt for _, attempt, _ in texts}) == ["0", "1", "2"]
-        assert len({port for _, _, port in texts}) == 3, "every attempt meets at a fresh port"
+        assert len({port for _, _, port in texts}) == 3, "every attempt has a new port"
         phases = [s.phase for s in local.listener.statuses]
         assert Phase.RESTARTING in phases
         assert [note.split(":")[0] for note in status.notes if note.startswith("restart")] == ["restart 1", "restart 2"]
 
-    def test_is_given_up_when_the_restarts_are_used_up(self, local: Local) -> None:
+    def test_is_not_started_again_when_the_restarts_are_used_up(self, local: Local) -> None:
         status = local.run(FAIL_UNTIL_2, restart={"max_restarts": 1})
         assert status.phase is Phase.FAILED and status.failure is not None
         assert (status.failure.restarts, status.failure.exit_code, status.attempt) == (1, 3, 1)
 
-    def test_is_not_started_again_for_a_user_error_where_the_job_says_so(self, local: Local) -> None:
+    def test_is_not_started_again_for_a_user_error_if_user_errors_is_fail(self, local: Local) -> None:
         status = local.run(FAIL_UNTIL_2, restart={"max_restarts": 5, "user_errors": "fail"})
         assert (status.phase, status.attempt) == (Phase.FAILED, 0)
 
-    def test_is_started_again_for_other_errors_all_the_same(self, local: Local) -> None:
+    def test_is_started_again_for_other_errors_if_user_errors_is_fail(self, local: Local) -> None:
         script = """
             import os, signal
             if os.environ["STEPSET_ATTEMPT"] == "0":
@@ -54,7 +54,7 @@ class TestTheGang:
         status = local.run(script, restart={"max_restarts": 1, "user_errors": "fail"})
         assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 1)
 
-    def test_goes_on_from_its_checkpoint(self, local: Local) -> None:
+    def test_continues_from_its_checkpoint(self, local: Local) -> None:
         script = """
             import os, sys
             checkpoint = os.path.join(os.environ["STEPSET_CHECKPOINT_DIR"], "step")
@@ -69,11 +69,11 @@ class TestTheGang:
         assert status.phase is Phase.SUCCEEDED
         assert local.texts("rank 0") == ["resume from None", f"resume from {directory}", "at step 5"]
 
-    def test_counts_on_from_the_attempt_it_is_given(self, local: Local) -> None:
+    def test_counts_attempts_from_that_of_the_request(self, local: Local) -> None:
         status = local.run(FAIL_UNTIL_2, attempt=2)
         assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 2)
 
-    def test_does_not_take_an_earlier_attempts_result_for_its_own(self, local: Local) -> None:
+    def test_ignores_the_result_of_an_earlier_attempt(self, local: Local) -> None:
         script = """
             import os, sys
             if os.environ["STEPSET_ATTEMPT"] == "0":
@@ -94,7 +94,7 @@ class TestTheGang:
 
 
 class TestTheDeadline:
-    def test_ends_the_run_for_good(self, local: Local) -> None:
+    def test_ends_the_run_without_a_restart(self, local: Local) -> None:
         status = local.run("import time; time.sleep(600)", deadline="1s", restart={"max_restarts": 3})
         assert status.phase is Phase.FAILED and status.failure is not None
         assert (status.failure.kind, int(status.exit_code)) == (FailureKind.DEADLINE_EXCEEDED, 4)
@@ -108,7 +108,7 @@ class TestTheDeadline:
 
 
 class TestAnElasticWorld:
-    """Nodes of an elastic world, played by small scripts where torchrun would be: only their ends matter here."""
+    """Nodes of an elastic world, with a small script instead of torchrun: only the ends of nodes matter here."""
 
     NODE = """
         import os, sys, time
@@ -126,7 +126,7 @@ class TestAnElasticWorld:
         return local.start(self.NODE, framework=elastic, num_nodes=3, procs_per_node=2, **command, **fields)
 
     def finish(self, local: Local, code: int) -> None:
-        """Lets every node end, node 1 with an exit code; the file is there with its content or not at all."""
+        """Makes every node end, node 1 with an exit code; creates the file atomically."""
         local.path("finish.new").write_text(str(code))
         local.path("finish.new").rename(local.path("finish"))
 
@@ -135,7 +135,7 @@ class TestAnElasticWorld:
         assert until(lambda: len(wait_for(path).split()) >= count)
         return [int(pid) for pid in path.read_text().split()]
 
-    def test_gets_a_lost_node_back_by_itself_and_for_free(self, local: Local) -> None:
+    def test_replaces_a_lost_node_without_counting_a_restart(self, local: Local) -> None:
         handle = self.start(local, 2)
         pids = [self.pids(local, node)[0] for node in range(3)]
         os.kill(pids[1], signal.SIGKILL)
@@ -144,9 +144,9 @@ class TestAnElasticWorld:
         status = handle.wait()
         assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 0)
         for node in (0, 2):
-            assert self.pids(local, node) == [pids[node]], "the others went on"
+            assert self.pids(local, node) == [pids[node]], "the others continued"
 
-    def test_starts_over_when_node_0_is_lost_for_the_rendezvous_lives_there(self, local: Local) -> None:
+    def test_restarts_as_a_gang_when_node_0_with_the_rendezvous_is_lost(self, local: Local) -> None:
         handle = self.start(local, 2)
         pids = [self.pids(local, node)[0] for node in range(3)]
         os.kill(pids[0], signal.SIGKILL)
@@ -156,7 +156,7 @@ class TestAnElasticWorld:
         status = handle.wait()
         assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 1)
 
-    def test_fails_by_an_exit_code_that_no_restart_is_left_for(self, local: Local) -> None:
+    def test_fails_by_an_exit_code_when_no_restart_remains(self, local: Local) -> None:
         handle = self.start(local, 3)
         for node in range(3):
             self.pids(local, node)
@@ -165,7 +165,7 @@ class TestAnElasticWorld:
         assert status.phase is Phase.FAILED and status.failure is not None
         assert (status.failure.pod, status.failure.exit_code) == ("node-1", 4)
 
-    def test_has_succeeded_when_enough_nodes_have(self, local: Local) -> None:
+    def test_succeeds_when_enough_nodes_have(self, local: Local) -> None:
         handle = self.start(local, 2)
         pids = [self.pids(local, node)[0] for node in range(3)]
         os.kill(pids[1], signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Local runs of plain Python scripts: what a run is, from its start to its result."""
+"""Local runs of plain Python scripts, from start to result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from stepset.backends.local import LocalBackend
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
 from stepset.watch.state import FailureKind, LogLine, Phase, Progress, RunStatus
-from tests.local.conftest import Listening, Local, wait_for
+from tests.local.conftest import Local, RecordingListener, wait_for
 from tests.waiting import LIMIT, until
 
 pytestmark = pytest.mark.local
@@ -29,7 +29,7 @@ class TestARun:
         assert status.created <= (status.started or 0) <= (status.finished or 0)
         assert sorted(line.source for line in local.listener.lines) == [f"rank {n}" for n in range(4)]
 
-    def test_brings_back_what_rank_0_left_as_its_result(self, local: Local) -> None:
+    def test_has_the_result_of_rank_0(self, local: Local) -> None:
         status = local.run(
             """
             import json, os
@@ -41,7 +41,7 @@ class TestARun:
         assert status.result == {"node": "0", "accuracy": 0.97}
         assert local.backend.status(status.name) == status
 
-    def test_gives_each_node_an_address_of_its_own(self, local: Local) -> None:
+    def test_gives_each_node_its_own_address(self, local: Local) -> None:
         script = """
             import os, socket
             with socket.create_server((os.environ["IP"], int(os.environ["PORT"]))) as server:
@@ -52,12 +52,12 @@ class TestARun:
         assert status.phase is Phase.SUCCEEDED
         assert len({line.text for line in local.listener.lines}) == 3
 
-    def test_starts_where_the_job_is_and_finds_its_siblings(self, local: Local) -> None:
+    def test_starts_in_the_jobs_directory_and_imports_from_it(self, local: Local) -> None:
         local.path("helper.py").write_text("NAME = 'helper'")
         local.run("import helper, os; print(helper.NAME, os.getcwd())")
         assert local.texts("rank 0") == [f"helper {local.directory}"]
 
-    def test_with_code_starts_in_it(self, local: Local) -> None:
+    def test_with_code_starts_in_the_code_directory(self, local: Local) -> None:
         local.path("src").mkdir()
         local.path("src", "main.py").write_text("import os; print(os.getcwd())")
         local.run("", script="src/main.py", code="src")
@@ -68,35 +68,35 @@ class TestARun:
         assert status.phase is Phase.SUCCEEDED
         assert local.texts("rank 0") == ["from a function"]
 
-    def test_of_a_module_finds_it_where_the_job_is(self, local: Local) -> None:
+    def test_of_a_module_imports_it_from_the_jobs_directory(self, local: Local) -> None:
         local.path("mine.py").write_text("import sys; print(sys.argv[1:])")
         local.run("", script=None, module="mine", args=["--x", "1"])
         assert local.texts("rank 0") == ["['--x', '1']"]
 
-    def test_of_any_command_has_ranks_too(self, local: Local) -> None:
+    def test_of_any_command_has_ranks(self, local: Local) -> None:
         status = local.run("", script=None, command=["sh", "-c", "echo $STEPSET_NODE_RANK"], num_nodes=2)
         assert [r.source for r in status.ranks] == ["rank 0", "rank 1"]
         assert (local.texts("rank 0"), local.texts("rank 1")) == (["0"], ["1"])
 
-    def test_does_not_mind_where_it_is_kept(self, local: Local) -> None:
+    def test_may_have_any_home_directory(self, local: Local) -> None:
         home = local.directory / os.fsdecode(b"a home \n of \xff bytes")
         status = LocalBackend(home).start(local.request("print('here')", num_nodes=2), local.listener).wait()
         assert status.phase is Phase.SUCCEEDED
         assert [line.text for line in LocalBackend(home).logs(status.name)] == ["here", "here"]
 
-    def test_makes_its_checkpoint_directory(self, local: Local) -> None:
+    def test_creates_its_checkpoint_directory(self, local: Local) -> None:
         directory = local.path("deep", "er")
         local.run("import os; print(os.listdir(os.environ['STEPSET_CHECKPOINT_DIR']))", checkpoint_dir=str(directory))
         assert local.texts("rank 0") == ["[]"]
 
-    def test_warns_when_its_processes_outnumber_the_cores(self, local: Local) -> None:
+    def test_has_a_note_if_its_processes_outnumber_the_cores(self, local: Local) -> None:
         status = local.run("", procs_per_node=1)
         assert status.notes == ()
         many = local.run("", script=None, command=["true"], procs_per_node=65)
         assert any("65 processes share" in note for note in many.notes)
         assert many.phase is Phase.SUCCEEDED
 
-    def test_does_not_share_its_secrets_with_any_file(self, local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_writes_its_secrets_to_no_file(self, local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("STEPSET_SECRET_HUB_TOKEN", "hush-hush")
         local.run("import os; print(len(os.environ['T']))", env={"T": {"secret": "hub", "key": "token"}})
         assert local.texts("rank 0") == ["9"]
@@ -112,7 +112,7 @@ class TestRoles:
         assert local.texts("rank 1") == ["ready"]
         assert [(r.source, r.rank, r.state) for r in status.ranks][-1] == ("prepare-0", None, "Succeeded")
 
-    def test_that_fail_fail_the_run_and_the_world_never_starts(self, local: Local) -> None:
+    def test_that_fail_before_the_world_fail_the_run_and_the_world_never_starts(self, local: Local) -> None:
         prepare = {"name": "prepare", "before": True, "command": ["sh", "-c", "echo no data >&2; exit 3"]}
         status = local.run("open('started', 'w')", roles=[prepare])
         assert status.phase is Phase.FAILED and status.failure is not None
@@ -120,7 +120,7 @@ class TestRoles:
         assert "no data" in status.failure.tail
         assert not local.path("started").exists()
 
-    def test_beside_the_world_are_stopped_when_it_is_done(self, local: Local) -> None:
+    def test_beside_the_world_are_stopped_when_the_world_has_ended(self, local: Local) -> None:
         monitor = {"name": "monitor", "command": ["sh", "-c", "touch watching; exec sleep 600"]}
         script = "import os, time\nwhile not os.path.exists('watching'):\n    time.sleep(0.02)"
         status = local.run(script, roles=[monitor])
@@ -129,7 +129,7 @@ class TestRoles:
 
 
 class TestOutput:
-    def test_keeps_every_line_once_whatever_the_bytes(self, local: Local) -> None:
+    def test_has_every_line_once_with_any_bytes(self, local: Local) -> None:
         script = """
             import os, sys
             rank = os.environ["STEPSET_NODE_RANK"].encode()
@@ -149,8 +149,8 @@ class TestOutput:
             raw = (local.home / "runs" / status.name / "ranks" / f"rank-{rank}.log").read_bytes()
             assert raw.split(b"\n")[500:] == [b"\xff\xfe invalid", b"m" * 2_500_000, b"no newline at the end", b""]
 
-    def test_is_whole_for_a_listener_that_is_slow(self, local: Local) -> None:
-        class Slow(Listening):
+    def test_is_complete_for_a_slow_listener(self, local: Local) -> None:
+        class Slow(RecordingListener):
             def on_line(self, line: LogLine) -> None:
                 if len(self.lines) in (0, 20_000):
                     time.sleep(1)
@@ -162,8 +162,8 @@ class TestOutput:
             assert local.texts(source) == [f"line {n} " + "x" * 80 for n in range(30_000)]
         assert sum(1 for _ in local.backend.logs(status.name)) == 60_000
 
-    def test_shows_progress_live_and_not_as_lines(self, local: Local) -> None:
-        class Seeing(Listening):
+    def test_reports_progress_immediately_and_not_as_lines(self, local: Local) -> None:
+        class Seeing(RecordingListener):
             def on_status(self, status: RunStatus) -> None:
                 super().on_status(status)
                 if status.progress and status.progress.step == 1:
@@ -185,11 +185,11 @@ class TestOutput:
         raw = (local.home / "runs" / status.name / "ranks" / "rank-0.log").read_text().splitlines()
         assert len(raw) == 3 and json.loads(raw[0])["stepset"]["step"] == 1
 
-    def test_ends_each_row_with_its_last_line(self, local: Local) -> None:
+    def test_is_in_the_status_as_each_ranks_last_line(self, local: Local) -> None:
         status = local.run("print('a'); print('b')", num_nodes=2)
         assert [row.last_line for row in status.ranks] == ["b", "b"]
 
-    def test_can_be_followed_from_elsewhere(self, local: Local) -> None:
+    def test_can_be_followed_by_another_reader(self, local: Local) -> None:
         handle = local.start("import time\nfor n in range(5):\n    print(n, flush=True)\n    time.sleep(0.1)")
         followed: list[LogLine] = []
         reader = threading.Thread(target=lambda: followed.extend(local.backend.logs(handle.name, follow=True)))
@@ -228,7 +228,7 @@ class TestRunsAtOnce:
 
     def test_cannot_have_the_same_name(self, local: Local) -> None:
         local.run("", name="mine")
-        with pytest.raises(BadInputError, match="there is a run 'mine' already"):
+        with pytest.raises(BadInputError, match="run 'mine' exists already"):
             local.start("", name="mine")
         assert local.backend.status("mine").phase is Phase.SUCCEEDED
 
@@ -240,7 +240,7 @@ class TestABadRequest:
             ({"name": "Not A Label"}, "name: 'Not A Label' is not a DNS-1035 label"),
             ({"env": {"T": {"secret": "hub", "key": "k"}}}, "env.T: secret 'hub' has no key 'k'"),
             ({"script": None, "command": ["no-such-program"]}, "command: 'no-such-program' is not found"),
-            ({"checkpoint_dir": "/proc/nowhere"}, "checkpoint_dir: /proc/nowhere cannot be made"),
+            ({"checkpoint_dir": "/proc/nowhere"}, "checkpoint_dir: /proc/nowhere cannot be created"),
         ],
     )
     def test_is_refused_before_anything_is_created(self, local: Local, fields: dict[str, object], message: str) -> None:
@@ -248,25 +248,25 @@ class TestABadRequest:
             local.start("", **fields)
         assert not local.home.exists()
 
-    def test_for_a_home_that_cannot_be_is_no_traceback(self, local: Local) -> None:
+    def test_with_an_impossible_home_is_an_infrastructure_error(self, local: Local) -> None:
         local.home.write_text("a file")
         with pytest.raises(InfrastructureError, match="set STEPSET_HOME"):
             local.start("")
 
-    def test_for_a_run_nobody_knows_is_said(self, local: Local) -> None:
-        for ask in (local.backend.status, local.backend.wait, local.backend.cancel, local.backend.logs):
+    def test_for_an_unknown_run_raises_run_not_found(self, local: Local) -> None:
+        for method in (local.backend.status, local.backend.wait, local.backend.cancel, local.backend.logs):
             with pytest.raises(RunNotFoundError):
-                ask("nope")
+                method("nope")
 
 
-class TestARunSeenFromElsewhere:
+class TestARunInAnotherThread:
     def test_is_found_by_its_jobs_name_while_it_runs(self, local: Local) -> None:
         handle = local.start("import pathlib; open('up', 'w').write('1'); input()", script="train.py")
-        # input() fails at once, for there is nothing to read: ranks have no standard input.
+        # input() fails at once: ranks have no standard input.
         assert handle.wait().failure is not None
         assert local.backend.status("job").name == handle.name
 
-    def test_can_be_waited_for_up_to_a_time(self, local: Local) -> None:
+    def test_can_be_waited_for_with_a_timeout(self, local: Local) -> None:
         handle = local.start("import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.02)")
         assert until(lambda: local.backend.status(handle.name).phase is Phase.RUNNING)
         assert local.backend.wait(handle.name, timeout=0.05).phase is Phase.RUNNING
@@ -294,21 +294,21 @@ class TestARunSeenFromElsewhere:
         ]
 
 
-def test_a_listener_that_fails_stops_the_run_and_is_heard_of(local: Local) -> None:
+def test_an_exception_of_the_listener_stops_the_run_and_is_raised(local: Local) -> None:
     class Broken:
         def on_line(self, line: LogLine) -> None:
-            raise BrokenPipeError("nobody reads")
+            raise BrokenPipeError("no reader")
 
         def on_status(self, status: object) -> None:
             pass
 
     handle = local.backend.start(local.request("import time; print('x', flush=True); time.sleep(600)"), Broken())
-    with pytest.raises(BrokenPipeError, match="nobody reads"):
+    with pytest.raises(BrokenPipeError, match="no reader"):
         handle.wait()
     assert local.backend.status(handle.name).phase is Phase.FAILED
 
 
-def test_the_python_door_runs_a_mapping(local: Local, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_python_interface_runs_a_mapping(local: Local, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import stepset
 
     monkeypatch.setenv("STEPSET_HOME", str(local.home))

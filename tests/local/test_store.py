@@ -1,4 +1,4 @@
-"""Run directories: found again from any process, whole or not at all."""
+"""Run directories: any process finds them, complete or not at all."""
 
 import json
 import os
@@ -32,25 +32,27 @@ class TestTheHome:
             ({"HOME": "/h"}, Path("/h/.local/state/stepset")),
         ],
     )
-    def test_is_where_the_variables_say(self, environ: dict[str, str], expected: Path) -> None:
+    def test_is_set_by_the_variables(self, environ: dict[str, str], expected: Path) -> None:
         assert home_directory(environ) == expected
 
-    def test_is_the_accounts_where_home_is_empty(self) -> None:
+    def test_is_the_accounts_if_home_is_empty(self) -> None:
         assert home_directory({"HOME": ""}) == Path(pwd.getpwuid(os.getuid()).pw_dir) / ".local/state/stepset"
 
-    def test_is_asked_for_where_the_user_has_no_account(self) -> None:
-        ask = "import os; from stepset.backends.local.store import home_directory; os.setuid(54321); home_directory({})"
+    def test_is_required_if_the_user_has_no_account(self) -> None:
+        program = (
+            "import os; from stepset.backends.local.store import home_directory; os.setuid(54321); home_directory({})"
+        )
         if os.getuid() != 0:
-            pytest.skip("only root can become a user without an account")
-        done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
+            pytest.skip("becoming a user without an account requires root")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert done.stderr.splitlines()[-1] == (
             "stepset.errors.BadInputError: STEPSET_HOME: not set, and user 54321 has no home directory;"
-            " set it to where runs are to be kept"
+            " set it to a directory for runs"
         )
 
 
 class TestARun:
-    def test_is_found_by_its_name_and_by_its_jobs(self, tmp_path: Path) -> None:
+    def test_is_found_by_its_name_and_by_its_jobs_name(self, tmp_path: Path) -> None:
         store = RunStore(tmp_path)
         for number in (1, 3, 2):
             store.create(status(f"digits-{number}", created=float(number)), JOB)
@@ -59,12 +61,12 @@ class TestARun:
         assert [s.name for s in store.list()] == ["digits-3", "digits-2", "digits-1"]
 
     @pytest.mark.parametrize("name", ["nope", "", "..", "../runs", ".", 300 * "a", "a\0b", "\udcff"])
-    def test_that_nobody_knows_is_said_to_be_unknown(self, tmp_path: Path, name: str) -> None:
+    def test_that_does_not_exist_raises_run_not_found(self, tmp_path: Path, name: str) -> None:
         RunStore(tmp_path).create(status(), JOB)
         with pytest.raises(RunNotFoundError, match="no such run"):
             RunStore(tmp_path).find(name)
 
-    def test_keeps_its_state_through_the_file(self, tmp_path: Path) -> None:
+    def test_has_the_same_state_after_it_was_written_and_read(self, tmp_path: Path) -> None:
         run, _ = RunStore(tmp_path).create(status(), JOB)
         written = status(
             phase=Phase.FAILED,
@@ -79,16 +81,16 @@ class TestARun:
 
     def test_cannot_take_the_name_of_another(self, tmp_path: Path) -> None:
         RunStore(tmp_path).create(status(), JOB)
-        with pytest.raises(BadInputError, match="there is a run 'digits-1' already"):
+        with pytest.raises(BadInputError, match="run 'digits-1' exists already"):
             RunStore(tmp_path).create(status(), JOB)
         assert [p.name for p in (tmp_path / "runs").iterdir()] == ["digits-1"]
 
-    def test_leaves_nothing_behind_when_it_cannot_be_made(self, tmp_path: Path) -> None:
+    def test_that_cannot_be_created_is_an_infrastructure_error(self, tmp_path: Path) -> None:
         (tmp_path / "runs").write_text("a file")
         with pytest.raises(InfrastructureError, match="set STEPSET_HOME"):
             RunStore(tmp_path).create(status(), JOB)
 
-    def test_holds_no_value_of_a_secret(self, tmp_path: Path) -> None:
+    def test_contains_no_value_of_a_secret(self, tmp_path: Path) -> None:
         job = TrainingJob(command=["true"], env={"TOKEN": {"secret": "hub", "key": "token"}})
         run, _ = RunStore(tmp_path).create(status(), job)
         assert json.loads((run.path / "job.json").read_text())["env"]["TOKEN"] == {"secret": "hub", "key": "token"}
@@ -146,7 +148,7 @@ class TestARunWithoutSupervisor:
             holder.wait()
             assert run.read().phase is Phase.LOST
 
-    def test_two_who_look_at_once_do_not_take_each_other_for_it(self, tmp_path: Path) -> None:
+    def test_is_not_alive_although_another_reader_holds_the_lock(self, tmp_path: Path) -> None:
         run, lock = RunStore(tmp_path).create(status(), JOB)
         os.close(lock)
         import fcntl
@@ -159,6 +161,6 @@ class TestARunWithoutSupervisor:
 def test_a_request_to_cancel_is_counted(tmp_path: Path) -> None:
     run, _ = RunStore(tmp_path).create(status(), JOB)
     assert run.cancel_requests() == 0
-    run.ask_to_cancel()
-    run.ask_to_cancel()
+    run.request_cancel()
+    run.request_cancel()
     assert run.cancel_requests() == 2

@@ -1,4 +1,4 @@
-"""A local run's threads end with the call that started them, however it ends."""
+"""A local run's threads end with the call that started them, with any result of the call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import stepset
 from stepset.backends.local import LocalBackend
 from stepset.signals import on_signals
 from stepset.watch.state import FailureKind, LogLine, Phase
-from tests.local.conftest import Listening, Local, wait_for
+from tests.local.conftest import Local, RecordingListener, wait_for
 from tests.waiting import LIMIT
 
 pytestmark = pytest.mark.local
@@ -39,22 +39,22 @@ def threads_end(local: Local, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def run(local: Local, script: str, listener: Any = None) -> Any:
-    """`stepset.run` of a script in two nodes."""
+    """Calls `stepset.run` with a script for two nodes."""
     local.path("train.py").write_text(script)
     job = {"name": "job", "framework": "plain", "script": "train.py", "num_nodes": 2}
     threads = threading.enumerate()
     try:
         return stepset.run(job, base_dir=local.directory, listener=listener)
     finally:
-        assert threading.enumerate() == threads, "at the moment the call ends, not some time later"
+        assert threading.enumerate() == threads, "the threads have ended when the call ends"
 
 
-class Interrupting(Listening):
+class Interrupting(RecordingListener):
     """Sends SIGINT to this process when a rank has printed its first line.
 
     Args:
-        times: how often.
-        pause: seconds between two.
+        times: the number of signals.
+        pause: seconds between two signals.
     """
 
     def __init__(self, times: int = 1, pause: float = 0.0) -> None:
@@ -69,32 +69,32 @@ class Interrupting(Listening):
             time.sleep(self._pause)
 
 
-def test_when_it_succeeds(local: Local) -> None:
+def test_when_the_run_succeeds(local: Local) -> None:
     assert run(local, "print('done')").phase is Phase.SUCCEEDED
 
 
-def test_when_it_fails(local: Local) -> None:
+def test_when_the_run_fails(local: Local) -> None:
     with pytest.raises(stepset.TrainingFailedError):
         run(local, "import sys; sys.exit(1)")
 
 
-def test_when_it_is_refused(local: Local) -> None:
+def test_when_the_job_is_refused(local: Local) -> None:
     local.path("train.py").touch()
     with pytest.raises(stepset.BadInputError):
         stepset.run({"framework": "plain", "command": ["no-such-program"]}, base_dir=local.directory)
 
 
 def test_when_the_listener_fails(local: Local) -> None:
-    class Broken(Listening):
+    class Broken(RecordingListener):
         def on_line(self, line: LogLine) -> None:
-            raise BrokenPipeError("nobody reads")
+            raise BrokenPipeError("no reader")
 
     with pytest.raises(BrokenPipeError):
         run(local, SLEEP, Broken())
 
 
 @pytest.mark.parametrize("times", [1, 2, 50])
-def test_when_it_is_interrupted_by_ctrl_c_however_often(local: Local, times: int) -> None:
+def test_when_ctrl_c_interrupts_it_once_or_several_times(local: Local, times: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(local, SLEEP, Interrupting(times, pause=0.001))
     status = LocalBackend(local.home).status("job")
@@ -102,7 +102,7 @@ def test_when_it_is_interrupted_by_ctrl_c_however_often(local: Local, times: int
     assert status.failure.kind is FailureKind.CANCELLED
 
 
-def test_a_second_ctrl_c_does_not_wait_for_the_grace(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_ctrl_c_does_not_wait_for_the_grace_period(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalBackend.__init__, "__defaults__", (None, 600.0))
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
@@ -110,7 +110,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace(local: Local, monkeypatch: 
     assert time.monotonic() - began < LIMIT
 
 
-def test_when_it_is_called_outside_the_main_thread(local: Local) -> None:
+def test_when_the_caller_is_not_the_main_thread(local: Local) -> None:
     phases = []
     caller = threading.Thread(target=lambda: phases.append(run(local, "print('done')").phase))
     caller.start()
@@ -118,7 +118,7 @@ def test_when_it_is_called_outside_the_main_thread(local: Local) -> None:
     assert phases == [Phase.SUCCEEDED]
 
 
-def test_when_its_caller_handles_ctrl_c_itself_by_raising(local: Local) -> None:
+def test_when_a_signal_handler_of_the_caller_raises(local: Local) -> None:
     class EnoughError(Exception):
         pass
 
@@ -133,7 +133,7 @@ def test_when_its_caller_handles_ctrl_c_itself_by_raising(local: Local) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_of_a_handle_have_ended_when_it_has_been_waited_for(local: Local) -> None:
+def test_when_a_handle_was_waited_for(local: Local) -> None:
     before = threading.enumerate()
     for _ in range(5):
         handle = local.start("print('done')")
@@ -142,9 +142,9 @@ def test_of_a_handle_have_ended_when_it_has_been_waited_for(local: Local) -> Non
 
 
 class TestSignals:
-    """Of `on_signals`, which the command line and the components use."""
+    """Signals within `on_signals`, which the command line and the components use."""
 
-    def test_are_acted_on_in_another_thread_and_in_their_order(self) -> None:
+    def test_are_handled_in_another_thread_in_their_order(self) -> None:
         seen: list[tuple[int, bool]] = []
         with on_signals(
             (signal.SIGTERM, signal.SIGHUP),
@@ -154,17 +154,17 @@ class TestSignals:
                 signal.raise_signal(number)
         assert seen == [(signal.SIGTERM, False), (signal.SIGHUP, False), (signal.SIGTERM, False)]
 
-    def test_raise_what_went_wrong_at_the_end_of_the_block(self) -> None:
+    def test_whose_handling_fails_raise_at_the_end_of_the_block(self) -> None:
         def act(number: int) -> None:
             raise ValueError(number)
 
-        went_on = False
+        continued = False
         with pytest.raises(ValueError, match="15"), on_signals((signal.SIGTERM,), act):
             signal.raise_signal(signal.SIGTERM)
-            went_on = True
-        assert went_on
+            continued = True
+        assert continued
 
-    def test_of_an_event_loop_around_still_reach_it(self) -> None:
+    def test_still_reach_a_surrounding_event_loop(self) -> None:
         inner, outer = os.pipe()
         os.set_blocking(outer, False)
         before = signal.set_wakeup_fd(outer)
@@ -172,13 +172,13 @@ class TestSignals:
             with on_signals((signal.SIGTERM,), lambda number: None):
                 signal.raise_signal(signal.SIGTERM)
             assert os.read(inner, 10) == bytes((signal.SIGTERM,))
-            assert signal.set_wakeup_fd(before) == outer, "it is put back"
+            assert signal.set_wakeup_fd(before) == outer, "the descriptor is restored"
         finally:
             signal.set_wakeup_fd(before)
             os.close(inner)
             os.close(outer)
 
-    def test_of_a_forked_child_are_its_own(self, tmp_path: Path) -> None:
+    def test_in_a_forked_child_have_their_original_handlers(self, tmp_path: Path) -> None:
         seen: list[int] = []
         marked = tmp_path / "marked"
         own = signal.signal(signal.SIGTERM, lambda *_: marked.write_text("1"))
@@ -198,7 +198,7 @@ class TestSignals:
         assert wait_for(marked) == "1"
         assert seen == []
 
-    def test_change_nothing_outside_the_main_thread(self) -> None:
+    def test_keep_their_handlers_outside_the_main_thread(self) -> None:
         before = signal.getsignal(signal.SIGTERM)
         inside: list[object] = []
 

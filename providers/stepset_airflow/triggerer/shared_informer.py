@@ -41,7 +41,7 @@ async def shared_informer(access: ClusterAccess, target: str) -> AsyncIterator[S
         await shared.informer.__aenter__()
     shared.users += 1
     try:
-        await shared.informer.site.client.open()
+        await shared.informer.namespaced.client.open()
         yield shared
     finally:
         shared.users -= 1

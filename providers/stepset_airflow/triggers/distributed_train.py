@@ -149,7 +149,7 @@ class DistributedTrainTrigger(BaseTrigger):
                 shown, page, lease, sources, find_callbacks(self.callbacks), lambda: follower.positions
             )
             follower = RunFollower(
-                shared.informer.site,
+                shared.informer.namespaced,
                 self.workload,
                 observer,
                 informer=shared.informer,

@@ -1,4 +1,4 @@
-"""The places where a run can take place: processes on this machine, or Kubernetes. Every interface gets one here."""
+"""The backends: processes on this machine, or Kubernetes. Every interface gets its backend from `backend_of`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every backend can do. The CLI, `stepset.run` and the operators depend only on this."""
+"""The protocols of backends, run handles and listeners; the CLI, `stepset.run` and the operators use only these."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class RunRequest:
     """One run of a job.
 
     Args:
-        sources: the job's script or code, read.
+        sources: the content of the job's script or code.
         name: the run's name; default: derived from the job's.
         attempt: gang restarts before this run, when it continues an earlier one.
-        owner: a hash that identifies the caller; a caller that retries finds its run again by it. Default: none.
+        owner: a hash that identifies the caller; a caller that retries finds its run again by this hash. Default: none.
         owned_by: an ownerReference of Kubernetes: the run's objects are deleted with that object; default: none.
     """
 
@@ -35,15 +35,15 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Which cluster, where on it, and how long a run may wait.
+    """The cluster, the namespace of the runs, and the time limits of a run's start.
 
     Args:
-        kubeconfig: a file; default: what KUBECONFIG names, else ~/.kube/config, else the pod's service account.
-        context: of the kubeconfig; default: its current one.
-        namespace: where runs are; default: the context's.
-        target: the kind of object a run is: jobset, trainjob, statefulset, job or volcano; default: new runs are
+        kubeconfig: a file; default: the files of KUBECONFIG, else ~/.kube/config, else the pod's service account.
+        context: a context of the kubeconfig; default: its current one.
+        namespace: the namespace of the runs; default: the context's.
+        target: the kind of a run's workload: jobset, trainjob, statefulset, job or volcano; default: new runs are
             JobSets, and runs of every kind are found.
-        sources: whose log lines to read, such as `rank 0`; default: all.
+        sources: the sources whose log lines are read, such as `rank 0`; default: all.
         admission_timeout: seconds a run may wait in a queue; default: no limit.
         startup_timeout: seconds from admission until all pods run, and again after each restart; None: no limit.
     """
@@ -58,13 +58,13 @@ class ClusterOptions:
 
 
 class RunListener(Protocol):
-    """Is called with what happens in a run, from the thread that runs it; its methods must not block for long."""
+    """Receives the lines and states of a run, in the thread that runs it; its methods must not block for long."""
 
     def on_line(self, line: LogLine) -> None:
-        """Is called with every line that a rank printed, progress lines excepted."""
+        """Receives each line that a rank printed, except progress lines."""
 
     def on_status(self, status: RunStatus) -> None:
-        """Is called when the phase, the ranks, the progress, the result or the failure changed."""
+        """Receives the state when the phase, the ranks, the progress, the result or the failure has changed."""
 
 
 class RunHandle(Protocol):
@@ -77,21 +77,21 @@ class RunHandle(Protocol):
         """Blocks until the run is over; returns the final status."""
 
     def cancel(self) -> None:
-        """Stops the run with grace, a second call at once; safe in any thread and in signal handlers."""
+        """Stops the run with its grace period; a second call kills it. Safe in any thread and in signal handlers."""
 
 
 class Backend(Protocol):
-    """A place where runs take place; any process finds them there by name.
+    """Starts runs, and finds by name runs that any process has started.
 
-    `name` is a run's name, or a job's name for its newest run. All methods that take one raise RunNotFoundError if
-    there is no such run.
+    `name` is a run's name, or a job's name for its newest run. All methods with this parameter raise RunNotFoundError
+    if no such run exists.
     """
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> RunHandle:
         """Starts a run; BadInputError if the job cannot run as requested, InfrastructureError for any other failure."""
 
     def submit(self, request: RunRequest) -> RunStatus:
-        """Creates a run that this process does not follow; BadInputError where a run ends with its process."""
+        """Creates a run that this process does not follow; BadInputError if the backend cannot."""
 
     def status(self, name: str) -> RunStatus: ...
 

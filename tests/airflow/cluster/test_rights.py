@@ -33,7 +33,7 @@ def test_a_task_without_the_right_to_read_events_trains_and_warns_once(
     run = run_dag(write_dag(tasks.train(deferrable=deferrable), WRITES))
     assert run.task_state("train") == "success", run.explained()
     assert run.xcom("train") == 0.5
-    (warning,) = [line for line in run.lines if line.startswith("a diagnosis may know less: ")]
+    (warning,) = [line for line in run.lines if line.startswith("diagnoses may lack details: ")]
     assert "rbac: events is forbidden" in warning
     assert warning.endswith(f"stepset rbac --namespace {runs.namespace} | kubectl apply -f -")
     assert any(line.startswith("run ") and " succeeded in " in line for line in run.lines), run.explained()
@@ -52,4 +52,4 @@ def test_a_failure_is_diagnosed_from_pods_and_ranks_without_the_right_to_read_ev
     assert run.task_state("train") == "failed", run.explained()
     assert "rank 0" in str(run.error)
     assert "the data is not there" in str(run.error)
-    assert len([line for line in run.lines if line.startswith("a diagnosis may know less: ")]) == 1
+    assert len([line for line in run.lines if line.startswith("diagnoses may lack details: ")]) == 1

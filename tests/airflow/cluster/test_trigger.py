@@ -225,9 +225,9 @@ def test_a_cancelled_trigger_ends_although_the_run_changes_at_the_same_time(task
             shared_informer(ClusterAccess(**waiting.access), "jobset") as shared,
             shared.informer.follow(waiting.workload) as beside,
         ):
-            beside.news.clear()
+            beside.changed.clear()
             annotated = asyncio.create_task(asyncio.to_thread(tasks.runs.cluster.kubectl, *annotate))
-            while not beside.news.is_set():
+            while not beside.changed.is_set():
                 await asyncio.sleep(0)
             for _ in range(turns):
                 await asyncio.sleep(0)

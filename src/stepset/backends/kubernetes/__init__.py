@@ -22,11 +22,11 @@ def kubernetes_backend(options: ClusterOptions | None = None) -> KubernetesBacke
     from stepset.backends.kubernetes.backend import KubernetesBackend
     from stepset.watch.cluster.supervisor import Timeouts
 
-    asked = options or ClusterOptions()
+    options = options or ClusterOptions()
     return KubernetesBackend(
-        connect(asked.kubeconfig, asked.context),
-        namespace=asked.namespace,
-        target=asked.target,
-        sources=asked.sources,
-        patience=Timeouts(asked.admission_timeout, asked.startup_timeout),
+        connect(options.kubeconfig, options.context),
+        namespace=options.namespace,
+        target=options.target,
+        sources=options.sources,
+        patience=Timeouts(options.admission_timeout, options.startup_timeout),
     )

@@ -70,7 +70,7 @@ class KubernetesBackend:
         )
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> KubernetesHandle:
-        """Creates a run as `make` does, and follows it; the listener is called in a thread of its own."""
+        """Creates a run as `make` does, and follows it; the listener is called in a separate thread."""
         made, notes = self.make(request)
         return self.follow(made.workload, listener, notes)
 
@@ -88,7 +88,7 @@ class KubernetesBackend:
     def follow(
         self, workload: Manifest, listener: RunListener | None = None, notes: tuple[str, ...] = ()
     ) -> KubernetesHandle:
-        """Follows a run to its end, and is responsible for it: writes its verdict, releases lost nodes' pods."""
+        """Follows a run to its end, writes its verdict, and releases the pods of lost nodes."""
         return KubernetesHandle(self._connection, self._runs, workload, listener, notes)
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
@@ -138,12 +138,12 @@ class KubernetesHandle:
         self._future.add_done_callback(lambda _: threading.Thread(target=self._leave_loop, daemon=True).start())
 
     def _leave_loop(self) -> None:
-        """Leaves the event loop; in a thread, because the last one that leaves waits for the event loop's end."""
+        """Leaves the event loop; runs in a thread, because the last user that leaves waits until the loop has ended."""
         self._loop.__exit__(None, None, None)
         self._left.set()
 
     def wait(self) -> RunStatus:
-        """Blocks until the run is over, or `leave` was called; returns its status.
+        """Blocks until the run is over or `leave` is called; returns the run's status.
 
         Raises InfrastructureError if the account may not read the run.
         """
@@ -152,7 +152,7 @@ class KubernetesHandle:
         return self._future.result()
 
     def ended(self, within: float) -> bool:
-        """Waits at most `within` seconds; returns whether `wait` would now return at once."""
+        """Waits at most `within` seconds until following has ended; returns whether it has."""
         try:
             self._future.exception(within)
         except NotDoneError:
@@ -162,15 +162,15 @@ class KubernetesHandle:
     def cancel(self, stop: Stop = delete) -> None:
         """Deletes the run; the second call kills its pods. May be called from any thread.
 
-        With `stop.suspend` it suspends the run instead, and `wait` returns when the pods have ended. Raises
-        InfrastructureError if the run is not followed any more and the server cannot be reached.
+        With `stop.suspend` this method suspends the run instead, and `wait` returns when the pods have ended. Raises
+        InfrastructureError if this handle no longer follows the run and the server cannot be reached.
         """
         self._follower.cancel(stop)
         if self._future.done() and not self._follower.status.phase.final:
             try:
-                self._connection.call(self._follower.obey)
+                self._connection.call(self._follower.send_stop_requests)
             except StepsetError as error:
-                raise InfrastructureError(f"run {self.name} goes on, and cannot be stopped: {error}") from error
+                raise InfrastructureError(f"run {self.name} continues, and cannot be stopped: {error}") from error
 
     def leave(self) -> None:
         """Makes `wait` return although the run continues. May be called from any thread."""

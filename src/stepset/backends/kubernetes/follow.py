@@ -1,7 +1,7 @@
-"""Follows one run to its end: informs an observer, and acts on the run's state.
+"""Follows one run to its end: notifies an observer, and acts on the run's state.
 
-watch/cluster/keeper.py decides: when the pods of lost nodes are released, when a run that does not start is given up,
-and when a verdict is written onto the workload.
+watch/cluster/supervisor.py decides when the pods of lost nodes are released, when a run that does not start is given
+up, and when a verdict is written onto the workload.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import anyio
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.refusal_grace import REFUSES_AT_START
+from stepset.backends.kubernetes.api.refusal_grace import REFUSAL_GRACE
 from stepset.backends.kubernetes.api.replies import UnreachableError
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.logs.connections import LogConnections
@@ -35,43 +35,43 @@ from stepset.watch.cluster.workload import read_ranks
 from stepset.watch.state import Phase, RunStatus
 
 LOG_PATIENCE = 15.0
-"""Seconds for which the last lines are awaited after a run is over."""
+"""Seconds for which the follower waits for the last lines after a run is over."""
 POLL = 1.0
-"""Seconds after which the state is computed again even if nothing was reported: some of it depends on time alone."""
+"""Seconds after which the state is computed again without a change: parts of the state depend on time alone."""
 WRITE_PATIENCE, WRITE_AGAIN = 60.0, 1.0
-"""Seconds for which the verdict of a run is retried while the server is down, and between two tries."""
+"""Seconds for which writing the verdict is retried while the server is down, and seconds between two retries."""
 
-_REST = 5
-"""Pause after a state was computed, as a multiple of the time that took."""
+_PAUSE_FACTOR = 5
+"""The pause after a state was computed, as a multiple of the duration of the computation."""
 
 Stop = Callable[[NamespacedClient, Manifest], Awaitable[None]]
 
 
 class Observer(Protocol):
-    """Receives a run's output and states, in the event loop; one method runs at a time, and the logs wait for it."""
+    """Receives a run's output and states, in the event loop; one method runs at a time, and log readers wait for it."""
 
     async def on_output(self, output: PodOutput) -> None:
-        """A pod printed lines."""
+        """Receives lines that a pod printed."""
 
     async def on_status(self, status: RunStatus) -> None:
-        """The run's state has changed; its final state comes after its last line."""
+        """Receives the run's state after each change, and the final state after the last line."""
 
 
 class RunFollower:
     """Follows one run.
 
     Args:
-        workload: as it was created or read, or its apiVersion, kind and metadata.
-        informer: one that other runs share; default: one for this run.
+        workload: the run's workload; its apiVersion, kind and metadata suffice.
+        informer: an informer that several runs share; default: one for this run.
         sources: only pods that may hold lines of these are read, such as `rank 0`; None: all; empty: none.
-        patience: when a run that does not start is given up; default: never.
-        keeper: whether the caller is responsible for the run: pods of lost nodes are released.
-        concludes: whether the follower also writes the verdict; default: as `keeper`.
-        notes: shown with the run from the start.
-        reports: what the pods' lines have reported so far.
+        patience: the time limits after which a run that does not start is given up; default: none.
+        responsible: whether the follower releases the pods of lost nodes.
+        concludes: whether the follower writes the verdict; default: `responsible`.
+        notes: notes to show with the run from the start.
+        reports: progress and events that the pods have reported so far.
         positions: pod uid -> the position up to which another process has consumed its log.
         connections: limits how many logs are read at the same time.
-        poll: seconds after which the state is computed again even if nothing was reported.
+        poll: seconds after which the state is computed again without a change.
 
     Attributes:
         status: the state that the observer last received.
@@ -79,14 +79,14 @@ class RunFollower:
 
     def __init__(
         self,
-        site: NamespacedClient,
+        namespaced: NamespacedClient,
         workload: Manifest,
         observer: Observer,
         *,
         informer: Informer | None = None,
         sources: frozenset[str] | None = None,
         patience: Timeouts | None = None,
-        keeper: bool = True,
+        responsible: bool = True,
         concludes: bool | None = None,
         notes: tuple[str, ...] = (),
         reports: Reports | None = None,
@@ -94,28 +94,28 @@ class RunFollower:
         connections: LogConnections | None = None,
         poll: float = POLL,
     ) -> None:
-        self._site, self._workload, self._observer = site, workload, observer
+        self._namespaced, self._workload, self._observer = namespaced, workload, observer
         self._informer, self._sources, self._poll = informer, sources, poll
-        self._keeper, self._concludes = keeper, keeper if concludes is None else concludes
+        self._responsible, self._concludes = responsible, responsible if concludes is None else concludes
         self._notes, self._reports = notes, reports or Reports()
         self._positions, self._connections = positions, connections
-        self._judge = Supervisor(patience or READ_ONLY)
+        self._supervisor = Supervisor(patience or READ_ONLY)
         self._run: FollowedRun | None = None
         self._logs: RunLogs | None = None
         self._reconnections = 0
-        self._asked = self._answered = 0
-        self._away = float("-inf")
+        self._stop_requests = self._stops_sent = 0
+        self._unreachable_at = float("-inf")
         self._stop: Stop = delete
         self._left = False
         self._wake: Callable[[], None] = lambda: None
-        self._informing = asyncio.Lock()
+        self._observer_lock = asyncio.Lock()
         name = str(workload["metadata"]["name"])
         self.status = RunStatus(name, name, "kubernetes", notes=notes)
 
     @property
     def gave_up(self) -> bool:
         """Whether the run has not ended, and the follower no longer waits for its end."""
-        return self._judge.gave_up
+        return self._supervisor.gave_up
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -128,9 +128,9 @@ class RunFollower:
         return {} if self._logs is None else self._logs.positions
 
     def cancel(self, stop: Stop = delete) -> None:
-        """Requests `stop.delete` or `stop.suspend`; the second request kills the pods. Callable from any thread."""
+        """Requests `stop.delete` or `stop.suspend`; the second call kills the pods. May be called from any thread."""
         self._stop = stop
-        self._asked += 1
+        self._stop_requests += 1
         self._wake()
 
     def leave(self) -> None:
@@ -144,43 +144,43 @@ class RunFollower:
         Raises InfrastructureError if the account may not read the run.
         """
         if (known := verdict_of(self._workload)) is not None:
-            await self._tell(known)
+            await self._set_status(known)
             return known
         until = None if timeout is None else _now() + timeout
         async with self._following() as run:
             await self._until_over(run, until)
             if self.status.phase.final:
                 await self._finish(run)
-            elif self._rests or _past(until):
+            elif self._suspended or _past(until):
                 await self._all_read()
         return self.status
 
-    async def obey(self) -> None:
-        """Does what `cancel` has requested; returns early, to be called again, if the server does not answer."""
-        while self._answered < self._asked:
+    async def send_stop_requests(self) -> None:
+        """Sends the requests of `cancel` to the server; returns early if it does not answer, so that callers retry."""
+        while self._stops_sent < self._stop_requests:
             try:
-                if self._answered == 0 or self._run is None:
-                    await self._stop(self._site, self._workload)
+                if self._stops_sent == 0 or self._run is None:
+                    await self._stop(self._namespaced, self._workload)
                     if self._run is not None:
                         self._run.objects.unwanted = self._stop is delete
                 else:
-                    await kill_pods(self._site, self._run.objects)
+                    await kill_pods(self._namespaced, self._run.objects)
             except StepsetError as error:
-                if self._run is None or self._asked > 1 or not self._may_pass(error):
+                if self._run is None or self._stop_requests > 1 or not self._may_be_temporary(error):
                     raise
                 return
-            self._answered += 1
+            self._stops_sent += 1
 
     @asynccontextmanager
     async def _following(self) -> AsyncIterator[FollowedRun]:
         loop = asyncio.get_running_loop()
         shared: AbstractAsyncContextManager[Informer]
-        shared = Informer(self._site) if self._informer is None else nullcontext(self._informer)
+        shared = Informer(self._namespaced) if self._informer is None else nullcontext(self._informer)
         async with shared as informer, informer.follow(self._workload) as run:
             self._run = run
-            self._wake = lambda: _call_soon(loop, run.news.set)
+            self._wake = lambda: _call_soon(loop, run.changed.set)
             logs = self._logs = RunLogs(
-                self._site,
+                self._namespaced,
                 self._consume,
                 sources=self._sources,
                 ranks=read_ranks(text(part(self._workload, "metadata", "annotations"), RANKS)),
@@ -196,30 +196,30 @@ class RunFollower:
                 self._run = None
 
     @property
-    def _rests(self) -> bool:
+    def _suspended(self) -> bool:
         """Whether the run was suspended on request and its pods have ended."""
-        if not self._answered or self._stop is not suspend or self._run is None:
+        if not self._stops_sent or self._stop is not suspend or self._run is None:
             return False
         return self.status.phase is Phase.SUSPENDED and all_ended(self._run.objects)
 
     async def _until_over(self, run: FollowedRun, until: float | None) -> None:
-        looked = False
-        while not (self.status.phase.final or self._left or self._rests or (looked and _past(until))):
-            looked = True
-            await self._news(run, until)
-            await self.obey()
+        updated = False
+        while not (self.status.phase.final or self._left or self._suspended or (updated and _past(until))):
+            updated = True
+            await self._next_change(run, until)
+            await self.send_stop_requests()
             if run.error is not None:
                 raise run.error
             began = _now()
-            await self._look(run)
+            await self._update(run)
             # A large run changes often, and its state takes long to compute.
-            await asyncio.sleep(min(self._poll, _REST * (_now() - began)))
+            await asyncio.sleep(min(self._poll, _PAUSE_FACTOR * (_now() - began)))
 
-    async def _news(self, run: FollowedRun, until: float | None) -> None:
-        """Waits until something was reported, or until time alone may have changed the state."""
+    async def _next_change(self, run: FollowedRun, until: float | None) -> None:
+        """Waits until the run has changed or `poll` seconds have passed, and passes changed pods to the log readers."""
         with anyio.move_on_after(self._poll if until is None else max(0.0, min(self._poll, until - _now()))):
-            await run.news.wait()
-        run.news.clear()
+            await run.changed.wait()
+        run.changed.clear()
         assert self._logs is not None
         self._logs.see(run.take_pods())
         if run.reconnections != self._reconnections:
@@ -229,75 +229,76 @@ class RunFollower:
 
     async def _consume(self, output: PodOutput) -> None:
         if output.position is not None:
-            self._judge.record_output(_now())
-        # The other process has already shown the progress in the lines that it has consumed.
+            self._supervisor.record_output(_now())
+        # The other process has already reported the progress in the lines that it has consumed.
         known = output.position is None
         self._reports.see(output.pod, replace(output.batch, progress=[]) if known else output.batch)
-        async with self._informing:
+        async with self._observer_lock:
             await self._observer.on_output(output)
         if self._run is not None and (output.batch.progress or output.batch.events):
-            self._run.news.set()
+            self._run.changed.set()
 
     def _present(self, run: FollowedRun) -> RunStatus:
         """Returns the current state."""
         return status_of(run.objects, self._reports, time.time())
 
-    async def _look(self, run: FollowedRun) -> None:
-        """Computes the state, informs the observer if it has changed, and acts on it."""
+    async def _update(self, run: FollowedRun) -> None:
+        """Computes the state, notifies the observer if it has changed, and acts on it."""
         silent = run.silent_for()
-        silence_notes = unreachable_notes(self._site.client.server, silent)
+        silence_notes = unreachable_notes(self._namespaced.client.server, silent)
         if not run.complete:
-            await self._tell(self.status.with_(notes=(*self._notes, *silence_notes)))
+            await self._set_status(self.status.with_(notes=(*self._notes, *silence_notes)))
             return
-        status = self._judge.status_to_report(self._present(run), self.status, run.objects, time.time(), _now(), silent)
-        if self._keeper and not status.phase.final:
+        current = self._present(run)
+        status = self._supervisor.status_to_report(current, self.status, run.objects, time.time(), _now(), silent)
+        if self._responsible and not status.phase.final:
             await self._release(run, silent)
-        status = status.with_(notes=(*self._notes, *run.unseen, *status.notes, *silence_notes))
+        status = status.with_(notes=(*self._notes, *run.access_notes, *status.notes, *silence_notes))
         if status.phase.final:
-            self.status = status  # _finish informs the observer, after the last lines
+            self.status = status  # _finish notifies the observer, after the last lines
         else:
-            await self._tell(status)
+            await self._set_status(status)
 
-    async def _tell(self, status: RunStatus) -> None:
+    async def _set_status(self, status: RunStatus) -> None:
         if status != self.status:
             self.status = status
-            await self._inform()
+            await self._notify()
 
-    async def _inform(self) -> None:
-        async with self._informing:
+    async def _notify(self) -> None:
+        async with self._observer_lock:
             await self._observer.on_status(self.status)
 
-    def _may_pass(self, error: StepsetError) -> bool:
-        """Whether an error may be temporary: the server is down, or was and does not know all roles yet."""
+    def _may_be_temporary(self, error: StepsetError) -> bool:
+        """Whether an error may be temporary: the server is down, or was down and has not loaded all roles yet."""
         now = _now()
         if isinstance(error, UnreachableError) or (self._run is not None and self._run.silent_for()):
-            self._away = now
-        return now - self._away < REFUSES_AT_START
+            self._unreachable_at = now
+        return now - self._unreachable_at < REFUSAL_GRACE
 
     async def _release(self, run: FollowedRun, silent: float) -> None:
         """Deletes the pods of lost nodes, once each, if the job requests it."""
-        for pod in self._judge.to_release(run.objects, time.time(), silent):
+        for pod in self._supervisor.to_release(run.objects, time.time(), silent):
             try:
-                await release_pod(self._site, pod.name, pod.uid)
+                await release_pod(self._namespaced, pod.name, pod.uid)
             except StepsetError as error:
-                if self._may_pass(error):
+                if self._may_be_temporary(error):
                     return
                 self._notes = (*self._notes, f"the pods of lost nodes are not released: {error}")
-            self._judge.released(pod)
+            self._supervisor.released(pod)
 
     async def _finish(self, run: FollowedRun) -> None:
-        """Reads the last lines, informs the observer and writes the verdict of a run that is over."""
+        """Reads the last lines, notifies the observer and writes the verdict of a run that is over."""
         await self._all_read()
         with anyio.move_on_after(PROOF_PATIENCE):
             while not proven(run.objects):
-                run.news.clear()
-                await run.news.wait()
+                run.changed.clear()
+                await run.changed.wait()
         status = self.status if self.gave_up else self._present(run)
         if status.phase.final:
             assert self._logs is not None
-            notes = (*self._notes, *run.unseen, *status.notes, *self._logs.problems)
+            notes = (*self._notes, *run.access_notes, *status.notes, *self._logs.problems)
             self.status = status.with_(notes=tuple(dict.fromkeys(notes)))
-        await self._inform()
+        await self._notify()
         if self._concludes:
             await self._conclude(self.status)
 
@@ -307,20 +308,21 @@ class RunFollower:
 
     async def _conclude(self, final: RunStatus) -> None:
         """Writes the verdict, and frees the resources of a run that was given up; retries while the server is down."""
-        until, asked = _now() + WRITE_PATIENCE, self._asked
+        until, requests = _now() + WRITE_PATIENCE, self._stop_requests
         while True:
             try:
                 try:
-                    await write_verdict(self._site, self._workload, final)
+                    await write_verdict(self._namespaced, self._workload, final)
                 finally:
                     if self.gave_up:  # even if the server refused the verdict: the run must free its resources
-                        await suspend(self._site, self._workload)
-                await self._tell(final)
+                        await suspend(self._namespaced, self._workload)
+                await self._set_status(final)
                 return
             except StepsetError as error:
-                again = self._may_pass(error) and not (_past(until) or self._left or self._asked > asked)
-                word = "cannot be written down yet" if again else "could not be written down"
-                await self._tell(final.with_(notes=(*final.notes, f"its end {word}: {error}")))
+                ends = _past(until) or self._left or self._stop_requests > requests
+                again = self._may_be_temporary(error) and not ends
+                problem = "cannot be written yet" if again else "could not be written"
+                await self._set_status(final.with_(notes=(*final.notes, f"the run's verdict {problem}: {error}")))
                 if not again:
                     return
             await asyncio.sleep(WRITE_AGAIN)

@@ -1,4 +1,4 @@
-"""Observers of a followed run: one calls a RunListener in a thread, one sends the output to a stream."""
+"""Observers of a followed run: `ListenerObserver` calls a RunListener, `OutputStream` sends the output to a stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Args = TypeVarTuple("Args")
 
 
 class ListenerObserver:
-    """Calls a listener with lines of `sources` (None: all) in a thread of its own: a slow one blocks no event loop."""
+    """Calls a listener with states and the lines of `sources` (None: all) in a separate thread, as it may be slow."""
 
     def __init__(self, listener: RunListener | None, sources: frozenset[str] | None = None) -> None:
         self._listener, self._sources = listener, sources
@@ -39,7 +39,7 @@ class ListenerObserver:
         joiner = self._joiners.setdefault(output.pod, Joiner())
         complete = log_lines(joiner.join(output.batch.lines))
         if lines := [line for line in complete if self._sources is None or line.source in self._sources]:
-            await self._call(_give, listener, lines)
+            await self._call(_deliver, listener, lines)
 
     async def on_status(self, status: RunStatus) -> None:
         """Calls the listener with a state."""
@@ -51,7 +51,7 @@ class ListenerObserver:
 
 
 class OutputStream:
-    """Passes what a run's pods print to `send`, which returns once it is received, and ignores the run's states."""
+    """Passes the output of a run's pods to `send`, which returns once it is received; ignores the run's states."""
 
     def __init__(self, send: Callable[[PodOutput], Awaitable[None]]) -> None:
         self._send = send
@@ -64,6 +64,6 @@ class OutputStream:
         """Does nothing."""
 
 
-def _give(listener: RunListener, lines: list[LogLine]) -> None:
+def _deliver(listener: RunListener, lines: list[LogLine]) -> None:
     for line in lines:
         listener.on_line(line)

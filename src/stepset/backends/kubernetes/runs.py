@@ -38,15 +38,15 @@ class ClusterRuns:
     Every method raises InfrastructureError if the server cannot be reached or denies access.
 
     Args:
-        target: what new runs become; None: a JobSet, and runs of every kind are found.
-        sources: whose lines listeners receive, such as `rank 0`; default: all.
-        patience: when a run that does not start is given up.
-        change_pod: applied to every pod template, metadata and spec; default: as rendered.
+        target: the kind of new runs' workloads; None: JobSet, and runs of every kind are found.
+        sources: the sources whose lines listeners receive, such as `rank 0`; default: all.
+        patience: the time limits after which a run that does not start is given up.
+        change_pod: a function that is applied to every pod template, metadata and spec; default: none.
     """
 
     def __init__(
         self,
-        site: NamespacedClient,
+        namespaced: NamespacedClient,
         *,
         target: str | None = None,
         sources: frozenset[str] | None = None,
@@ -55,7 +55,7 @@ class ClusterRuns:
     ) -> None:
         if target is not None:
             check_target(target)
-        self.site = site
+        self.namespaced = namespaced
         self._target = target or "jobset"
         self._targets: Sequence[str] = (target,) if target else tuple(WORKLOADS)
         self._sources, self._patience = sources, patience or Timeouts()
@@ -68,7 +68,7 @@ class ClusterRuns:
         Raises BadInputError if the job is not valid or the server refuses it; no object remains then.
         """
         rendered = await self._rendered(request)
-        made = await submit(self.site, rendered, self._target, self._change_pod)
+        made = await submit(self.namespaced, rendered, self._target, self._change_pod)
         return made, (*rendered.plan.notes, *made.warnings)
 
     async def submit(self, request: RunRequest) -> RunStatus:
@@ -84,38 +84,38 @@ class ClusterRuns:
         listener: RunListener | None = None,
         notes: tuple[str, ...] = (),
         *,
-        looks_only: bool = False,
+        read_only: bool = False,
     ) -> AsyncIterator[RunFollower]:
-        """Makes a follower of a run for the block; `notes` are shown with the run from the start.
+        """Yields a follower of a run; `notes` are shown with the run from the start.
 
-        `listener` receives lines and states, in a thread of its own. With `looks_only` the caller is not responsible
-        for the run: no verdict is written, no pod is released.
+        `listener` receives lines and states in a separate thread. With `read_only` the follower writes no verdict and
+        releases no pods.
         """
         async with self.observer(listener) as observer:
-            yield self.follower(workload, observer, notes, looks_only=looks_only)
+            yield self.follower(workload, observer, notes, read_only=read_only)
 
     def observer(self, listener: RunListener | None) -> ListenerObserver:
         """Returns an observer that calls a listener with states, and with lines of the wanted sources."""
         return ListenerObserver(listener, self._sources)
 
     def follower(
-        self, workload: Manifest, observer: Observer, notes: tuple[str, ...] = (), *, looks_only: bool = False
+        self, workload: Manifest, observer: Observer, notes: tuple[str, ...] = (), *, read_only: bool = False
     ) -> RunFollower:
         """Returns a follower of a run; the arguments are those of `following`."""
         return RunFollower(
-            self.site,
+            self.namespaced,
             workload,
             observer,
-            sources=frozenset() if looks_only else self._sources,
-            patience=None if looks_only else self._patience,
-            keeper=not looks_only,
+            sources=frozenset() if read_only else self._sources,
+            patience=None if read_only else self._patience,
+            responsible=not read_only,
             notes=notes,
         )
 
     async def workload(self, name: str, uid: str = "") -> Manifest | None:
-        """Returns the workload of a run, and of this uid unless it is empty; None if there is none."""
+        """Returns the workload of a run, with this uid unless `uid` is empty; None if there is none."""
         try:
-            found = await find(self.site, name, self._targets)
+            found = await find(self.namespaced, name, self._targets)
         except RunNotFoundError:
             return None
         about = found["metadata"]
@@ -123,11 +123,11 @@ class ClusterRuns:
 
     async def find(self, name: str) -> Manifest:
         """Returns the workload of a run; raises as `status` does."""
-        return await find(self.site, name, self._targets)
+        return await find(self.namespaced, name, self._targets)
 
     async def read(self, workload: Manifest) -> RunStatus:
         """Returns the state of a run."""
-        return await read_run(self.site, workload, time.time())
+        return await read_run(self.namespaced, workload, time.time())
 
     async def status(self, name: str) -> RunStatus:
         """Returns the state of a run, or of a job's newest run; raises RunNotFoundError if there is none."""
@@ -135,14 +135,14 @@ class ClusterRuns:
 
     async def list(self) -> list[RunStatus]:
         """Returns the state of every run in the namespace, the newest first."""
-        found = await read_all(self.site, time.time(), self._targets)
+        found = await read_all(self.namespaced, time.time(), self._targets)
         return sorted(found, key=lambda run: run.created, reverse=True)
 
     def output(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[PodOutput, None]:
-        """Yields what the pods of a run print until it is over; skips pods that hold no lines of `sources`."""
+        """Yields the output of a run's pods until the run is over; skips pods that hold no lines of `sources`."""
 
         async def follow(send: Callable[[PodOutput], Awaitable[None]]) -> None:
-            follower = RunFollower(self.site, workload, OutputStream(send), sources=sources, keeper=False)
+            follower = RunFollower(self.namespaced, workload, OutputStream(send), sources=sources, responsible=False)
             await follower.follow()
             if follower.problems:
                 raise InfrastructureError(follower.problems[0])
@@ -173,8 +173,8 @@ class ClusterRuns:
 
     async def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:
         """Yields what `lines` does without `follow`, in blocks of rows `[source] text`."""
-        pods = await pods_with_logs(self.site, workload, sources)
-        async with aclosing(merged_rows(self.site, pods, sources)) as blocks:
+        pods = await pods_with_logs(self.namespaced, workload, sources)
+        async with aclosing(merged_rows(self.namespaced, pods, sources)) as blocks:
             async for rows in blocks:
                 yield rows
 
@@ -186,7 +186,7 @@ class ClusterRuns:
             if name in self._cancelled:
                 return _cancelled(self._cancelled[name][1])
             raise
-        async with self.following(workload, looks_only=True) as follower:
+        async with self.following(workload, read_only=True) as follower:
             return await follower.follow(timeout)
 
     async def cancel(self, name: str) -> RunStatus:
@@ -198,23 +198,23 @@ class ClusterRuns:
         if verdict_of(workload) is not None or (status.phase.final and not deleting):
             return status
         if run in self._cancelled and self._cancelled[run][0] == uid:
-            await kill_pods(self.site, await read_objects(self.site, workload))
+            await kill_pods(self.namespaced, await read_objects(self.namespaced, workload))
         else:
-            await delete(self.site, workload)
+            await delete(self.namespaced, workload)
         self._cancelled[run] = uid, status
         return status
 
     async def conclude(self, workload: Manifest, status: RunStatus, *, stop: bool) -> None:
         """Writes the verdict, a final status, of a run that no process follows; `stop` also suspends the run."""
         try:
-            await write_verdict(self.site, workload, status)
+            await write_verdict(self.namespaced, workload, status)
         finally:
             if stop:
-                await suspend(self.site, workload)
+                await suspend(self.namespaced, workload)
 
     async def end(self, workload: Manifest, how: Stop = delete) -> None:
-        """Ends a run by `stop.delete` or `stop.suspend`; raises no error if it no longer exists."""
-        await how(self.site, workload)
+        """Ends a run by `stop.delete` or `stop.suspend`; does nothing if it no longer exists."""
+        await how(self.namespaced, workload)
 
     async def _rendered(self, request: RunRequest) -> RenderRequest:
         name = request.name or f"{request.job.name}-{secrets.token_hex(3)}"
@@ -222,14 +222,14 @@ class ClusterRuns:
             check_dns_1035(name)
         except ValueError as error:
             raise BadInputError(f"name: {error}") from error
-        await remove_half_submitted(self.site, self._target, time.time())
+        await remove_half_submitted(self.namespaced, self._target, time.time())
         from stepset.rendering import make_request
 
         return make_request(
             request.job,
             request.sources,
             run=name,
-            namespace=self.site.namespace,
+            namespace=self.namespaced.namespace,
             owner=request.owner,
             attempt=request.attempt,
             owned_by=request.owned_by,

@@ -12,7 +12,7 @@ from stepset.watch.cluster.verdict import verdict_text
 from stepset.watch.state import RunStatus
 
 
-async def write_verdict(site: NamespacedClient, workload: Manifest, status: RunStatus) -> bool:
+async def write_verdict(namespaced: NamespacedClient, workload: Manifest, status: RunStatus) -> bool:
     """Writes the verdict, a final status; returns False if the workload no longer exists. Raises as `stop.check` does.
 
     A StatefulSet never ends by itself; the same request scales it to zero.
@@ -22,4 +22,4 @@ async def write_verdict(site: NamespacedClient, workload: Manifest, status: RunS
     }
     if workload["kind"] == "StatefulSet":
         body["spec"] = {"replicas": 0}
-    return check(await site.client.patch(site.path_of(workload), body), "given its verdict", workload)
+    return check(await namespaced.client.patch(namespaced.path_of(workload), body), "given its verdict", workload)

@@ -1,4 +1,4 @@
-"""Runs jobs as processes on this machine, with a cluster's plan and agent (docs/design/local.md)."""
+"""Runs jobs as processes on this machine, with the same plan and agent as on a cluster (docs/design/local.md)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LocalBackend:
     def blocks(
         self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None
     ) -> Iterator[list[LogLine]]:
-        """Yields the lines of `logs` in blocks; empty ones while nothing is printed."""
+        """Yields the lines of `logs` in blocks; yields empty blocks while the run prints nothing."""
         return read_lines(self._store.find(name), follow=follow, sources=sources)
 
     def list(self) -> list[RunStatus]:
@@ -82,5 +82,5 @@ class LocalBackend:
         if status.phase is Phase.LOST:
             end_processes_of(run.path)
         elif not status.phase.final:
-            run.ask_to_cancel()
+            run.request_cancel()
         return status

@@ -1,4 +1,4 @@
-"""The environment of a local pod: the caller's, the plan's, and what is needed because one machine plays several."""
+"""The environment of a local pod: the variables of the caller, of the plan, and for several nodes on one machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stepset.plan.model import LAUNCHER, NODE, EnvEntry, LaunchPlan, PodGroup
 from stepset.plan.values import SecretValue, text
 from stepset.spec.resources import accelerator
 
-# Variables of another launcher that started this process: ranks must not take its world for theirs.
+# Variables of another launcher that started this process: ranks must not use the values of its world.
 _FOREIGN = re.compile(
     r"(PET|TORCHELASTIC|OMPI_COMM|PMI|PMIX(?!_MCA)|HYDI|MPI_LOCAL|DMLC|STEPSET(?!_HOME$))_"
     r"|OMPI_(UNIVERSE_SIZE|APP_CTX|MCA_orte_|MCA_ess_|FILE_)"
@@ -38,13 +38,13 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class Host:
-    """What a local run takes from the machine and from the process that starts it, gathered once before the run.
+    """The properties of the machine and of the calling process that a local run needs, read once before the run.
 
     Args:
         environ: the caller's environment, without the variables that other launchers set.
-        cores: CPUs this process may use.
-        root: whether the user is root, which MPIs refuse unless two variables allow it.
-        gpus: GPUs this process sees.
+        cores: the number of CPUs that this process may use.
+        root: whether the user is root; MPIs refuse to run as root unless two variables allow it.
+        gpus: the GPUs that this process may use.
         secrets: (secret, key) -> value, for the job's variables.
     """
 
@@ -60,7 +60,7 @@ class Host:
 
 
 def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> Host:
-    """Returns this machine with what a plan needs; BadInputError if a secret or a program is missing."""
+    """Returns the properties of this machine for a plan; BadInputError if a secret or a program is missing."""
     kept = {name: value for name, value in environ.items() if not _FOREIGN.match(name)}
     kept["PATH"] = _search_path(environ, sys.executable, sys.prefix)
     problems = [*_missing_programs(plan, kept["PATH"], work_dir)]
@@ -92,7 +92,7 @@ def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> H
 def local_entries(
     plan: LaunchPlan, group: PodGroup, index: int, host: Host, *, address: str, rsh: Path, scratch: Path
 ) -> tuple[EnvEntry, ...]:
-    """Returns the variables a pod needs because it runs on one machine; the job's own take precedence.
+    """Returns the variables that a pod needs because all nodes are one machine; the job's variables take precedence.
 
     `rsh` is the program that replaces ssh, `scratch` the pod's own directory with a short path.
     """
@@ -102,7 +102,7 @@ def local_entries(
     rows = [(f"{library}_SOCKET_IFNAME", interface, "all nodes are this machine") for library in ("GLOO", "NCCL", "TP")]
     if "OMP_NUM_THREADS" not in host.environ:
         threads = max(1, host.cores // max(1, world_processes(plan)))
-        rows.append(("OMP_NUM_THREADS", str(threads), "cores / processes, so that the ranks do not fight"))
+        rows.append(("OMP_NUM_THREADS", str(threads), "cores / processes, so that the ranks do not compete"))
     node = index if group.name == NODE else plan.world.num_nodes - 1
     if own := gpus_of_node(host.gpus, node, plan.world.num_nodes, gpus_per_node(plan, group)):
         rows.append((VISIBLE, ",".join(own), "the node's share of this machine's GPUs"))
@@ -115,11 +115,11 @@ def local_entries(
 
 
 def _mpi_rows(host: Host, group: PodGroup, interface: str, rsh: Path, scratch: Path) -> list[tuple[str, str, str]]:
-    """Open MPI 4 (OMPI_MCA_*) and 5 (PRTE_MCA_*), MPICH (HYDRA_*), Intel MPI (I_MPI_*).
+    """Returns the variables of Open MPI 4 (OMPI_MCA_*) and 5 (PRTE_MCA_*), MPICH (HYDRA_*), Intel MPI (I_MPI_*).
 
     Executed with Open MPI 4.1.4 and MPICH 4.0.2 (docs/design/local.md).
     """
-    shm = "nodes on one machine share its name, and with it their segments of shared memory: they crash"
+    shm = "nodes on one machine have the same host name, share segments of shared memory, and crash"
     rows = [
         ("OMPI_MCA_plm_rsh_agent", str(rsh), "nodes are reached without ssh"),
         ("PRTE_MCA_plm_ssh_agent", str(rsh), "nodes are reached without ssh"),
@@ -137,12 +137,12 @@ def _mpi_rows(host: Host, group: PodGroup, interface: str, rsh: Path, scratch: P
     ]
     if group.name != LAUNCHER:
         rows += [
-            ("OMPI_MCA_orte_tmpdir_base", str(scratch), "session files of each node apart"),
-            ("PRTE_MCA_prte_tmpdir_base", str(scratch), "session files of each node apart"),
+            ("OMPI_MCA_orte_tmpdir_base", str(scratch), "each node has its own session files"),
+            ("PRTE_MCA_prte_tmpdir_base", str(scratch), "each node has its own session files"),
         ]
     if host.root:
         rows += [
-            (f"{family}_ALLOW_RUN_AS_ROOT{twice}", "1", "you are root on this machine, and know it")
+            (f"{family}_ALLOW_RUN_AS_ROOT{twice}", "1", "MPI refuses to run as root without it")
             for family in ("OMPI", "PRTE")
             for twice in ("", "_CONFIRM")
         ]
@@ -150,12 +150,12 @@ def _mpi_rows(host: Host, group: PodGroup, interface: str, rsh: Path, scratch: P
 
 
 def world_processes(plan: LaunchPlan) -> int:
-    """The number of processes of the ranks, as far as the plan knows it."""
+    """Returns the number of the ranks' processes, or that of the nodes if the plan does not state it."""
     return plan.world.size or plan.world.num_nodes
 
 
 def most_processes() -> int | None:
-    """How many processes this machine can have at once; None where the system does not say."""
+    """Returns how many processes this machine can have at once; None if the system does not state a limit."""
     try:
         return int(Path("/proc/sys/kernel/pid_max").read_text())
     except (OSError, ValueError):  # not Linux
@@ -163,7 +163,7 @@ def most_processes() -> int | None:
 
 
 def gpus_per_node(plan: LaunchPlan, group: PodGroup) -> int:
-    """GPUs a node uses: those it requests, else one for each process."""
+    """Returns the number of GPUs that a node uses: the number that it requests, else one for each process."""
     return accelerator(group.resources)[1] or plan.world.procs_per_node or 0
 
 
@@ -175,7 +175,7 @@ def _cores() -> int:
 
 
 def _search_path(environ: Mapping[str, str], python: str, prefix: str) -> str:
-    """PATH, on which `python3` is the interpreter that runs stepset unless another environment is active."""
+    """Returns PATH; its `python3` is the interpreter that runs stepset unless another environment is active."""
     path = environ.get("PATH") or os.defpath
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         active = environ.get(variable)

@@ -22,19 +22,19 @@ from stepset.watch.lines import Batch
 from stepset.watch.state import FailureKind
 
 TICK = 0.1
-"""Seconds between two checks of what no descriptor signals: cancellation, deadlines."""
+"""Seconds between two checks of conditions without a descriptor: cancellation, deadlines."""
 SETTLE = 1.0
-"""Seconds to wait after a rank lost its peer, because the peer's own end explains it, before the gang is stopped."""
+"""Seconds between the failure of a rank that lost its peer and the stop of the gang: the peer's end is the cause."""
 REPORT = 2.0
-"""Seconds for a pod in which something failed to report it and end by itself; its agent takes as long."""
+"""Seconds in which a pod with a failure must report the failure and end; the agent waits for the same time."""
 MARGIN = 2.0
-"""Seconds beyond the grace after which an agent that should have ended is killed."""
+"""Seconds after the grace period after which an agent that should have ended is killed."""
 
 _LIMITS = {
     errno.EMFILE: "; raise the limit of open files (ulimit -n)",
     errno.EAGAIN: "; raise the limit of processes (ulimit -u)",
 }
-"""What to do about a limit of the system, by error number."""
+"""Error number -> the remedy for a limit of the system."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class Gang:
     """The pods of one attempt.
 
     Args:
-        lifeline: read end of a pipe; it closes when this process ends, and then the agents stop.
+        lifeline: the read end of a pipe that closes when this process ends; the agents then stop.
         grace: seconds between SIGTERM and SIGKILL.
-        asked_to_stop: returns the number of requests to cancel; two or more kill the pods at once.
+        cancel_requests: returns the number of requests to cancel; two or more kill the pods at once.
         deadline: monotonic time at which the run must be over, or None.
-        deadline_text: the deadline as the job gives it.
+        deadline_text: the deadline in the job's notation.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Gang:
         *,
         lifeline: int,
         grace: float,
-        asked_to_stop: Callable[[], int],
+        cancel_requests: Callable[[], int],
         deadline: float | None = None,
         deadline_text: str = "",
     ) -> None:
@@ -76,7 +76,7 @@ class Gang:
         self._journal = journal
         self._lifeline = lifeline
         self._grace = grace
-        self._asked_to_stop = asked_to_stop
+        self._cancel_requests = cancel_requests
         self._deadline = deadline
         self._deadline_text = deadline_text
         self._pods = [Pod(spec) for spec in specs]
@@ -104,7 +104,7 @@ class Gang:
                 self._journal.tick()
         finally:
             for pod in self._pods:
-                if pod.running:  # only after an error of our own
+                if pod.running:  # only after an error in this class
                     pod.kill()
                 pod.close()
             self._selector.close()
@@ -152,7 +152,7 @@ class Gang:
     # --- reading
 
     def _serve(self, pod: Pod, what: Callable[[Pod], None]) -> None:
-        if pod.running:  # it may have ended since it was announced
+        if pod.running:  # the pod may have ended after `select` returned
             what(pod)
 
     def _read(self, pod: Pod) -> None:
@@ -184,7 +184,7 @@ class Gang:
                 self._rank_ended(pod, event)
 
     def _rank_ended(self, pod: Pod, event: dict[str, Any]) -> None:
-        """Handles a rank's end, or the agent's report of why its pod fails."""
+        """Handles the agent's report of a rank's end or of its pod's failure."""
         seen = self._observation(pod, event)
         if event["event"] == "exited" and event.get("exit_code") == 0 and not seen.stopped:
             return
@@ -276,14 +276,14 @@ class Gang:
         self._stop()
 
     def _lost(self, pod: Pod) -> bool:
-        """Whether a signal ended the pod, as when a node is lost, and it did not fail by itself."""
+        """Whether a signal that this process did not send ended the pod, as when a node is lost."""
         code = pod.exit_code or 0
         return not pod.stopped and (code < 0 or 128 < code < 128 + signal.NSIG)
 
     def _replaces(self, pod: Pod) -> bool:
-        """Starts a lost node of an elastic world again, while the other nodes can continue without it.
+        """Starts a lost node of an elastic world again if the other nodes can continue; returns whether it did.
 
-        Node 0 is not replaced: the rendezvous runs there and is lost with it.
+        Node 0 is not replaced: the rendezvous runs there and is lost with the node.
         """
         spec, elastic = pod.spec, self._plan.world.elastic
         if elastic is None or spec.group != self._plan.success.group or spec.index == 0 or self._stopped_at is not None:
@@ -317,11 +317,11 @@ class Gang:
     def _check(self) -> None:
         """Handles requests to cancel, deadlines, errors of the log files, and pods without a pidfd."""
         now = time.monotonic()
-        asked = self._asked_to_stop() or (1 if self._journal.listener_error else 0)
-        if asked:
+        requests = self._cancel_requests() or (1 if self._journal.listener_error else 0)
+        if requests:
             self._verdict_on_the_run(FailureKind.CANCELLED, "the run was cancelled.")
-        if asked > max(self._level, 1) and self._stopped_at is not None:
-            self._level = asked
+        if requests > max(self._level, 1) and self._stopped_at is not None:
+            self._level = requests
             self._stop(at_once=True)
         if self._deadline is not None and now >= self._deadline:
             text = f"the run took longer than its deadline of {self._deadline_text}."
@@ -341,9 +341,9 @@ class Gang:
                 self._reap(pod)
 
     def _stop(self, at_once: bool = False) -> None:
-        """Requests the end of every pod, except pods in which something failed, which end by themselves.
+        """Requests the end of every pod, except pods with a failure, which end by themselves.
 
-        The agent of such a pod already gives its launcher two seconds to report, and then stops the rest.
+        The agent of such a pod gives its launcher two seconds to report the failure, and then stops the other ranks.
         """
         failing = set() if at_once else {o.pod for o in self._observations if o.source and not o.stopped}
         if self._stopped_at is None:
@@ -361,7 +361,7 @@ class Gang:
 
 
 def oom_kills() -> int | None:
-    """How many processes the kernel's out-of-memory killer has killed on this machine; None if not known."""
+    """Returns how many processes the kernel's out-of-memory killer has killed on this machine; None if unknown."""
     try:
         words = Path("/proc/vmstat").read_text().split()
         return int(words[words.index("oom_kill") + 1])

@@ -1,4 +1,4 @@
-"""Which of this machine's GPUs each simulated node sees: NCCL refuses two nodes that both use GPU 0."""
+"""Distributes this machine's GPUs among the simulated nodes: NCCL refuses two nodes that both use GPU 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 def visible_gpus(environ: Mapping[str, str], driver: Path = _DRIVER) -> tuple[str, ...]:
-    """The GPUs a process with this environment sees: CUDA_VISIBLE_DEVICES, unchecked, else all of `driver`."""
+    """Returns the GPUs that a process with this environment may use: CUDA_VISIBLE_DEVICES, else all of `driver`."""
     if (named := environ.get(VISIBLE)) is not None:
         return tuple(word.strip() for word in named.split(",") if word.strip() not in ("", "-1"))
     try:
@@ -20,7 +20,7 @@ def visible_gpus(environ: Mapping[str, str], driver: Path = _DRIVER) -> tuple[st
 
 
 def gpus_of_node(gpus: tuple[str, ...], node: int, nodes: int, per_node: int) -> tuple[str, ...] | None:
-    """The GPUs of one node; None if all nodes see all GPUs: one node alone, or too few GPUs to share out.
+    """Returns the GPUs of one node; None if all nodes use all GPUs, because there is one node or too few GPUs.
 
     >>> gpus_of_node(("0", "1", "2", "3"), node=1, nodes=2, per_node=2)
     ('2', '3')

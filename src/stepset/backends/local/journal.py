@@ -1,4 +1,4 @@
-"""Records what happens in a run: logs and status on disk, and calls of the listener."""
+"""Records a run: writes logs and status to disk, and calls the listener."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from stepset.watch.state import Failure, RunStatus
 T = TypeVar("T")
 
 _STATE_EVERY = 0.2
-"""Seconds between two writings of the state while only lines and progress come."""
+"""Seconds between two writes of the state while only lines and progress arrive."""
 _SHARE = 0.05
-"""The share of the time that writing the state may take, if there are very many ranks."""
+"""The largest share of the time that writing the state may take; a limit for very many ranks."""
 
 
 class Journal:
-    """Records what happens in a run; after `listener_error` the listener is not called and the run is to stop."""
+    """Records a run. Once `listener_error` is set, the listener is not called any more, and the run must stop."""
 
     def __init__(self, run: RunDir, tracker: Tracker, listener: RunListener | None) -> None:
         self._run = run
@@ -42,7 +42,7 @@ class Journal:
 
     @property
     def broken(self) -> OSError | None:
-        """Why the logs can no longer be written, or None."""
+        """The error after which the logs can no longer be written, or None."""
         return self._recorder.broken
 
     @property
@@ -67,15 +67,15 @@ class Journal:
         self._tracker.pod_ended(spec, exit_code, stopped)
 
     def batch(self, spec: PodSpec, batch: Batch, stopped: bool) -> None:
-        """Records what a pod printed."""
+        """Records the output of a pod."""
         if batch.raw:
             self._recorder.write(batch)
             self._unwritten = True
         if batch.lines and self._listener is not None:
             for line in log_lines(self._joiner.join(batch.lines)):
                 self._notify(self._listener.on_line, line)
-        for said in batch.progress:
-            self._tracker.progress(said)
+        for progress in batch.progress:
+            self._tracker.progress(progress)
         for event in batch.events:
             if event["event"] == "result":
                 self._result = event.get("result")
@@ -92,11 +92,11 @@ class Journal:
             self._processes[name] = process
         self._processes_unwritten = True
 
-    def _notify(self, method: Callable[[T], None], news: T) -> None:
-        """Calls a method of the listener, unless one has raised."""
+    def _notify(self, method: Callable[[T], None], argument: T) -> None:
+        """Calls a method of the listener, unless a method has raised before."""
         if self.listener_error is None:
             try:
-                method(news)
+                method(argument)
             except BaseException as error:  # noqa: BLE001  # the listener's own; `LocalHandle.wait` raises it again
                 self.listener_error = error
 
@@ -109,9 +109,9 @@ class Journal:
         self._tracker.end(failure)
 
     def tick(self) -> None:
-        """Publishes what changed, at a limited rate."""
+        """Publishes changes at a limited rate."""
         if self._tracker.changed:
-            self._tell_status()
+            self._notify_status()
             self._unwritten = True
         now = time.monotonic()
         if self._unwritten and now >= self._next_write:
@@ -120,7 +120,7 @@ class Journal:
 
     def publish(self) -> RunStatus:
         """Passes the status to the listener and writes it to disk."""
-        self._tell_status()
+        self._notify_status()
         status = self.status()
         self._write(status)
         return status
@@ -137,7 +137,7 @@ class Journal:
             if self._recorder.broken is None:
                 self._recorder.broken = error
 
-    def _tell_status(self) -> None:
+    def _notify_status(self) -> None:
         self._tracker.changed = False
         if self._listener is not None:
             self._notify(self._listener.on_status, self.status())

@@ -1,6 +1,6 @@
-"""Starts a run: everything that is checked and claimed before its supervisor begins.
+"""Starts a run: checks the job and claims addresses and ports before the supervisor starts.
 
-Apart from LocalBackend, so that reading the state of a run does not import the job's model and the planners.
+Separate from LocalBackend, so that reading the state of a run does not import the job's model and the planners.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.local.environment import most_processes, this_host, world_processes
-from stepset.backends.local.layout import Site, has_spaces, pod_addresses, pod_specs
+from stepset.backends.local.layout import RunLayout, has_spaces, pod_addresses, pod_specs
 from stepset.backends.local.net import Claims, scratch_directory
 from stepset.backends.local.store import RunDir, RunStore
-from stepset.backends.local.supervisor import Assignment, Supervisor, forget, keep_from_children
+from stepset.backends.local.supervisor import Assignment, Supervisor, close_on_fork, keep_on_fork
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.frameworks import make_plan
 from stepset.plan.model import LaunchPlan
@@ -36,7 +36,7 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
     """
     job = request.job
     if job.agent == "auto":
-        # On a cluster this depends on whether the image has Python for certain; this machine has it.
+        # On a cluster, `auto` depends on whether the image has Python; this machine has Python.
         job = job.model_copy(update={"agent": True})
     plan = make_plan(job)
     _check_size(plan)
@@ -50,7 +50,7 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
         addresses = pod_addresses(plan, claims.addresses(sum(group.count for group in plan.groups)))
         _check_addresses(plan, addresses)
         ports = claims.ports(list(plan.ports))
-        site = Site(
+        layout = RunLayout(
             run=name,
             directory=directory,
             scratch=scratch_directory() / secrets.token_hex(4),
@@ -61,8 +61,8 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
             labels=job.labels,
             annotations=job.annotations,
         )
-        _check_rsh(plan, site)
-        specs = pod_specs(plan, host, site, ports, request.attempt)
+        _check_rsh(plan, layout)
+        specs = pod_specs(plan, host, layout, ports, request.attempt)
         status = RunStatus(
             name=name,
             job=job.name,
@@ -77,8 +77,8 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
         run, lock = store.create(status, job)
         undo.callback(shutil.rmtree, run.path, ignore_errors=True)
         handle = LocalHandle(run)
-        assignment = Assignment(request, plan, host, site, claims, specs, ports)
-        supervisor = Supervisor(assignment, run, status, listener, handle.asked_to_stop)
+        assignment = Assignment(request, plan, host, layout, claims, specs, ports)
+        supervisor = Supervisor(assignment, run, status, listener, handle.cancel_requests)
         undo = undo.pop_all()  # a supervisor that has started releases the claims
     try:
         handle.supervise(supervisor, lock)
@@ -118,13 +118,13 @@ class LocalHandle:
         """Requests the run's end; a second call kills it. Safe in signal handlers and in any thread."""
         self._requests.append(None)
 
-    def asked_to_stop(self) -> int:
-        """The number of requests to cancel, from here and from other processes."""
+    def cancel_requests(self) -> int:
+        """Returns the number of requests to cancel from this process and from others."""
         return len(self._requests) + self._run.cancel_requests()
 
     def supervise(self, supervisor: Supervisor, lock: int) -> None:
-        """Starts the thread that runs the job and closes `lock` at its end; InfrastructureError if it cannot."""
-        keep_from_children(lock)
+        """Starts the thread that runs the job and closes `lock` at its end; InfrastructureError if it cannot start."""
+        close_on_fork(lock)
 
         def work() -> None:
             try:
@@ -132,19 +132,19 @@ class LocalHandle:
             except BaseException as error:  # noqa: BLE001  # raised again by wait
                 self._error = error
             finally:
-                forget(lock)
+                keep_on_fork(lock)
                 os.close(lock)
                 atexit.unregister(self._at_exit)
                 self._over.set()
 
-        # A daemon, so that a process that ends without waiting for the run stops it instead of staying until its end.
+        # A daemon, so that a process that ends without waiting for the run stops the run instead of waiting for it.
         atexit.register(self._at_exit)
         self._thread = threading.Thread(target=work, name=f"stepset {self.name}", daemon=True)
         try:
             self._thread.start()
         except RuntimeError as error:
             atexit.unregister(self._at_exit)
-            forget(lock)
+            keep_on_fork(lock)
             os.close(lock)
             raise InfrastructureError(
                 f"the run cannot be started: {error}; see the limits of processes and memory (ulimit -u, ulimit -v)"
@@ -157,7 +157,7 @@ class LocalHandle:
 
 
 def _run_name(request: RunRequest) -> str:
-    """The requested name, or the job's name with a random suffix."""
+    """Returns the requested name, or the job's name with a random suffix."""
     if request.name is None:
         return f"{request.job.name}-{secrets.token_hex(3)}"
     try:
@@ -177,12 +177,12 @@ def _check_addresses(plan: LaunchPlan, addresses: dict[str, str]) -> None:
         )
 
 
-def _check_rsh(plan: LaunchPlan, site: Site) -> None:
+def _check_rsh(plan: LaunchPlan, layout: RunLayout) -> None:
     """Raises BadInputError if the path of the program that replaces ssh has spaces."""
-    if plan.ssh is not None and has_spaces(site.rsh):
+    if plan.ssh is not None and has_spaces(layout.rsh):
         raise BadInputError(
-            f"STEPSET_HOME: MPI cannot start anything from a path with spaces ({site.rsh}); set STEPSET_HOME or TMPDIR"
-            " to a directory without"
+            f"STEPSET_HOME: MPI cannot start programs from a path with spaces ({layout.rsh}); set STEPSET_HOME or"
+            " TMPDIR to a directory without spaces"
         )
 
 
@@ -203,21 +203,21 @@ def _make_checkpoint_dir(job: TrainingJob) -> None:
         Path(job.checkpoint_dir).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInputError(
-            f"checkpoint_dir: {job.checkpoint_dir} cannot be made on this machine: {error.strerror}; give another"
+            f"checkpoint_dir: {job.checkpoint_dir} cannot be created on this machine: {error.strerror}; give another"
         ) from error
 
 
 def _notes(plan: LaunchPlan, job: TrainingJob, cores: int) -> tuple[str, ...]:
-    """What the user should know before the run."""
+    """Returns the notes that the run shows from the start."""
     notes = list(plan.notes)
     processes = world_processes(plan)
     if processes > cores:
         notes.append(
-            f"{processes} processes share {cores} {'core' if cores == 1 else 'cores'}: they run, but slower than on a"
-            " machine with a core for each"
+            f"{processes} processes share {cores} {'core' if cores == 1 else 'cores'}: they run slower than on a"
+            " machine with one core for each"
         )
     notes += [
-        f"storage: {volume.path} is not on this machine; locally the path is used as it is"
+        f"storage: {volume.path} does not exist on this machine; local runs use the path unchanged"
         for volume in job.storage
         if not Path(volume.path).exists()
     ]

@@ -1,4 +1,4 @@
-"""From a plan to the pods of one attempt: addresses, paths, environment, command and agent config. Pure."""
+"""Turns a plan into the pods of one attempt: addresses, paths, environment, command and agent config. Pure."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ from stepset.plan.values import (
 )
 
 LAUNCHER_ADDRESS = "127.0.0.1"
-"""Of a launcher that is a node too: MPIs play the node of this address themselves, and reach all others by rsh."""
+"""The address of a launcher that is also a node: an MPI starts this node's ranks itself, all others through rsh."""
 _PER_PROCESS = {ProcessRank: "{rank}", LocalRank: "{local_rank}", FirstNode: "{first}"}
 
 
 def has_spaces(path: Path) -> bool:
-    """Whether a path would be split as part of a command line."""
+    """Whether a command line would split a path at spaces."""
     return str(path).split() != [str(path)]
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where a run takes place.
+class RunLayout:
+    """The directories, addresses and metadata of a run's simulated nodes.
 
     Args:
         directory: the run directory.
         scratch: a directory with a short path: a socket's path has at most 107 bytes.
-        code_dir, work_dir: the job's code, and where commands start.
+        code_dir, work_dir: the directory of the job's code, and the working directory of commands.
         addresses: pod -> IP address.
         grace: seconds between SIGTERM and SIGKILL.
-        labels, annotations: of the job, for variables that are fields of the pod.
+        labels, annotations: those of the job, for variables that are fields of the pod.
     """
 
     run: str
@@ -69,7 +69,7 @@ class Site:
 
     @property
     def rsh(self) -> Path:
-        """The program that replaces ssh. Open MPI splits its path at spaces, so a directory without is preferred."""
+        """The program that replaces ssh, if possible in a path without spaces, at which Open MPI would split it."""
         places = (self.directory, self.scratch)
         return next((place for place in places if not has_spaces(place)), self.directory) / "rsh"
 
@@ -81,9 +81,9 @@ class PodSpec:
     Args:
         name: `<group>-<index>`.
         source: the source of the agent's own lines, as in LogLine.
-        directory: its scratch directory.
+        directory: the pod's scratch directory.
         env, command: the agent's complete environment and command line.
-        serves: whether the pod is ready only when its agent reports it.
+        serves: whether the pod is ready only when its agent reports that it serves.
     """
 
     name: str
@@ -99,12 +99,12 @@ class PodSpec:
 
 
 def pod_name(group: str, index: int) -> str:
-    """A local pod's name."""
+    """Returns a local pod's name."""
     return f"{group}-{index}"
 
 
 def pod_addresses(plan: LaunchPlan, free: list[str]) -> dict[str, str]:
-    """Pod -> address; `free` has as many addresses as the plan has pods."""
+    """Returns pod -> address; `free` has as many addresses as the plan has pods."""
     pods = [(group, pod_name(group.name, k)) for group in plan.groups for k in range(group.count)]
     return {
         pod: LAUNCHER_ADDRESS if group.name == LAUNCHER and group.in_world else address
@@ -112,41 +112,43 @@ def pod_addresses(plan: LaunchPlan, free: list[str]) -> dict[str, str]:
     }
 
 
-def plan_files(plan: LaunchPlan, site: Site, ports: Mapping[str, int]) -> dict[Path, str]:
-    """The small files a plan needs: path -> content."""
-    places = _Places(plan, site, ports, attempt=0, pod=0, group="")
+def plan_files(plan: LaunchPlan, layout: RunLayout, ports: Mapping[str, int]) -> dict[Path, str]:
+    """Returns the small files that a plan needs: path -> content."""
+    places = _Places(plan, layout, ports, attempt=0, pod=0, group="")
     return {
-        _file_path(site, file.name, file.key): "".join(resolve(line, places) + "\n" for line in file.lines)
+        _file_path(layout, file.name, file.key): "".join(resolve(line, places) + "\n" for line in file.lines)
         for file in plan.files
     }
 
 
-def pod_specs(plan: LaunchPlan, host: Host, site: Site, ports: Mapping[str, int], attempt: int) -> list[PodSpec]:
+def pod_specs(plan: LaunchPlan, host: Host, layout: RunLayout, ports: Mapping[str, int], attempt: int) -> list[PodSpec]:
     """Returns every pod of a plan, in the order of its groups, with the ports of this attempt.
 
-    Raises BadInputError for a variable that is a field which no local pod has, or a text that no process can take.
+    Raises BadInputError for a variable that is a field which local pods do not have, and for NUL characters.
     """
     return [
-        _spec(plan, group, index, host, site, _Places(plan, site, ports, attempt, index, group.name))
+        _spec(plan, group, index, host, layout, _Places(plan, layout, ports, attempt, index, group.name))
         for group in plan.groups
         for index in range(group.count)
     ]
 
 
-def _spec(plan: LaunchPlan, group: PodGroup, index: int, host: Host, site: Site, places: _Places) -> PodSpec:
+def _spec(plan: LaunchPlan, group: PodGroup, index: int, host: Host, layout: RunLayout, places: _Places) -> PodSpec:
     name = pod_name(group.name, index)
-    directory = site.directory / "pods" / name
-    address = site.addresses[name]
-    own = _plan_env(group, places, host, site, name, address)
+    directory = layout.directory / "pods" / name
+    address = layout.addresses[name]
+    own = _plan_env(group, places, host, layout, name, address)
     env = {**host.environ, **own}
-    for entry in local_entries(plan, group, index, host, address=address, rsh=site.rsh, scratch=site.scratch / name):
+    for entry in local_entries(
+        plan, group, index, host, address=address, rsh=layout.rsh, scratch=layout.scratch / name
+    ):
         if entry.name not in own and isinstance(entry.value, Text):
             env[entry.name] = resolve(entry.value, places)
     env |= {POD_MARK: str(directory), "STEPSET_LIFELINE": "1"}
     command = [expand(resolve(word, places), own) for word in (*group.command, *group.args)]
     if bad := [word for pair in (*env.items(), *enumerate(command)) for word in pair if "\0" in str(word)]:
-        raise BadInputError(f"{group.name}: {str(bad[0])[:40]!r} holds a NUL character, which no process can be given")
-    config = _config(plan, group, index, site, places, directory)
+        raise BadInputError(f"{group.name}: {str(bad[0])[:40]!r} contains a NUL character; remove it")
+    config = _config(plan, group, index, layout, places, directory)
     return PodSpec(
         name=name,
         group=group.name,
@@ -161,8 +163,10 @@ def _spec(plan: LaunchPlan, group: PodGroup, index: int, host: Host, site: Site,
     )
 
 
-def _plan_env(group: PodGroup, places: _Places, host: Host, site: Site, pod: str, address: str) -> dict[str, str]:
-    """The plan's variables, each expanded with those before it, as the kubelet does."""
+def _plan_env(
+    group: PodGroup, places: _Places, host: Host, layout: RunLayout, pod: str, address: str
+) -> dict[str, str]:
+    """Returns the plan's variables, each expanded with those before it, as the kubelet does."""
     env: dict[str, str] = {}
     for entry in group.env:
         value: Value | None = entry.value
@@ -173,14 +177,14 @@ def _plan_env(group: PodGroup, places: _Places, host: Host, site: Site, pod: str
         elif isinstance(value, SecretValue):
             env[entry.name] = host.secrets[value.secret, value.key]
         elif isinstance(value, FieldValue):
-            env[entry.name] = _field(value.path, entry.name, site, pod, address, host.name)
+            env[entry.name] = _field(value.path, entry.name, layout, pod, address, host.name)
     return env
 
 
 def _config(
-    plan: LaunchPlan, group: PodGroup, index: int, site: Site, places: _Places, directory: Path
+    plan: LaunchPlan, group: PodGroup, index: int, layout: RunLayout, places: _Places, directory: Path
 ) -> dict[str, Any]:
-    """The agent's config, explained in docs/design/agent.md. Peers are IP addresses here: there is no name to await."""
+    """Returns the agent's config (docs/design/agent.md), without names to wait for: local peers are IP addresses."""
     settings = group.agent
     sources = {NODE: f"node {index}", LAUNCHER: "launcher"}
     config: dict[str, Any] = {
@@ -190,11 +194,11 @@ def _config(
         "in_world": settings is not None,
         "dir": str(directory),
         "termination_log": str(directory / "termination-log"),
-        "work_dir": str(site.work_dir),
-        "grace": site.grace,
+        "work_dir": str(layout.work_dir),
+        "grace": layout.grace,
     }
     if group.serves_ssh:
-        config["serve"] = str(site.scratch / site.addresses[pod_name(group.name, index)])
+        config["serve"] = str(layout.scratch / layout.addresses[pod_name(group.name, index)])
     if settings is None:
         return config
     if settings.world_size is not None:
@@ -224,27 +228,27 @@ class _Places:
     """Resolves a plan's places for one local pod."""
 
     plan: LaunchPlan
-    site: Site
+    layout: RunLayout
     ports: Mapping[str, int]
     attempt: int
     pod: int
     group: str
 
     def __call__(self, part: Part) -> str:
-        site = self.site
+        layout = self.layout
         match part:
             case PodHost(group, index):
-                return site.addresses[pod_name(group, index)]
+                return layout.addresses[pod_name(group, index)]
             case PortNumber(name):
                 return str(self.ports[name])
             case CodePath(path):
-                return str(site.code_dir / path)
+                return str(layout.code_dir / path)
             case MountedFile(name):
-                return str(_file_path(site, name, next(f.key for f in self.plan.files if f.name == name)))
+                return str(_file_path(layout, name, next(f.key for f in self.plan.files if f.name == name)))
             case ResultFile():
-                return str(site.directory / "pods" / pod_name(self.group, self.pod) / "result")
+                return str(layout.directory / "pods" / pod_name(self.group, self.pod) / "result")
             case RunName():
-                return site.run
+                return layout.run
             case NodeRank():
                 return str(self.pod)
             case Attempt():
@@ -254,16 +258,16 @@ class _Places:
         return _PER_PROCESS[type(part)]
 
 
-def _file_path(site: Site, name: str, key: str) -> Path:
-    return site.directory / "files" / name / key
+def _file_path(layout: RunLayout, name: str, key: str) -> Path:
+    return layout.directory / "files" / name / key
 
 
-def _field(path: str, variable: str, site: Site, pod: str, address: str, machine: str) -> str:
-    """A field of the pod (Kubernetes' downward API), as far as a process has one."""
+def _field(path: str, variable: str, layout: RunLayout, pod: str, address: str, machine: str) -> str:
+    """Returns the local value of a field of the pod (Kubernetes' downward API)."""
     known = {
         "metadata.name": pod,
         "metadata.namespace": "default",
-        "metadata.uid": f"{site.run}.{pod}",
+        "metadata.uid": f"{layout.run}.{pod}",
         "spec.nodeName": machine,
         "spec.serviceAccountName": "default",
         "status.hostIP": address,
@@ -274,7 +278,7 @@ def _field(path: str, variable: str, site: Site, pod: str, address: str, machine
     if path in known:
         return known[path]
     if match := re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path):
-        return (site.labels if match.group(1) == "labels" else site.annotations).get(match.group(2), "")
+        return (layout.labels if match.group(1) == "labels" else layout.annotations).get(match.group(2), "")
     raise BadInputError(
         f"env.{variable}: the field {path!r} is not known locally; known are {', '.join(known)},"
         " metadata.labels['NAME'] and metadata.annotations['NAME']"

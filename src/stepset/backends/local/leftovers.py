@@ -1,6 +1,7 @@
-"""Finds processes that outlived their pod by a mark in their environment, and kills them.
+"""Finds processes that outlived their pod by a variable in their environment, and kills them.
 
-Only an agent that was itself killed leaves some. Elsewhere than on Linux only an agent's process group is killed.
+Processes outlive a pod only if its agent was killed. On systems other than Linux only an agent's process group is
+killed.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 
 POD_MARK = "STEPSET_LOCAL_POD"
-"""In the environment of every process of a pod: the pod's directory."""
+"""A variable in the environment of every process of a pod; its value is the pod's directory."""
 
 _PROC = Path("/proc")
 _ROUNDS = 20
 
 
 def processes_of(directory: Path) -> list[int]:
-    """Living processes of the pods below `directory` (a pod's, or a run's), without the calling process."""
+    """Returns the running processes of the pods below `directory` (a pod's, or a run's), except the calling process."""
     wanted = os.fsencode(f"{POD_MARK}={directory}")
     found = []
     try:
@@ -27,7 +28,7 @@ def processes_of(directory: Path) -> list[int]:
     except FileNotFoundError:
         return []
     for pid in pids:
-        # Unreadable or empty: a process that has ended, another user's, or a zombie.
+        # The file is unreadable or empty for a process that has ended, is a zombie or belongs to another user.
         with suppress(OSError):
             environ = (_PROC / str(pid) / "environ").read_bytes()
             if wanted in environ and pid != os.getpid() and _holds(environ, wanted):
@@ -40,7 +41,7 @@ def _holds(environ: bytes, wanted: bytes) -> bool:
 
 
 def end_processes_of(directory: Path) -> None:
-    """Kills what `processes_of` finds, in rounds, because a process may start others before it is killed."""
+    """Kills the processes of `processes_of`, in rounds, because a process may start others before it is killed."""
     for attempt in range(_ROUNDS):
         pids = processes_of(directory)
         if not pids:

@@ -1,7 +1,7 @@
-"""Which processes of a run exist: its supervisor's, and each rank's.
+"""Checks which processes of a run exist: the supervisor's, and each rank's.
 
-A run's state is as its supervisor last wrote it. A supervisor that was killed or is stuck writes nothing more, so a
-reader looks at the processes themselves.
+The supervisor writes a run's state. A supervisor that was killed or is stuck does not update the state, so readers also
+check the processes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ PROCESSES_FILE = "processes.json"
 
 
 @dataclass(frozen=True)
-class Supervisor:
-    """The process that runs a job, as it recorded itself; `process` is None if the record has none.
+class SupervisorRecord:
+    """The supervisor's record of its own process; `process` is None if the record has none.
 
     `pids_are_ours`: the supervisor's pids have the same meaning in this process.
     """
@@ -32,46 +32,46 @@ class Supervisor:
     process: ProcessId | None = None
     pids_are_ours: bool = False
 
-    def known_to_be_gone(self) -> bool:
-        """Whether the process does not exist any more; False if this cannot be determined."""
+    def has_ended(self) -> bool:
+        """Whether the process is known to have ended; False if this cannot be determined."""
         return self.pids_are_ours and self.process is not None and not self.process.exists()
 
 
 def own_record() -> str:
-    """The supervisor's record of its own process, as JSON."""
+    """Returns the supervisor's record of its own process, as JSON."""
     own = ProcessId.of(os.getpid())
     start_ticks = own.started if own else None
     record = {"pid": os.getpid(), "started": time.time(), "start_ticks": start_ticks, "pid_space": pid_space()}
     return json.dumps(record) + "\n"
 
 
-def read_supervisor(directory: Path) -> Supervisor:
+def read_supervisor(directory: Path) -> SupervisorRecord:
     """Reads `own_record` from a run's directory; an earlier version wrote the pid alone."""
     record = _read(directory / SUPERVISOR_FILE)
     try:
         process = ProcessId.from_list([record.get("pid"), record.get("start_ticks")])
     except (ValueError, TypeError):
-        return Supervisor()
-    return Supervisor(process, record.get("pid_space") == pid_space())
+        return SupervisorRecord()
+    return SupervisorRecord(process, record.get("pid_space") == pid_space())
 
 
 def processes_record(processes: Mapping[str, ProcessId]) -> str:
-    """The supervisor's record, as JSON, of its pods' agents (by pod) and its ranks (by source, `rank 3`)."""
+    """Returns the record of a run's agents (by pod) and ranks (by source, `rank 3`), as JSON."""
     return json.dumps({name: process.to_list() for name, process in processes.items()})
 
 
 def read_processes(directory: Path) -> dict[str, ProcessId]:
-    """Reads `processes_record` from a run's directory; empty for a run of an earlier version, which had none."""
+    """Reads `processes_record` from a run's directory; empty for a run of an earlier version, which wrote none."""
     try:
         return {name: ProcessId.from_list(data) for name, data in _read(directory / PROCESSES_FILE).items()}
     except (ValueError, TypeError):
         return {}
 
 
-def with_ended_ranks(status: RunStatus, gone: Callable[[str], bool]) -> RunStatus:
-    """Returns the status with running ranks marked as ended if `gone` is true for their source or their pod."""
+def with_ended_ranks(status: RunStatus, ended: Callable[[str], bool]) -> RunStatus:
+    """Returns the status with running ranks marked as ended if `ended` is true for their source or their pod."""
     rows = tuple(
-        replace(row, state=ENDED) if row.state == RUNNING and (gone(row.source) or gone(row.pod)) else row
+        replace(row, state=ENDED) if row.state == RUNNING and (ended(row.source) or ended(row.pod)) else row
         for row in status.ranks
     )
     return status.with_(ranks=rows)

@@ -1,7 +1,7 @@
-"""The logs of a run: writing, reading and following them.
+"""Writes, reads and follows the logs of a run.
 
-`log` has the lines of all sources as the agents print them (stepset.watch.lines); `ranks/<source>.log` what each source
-printed, byte for byte.
+`log` contains the lines of all sources as the agents print them (stepset.watch.lines); `ranks/<source>.log` contains
+the output of one source, byte for byte.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Recorder:
         try:
             if batch.parts and not self._parted:
                 self._parted = True
-                self._run.parts.touch()  # before the first part is there to be read
+                self._run.parts.touch()  # before readers can see the first part
             if batch.shown:
                 _write_all(self._log, batch.shown)
             for source, pieces in batch.raw.items():
                 _write_all(self._file(source), b"".join(pieces))
         except OSError as error:
             self.broken = error
-            # Output printed from now on must not take the space that the verdict needs.
+            # Later output must not take the space that the verdict needs.
             self._run.give_up_reserve()
 
     def _file(self, source: str) -> int:
@@ -70,7 +70,7 @@ class Recorder:
         tail.extend(text[:_TAIL_BYTES].decode("utf-8", "replace") for text in texts)
 
     def tail(self, source: str) -> tuple[str, ...]:
-        """The last lines of a source, long ones truncated."""
+        """Returns the last lines of a source; long lines are truncated."""
         return tuple(self._tails.get(source, ()))
 
     def forget(self) -> None:
@@ -85,7 +85,7 @@ class Recorder:
 
 
 def _last_texts(batch: Batch) -> dict[str, list[bytes]]:
-    """Source -> its last lines in the batch, without progress lines."""
+    """Returns source -> its last lines in the batch, without progress lines."""
     last: dict[str, list[bytes]] = {}
     if batch.progress:
         for head, text in batch.lines:
@@ -112,7 +112,7 @@ def read_lines(
 ) -> Iterator[list[LogLine]]:
     """Yields the lines of a run, or of `sources` only, in blocks, in the order in which they were printed.
 
-    `follow` continues until the run is over, with empty blocks while nothing is printed, so that the caller can stop.
+    `follow` continues until the run is over, with empty blocks while the run prints nothing, so that callers can stop.
     """
     splitter, joiner = Splitter("log"), Joiner()
     for chunk in _chunks(run, follow, poll):
@@ -124,7 +124,7 @@ def read_lines(
 def copy_lines(
     run: RunDir, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None, poll: float = _POLL
 ) -> None:
-    """Writes the lines of `read_lines` as `[source] text`, bytes unchanged; faster, as it parses few of them."""
+    """Writes the lines of `read_lines` as `[source] text`, bytes unchanged; faster, because it parses few lines."""
     splitter, joiner, parted = Splitter("log"), Joiner(), False
     for chunk in _chunks(run, follow, poll):
         kept = chunk if sources is None else _only(chunk, sources)
@@ -150,7 +150,7 @@ def _only(chunk: bytes, sources: frozenset[str]) -> bytes:
 def _chunks(run: RunDir, follow: bool, poll: float) -> Iterator[bytes]:
     """Yields the log in chunks of whole lines; after the end of a run, also an incomplete last line.
 
-    While nothing is printed, it yields empty chunks.
+    Yields empty chunks while the run prints nothing.
     """
     with run.log.open("rb", buffering=0) as file:
         rest = b""

@@ -1,6 +1,6 @@
-"""Loopback addresses and free ports for one run, claimed so that no two runs share one.
+"""Claims loopback addresses and free ports for one run, so that no two runs share any.
 
-A claim is a lock on a small file; the kernel releases it when the process that holds it ends.
+A claim is a lock on a small file; the kernel releases the lock when the process that holds it ends.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from stepset.errors import InfrastructureError
 
 LOCALHOST = "127.0.0.1"
 FIRST_HOST = 100
-"""Last number of pod 0's address. Three digits throughout, so that addresses sort as text in the order of the pods:
-c10d ranks nodes by their addresses' text (torch 2.15, dynamic_rendezvous.py, _NodeDesc)."""
+"""The last number of pod 0's address. All such numbers have three digits, so that the pods' addresses sort as text:
+c10d ranks nodes by the text of their addresses (torch 2.15, dynamic_rendezvous.py, _NodeDesc)."""
 HOSTS_PER_BLOCK = 150
 _PORTS = range(10_000, 32_768)
-"""Below Linux' ephemeral ports, so that no outgoing connection uses one by chance."""
+"""The default ports: below Linux' ephemeral ports, which outgoing connections use."""
 _TRIES = 2_000
 
 
 class Claims:
-    """Addresses and ports this process holds for a run; `release` or leaving the context gives them back.
+    """The addresses and ports that this process holds for a run; `release` or leaving the context releases them.
 
-    All processes of a user must use the same `directory` for lock files. `ports`: default: those below the ephemeral
+    All processes of a user must use the same `directory` for lock files. `ports` defaults to those below the ephemeral
     ports.
     """
 
@@ -51,11 +51,11 @@ class Claims:
                 if len(found) >= count:
                     return found[:count]
         raise InfrastructureError(
-            f"no free block of loopback addresses; too many runs are under way in {self._directory}"
+            f"{self._directory}: no block of loopback addresses is free; wait until another run has ended"
         )
 
     def ports(self, names: Sequence[str]) -> dict[str, int]:
-        """Claims a port for each name, on which no process listens; InfrastructureError if too few are free."""
+        """Claims a port without a listener for each name; InfrastructureError if too few are free."""
         found: dict[str, int] = {}
         candidates = self._free_ports()
         for name in names:
@@ -72,16 +72,16 @@ class Claims:
                 if _listenable(port):
                     yield port
                 else:
-                    self._give_back(f"port-{port}")
+                    self._release(f"port-{port}")
 
     def release_ports(self) -> None:
         """Releases the ports and keeps the addresses."""
         for name in [n for n in self._held if n.startswith("port-")]:
-            self._give_back(name)
+            self._release(name)
 
     def release(self) -> None:
         for name in list(self._held):
-            self._give_back(name)
+            self._release(name)
 
     def __enter__(self) -> Claims:
         return self
@@ -94,8 +94,8 @@ class Claims:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The previous holder removes the file when it releases it: a lock on a removed file excludes no process.
-            if os.fstat(fd).st_ino == os.stat(path).st_ino:  # noqa: PTH116  # beside its sister fstat
+            # The previous holder may have removed the file: a lock on a removed file excludes no process.
+            if os.fstat(fd).st_ino == os.stat(path).st_ino:  # noqa: PTH116  # like fstat
                 self._held[name] = fd
                 return True
         except OSError as error:
@@ -105,7 +105,7 @@ class Claims:
         os.close(fd)
         return False
 
-    def _give_back(self, name: str) -> None:
+    def _release(self, name: str) -> None:
         fd = self._held.pop(name)
         with suppress(OSError):
             (self._directory / f"{name}.lock").unlink()
@@ -120,24 +120,24 @@ def scratch_directory() -> Path:
         owner = path.lstat()
     except OSError as error:
         raise InfrastructureError(
-            f"{path}: cannot be made: {error.strerror}; set TMPDIR to a writable directory"
+            f"{path}: cannot be created: {error.strerror}; set TMPDIR to a writable directory"
         ) from error
     if path.is_symlink() or owner.st_uid != os.getuid():
         raise InfrastructureError(
-            f"{path}: belongs to somebody else; remove it, or set TMPDIR to a directory of your own"
+            f"{path}: belongs to another user; remove it, or set TMPDIR to a directory of your own"
         )
     return path
 
 
 def loopback_interface() -> str:
-    """The loopback interface's name: `lo` on Linux, `lo0` on macOS."""
+    """Returns the loopback interface's name: `lo` on Linux, `lo0` on macOS."""
     with suppress(OSError):
         return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), "lo")
     return "lo"
 
 
 def _allowed_ports() -> range:
-    """The ports below the ephemeral ones, if the system states which those are."""
+    """Returns the ports below the ephemeral ports of this system."""
     try:
         low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -155,7 +155,7 @@ def _usable(address: str) -> bool:
 
 
 def _listenable(port: int) -> bool:
-    """Whether no process listens on the port at any address: torchrun's store listens on all."""
+    """Whether no process listens on the port at any address: torchrun's store listens at all addresses."""
     families = [(socket.AF_INET, "0.0.0.0")]
     if socket.has_ipv6:
         families.append((socket.AF_INET6, "::"))

@@ -19,13 +19,13 @@ _CHUNK = 1024 * 1024
 
 
 class Pod:
-    """A pod that is to run, runs, or has run.
+    """A local pod.
 
     Attributes:
         ready: whether the agent reported that it serves.
-        exit_code: of the agent, negative for a signal as in subprocess; None while it runs.
+        exit_code: the agent's exit code, negative for a signal as in subprocess; None before its end.
         stopped: whether this process requested the pod's end.
-        end: a descriptor that is readable once the agent has ended; -1 where the system has none.
+        end: a descriptor that is readable once the agent has ended; -1 if the system has none.
     """
 
     def __init__(self, spec: PodSpec) -> None:
@@ -39,7 +39,7 @@ class Pod:
 
     @property
     def running(self) -> bool:
-        """Whether the agent was started and has not been seen to end."""
+        """Whether the agent was started, and `has_ended` has not returned True yet."""
         return self._process is not None and self.exit_code is None
 
     def start(self, lifeline: int) -> None:
@@ -59,7 +59,7 @@ class Pod:
             start_new_session=True,
         )
         os.set_blocking(self.output, False)
-        with suppress(AttributeError, OSError):  # not on macOS; or above the user's share of pipe memory
+        with suppress(AttributeError, OSError):  # not on macOS, or above the user's limit of pipe memory
             fcntl.fcntl(self.output, fcntl.F_SETPIPE_SZ, _CHUNK)
         with suppress(AttributeError, OSError):  # Linux 5.3 and newer
             self.end = os.pidfd_open(self._process.pid)
@@ -89,14 +89,14 @@ class Pod:
         return self.exit_code is not None
 
     def verdict(self) -> Any:
-        """The agent's termination log, or None."""
+        """Returns the content of the agent's termination log, or None."""
         try:
             return json.loads((self.spec.directory / "termination-log").read_bytes())
         except (OSError, ValueError):
             return None
 
     def terminate(self) -> None:
-        """Signals the agent to end its pod: with grace, or at once if this is the second request."""
+        """Signals the agent to end its pod: with the grace period, or at once if this is the second request."""
         self.stopped = True
         self._signal(signal.SIGTERM)
 

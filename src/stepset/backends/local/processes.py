@@ -1,4 +1,4 @@
-"""Whether a process seen earlier still exists. A pid alone does not identify it, because the kernel reuses pids."""
+"""Identifies processes and checks whether they still exist. A pid is not sufficient, because the kernel reuses pids."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 _MAX_PID = 1 << 22
-"""The most that Linux allows (proc_sys_kernel(5), pid_max)."""
+"""The largest pid that Linux allows (proc_sys_kernel(5), pid_max)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """A process in /proc/PID/stat (proc_pid_stat(5)); `started` is in clock ticks after boot.
+    """The fields of /proc/PID/stat (proc_pid_stat(5)); `started` is in clock ticks after boot.
 
     `name` is the file name of the program; the `state` of a process that has ended is Z or X.
     """
@@ -50,7 +50,7 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: object) -> ProcessId | None:
-        """The process that has this pid now; None if there is none."""
+        """Returns the process that has this pid now; None if there is none."""
         if not isinstance(pid, int) or not 0 < pid <= _MAX_PID:
             return None
         stat = process_stat(pid)
@@ -76,14 +76,14 @@ class ProcessId:
         """Reads what `to_list` returned; raises ValueError or TypeError for anything else."""
         pid, started = data
         if not isinstance(pid, int) or not 0 < pid <= _MAX_PID or not isinstance(started, (int, type(None))):
-            raise ValueError(f"{data!r} is no process")
+            raise ValueError(f"{data!r} is not a process")
         return cls(pid, started)
 
 
 def pid_space() -> str:
-    """Where this process's pids are valid: the boot of a machine, and a pid namespace (pid_namespaces(7)).
+    """Returns the scope in which this process's pids are valid: a boot and a pid namespace (pid_namespaces(7)).
 
-    A reader in another container that shares the directory of the runs, say, cannot look up these pids.
+    For example, a reader in another container that shares the directory of the runs cannot look up these pids.
     """
     parts = []
     with suppress(OSError):

@@ -5,6 +5,6 @@ from __future__ import annotations
 PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded", "Failed", "Stopped"
 
 ENDED = "Ended"
-"""Its process has ended, and its supervisor has not recorded how: not yet, or because the supervisor is stuck."""
+"""The rank's process has ended, and the supervisor has not recorded the result yet, or is stuck."""
 LOST = "Lost"
-"""Its supervisor has ended: how the rank ended, or whether it still runs, is not known."""
+"""The supervisor has ended; it is unknown whether the rank still runs, and how it ended."""

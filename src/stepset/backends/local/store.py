@@ -1,7 +1,7 @@
-"""Run directories: where any process finds the state and the logs of each run.
+"""Run directories: the state and the logs of each run, for all processes.
 
-`<home>/runs/<run>/` has `job.json`, `state.json`, `supervisor.json`, `processes.json`, `lock`, `cancel`, `log`,
-`ranks/` and `pods/` (docs/design/local.md). The process that runs the job writes it, all others read it.
+`<home>/runs/<run>/` contains `job.json`, `state.json`, `supervisor.json`, `processes.json`, `lock`, `cancel`, `log`,
+`ranks/` and `pods/` (docs/design/local.md). The process that runs the job writes them, other processes read them.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     from stepset.spec.job import TrainingJob
 
 _RESERVE = 256 * 1024
-"""Bytes reserved on the disk, so that the verdict of a run that filled it can still be written."""
+"""Bytes reserved on the disk for the verdict, in case the run fills the disk."""
 
 _NAME_MAX = 255
-"""Bytes in a file's name (Linux, limits.h)."""
+"""The largest number of bytes in a file's name (Linux, limits.h)."""
 
 
 def home_directory(environ: Mapping[str, str]) -> Path:
-    """`$STEPSET_HOME`, else `stepset` in the user's state directory (XDG Base Directory Specification 0.8)."""
+    """Returns `$STEPSET_HOME`, else `stepset` in the user's state directory (XDG Base Directory Specification 0.8)."""
     if given := environ.get("STEPSET_HOME"):
         try:
             return Path(given).expanduser().absolute()
         except RuntimeError as error:
-            raise BadInputError(f"STEPSET_HOME: {given}: there is no such home directory; give a path") from error
+            raise BadInputError(f"STEPSET_HOME: {given}: the home directory does not exist; give a path") from error
     # The specification requires that relative paths in this variable are ignored.
     if (state := environ.get("XDG_STATE_HOME", "")).startswith("/"):
         return Path(state) / "stepset"
@@ -58,7 +58,7 @@ def home_directory(environ: Mapping[str, str]) -> Path:
         home = environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
     except KeyError as error:
         raise BadInputError(
-            f"STEPSET_HOME: not set, and user {os.getuid()} has no home directory; set it to where runs are to be kept"
+            f"STEPSET_HOME: not set, and user {os.getuid()} has no home directory; set it to a directory for runs"
         ) from error
     return Path(home) / ".local/state/stepset"
 
@@ -84,14 +84,14 @@ class RunDir:
         return self.path / "log.parts"
 
     def rank_log(self, source: str) -> Path:
-        """The file of what one source printed, byte for byte."""
+        """Returns the file with the output of one source, byte for byte."""
         return self.path / "ranks" / f"{source.replace(' ', '-')}.log"
 
     def pod(self, pod: str) -> Path:
         return self.path / "pods" / pod
 
     def read(self) -> RunStatus:
-        """Returns the state: as last written, or Lost if its supervisor ended without a verdict; RunNotFoundError."""
+        """Returns the state as last written, or Lost if the supervisor ended without a verdict; RunNotFoundError."""
         status = self._written()
         if status.phase.final:
             return status
@@ -101,7 +101,7 @@ class RunDir:
         return status if status.phase.final else _lost(status, read_supervisor(self.path).process, self._last_sign())
 
     def _with_ended_ranks(self, status: RunStatus) -> RunStatus:
-        """The state, corrected by a look at the processes where this process can see them."""
+        """Returns the state with ended ranks, if this process can check the run's processes."""
         if not read_supervisor(self.path).pids_are_ours:
             return status
         processes = read_processes(self.path)
@@ -116,14 +116,14 @@ class RunDir:
             raise InfrastructureError(f"{self.path / 'state.json'}: cannot be read: {error}") from error
 
     def _last_sign(self) -> float | None:
-        """When the supervisor last wrote something (seconds since the epoch)."""
+        """Returns when the supervisor last wrote a file (seconds since the epoch)."""
         try:
             return max(path.stat().st_mtime for path in (self.path / "state.json", self.log))
         except OSError:
             return None
 
     def write(self, status: RunStatus) -> None:
-        """Replaces the state atomically; releases the reserve first if the disk is full. Raises OSError."""
+        """Replaces the state atomically; releases the reserve if the disk is full. Raises OSError."""
         data = json.dumps(status.to_dict(), separators=(",", ":")).encode()
         try:
             self._replace("state.json", data)
@@ -153,24 +153,24 @@ class RunDir:
             (self.path / "reserve").unlink()
 
     def alive(self) -> bool:
-        """Whether the supervisor lives, which holds the lock until it ends.
+        """Whether the supervisor exists; it holds the lock until it ends.
 
-        A child that was forked by code other than Python's may hold the lock longer, so the process is checked, too.
+        A child that was not forked by Python may hold the lock longer, so this method also checks the process.
         """
         try:
             fd = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
-            # Shared, so that two readers do not take each other for the supervisor.
+            # A shared lock, so that two readers do not mistake each other for the supervisor.
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return not read_supervisor(self.path).known_to_be_gone()
+            return not read_supervisor(self.path).has_ended()
         finally:
             os.close(fd)
         return False
 
-    def ask_to_cancel(self) -> None:
+    def request_cancel(self) -> None:
         """Records a request to cancel; a second one kills the run."""
         fd = os.open(self.path / "cancel", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
@@ -198,8 +198,8 @@ class RunStore:
     def create(self, status: RunStatus, job: TrainingJob) -> tuple[RunDir, int]:
         """Creates the directory of a new run; returns it and the descriptor of its lock, which is held.
 
-        It is created under another name and moved, so that no reader sees a run without state or without lock. Raises
-        BadInputError if the name is taken, InfrastructureError for no permission or a full disk.
+        The directory is created under another name and renamed, so that no reader finds a run without state or lock.
+        Raises BadInputError if the name is taken, InfrastructureError for a missing permission or a full disk.
         """
         target = self.runs / status.name
         if target.exists():
@@ -227,7 +227,7 @@ class RunStore:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and target.exists():
                 raise _taken(status.name) from error
             raise InfrastructureError(
-                f"{self.runs}: a run directory cannot be made: {error.strerror};"
+                f"{self.runs}: a run directory cannot be created: {error.strerror};"
                 " free some space, or set STEPSET_HOME to another directory"
             ) from error
         return RunDir(target), lock
@@ -242,12 +242,12 @@ class RunStore:
         of_job = [status for _, status in self._all() if status.job == name]
         if not of_job:
             raise RunNotFoundError(
-                f"{name}: no such run, and no run of a job of that name; `stepset list` shows what there is"
+                f"{name}: no such run, and no run of a job of that name; `stepset list` shows all runs"
             )
         return RunDir(self.runs / max(of_job, key=lambda s: s.created).name)
 
     def list(self) -> list[RunStatus]:
-        """Every run, the newest first."""
+        """Returns every run, the newest first."""
         return sorted((status for _, status in self._all()), key=lambda s: s.created, reverse=True)
 
     def _all(self) -> Iterator[tuple[RunDir, RunStatus]]:
@@ -257,7 +257,7 @@ class RunStore:
             return
         for path in paths:
             run = RunDir(path)
-            # Being deleted, or not written by stepset: one such directory must not hide the others.
+            # A directory that is being deleted, or that stepset did not write, must not hide the others.
             with suppress(RunNotFoundError, InfrastructureError):
                 yield run, run.read()
 
@@ -284,14 +284,14 @@ def _ttl(run: RunDir) -> int | None:
 
 
 def _taken(name: str) -> BadInputError:
-    return BadInputError(f"name: there is a run {name!r} already; choose another name for this one, or leave it out")
+    return BadInputError(f"name: run {name!r} exists already; choose another name, or omit it")
 
 
 def _lost(status: RunStatus, supervisor: ProcessId | None, last_sign: float | None) -> RunStatus:
     who = f"the process that ran it (pid {supervisor.pid})" if supervisor else "the process that ran it"
     failure = Failure(
         kind=FailureKind.LOST,
-        message=f"{who} is gone without a verdict: it was killed, or the machine was restarted.",
+        message=f"{who} ended without a verdict: it was killed, or the machine was restarted.",
         advice=ADVICE[FailureKind.LOST],
         restarts=status.attempt,
     )

@@ -1,4 +1,4 @@
-"""One run from its first attempt to its verdict: restarts the gang as the job allows, and records how it ended."""
+"""Runs one job from its first attempt to its verdict: restarts the gang as the job allows, and records the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.local.environment import Host
 from stepset.backends.local.gang import Gang, GangEnd
 from stepset.backends.local.journal import Journal
-from stepset.backends.local.layout import PodSpec, Site, plan_files, pod_specs
+from stepset.backends.local.layout import PodSpec, RunLayout, plan_files, pod_specs
 from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.net import Claims
 from stepset.backends.local.store import RunDir
@@ -33,19 +33,19 @@ _FINAL_KINDS = (FailureKind.CANCELLED, FailureKind.DEADLINE_EXCEEDED, FailureKin
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a supervisor needs for a run: it starts the pods `specs` with `ports`, and releases `claims` at the end."""
+    """The input of a supervisor: the pods `specs` with `ports`, and `claims`, which it releases at the end."""
 
     request: RunRequest
     plan: LaunchPlan
     host: Host
-    site: Site
+    layout: RunLayout
     claims: Claims
     specs: Sequence[PodSpec]
     ports: dict[str, int]
 
 
 class Supervisor:
-    """Runs one job on this machine; `status` is its first status, `asked_to_stop` counts the requests to cancel."""
+    """Runs one job on this machine; `status` is its first status, `cancel_requests` counts the requests to cancel."""
 
     def __init__(
         self,
@@ -53,20 +53,20 @@ class Supervisor:
         run: RunDir,
         status: RunStatus,
         listener: RunListener | None,
-        asked_to_stop: Callable[[], int],
+        cancel_requests: Callable[[], int],
     ) -> None:
         self._given = given
         self._run = run
-        self._begun = time.monotonic()
-        self._asked_to_stop = asked_to_stop
+        self._started_at = time.monotonic()
+        self._cancel_requests = cancel_requests
         self._journal = Journal(run, Tracker(given.plan, status), listener)
         self._notes = status.notes
 
     def supervise(self) -> RunStatus:
-        """Runs the job to its end; returns the final status, or raises what the listener raised."""
-        # The agents hold the read end: it closes when this process ends in any way, and then they end.
+        """Runs the job to its end; returns the final status, or raises the listener's exception."""
+        # The agents hold the read end; the pipe closes when this process ends for any reason, and then they end.
         read_end, write_end = os.pipe()
-        keep_from_children(write_end)
+        close_on_fork(write_end)
         try:
             self._prepare()
             self._attempts(read_end)
@@ -76,11 +76,11 @@ class Supervisor:
             self._finish(_supervisor_failure(repr(error)))
             raise
         finally:
-            forget(write_end)
+            keep_on_fork(write_end)
             os.close(read_end)
             os.close(write_end)
             end_processes_of(self._run.path)
-            shutil.rmtree(self._given.site.scratch, ignore_errors=True)
+            shutil.rmtree(self._given.layout.scratch, ignore_errors=True)
             self._given.claims.release()
             self._journal.close()
             self._run.give_up_reserve()
@@ -89,28 +89,28 @@ class Supervisor:
         return self._journal.status()
 
     def _prepare(self) -> None:
-        """Creates what all attempts share."""
+        """Creates the files and directories that all attempts share."""
         given = self._given
         job, archive = given.request.job, given.request.sources.archive
         if job.function is not None:
-            given.site.code_dir.mkdir()
+            given.layout.code_dir.mkdir()
             if archive is not None:
                 with tarfile.open(fileobj=BytesIO(archive)) as tar:
-                    tar.extractall(given.site.code_dir)
-            (given.site.code_dir / FUNCTION_FILE).write_text(job.function)
+                    tar.extractall(given.layout.code_dir)
+            (given.layout.code_dir / FUNCTION_FILE).write_text(job.function)
         if given.plan.ssh is not None:
             for spec in given.specs:
-                (given.site.scratch / spec.name).mkdir(parents=True)
-            words = (given.host.python, "-I", "-S", str(given.host.agent), "rsh", str(given.site.scratch))
-            given.site.rsh.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-            given.site.rsh.chmod(0o700)
+                (given.layout.scratch / spec.name).mkdir(parents=True)
+            words = (given.host.python, "-I", "-S", str(given.host.agent), "rsh", str(given.layout.scratch))
+            given.layout.rsh.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            given.layout.rsh.chmod(0o700)
 
     def _attempts(self, lifeline: int) -> None:
         given, restart = self._given, self._given.request.job.restart
         attempt, used = given.request.attempt, 0
         specs, ports = given.specs, given.ports
         while True:
-            for path, content in plan_files(given.plan, given.site, ports).items():
+            for path, content in plan_files(given.plan, given.layout, ports).items():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(content)
             self._journal.begin(specs, attempt)
@@ -130,7 +130,7 @@ class Supervisor:
             self._journal.set(phase=Phase.RESTARTING, reason="", notes=self._notes)
             given.claims.release_ports()
             ports = given.claims.ports(list(given.plan.ports))
-            specs = pod_specs(given.plan, given.host, given.site, ports, attempt)
+            specs = pod_specs(given.plan, given.host, given.layout, ports, attempt)
 
     def _gang(self, specs: Sequence[PodSpec], lifeline: int) -> Gang:
         deadline = self._given.request.job.deadline
@@ -139,14 +139,14 @@ class Supervisor:
             specs,
             self._journal,
             lifeline=lifeline,
-            grace=self._given.site.grace,
-            asked_to_stop=self._asked_to_stop,
-            deadline=None if deadline is None else self._begun + deadline,
+            grace=self._given.layout.grace,
+            cancel_requests=self._cancel_requests,
+            deadline=None if deadline is None else self._started_at + deadline,
             deadline_text="" if deadline is None else format_duration(deadline),
         )
 
     def _may_restart(self, failure: Failure, end: GangEnd, left: bool) -> bool:
-        if failure.kind in _FINAL_KINDS or self._journal.broken is not None or self._asked_to_stop():
+        if failure.kind in _FINAL_KINDS or self._journal.broken is not None or self._cancel_requests():
             return False
         if failure.kind is FailureKind.USER_ERROR and self._given.request.job.restart.user_errors == "fail":
             return False
@@ -164,7 +164,7 @@ class Supervisor:
 
 
 def _supervisor_failure(reason: str) -> Failure:
-    """The failure of a run that could not be carried out, whatever its ranks did."""
+    """Returns the failure of a run that could not be carried out, independent of its ranks."""
     return Failure(
         kind=FailureKind.INFRASTRUCTURE,
         message=f"the run could not be carried out: {reason}.",
@@ -173,26 +173,26 @@ def _supervisor_failure(reason: str) -> Failure:
 
 
 def _unexplained() -> Failure:
-    """The failure of a gang that ended without success and without an observed failure."""
+    """Returns the failure of a gang that ended without success and without an observed failure."""
     return Failure(
         kind=FailureKind.INFRASTRUCTURE,
-        message="all pods ended, but too few of them with success.",
+        message="all pods ended, but too few of them succeeded.",
         advice="Look at the logs of the pods.",
     )
 
 
-# A child that is forked without a program of its own (multiprocessing, say) would keep these open, so that this process
-# would seem alive after its end: the lifelines of the agents and the locks of the runs.
+# The lifelines of the agents and the locks of the runs. A forked child that executes no other program (for example of
+# multiprocessing) would keep them open, and this process would seem to exist after its end.
 _OWN: set[int] = set()
 
 
-def keep_from_children(fd: int) -> None:
+def close_on_fork(fd: int) -> None:
     """Closes `fd` in forked children of this process."""
     _OWN.add(fd)
 
 
-def forget(fd: int) -> None:
-    """Reverts `keep_from_children`, before `fd` is closed."""
+def keep_on_fork(fd: int) -> None:
+    """Reverts `close_on_fork`, before `fd` is closed."""
     _OWN.discard(fd)
 
 

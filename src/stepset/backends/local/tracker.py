@@ -1,4 +1,4 @@
-"""Keeps a run's RunStatus up to date from what its agents report. No I/O and no clock."""
+"""Keeps a run's RunStatus up to date from the reports of its agents. No I/O and no clock."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Tracker:
         self.set(attempt=attempt)
 
     def pod_started(self, spec: PodSpec, now: float) -> None:
-        """Records that a pod's agent runs; the run is Running when a pod of the world is."""
+        """Records that a pod's agent runs; the run is Running once a pod of the world runs."""
         if row := self._rows.get(spec.source):
             self._rows[spec.source] = replace(row, state=RUNNING)
             self.changed = True
@@ -65,7 +65,7 @@ class Tracker:
         row = self._rows.get(source) or RankStatus(source, rank, spec.name)
         if event["event"] == "started":
             again = row.state not in (PENDING, RUNNING)
-            # If the number of ranks was not known, the pod's row stands for them until they start.
+            # If the number of ranks is unknown, the pod's row represents them until they start.
             if spec.group == NODE:
                 self._rows.pop(spec.source, None)
             row = replace(
@@ -95,16 +95,16 @@ class Tracker:
                 self._rows[row.source] = replace(row, state=state)
         self.changed = True
 
-    def progress(self, said: Progress) -> None:
+    def progress(self, reported: Progress) -> None:
         """Records progress that the training code reported."""
-        self.set(progress=merge_progress(self._status.progress, said))
+        self.set(progress=merge_progress(self._status.progress, reported))
 
     def end(self, failure: Failure | None) -> None:
-        """Ends the attempt: no row waits or runs any more, and ranks that only followed the cause are Stopped."""
+        """Ends the attempt: rows that wait or run, and ranks that failed as a consequence only, become Stopped."""
         aftermath = set(failure.aftermath) if failure else set()
         for row in list(self._rows.values()):
-            told_to = row.source in aftermath and row.signal in (signal.SIGTERM, signal.SIGKILL, None)
-            if row.state in (PENDING, RUNNING) or (row.state == FAILED and told_to and not row.exit_code):
+            was_stopped = row.source in aftermath and row.signal in (signal.SIGTERM, signal.SIGKILL, None)
+            if row.state in (PENDING, RUNNING) or (row.state == FAILED and was_stopped and not row.exit_code):
                 self._rows[row.source] = replace(row, state=STOPPED)
         self.changed = True
 
@@ -116,7 +116,7 @@ def _end_state(succeeded: bool, stopped: bool) -> str:
 
 
 def _rows_of(plan: LaunchPlan, group: PodGroup, spec: PodSpec) -> list[RankStatus]:
-    """The rows of a pod: its ranks if they are known, else the pod; an MPI launcher has one beside its ranks'."""
+    """Returns the rows of a pod: its ranks if they are known, else the pod; an MPI launcher has both."""
     own = RankStatus(spec.source, None, spec.name, spec.address)
     held = rank_ranges(plan).get(group.name)
     if held is None:

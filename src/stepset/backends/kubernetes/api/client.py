@@ -34,8 +34,8 @@ _KEEP_CONNECTION = 75.0
 _CLOSE_WITHIN = 1.0
 """Seconds for which the end of a session waits for the end of its connections."""
 
-# A peer that disappears silently (power, firewall, NAT) is detected within half a minute on connections that only
-# receive. These are Linux' names; elsewhere the system's own times hold.
+# On a connection that only receives, the client detects within half a minute that the peer has disappeared without a
+# reset (power, firewall, NAT). The names are those of Linux; other systems keep their own times.
 _KEEPALIVE = [
     (level, getattr(socket, name), value)
     for level, name, value in (
@@ -55,9 +55,9 @@ Load = Callable[[], Awaitable[ClientConfig]]
 
 @dataclass(eq=False)
 class _Session:
-    """The connections that were opened with one reading of the configuration, and the number of `requests` in progress.
+    """The connections that use one configuration, and the number of `requests` in progress.
 
-    Once a newer reading has `replaced` this one, the session is closed after its last response.
+    Once a newer configuration has `replaced` this one, the session is closed after its last response.
     """
 
     config: ClientConfig
@@ -67,10 +67,10 @@ class _Session:
     replaced: bool = False
 
     async def close(self) -> None:
-        """Closes all connections; waits for their end for up to a second.
+        """Closes all connections; waits at most one second until they are closed.
 
         asyncio closes a TLS connection once the server agrees, or after 30 s (asyncio/sslproto.py, `_do_shutdown`). The
-        event loop may end sooner, so the sockets are shut down, which closes them at once.
+        event loop may end sooner, so this method shuts the sockets down, which closes them at once.
         """
         with anyio.CancelScope(shield=True):
             await self.http.close()
@@ -275,7 +275,7 @@ class Client:
             )
         except aiohttp.InvalidURL as error:
             raise BadInputError(f"server {config.server}: not a valid address; check the kubeconfig") from error
-        except (aiohttp.ClientError, OSError):  # of which those of certificates are a ValueError, too
+        except (aiohttp.ClientError, OSError):  # certificate errors are also a ValueError
             raise
         except ValueError:
             # The error shows the header, and with it the token: neither its text nor the cause is passed on.
@@ -292,7 +292,7 @@ class Client:
             return self._session
 
     async def _reload(self, refused: _Session) -> bool:
-        """Whether the credentials may have changed since the server refused them; the first caller reads them again."""
+        """Reads the credentials again unless another request has; returns whether they may have changed."""
         async with self._opening:
             if self._session is not refused:
                 return True

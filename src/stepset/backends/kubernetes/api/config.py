@@ -1,4 +1,4 @@
-"""Where the API server is and how a client authenticates, as the `kubernetes` package reads it. Call it in a thread.
+"""The API server's address and the credentials, as the `kubernetes` package reads them. Call in a thread: it may block.
 
 Credentials may be replaced while a client uses them (rotated tokens, renewed certificates); the client then reads the
 configuration again.
@@ -23,7 +23,7 @@ _HEADERS: Mapping[str, str] = {"Accept": "application/json", "User-Agent": "step
 
 @dataclass(frozen=True, eq=False)
 class ClientConfig:
-    """One reading of a kubeconfig, a service account or an Airflow connection, with its default namespace.
+    """The content of a kubeconfig, a service account or an Airflow connection, with its default namespace.
 
     `configuration` is a kubernetes.client.Configuration.
     """

@@ -19,9 +19,9 @@ Args = TypeVarTuple("Args")
 class Connection:
     """An API server and the credentials for it. May be used from several threads; `with` keeps connections open.
 
-    `load` reads the configuration and may block. It is called now, which raises BadInputError if the configuration
-    cannot be used, and again when the server does not accept the credentials. Only functions that `call` runs may use
-    `client`.
+    `load` reads the configuration and may block. The constructor calls it, and raises BadInputError if the
+    configuration cannot be used; the client calls it again when the server does not accept the credentials. Only
+    functions that `call` runs may use `client`.
     """
 
     def __init__(self, load: Callable[[], ClientConfig]) -> None:

@@ -28,42 +28,44 @@ def load_into(configuration: Any, kubeconfig: str | None, context: str | None) -
     except config.ConfigException as error:
         raise _unusable(where, context, str(error)) from error
     except (AttributeError, KeyError, TypeError, ValueError):
-        # The file is YAML but no kubeconfig; the cause may show its content.
-        raise _unusable(where, context, "it is no kubeconfig") from None
+        # The file is YAML but not a kubeconfig; the cause may show its content.
+        raise _unusable(where, context, "it is not a kubeconfig") from None
     except OSError as error:  # of a certificate file
         raise BadInputError(f"kubeconfig {where}: {error.filename}: {error.strerror}; check the path") from error
     chosen = next((each for each in contexts if each["name"] == context), current)
     return str(chosen["context"].get("namespace") or "default")
 
 
-def _unusable(where: str, context: str | None, said: str) -> BadInputError:
-    if context is not None and context in said:
+def _unusable(where: str, context: str | None, reason: str) -> BadInputError:
+    if context is not None and context in reason:
         return BadInputError(
             f"--context: {context!r} is not in kubeconfig {where}; `kubectl config get-contexts` lists them"
         )
-    words = one_line(said)[:200].rstrip(".")
-    return BadInputError(f"kubeconfig {where}: cannot be used: {words}; check the file and its current context")
+    text = one_line(reason)[:200].rstrip(".")
+    return BadInputError(f"kubeconfig {where}: cannot be used: {text}; check the file and its current context")
 
 
 def _files(kubeconfig: str | None, context: str | None) -> list[str]:
     """Returns the kubeconfigs to merge, in their order; none: the pod's service account."""
     named = [kubeconfig] if kubeconfig else [f for f in os.environ.get("KUBECONFIG", "").split(os.pathsep) if f]
     files = named or [str(Path("~/.kube/config").expanduser())]
-    there = [each for each in files if kubeconfig or _is_there(Path(each))]
-    if there:
-        for each in there:
+    existing = [each for each in files if kubeconfig or _exists(Path(each))]
+    if existing:
+        for each in existing:
             _check(each)
-        return there
+        return existing
     if named:
         raise BadInputError(f"kubeconfig {os.pathsep.join(named)}: no such file; check KUBECONFIG")
     if "KUBERNETES_SERVICE_HOST" in os.environ and (_SERVICE_ACCOUNT / "token").exists():
         if context is not None:
-            raise BadInputError("--context: inside a pod there is none; give --kubeconfig too, or leave it out")
+            raise BadInputError(
+                "--context: a pod's service account has no contexts; give --kubeconfig too, or omit --context"
+            )
         return []
     raise BadInputError("no cluster is named; give --kubeconfig FILE, or set KUBECONFIG")
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -88,4 +90,4 @@ def _check(file: str) -> None:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark else ""
-        raise BadInputError(f"kubeconfig {file}: {line}not readable as YAML; mend the file") from None
+        raise BadInputError(f"kubeconfig {file}: {line}not readable as YAML; fix the file") from None

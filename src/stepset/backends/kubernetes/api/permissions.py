@@ -14,9 +14,9 @@ def missing_permission(reply: Reply, namespace: str) -> InfrastructureError:
     )
 
 
-def unseen(reply: Reply, namespace: str) -> str:
-    """Returns the note on an optional collection that the account may not read; empty if it does not exist at all."""
-    return f"a diagnosis may know less: {missing_permission(reply, namespace)}" if lacks_permission(reply) else ""
+def access_note(reply: Reply, namespace: str) -> str:
+    """Returns the note on an optional collection that the account may not read; empty if the collection is missing."""
+    return f"diagnoses may lack details: {missing_permission(reply, namespace)}" if lacks_permission(reply) else ""
 
 
 def lacks_permission(reply: Reply) -> bool:

@@ -21,19 +21,20 @@ Args = TypeVarTuple("Args")
 ExcInfo: TypeAlias = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 
 _ENDS_WITHIN = 1.0
+"""Seconds for which `EventLoop` waits for the system to end its thread."""
 _TURN = 0.5
 """Seconds after which a waiting thread lets Python handle signals."""
 
 _providers = [BlockingPortalProvider()]
 
 
-def _forget_the_parents_thread() -> None:
+def _reset_providers() -> None:
     _providers[:] = [BlockingPortalProvider()]
 
 
 if hasattr(os, "register_at_fork"):
     # A child process has none of its parent's threads.
-    os.register_at_fork(after_in_child=_forget_the_parents_thread)
+    os.register_at_fork(after_in_child=_reset_providers)
 
 
 class EventLoop:
@@ -59,7 +60,7 @@ class EventLoop:
 def _wait_for_the_end_of(thread: threading.Thread) -> None:
     """Waits until the system has ended a thread that has ended for Python (Linux).
 
-    Until then it may hold locks of OpenSSL, and a child process that is forked at this moment would hold them forever.
+    Until then the thread may hold locks of OpenSSL, which a child process that is forked at this moment never releases.
     """
     task, until = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + _ENDS_WITHIN
     while task.exists() and time.monotonic() < until:
@@ -89,15 +90,15 @@ def _call(portal: BlockingPortal, function: Callable[[*Args], Awaitable[T]], *ar
 def wait_in_turns(future: Future[T]) -> None:
     """Blocks until a task of the event loop has ended.
 
-    In turns, because of two signals in quick succession Python may handle none while the main thread waits for a lock
-    (stepset.signals).
+    Waits in turns of `_TURN` seconds: while the main thread waits for a lock, Python may handle neither of two signals
+    in quick succession (stepset.signals).
     """
     while not future.done():
         wait([future], _TURN)
 
 
 def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
-    """Iterates over what an asynchronous generator yields, at most one item ahead of the caller.
+    """Iterates over an asynchronous generator, which runs at most one item ahead of the caller.
 
     The generator that `make` returns runs in one task, to its end or until the caller leaves.
     """
@@ -124,7 +125,7 @@ def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
 
 
 async def items_of(produce: Callable[[Callable[[T], Awaitable[None]]], Awaitable[None]]) -> AsyncGenerator[T, None]:
-    """Yields the items that a function produces in a task of its own, which ends with the generator.
+    """Yields the items that a function produces in a separate task, which ends with the generator.
 
     `produce` is called with a function that passes on one item and returns once the item is received.
     """

@@ -1,13 +1,13 @@
-"""For how long a refusal may be temporary."""
+"""Decides whether a refusal by the server may be temporary."""
 
 from __future__ import annotations
 
-REFUSES_AT_START = 60.0
-"""Seconds for which a server may refuse (401, 403) what it allowed before, or anything after its start."""
+REFUSAL_GRACE = 60.0
+"""Seconds for which a refusal (401, 403) may be temporary, after a request that was allowed or after a restart."""
 
 
 class RefusalGrace:
-    """Whether to retry after a refusal: a server that has just started does not know all accounts and roles yet.
+    """Whether to retry after a refusal: a server that has just started has not loaded all accounts and roles.
 
     `allowed`: the server has allowed the same request before.
     """
@@ -22,10 +22,10 @@ class RefusalGrace:
         self.allowed, self._since = True, None
 
     def unreachable(self) -> None:
-        """Records that the server was down: after its start it may first refuse everything."""
+        """Records that the server was down: after a restart it may refuse every request at first."""
         self._starts, self._since = True, None
 
     def covers(self, clock: float) -> bool:
         """Whether a refusal may be temporary; `clock` is in seconds of a monotonic clock."""
         self._since = clock if self._since is None else self._since
-        return (self.allowed or self._starts) and clock - self._since < REFUSES_AT_START
+        return (self.allowed or self._starts) and clock - self._since < REFUSAL_GRACE

@@ -24,9 +24,9 @@ _SIZE = re.compile(r"etcdserver: request is too large|trying to send message lar
 class Reply:
     """The API server's reply to one request.
 
-    `status` is never 401, 429 or 5xx, which raise, except 413 in place of 5xx for too large objects. `body` is the
-    object, or the Status that states the reason of a refusal; empty if it is no JSON object. `warnings` are the texts
-    of the Warning headers.
+    `status` is never 401, 429 or 5xx, which raise; an object that is too large has 413 instead of 5xx. `body` is the
+    object, or the Status that states the reason of a refusal; empty if the response is not a JSON object. `warnings`
+    are the texts of the Warning headers.
     """
 
     status: int
@@ -35,12 +35,12 @@ class Reply:
 
     @property
     def accepted(self) -> bool:
-        """Whether the server did what the request asked for."""
+        """Whether the server carried out the request."""
         return 200 <= self.status < 300
 
     @property
     def lacks_object(self) -> bool:
-        """Whether the server has the kind, but no object of the name: for a missing kind its reply names no object."""
+        """Whether the server serves the kind but has no object of the name; a reply about a missing kind names none."""
         details = self.body.get("details")
         return self.status == NOT_FOUND and isinstance(details, Mapping) and bool(details.get("name"))
 
@@ -51,7 +51,7 @@ class Reply:
 
 
 class UnreachableError(InfrastructureError):
-    """The server did not answer, or answered that it cannot now; the same request may succeed later."""
+    """The server did not answer, or failed; the same request may succeed later."""
 
 
 class UnauthorizedError(InfrastructureError):
@@ -74,7 +74,7 @@ def read_reply(
     Raises:
         UnreachableError: the server failed (429, 5xx).
         UnauthorizedError: the server does not accept the credentials.
-        InfrastructureError: the server is no Kubernetes API server.
+        InfrastructureError: the server is not a Kubernetes API server.
     """
     try:
         body = decode(data or b"{}")
@@ -83,18 +83,18 @@ def read_reply(
     if not isinstance(body, Mapping):
         if status < 300:
             raise InfrastructureError(
-                f"server {server}: does not answer as Kubernetes does; check the server's address in the kubeconfig"
+                f"server {server}: is not a Kubernetes API server; check the server's address in the kubeconfig"
             )
         body = {}
-    said = one_line(body.get("message", ""))
+    message = one_line(body.get("message", ""))
     if status == UNAUTHORIZED:
         raise unauthorized(server)
-    if status >= 500 and _SIZE.search(said):
+    if status >= 500 and _SIZE.search(message):
         return Reply(TOO_LARGE, body)
     if status == TOO_MANY_REQUESTS or status >= 500:
         raise UnreachableError(
-            f"server {server}: failed with HTTP {status}{f': {said}' if said else ''}; try again, or ask the cluster's"
-            " administrator"
+            f"server {server}: failed with HTTP {status}{f': {message}' if message else ''}; try again, or contact the"
+            " cluster's administrator"
         )
     return Reply(status, body, tuple(map(_warning, warnings)))
 
@@ -109,10 +109,10 @@ def unauthorized(server: str) -> UnauthorizedError:
 def unreachable(server: str, error: BaseException) -> UnreachableError:
     """Returns the error that a server cannot be reached, from the HTTP library's or operating system's error."""
     cause = getattr(error, "os_error", None)  # of a connection that could not be opened
-    words = f"Failed to establish a new connection: {cause}" if cause is not None else str(error)
-    said = one_line(words or type(error).__name__)[:200]
+    text = f"Failed to establish a new connection: {cause}" if cause is not None else str(error)
+    reason = one_line(text or type(error).__name__)[:200]
     return UnreachableError(
-        f"server {server}: cannot be reached: {said}; check the network, or the server's address in the kubeconfig"
+        f"server {server}: cannot be reached: {reason}; check the network, or the server's address in the kubeconfig"
     )
 
 

@@ -1,6 +1,6 @@
-"""The API server's names for the objects of a run, and the remedy where it does not have them. Pure.
+"""The API resources of a run's objects, and the remedy if the cluster does not serve one. Pure.
 
-The kinds are those that `stepset.targets` renders: known beforehand, so that no discovery is needed.
+The kinds are those that `stepset.targets` renders, so no discovery is needed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INSTALLED: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind of object, as requests name it: its plural in paths, and its API group, empty for the core's."""
+    """A kind of object in request paths: its plural, and its API group, which is empty for the core group."""
 
     group: str
     version: str
@@ -58,7 +58,7 @@ class Resource:
     def absent(self) -> str:
         """The problem that the cluster does not serve the kind."""
         version = f"{self.group}/{self.version}"
-        name, remedy = _INSTALLED.get(self.group, (version, "ask who runs the cluster"))
+        name, remedy = _INSTALLED.get(self.group, (version, "contact the cluster's administrator"))
         field = "scheduling.gang" if self.plural == "podgroups" else "target"
         return f"{field}: {name} is not installed on this cluster ({version} is not served); {remedy}"
 
@@ -76,7 +76,7 @@ WORKLOADS: Mapping[str, Resource] = {
     "statefulset": Resource("apps", "v1", "statefulsets"),
     "volcano": Resource("batch.volcano.sh", "v1alpha1", "jobs"),
 }
-"""Target -> the kind of the run's workload. A TrainJob comes before the JobSet of the same name that it creates."""
+"""Target -> the kind of the run's workload. TrainJobs precede the JobSets of the same names that they create."""
 
 RUNTIMES = Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes")
 PODS = Resource("", "v1", "pods")

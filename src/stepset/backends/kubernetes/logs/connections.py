@@ -1,4 +1,4 @@
-"""A limit on the logs that are read at the same time. Beyond it, readers that follow logs take turns."""
+"""Limits how many logs are read at the same time. If there are more, the readers that follow logs take turns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 MOST = 512
 """The most logs that are read at the same time; each takes a connection, and so a file descriptor."""
 TURN = 2.0
-"""Seconds for which a reader waits before one that follows a log gives up its connection."""
+"""Seconds for which a reader waits before another, which follows a log, gives up its connection."""
 
 GiveUp = Callable[[], None]
 
@@ -31,7 +31,7 @@ class LogConnections:
 
     @asynccontextmanager
     async def one(self, give_up: GiveUp | None) -> AsyncIterator[None]:
-        """Holds a connection for the block; `give_up` ends it soon when other readers wait, None: it ends by itself."""
+        """Holds a connection for the block. If others wait, `give_up` is called to end it; None: it ends by itself."""
         await self._acquire()
         if give_up is not None:
             self._following[give_up] = None
@@ -54,7 +54,7 @@ class LogConnections:
             self._waiting -= 1
 
     def _turn(self) -> None:
-        """Makes the longest followers give up their connections: at most a quarter of all, every 2 s."""
+        """Makes the readers that have followed longest give up their connections: at most a quarter of all per 2 s."""
         now = asyncio.get_running_loop().time()
         if now - self._turned < TURN:
             return

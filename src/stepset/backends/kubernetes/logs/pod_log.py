@@ -1,13 +1,12 @@
 """Reads one pod's log, each line once, from its container's start to its end, across dropped connections and restarts.
 
-The end of a response means little (stepset.watch.log_cursor): a log is complete only when a request that was sent after
-the container's end was answered to its end. `see` reports the pod's changes to the reader, and may do so late: a reader
-that resumes after the container has started again receives the log of its next start. Such a response does not begin
-with the last line that was read; the reader discards it until the restart is reported, because it must read the rest of
-the earlier start first.
+A response may end early (stepset.watch.log_cursor): a log is complete only after a complete response to a request that
+was sent after the container's end. `see` reports the pod's changes to the reader, possibly late: a reader that resumes
+after a restart of the container receives the log of its next start. Such a response does not begin with the last line
+that was read. The reader discards it until `see` reports the restart, because it must read the rest of the earlier
+start first.
 
-A slow consumer slows the reader down, and with it the server, but not the container: its runtime writes the log to a
-file.
+A slow consumer slows down the reader and the server, but not the container: its runtime writes the log to a file.
 """
 
 from __future__ import annotations
@@ -34,27 +33,27 @@ from stepset.watch.log_cursor import LogCursor
 from stepset.watch.plain_lines import PlainSplitter
 
 QUIET = 120.0
-"""Seconds without a byte after which a log is requested again: a silent server may be gone. TCP keepalive detects that
+"""Seconds without a byte after which a log is requested again: a silent server may be down. TCP keepalive detects that
 sooner, but not through every proxy."""
 HURRY = 3.0
-"""The same, once the container has ended and its last lines are awaited."""
+"""Like QUIET, once the container has ended and the reader waits for its last lines."""
 LAST_QUIET = 15.0
-"""The same for a log that is not followed."""
+"""Like QUIET, for a log that is not followed."""
 RESTART_REPORTED_WITHIN = 5.0
-"""Seconds in which a container's restart must be reported if the log seems to be of another start."""
+"""Seconds in which a container's restart must be reported if the log seems to belong to another start."""
 NOT_YET = (204, 400)
-"""Statuses of a pod without a node, or one whose kubelet does not know it yet or has not started its container."""
+"""HTTP statuses for a pod that has no node, is not known to its kubelet yet, or whose container has not started."""
 
 _FIRST_PAUSE = 0.2
 """Seconds before a log whose connection was lost is requested again."""
 _ENDED_PAUSE = 1.0
-"""The same if the log seems to have ended: the container's end should be reported in the meantime."""
+"""Like _FIRST_PAUSE, if the log seems to have ended: the container's end is probably reported in the meantime."""
 _LONGEST_PAUSE = 10.0
 _LAST_TRIES = 5
-"""Error replies to requests for the rest of a log after which the rest counts as lost."""
+"""The number of error replies to requests for the rest of a log after which the rest counts as lost."""
 
 Consumer = Callable[[Batch, "Mapping[str, Any] | None"], Awaitable[None]]
-"""Takes what was printed, and its end in the log as plain data; None: another process has consumed it already."""
+"""Receives output and the position of its end in the log, as plain data; None: another process has consumed it."""
 
 
 def log_path(namespace: str, pod: LogPod) -> str:
@@ -89,7 +88,7 @@ class PodLog:
     Args:
         resume: the position up to which another process has consumed the log; None: its beginning.
         quiet: seconds without a byte after which the log is requested again.
-        allowed: the server has shown a log of the run before.
+        allowed: whether the server has returned a log of the run before.
 
     Attributes:
         problem: why the log could not be read to its end.
@@ -97,7 +96,7 @@ class PodLog:
 
     def __init__(
         self,
-        site: NamespacedClient,
+        namespaced: NamespacedClient,
         pod: LogPod,
         consume: Consumer,
         connections: LogConnections,
@@ -106,20 +105,20 @@ class PodLog:
         quiet: float = QUIET,
         allowed: bool = False,
     ) -> None:
-        self._site, self._path, self._consume = site, log_path(site.namespace, pod), consume
+        self._namespaced, self._path, self._consume = namespaced, log_path(namespaced.namespace, pod), consume
         self._connections, self._quiet = connections, quiet
         self.pod = pod
         self._changed = asyncio.Event()
         self._finishing = False
-        # The current request, and since when a followed log has been silent.
+        # The current request, and the time since which a followed log has been silent.
         self._request = anyio.CancelScope()
         self._silent_since: float | None = None
         self._position = LogCursor()
         self._splitter: Splitter | PlainSplitter = Splitter(pod.source) if pod.agent else PlainSplitter(pod.source)
-        # Reads the same responses until it finds what the other process has not consumed.
+        # Reads the same responses until the first line that the other process has not consumed.
         self._before = None if resume is None else LogCursor.from_dict(resume)
         self._starts_read = 0
-        # Whether the last line that was consumed is of the current start.
+        # Whether the last consumed line belongs to the container's current start.
         self._amid_start = False
         self._failures = self._tries = 0
         self._grace = RefusalGrace(allowed)
@@ -127,7 +126,7 @@ class PodLog:
 
     @property
     def allowed(self) -> bool:
-        """Whether the server has shown this log, or another before."""
+        """Whether the server has returned this log, or another log of the run before."""
         return self._grace.allowed
 
     def see(self, pod: LogPod) -> None:
@@ -141,7 +140,7 @@ class PodLog:
         self._request.cancel()
 
     def finish(self) -> None:
-        """Makes the reader end once it has read what the log holds now."""
+        """Makes the reader end once it has read the log's current content."""
         self._finishing = True
         self._changed.set()
         # A kubelet ends the response up to a second after the container; a new request is answered at once.
@@ -149,7 +148,7 @@ class PodLog:
             self._request.cancel()
 
     def hurry(self) -> None:
-        """Requests a followed log again that has been silent for some seconds; for containers that have ended."""
+        """Requests a followed log again if it has been silent for `HURRY` seconds; for containers that have ended."""
         since = self._silent_since
         if since is not None and asyncio.get_running_loop().time() - since > HURRY:
             self._request.cancel()
@@ -162,13 +161,13 @@ class PodLog:
             self.problem = error
 
     async def _read(self) -> None:
-        while not (self.pod.begun or self.pod.over or self._finishing):
+        while not (self.pod.started or self.pod.over or self._finishing):
             await self._wait(None)
-        while (pod := self.pod).begun:
+        while (pod := self.pod).started:
             self._changed.clear()
             before = pod.restarts > self._starts_read
             last = not before and (pod.over or self._finishing)
-            complete = await self._ask(pod, follow=not (before or last), previous=before)
+            complete = await self._send_request(pod, follow=not (before or last), previous=before)
             if complete and (before or last):
                 left = self._position.finish()
                 await self._take(left, left if self._before is None else self._before.finish())
@@ -183,8 +182,8 @@ class PodLog:
                 await self._pause(_ENDED_PAUSE if complete else _FIRST_PAUSE)
 
     async def _pause(self, first: float) -> None:
-        """Waits before the next request, up to `first` seconds at the first time, unless the pod has changed."""
-        # Many readers that lost one server must not return at the same moment.
+        """Waits before the next request, at first for up to `first` seconds, or until the pod has changed."""
+        # Many readers that lost one server must not reconnect at the same moment.
         seconds = min(_LONGEST_PAUSE, first * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
         self._failures += 1
         if await self._wait(seconds):
@@ -198,8 +197,8 @@ class PodLog:
         self._changed.clear()
         return changed
 
-    async def _ask(self, pod: LogPod, *, follow: bool, previous: bool) -> bool:
-        """Sends one request; returns whether the response ended like a complete one."""
+    async def _send_request(self, pod: LogPod, *, follow: bool, previous: bool) -> bool:
+        """Sends one request; returns whether the response seems to be complete."""
         async with self._connections.one(self.reconnect if follow else None):
             with anyio.CancelScope() as self._request:
                 if follow and self._finishing:
@@ -214,7 +213,9 @@ class PodLog:
         query = log_query(pod, self._position.since, follow=follow, previous=previous)
         self._silence(follow)  # the server sends no headers before the pod has printed
         try:
-            async with self._site.client.stream(self._path, query, self._quiet if follow else LAST_QUIET) as chunks:
+            async with self._namespaced.client.stream(
+                self._path, query, self._quiet if follow else LAST_QUIET
+            ) as chunks:
                 self._grace.granted()
                 if not await self._pump(chunks, follow, previous=previous):
                     return False
@@ -228,18 +229,18 @@ class PodLog:
                 raise
             return False
         if complaint := self._position.complaint:
-            return self._gone(pod) if previous else not follow and self._lost(pod, complaint)
+            return self._earlier_log_deleted(pod) if previous else not follow and self._lost(pod, complaint)
         return True
 
     async def _pump(self, chunks: AsyncIterator[bytes], follow: bool, *, previous: bool) -> bool:
-        """Consumes a response; returns False if it is the log of the container's next start, which is not consumed."""
+        """Consumes a response, unless it is the log of the container's next start; returns whether it was consumed."""
         clock = asyncio.get_running_loop().time
         before, resumes, began = copy(self._position), self._amid_start and not previous, clock()
         async for chunk in chunks:
             self._silent_since = None
             text = self._position.feed(chunk)
             if resumes and self._position.jumped:
-                # Consume the chunk only once it is known which start it belongs to.
+                # Consume the chunk only after `_restart_reported` has determined the start that it belongs to.
                 fed, self._position = self._position, before
                 if await self._restart_reported():
                     return False
@@ -258,7 +259,7 @@ class PodLog:
         self._silent_since = asyncio.get_running_loop().time() if follow else None
 
     async def _restart_reported(self) -> bool:
-        """Whether the container's restart is reported in time; without a restart, its log was rotated."""
+        """Waits for the report of the container's restart; returns whether it came. Otherwise the log was rotated."""
         with anyio.move_on_after(RESTART_REPORTED_WITHIN):
             while self.pod.restarts == self._starts_read and not self.pod.over:
                 await self._changed.wait()
@@ -271,34 +272,34 @@ class PodLog:
         if status not in (*NOT_YET, NOT_FOUND):
             if self._grace.covers(asyncio.get_running_loop().time()):
                 return False
-            raise not_shown(refused.reply, self._site.namespace) from refused
+            raise not_shown(refused.reply, self._namespaced.namespace) from refused
         if previous:
-            return self._gone(pod)
-        return (status == NOT_FOUND and pod.gone) or (final and self._lost(pod, refused.reply.message))
+            return self._earlier_log_deleted(pod)
+        return (status == NOT_FOUND and pod.deleted) or (final and self._lost(pod, refused.reply.message))
 
-    def _gone(self, pod: LogPod) -> bool:
-        """Notes that an earlier start's log is gone: the kubelet keeps one, until the next start has ended."""
+    def _earlier_log_deleted(self, pod: LogPod) -> bool:
+        """Records that the log of an earlier start is deleted: the kubelet keeps one until the next start has ended."""
         self.problem = InfrastructureError(
-            f"pod {pod.name}: the log of its container's earlier start is gone; some of its lines may not be shown"
+            f"pod {pod.name}: the log of its container's earlier start is deleted; some of its lines may be missing"
         )
         return True
 
-    def _lost(self, pod: LogPod, said: str) -> bool:
-        """Counts errors in place of the rest of a log; returns whether the rest counts as lost."""
+    def _lost(self, pod: LogPod, message: str) -> bool:
+        """Counts an error reply to a request for the rest of a log; returns whether the rest counts as lost."""
         self._tries += 1
         if self._tries < _LAST_TRIES:
             return False
         self.problem = InfrastructureError(
-            f"pod {pod.name}: the rest of its log cannot be read: {one_line(said, 300) or 'it is empty'}; its node may"
-            " have removed it"
+            f"pod {pod.name}: the rest of its log cannot be read: {one_line(message, 300) or 'it is empty'}; its node"
+            " may have removed it"
         )
         return True
 
     async def _take(self, text: bytes, new: bytes) -> None:
-        """Consumes `text`, of which only `new`, its end, was not consumed by another process."""
+        """Consumes `text`; another process has consumed it except for its end, `new`."""
         if self._before is not None:
             if new and not text.endswith(new):
-                new = text  # the other process stopped within a line that is whole here
+                new = text  # the other process stopped within a line that is complete here
             if known := text[: len(text) - len(new)]:
                 await self._put(self._splitter.feed(known), known=True)
             if not new:

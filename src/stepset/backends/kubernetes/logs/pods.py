@@ -1,4 +1,4 @@
-"""The properties of a pod that a log reader needs: its log, its ranks, whether more lines follow. Pure."""
+"""The properties of a pod that log readers need: its container, its ranks, and whether more lines follow. Pure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class LogPod:
     """One pod.
 
     Args:
-        container: the one whose log is read.
-        index: of the pod in its group.
-        attempt: gang restarts before the pod.
-        source: of the lines that have no head.
+        container: the container whose log is read.
+        index: the pod's index in its group.
+        attempt: the number of gang restarts before the pod.
+        source: the source of lines that have no head.
         agent: whether the agent runs in the pod; without it no line has a head.
-        begun: the container was started, so that there is a log.
+        started: whether the container was started, so that a log exists.
         restarts: how often the container was started again.
-        over: the container has ended and will not be started again.
-        gone: the pod was deleted.
-        alive: the container was running when last seen.
+        over: whether the container has ended and will not be started again.
+        deleted: whether the pod was deleted.
+        alive: whether the container was running when last seen.
     """
 
     uid: str
@@ -38,16 +38,16 @@ class LogPod:
     attempt: int
     source: str
     agent: bool
-    begun: bool
+    started: bool
     restarts: int
     over: bool
-    gone: bool
+    deleted: bool
     alive: bool = False
 
 
-def log_pod(data: Fields, gone: bool = False) -> LogPod:
-    """Reads a pod; `gone`: it was deleted, and `data` is how it was last seen."""
-    pod, spec, status = read_pod(data, gone), part(data, "spec"), part(data, "status")
+def log_pod(data: Fields, deleted: bool = False) -> LogPod:
+    """Reads a pod; `deleted`: it was deleted, and `data` is its last known state."""
+    pod, spec, status = read_pod(data, deleted), part(data, "spec"), part(data, "status")
     containers = rows(spec, "containers")
     wanted = next((row for row in containers if text(row, "name") == CONTAINER), containers[0] if containers else {})
     name = text(wanted, "name")
@@ -63,10 +63,10 @@ def log_pod(data: Fields, gone: bool = False) -> LogPod:
         attempt=pod.attempt,
         source=pod.source,
         agent=pod.agent,
-        begun=bool(part(reported, "state", "running") or ended or part(reported, "lastState", "terminated")),
+        started=bool(part(reported, "state", "running") or ended or part(reported, "lastState", "terminated")),
         restarts=number(reported, "restartCount"),
-        over=gone or pod.phase in ("Succeeded", "Failed") or bool(ended and for_good),
-        gone=gone,
+        over=deleted or pod.phase in ("Succeeded", "Failed") or bool(ended and for_good),
+        deleted=deleted,
         alive=bool(part(reported, "state", "running")),
     )
 
@@ -74,7 +74,7 @@ def log_pod(data: Fields, gone: bool = False) -> LogPod:
 def may_hold(pod: LogPod, sources: frozenset[str] | None, ranks: Ranks) -> bool:
     """Whether a pod's log may hold lines of `sources`, such as `rank 3`, `node 0`, `launcher`, `prepare-0`; None: all.
 
-    `ranks` are as the workload states them; empty if it does not, and then any pod may hold any rank.
+    `ranks` are those that the workload states; if it states none, any pod may hold any rank.
     """
     if sources is None or pod.source in sources:
         return True

@@ -1,4 +1,4 @@
-"""The lines of a run that its pods still hold, merged by time."""
+"""Reads the lines that a run's pods still hold, merged by time."""
 
 from __future__ import annotations
 
@@ -26,33 +26,35 @@ _AT_ONCE = 100
 """Pods whose logs are read at the same time; each takes a connection."""
 
 
-async def pods_with_logs(site: NamespacedClient, workload: Manifest, sources: frozenset[str] | None) -> list[LogPod]:
+async def pods_with_logs(
+    namespaced: NamespacedClient, workload: Manifest, sources: frozenset[str] | None
+) -> list[LogPod]:
     """Returns the pods of a run whose logs may hold lines of `sources`, in the order of their attempts.
 
     Raises InfrastructureError if the account may not read the pods.
     """
     run, known = str(workload["metadata"]["name"]), read_workload(workload)
-    reply = await site.client.get(site.all(PODS), {"labelSelector": f"{RUN}={run}"})
+    reply = await namespaced.client.get(namespaced.all(PODS), {"labelSelector": f"{RUN}={run}"})
     if not reply.accepted:
-        raise not_shown(reply, site.namespace)
+        raise not_shown(reply, namespaced.namespace)
     ranks = known.ranks if known else {}
-    pods = [pod for pod in map(log_pod, reply.body["items"]) if pod.begun and may_hold(pod, sources, ranks)]
+    pods = [pod for pod in map(log_pod, reply.body["items"]) if pod.started and may_hold(pod, sources, ranks)]
     return sorted(pods, key=lambda pod: (pod.attempt, pod.group, pod.index))
 
 
 async def merged_rows(
-    site: NamespacedClient, pods: Sequence[LogPod], sources: frozenset[str] | None
+    namespaced: NamespacedClient, pods: Sequence[LogPod], sources: frozenset[str] | None
 ) -> AsyncGenerator[list[bytes], None]:
-    """Yields blocks of rows `[source] text`, merged by time; those of earlier attempts first.
+    """Yields blocks of rows `[source] text`, merged by time, earlier attempts first.
 
-    If some logs cannot be read, it raises InfrastructureError after the rows of the others.
+    If some logs cannot be read, raises InfrastructureError after the rows of the others.
     """
     lost: list[InfrastructureError] = []
     for _, attempt in groupby(pods, key=lambda pod: pod.attempt):
         async with AsyncExitStack() as opened:
             logs = []
             for pod in attempt:
-                stamped = await opened.enter_async_context(aclosing(_stamped(site, pod, lost)))
+                stamped = await opened.enter_async_context(aclosing(_stamped(namespaced, pod, lost)))
                 logs.append(await opened.enter_async_context(aclosing(rows_of(pod, stamped, sources))))
             async for _, rows in await opened.enter_async_context(aclosing(in_groups(logs, _AT_ONCE))):
                 yield rows
@@ -60,7 +62,9 @@ async def merged_rows(
         raise lost[0]
 
 
-async def _stamped(site: NamespacedClient, pod: LogPod, lost: list[InfrastructureError]) -> AsyncGenerator[bytes, None]:
+async def _stamped(
+    namespaced: NamespacedClient, pod: LogPod, lost: list[InfrastructureError]
+) -> AsyncGenerator[bytes, None]:
     """Yields one pod's log, with timestamps, up to now; adds the reason to `lost` if a part of it cannot be read."""
     cursor = LogCursor(stamped=True)
     for previous in (True, False) if pod.restarts else (False,):
@@ -68,7 +72,7 @@ async def _stamped(site: NamespacedClient, pod: LogPod, lost: list[Infrastructur
         while tries < _TRIES:
             error: InfrastructureError | None = None
             try:
-                async with aclosing(_blocks(site, pod, cursor, previous)) as blocks:
+                async with aclosing(_blocks(namespaced, pod, cursor, previous)) as blocks:
                     async for block in blocks:
                         if text := cursor.feed(block):
                             tries = 0
@@ -80,7 +84,7 @@ async def _stamped(site: NamespacedClient, pod: LogPod, lost: list[Infrastructur
                 error = unreachable
             except RefusedError as refused:
                 if refused.reply.status not in (*NOT_YET, NOT_FOUND):
-                    raise not_shown(refused.reply, site.namespace) from refused
+                    raise not_shown(refused.reply, namespaced.namespace) from refused
             if error is None:
                 break
             cursor.cut()
@@ -93,11 +97,11 @@ async def _stamped(site: NamespacedClient, pod: LogPod, lost: list[Infrastructur
 
 
 async def _blocks(
-    site: NamespacedClient, pod: LogPod, cursor: LogCursor, previous: bool
+    namespaced: NamespacedClient, pod: LogPod, cursor: LogCursor, previous: bool
 ) -> AsyncGenerator[bytes, None]:
     """Yields a response in larger pieces: the server sends 2 KiB at a time."""
     query = log_query(pod, cursor.since, previous=previous)
-    async with site.client.stream(log_path(site.namespace, pod), query, LAST_QUIET) as chunks:
+    async with namespaced.client.stream(log_path(namespaced.namespace, pod), query, LAST_QUIET) as chunks:
         block = bytearray()
         try:
             async for chunk in chunks:

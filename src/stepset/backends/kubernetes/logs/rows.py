@@ -15,7 +15,7 @@ from stepset.watch.lines import PART_LIMIT, Joiner, Splitter, parse_progress
 from stepset.watch.log_cursor import second_of
 
 _REGULAR = re.compile(rb"\[(?:(?:rank|node) \d+|(?!stepset\])[a-z][-a-z0-9]*)\] (?!\{)")
-"""A line of an agent that is shown unchanged; events, parts and possible progress are examined further."""
+"""Matches an agent's lines that need no change; events, parts and possible progress need further parsing."""
 _SECOND = len(b"2006-01-02T15:04:05")
 _ZONE = len(b"2006-01-02T15:04:05.000000000")
 
@@ -49,7 +49,7 @@ class _Reader:
         end = data.rfind(b"\n") + 1
         whole, self._rest = data[:end], data[end:]
         if len(self._rest) > PART_LIMIT:
-            # A very long line: shown as several lines of the same time.
+            # A very long line becomes several lines with the same time.
             whole += self._rest + b"\n"
             self._rest = self._rest[: self._rest.index(b" ") + 1]
         if not whole:
@@ -59,7 +59,7 @@ class _Reader:
         return self._ordered(*self._wanted(*self._shown(*_timed(lines))))
 
     def finish(self) -> Block:
-        """Returns the rows of lines that have no end."""
+        """Returns the rows of incomplete lines."""
         if self._own is not None:
             return [], []
         rows = list(self._joined(b""))
@@ -72,7 +72,7 @@ class _Reader:
         return [times[number] for number in kept], [rows[number] for number in kept]
 
     def _ordered(self, times: list[bytes], rows: list[bytes]) -> Block:
-        """Makes times non-decreasing, because those of stdout and stderr differ a little and rows keep their order."""
+        """Makes times non-decreasing: those of stdout and stderr may be out of order, and rows keep their order."""
         if times and (times[0] < self._latest or times != sorted(times)):
             times = list(accumulate([self._latest, *times], max))[1:]
         if times:
@@ -80,7 +80,7 @@ class _Reader:
         return times, rows
 
     def _shown(self, times: list[bytes], texts: list[bytes]) -> Block:
-        """Returns the rows with their source, parts joined, without events and progress."""
+        """Returns rows with their source; joins parts of lines, and drops events and progress."""
         if (own := self._own) is not None:
             rows = [own + text for text in texts]
             reports = [n for n, text in enumerate(texts) if text[:1] == b"{" and parse_progress(text)]

@@ -1,4 +1,4 @@
-"""The logs of a run's pods, followed at the same time."""
+"""Follows the logs of a run's pods at the same time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HURRY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class PodOutput:
-    """What a pod printed, up to `position` in its log; None: another process has consumed it already."""
+    """Output of a pod up to `position` in its log; None: another process has consumed it already."""
 
     pod: str
     batch: Batch
@@ -35,9 +35,9 @@ class RunLogs:
     """Follows the logs of a run's pods; `close` ends it.
 
     Args:
-        consume: takes what a pod printed; one call at a time. While it runs, every reader waits.
+        consume: receives the pods' output, one call at a time; while it runs, every reader waits.
         sources: only pods that may hold lines of these are read; None: all; empty: none.
-        ranks: which pods hold which ranks, as the workload states.
+        ranks: the ranks that each group's pods hold, as the workload states.
         positions: pod uid -> the position up to which another process has consumed its log.
         connections: limits how many logs are read at the same time; default: a limit of its own.
         quiet: seconds without a byte after which a log is requested again.
@@ -45,7 +45,7 @@ class RunLogs:
 
     def __init__(
         self,
-        site: NamespacedClient,
+        namespaced: NamespacedClient,
         consume: Consumer,
         *,
         sources: frozenset[str] | None = None,
@@ -54,7 +54,7 @@ class RunLogs:
         connections: LogConnections | None = None,
         quiet: float = QUIET,
     ) -> None:
-        self._site, self._consume = site, consume
+        self._namespaced, self._consume = namespaced, consume
         self._sources, self._ranks, self._quiet = sources, ranks or {}, quiet
         self._positions = {uid: dict(each) for uid, each in (positions or {}).items()}
         self._connections = connections or LogConnections()
@@ -77,7 +77,7 @@ class RunLogs:
             reader.reconnect()
 
     async def finish(self, timeout: float) -> bool:
-        """Waits at most `timeout` seconds until all lines up to now are consumed; returns whether all were."""
+        """Waits at most `timeout` seconds until all current lines are consumed; returns whether all logs were read."""
         self._finishing = True
         for reader in self._readers.values():
             reader.finish()
@@ -87,7 +87,7 @@ class RunLogs:
                 for reader in self._readers.values():
                     reader.hurry()
         late = [reader.pod.name for reader in self._readers.values()]
-        self._problems += [f"pod {name}: its last lines did not come within {timeout:.0f} s" for name in late]
+        self._problems += [f"pod {name}: its last lines were not received within {timeout:.0f} s" for name in late]
         return not self._problems
 
     async def close(self) -> None:
@@ -112,17 +112,17 @@ class RunLogs:
         reader = self._readers.get(pod.uid)
         if reader is not None:
             reader.see(pod)
-            if pod.gone and pod.alive:
+            if pod.deleted and pod.alive:
                 self._still_running[pod.uid] = pod
-        elif pod.begun and not self._finishing and pod.uid not in self._ended:
+        elif pod.started and not self._finishing and pod.uid not in self._ended:
             if may_hold(pod, self._sources, self._ranks):
                 self._start(pod)
             else:
                 self._ended.add(pod.uid)
 
     def _start(self, pod: LogPod) -> None:
-        # A pod that was deleted by force may continue to run, as on a lost node. Once another pod replaces it, its
-        # lines no longer belong to the run.
+        # A pod that was deleted by force may continue to run, for example on a lost node. Its lines no longer belong to
+        # the run once another pod replaces it.
         for uid, old in self._still_running.items():
             if (old.group, old.index) == (pod.group, pod.index) and uid in self._tasks:
                 self._tasks[uid].cancel()
@@ -134,7 +134,7 @@ class RunLogs:
                     self._positions[pod.uid] = dict(position)
 
         reader = self._readers[pod.uid] = PodLog(
-            self._site,
+            self._namespaced,
             pod,
             consume,
             self._connections,

@@ -1,6 +1,6 @@
-"""Merges more logs than there are connections: in groups, each of which is stored in a temporary file.
+"""Merges more logs than can be open at the same time: in groups, each of which is stored in a temporary file.
 
-Each connection takes a file descriptor, of which a process has about a thousand.
+Each open log takes a connection, and so one of the process's file descriptors, of which there are about a thousand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stepset.backends.kubernetes.logs.merge import Block, merged
 from stepset.errors import InfrastructureError
 
 _BYTES = 1 << 16
-"""Bytes of a file that are read at a time."""
+"""The number of bytes of a file that are read at a time."""
 
 
 async def in_groups(logs: Sequence[AsyncIterator[Block]], at_once: int) -> AsyncGenerator[Block, None]:
@@ -34,8 +34,8 @@ async def in_groups(logs: Sequence[AsyncIterator[Block]], at_once: int) -> Async
                 yield block
     except OSError as error:
         raise InfrastructureError(
-            f"{tempfile.tempdir or 'temporary directory'}: {error.strerror}; the logs of {len(logs)} pods are put in"
-            " order in files there: name a directory with more room by TMPDIR, or ask for fewer ranks"
+            f"{tempfile.tempdir or 'temporary directory'}: {error.strerror}; the logs of {len(logs)} pods are sorted in"
+            " temporary files there: set TMPDIR to a directory with more space, or select fewer ranks"
         ) from error
 
 

@@ -1,6 +1,6 @@
-"""The permissions of the account: asks the server for each verb of the least Role (SelfSubjectAccessReview).
+"""Checks the permissions of the account by one SelfSubjectAccessReview for each verb of the least Role.
 
-Authorizers may be anything (RBAC, a webhook); only the server's own answer counts.
+The server may use any authorizer (RBAC, a webhook), so only its own reviews are reliable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Permission:
-    """One verb on one resource (its plural, with a subresource such as `pods/log`); `group` is empty for the core's."""
+    """One verb on one resource: its plural, with a subresource such as `pods/log`. `group` is empty for core."""
 
     group: str
     resource: str
@@ -44,14 +44,14 @@ def permissions(rules: Sequence[Mapping[str, Any]]) -> Iterator[Permission]:
                     yield Permission(group, resource, verb)
 
 
-async def allowed(client: Client, asked: Permission, namespace: str) -> bool:
+async def allowed(client: Client, permission: Permission, namespace: str) -> bool:
     """Whether the account has a permission in a namespace; raises InfrastructureError if the server does not answer."""
-    name, _, sub = asked.resource.partition("/")
+    name, _, sub = permission.resource.partition("/")
     attributes = {
         "namespace": namespace,
-        "group": asked.group,
+        "group": permission.group,
         "resource": name,
-        "verb": asked.verb,
+        "verb": permission.verb,
         **({"subresource": sub} if sub else {}),
     }
     review = {
@@ -62,35 +62,35 @@ async def allowed(client: Client, asked: Permission, namespace: str) -> bool:
     reply = await client.post(_REVIEWS, review)
     status = reply.body.get("status")
     if not reply.accepted or not isinstance(status, Mapping):
-        said = one_line(reply.body.get("message", "it gave no reason"))[:200]
+        reason = one_line(reply.body.get("message", "no reason given"))[:200]
         raise InfrastructureError(
-            f"server {client.server}: does not say what you may do (HTTP {reply.status}: {said}); check the user of"
-            " the kubeconfig's context"
+            f"server {client.server}: does not report your permissions (HTTP {reply.status}: {reason}); check the user"
+            " of the kubeconfig's context"
         )
     return bool(status.get("allowed"))
 
 
-async def missing_of(client: Client, asked: Sequence[Permission], namespace: str) -> list[Permission]:
+async def missing_of(client: Client, required: Sequence[Permission], namespace: str) -> list[Permission]:
     """Returns the permissions that the account does not have; raises as `allowed` does."""
     missing = []
-    for first in range(0, len(asked), _AT_ONCE):
-        some = asked[first : first + _AT_ONCE]
+    for first in range(0, len(required), _AT_ONCE):
+        some = required[first : first + _AT_ONCE]
         answers = await gather(*(allowed(client, each, namespace) for each in some))
         missing += [each for each, answer in zip(some, answers, strict=True) if not answer]
     return missing
 
 
 async def problems(
-    client: Client, missing: Sequence[Permission], namespace: str, target: str, gang: str, door: str = "cli"
+    client: Client, missing: Sequence[Permission], namespace: str, target: str, gang: str, interface: str = "cli"
 ) -> list[str]:
     """Returns one line for each resource on which verbs are missing, with the command that grants the Role.
 
-    `door` (cli, airflow or kfp), `target` and `gang` determine the Role.
+    `interface` (cli, airflow or kfp), `target` and `gang` determine the Role.
     """
     if not missing:
         return []
     who = await _who(client)
-    words = ["stepset", "rbac", *(["--backend", door] if door != "cli" else [])]
+    words = ["stepset", "rbac", *(["--backend", interface] if interface != "cli" else [])]
     words += ["--namespace", namespace, "--target", target]
     words += ["--gang", gang] if gang in ("coscheduling", "volcano") else []
     if who.startswith(_ACCOUNT):

@@ -1,7 +1,7 @@
 """Checks whether a server would accept a job from this account, and creates nothing.
 
-Asks for each verb of the least Role, then sends every object, and a pod of each group, as a dry run: the server
-defaults, validates and admits them as if they were to stay
+Reviews each verb of the least Role, then sends every object, and a pod of each group, as a dry run: the server
+defaults, validates and admits them without storing them
 (https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run).
 """
 
@@ -32,7 +32,7 @@ _PODS = Permission("", "pods", "create")
 class Checked:
     """The result of a check without objections: how many objects, pods and permissions were checked.
 
-    `notes` are the server's warnings, and what could not be tried.
+    `notes` are the server's warnings, and the checks that were not possible.
     """
 
     server: str
@@ -52,11 +52,11 @@ async def check_on_server(request: RenderRequest, target: str, client: Client) -
     objects = render(request, target)
     namespace = request.namespace or (await client.open()).namespace
     gang = gang_of(request.job)
-    asked = list(permissions(rules(target, gang)))
-    missing = await missing_of(client, asked, namespace)
+    required = list(permissions(rules(target, gang)))
+    missing = await missing_of(client, required, namespace)
     found = await access_problems(client, missing, namespace, target, gang)
     notes: list[str] = []
-    words = FieldMapper(request.job, request.plan)
+    mapper = FieldMapper(request.job, request.plan)
 
     # `found` already names the objects that the account may not create.
     may = [each for each in objects if _create(each) not in missing]
@@ -64,8 +64,8 @@ async def check_on_server(request: RenderRequest, target: str, client: Client) -
     if not await allowed(client, _PODS, namespace):
         pods = []
         notes.append(
-            f"pods were not tried: you may not create pods in namespace {namespace}, only controllers may; what quotas,"
-            " limit ranges and pod security have against them is told when they are made"
+            f"pods were not checked: you may not create pods in namespace {namespace}, only controllers may; quotas,"
+            " limit ranges and pod security may refuse the pods when a controller creates them"
         )
     for each in (*may, *pods):
         reply = await _try(client, each, namespace)
@@ -73,13 +73,13 @@ async def check_on_server(request: RenderRequest, target: str, client: Client) -
             found.append(namespace_missing(namespace))
             break
         if any(other["kind"] == "TrainingRuntime" for other in objects) and misses_runtime(reply, each):
-            notes.append(f"TrainJob {request.run} was tried only as far as it can be without its TrainingRuntime")
+            notes.append(f"TrainJob {request.run} was checked only as far as possible without its TrainingRuntime")
             continue
-        found += refusals(reply, each, words)
-        notes += [unknown_fields(text, each, words) for text in reply.warnings]
+        found += refusals(reply, each, mapper)
+        notes += [unknown_fields(text, each, mapper) for text in reply.warnings]
     if found:
         raise BadInputError(*dict.fromkeys(found))
-    return Checked(client.server, namespace, len(objects), len(pods), len(asked), tuple(dict.fromkeys(notes)))
+    return Checked(client.server, namespace, len(objects), len(pods), len(required), tuple(dict.fromkeys(notes)))
 
 
 def _create(manifest: Manifest) -> Permission:
@@ -89,8 +89,8 @@ def _create(manifest: Manifest) -> Permission:
 
 async def _try(client: Client, manifest: Manifest, namespace: str) -> Reply:
     resource = resource_of(manifest)
-    # A field that another version of a controller lacks is worth a note; one that Kubernetes itself lacks is a mistake
-    # in pod_template, which the server would drop silently.
+    # A field that a controller's version lacks becomes a note. A field that Kubernetes itself lacks is a mistake in
+    # pod_template, which the server would otherwise drop without an error.
     validation = "Strict" if resource.builtin else "Warn"
     query = {"dryRun": "All", "fieldManager": "stepset", "fieldValidation": validation}
     return await client.post(resource.path(namespace), with_keys(manifest), query)

@@ -1,4 +1,4 @@
-"""Maps a field of a manifest, as an API server names it, to the field of the job file that it comes from. Pure."""
+"""Maps a field of a manifest, as an API server names it, to the field of the job file that determines it. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 
 @dataclass(frozen=True)
 class FieldMapper:
-    """Names fields of manifests in the terms of the job file."""
+    """Maps fields of manifests to fields of the job file."""
 
     job: TrainingJob
     plan: LaunchPlan
@@ -64,7 +64,7 @@ class FieldMapper:
         if pattern is not None and (found := pattern.match(path)):
             try:
                 return self._in_template(self._template(manifest, found), path[found.end() :])
-            except LookupError:  # the path is the server's, of something that stepset did not render
+            except LookupError:  # the path leads to something that stepset did not render
                 return None
         for text, field in _WORKLOAD:
             if found := re.match(text, path):
@@ -72,14 +72,14 @@ class FieldMapper:
         return None
 
     def resources(self, manifest: Manifest) -> str:
-        """Returns the field of a pod's resources; for a workload, whose number alone can be limited, its own name."""
+        """Returns the field of a pod's resources; for a workload, of which quotas limit only the number, its name."""
         if GROUP not in (manifest["metadata"].get("labels") or {}):
             return f"{manifest['kind']} {manifest['metadata']['name']}"
         role = self._role(manifest)
         return f"roles.{role}.resources" if role else "resources_per_node"
 
     def template(self, *rest: str) -> str:
-        """Returns a field below `pod_template`, as this job writes it: a whole template or its spec alone."""
+        """Returns a field below `pod_template`, in which the job has a whole template or only its spec."""
         whole = "spec" in self.job.pod_template or "metadata" in self.job.pod_template
         return ".".join(("pod_template", *(("spec",) if whole else ()), *rest))
 
@@ -100,7 +100,7 @@ class FieldMapper:
         return next(pod for pod in pods if self._role(pod) is None)
 
     def _role(self, pod: Manifest) -> str | None:
-        """Returns the role that a pod belongs to; None for nodes and for what runs the job."""
+        """Returns the role that a pod belongs to; None for nodes and for the launcher."""
         name = pod["metadata"]["labels"][GROUP]
         group = self.plan.group(name)
         return None if group.in_world or name == self.plan.success.group else name

@@ -1,4 +1,4 @@
-"""Applies a site's changes to pod templates, such as Airflow's `pod_mutation_hook`. Pure."""
+"""Applies an installation's changes to pod templates, such as Airflow's `pod_mutation_hook`. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API error responses in the job file's terms. Pure."""
+"""Translates API error responses into the job file's terms. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.backends.kubernetes.submit.rejections import rejections
 
 
-def refusals(reply: Reply, manifest: Manifest, words: FieldMapper) -> Iterator[str]:
-    """Yields one line for each objection to an object's creation; none if the object exists already."""
+def refusals(reply: Reply, manifest: Manifest, mapper: FieldMapper) -> Iterator[str]:
+    """Yields one line for each reason of the server against creating an object; none if the object exists already."""
     # The server checks for existence last: an existing object has passed all other checks.
     if reply.accepted or already_exists(reply):
         return
@@ -20,11 +20,11 @@ def refusals(reply: Reply, manifest: Manifest, words: FieldMapper) -> Iterator[s
         yield resource_of(manifest).absent
     elif reply.status == TOO_LARGE:
         yield (
-            f"{manifest['kind']} {manifest['metadata']['name']}: is more than the server takes in one object; keep"
-            " large values out of env, args and pod_template, and let the training read them from storage"
+            f"{manifest['kind']} {manifest['metadata']['name']}: is larger than the server accepts for one object; move"
+            " large values from env, args and pod_template to storage that the training code reads"
         )
     else:
-        yield from rejections({"code": reply.status, **reply.body}, manifest, words)
+        yield from rejections({"code": reply.status, **reply.body}, manifest, mapper)
 
 
 def already_exists(reply: Reply) -> bool:
@@ -41,14 +41,14 @@ def no_namespace(reply: Reply) -> bool:
 
 def namespace_missing(namespace: str) -> str:
     """Returns the problem that the namespace does not exist."""
-    return f"namespace: {namespace!r} is not there, or is being deleted; create it, or give --namespace"
+    return f"namespace: {namespace!r} does not exist, or is being deleted; create it, or give --namespace"
 
 
 def misses_runtime(reply: Reply, manifest: Manifest) -> bool:
     """Whether a webhook refused a TrainJob because it does not find its runtime; `manifest` may be any object.
 
-    Both Trainer's (v2.3) and Kueue's (v0.18) look it up in a cache. Webhooks run after everything else: the server has
-    decoded and defaulted the TrainJob by then.
+    The webhooks of Trainer (v2.3) and Kueue (v0.18) look the runtime up in a cache. They run last: the server has
+    already decoded and defaulted the TrainJob.
     """
     if reply.accepted or manifest["kind"] != "TrainJob":
         return False

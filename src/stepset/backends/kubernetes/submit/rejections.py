@@ -1,7 +1,7 @@
-"""Translates an API server's objections to an object into the job file's terms. Pure.
+"""Translates an API server's reasons for rejecting an object into the job file's terms. Pure.
 
-The patterns match texts of Kubernetes 1.36 and of the webhooks of JobSet 0.12 and Trainer 2.3, as they were received; a
-text that matches none is passed on unchanged.
+The patterns match texts received from Kubernetes 1.36 and the webhooks of JobSet 0.12 and Trainer 2.3; a text that
+matches none stays unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
 
 _LIMIT = 300
-_SAID = (
+_PREFIXES = (
     re.compile(r'^admission webhook "(?P<hook>[^"]+)" denied the request: '),
     re.compile(r'^[\w.-]+ "[^"]*" is (?:invalid|forbidden): '),
     re.compile(r'^\w+ in version "[^"]*" cannot be handled as a \w+: '),
@@ -25,7 +25,7 @@ _PLACED = re.compile(r"^((?:spec|metadata)\b[^\s:]*): (.*)$", re.DOTALL)
 
 _Place = Callable[[FieldMapper, Manifest], str]
 
-# Admission's objections to a pod as a whole: pattern, the job's field, the remedy.
+# Reasons of admission against a pod as a whole: pattern, the job's field, the remedy.
 _ADMISSION: tuple[tuple[str, _Place, str], ...] = (
     (r"exceeded quota|failed quota", FieldMapper.resources, "fit it into the namespace's quota, or have that raised"),
     (
@@ -35,72 +35,72 @@ _ADMISSION: tuple[tuple[str, _Place, str], ...] = (
     ),
     (
         r"error looking up service account",
-        lambda words, _: words.scheduling("serviceAccountName"),
+        lambda mapper, _: mapper.scheduling("serviceAccountName"),
         "create it, or give another",
     ),
     (
         r"no PriorityClass with name",
-        lambda words, _: words.scheduling("priorityClassName"),
+        lambda mapper, _: mapper.scheduling("priorityClassName"),
         "give one of `kubectl get priorityclasses`",
     ),
     (
         r"RuntimeClass .* not found",
-        lambda words, _: words.template("runtimeClassName"),
+        lambda mapper, _: mapper.template("runtimeClassName"),
         "give one of `kubectl get runtimeclasses`",
     ),
     (
         r"violates PodSecurity",
-        lambda words, _: words.template("securityContext"),
-        "set what it asks for, or use a namespace with another policy",
+        lambda mapper, _: mapper.template("securityContext"),
+        "set the fields that the policy requires, or use a namespace with another policy",
     ),
 )
 
 
-def rejections(status: Manifest, manifest: Manifest, words: FieldMapper) -> Iterator[str]:
-    """Yields one line for each objection of a Status that the server returned for a manifest."""
+def rejections(status: Manifest, manifest: Manifest, mapper: FieldMapper) -> Iterator[str]:
+    """Yields one line for each reason in a Status that the server returned for a manifest."""
     causes = status.get("details", {}).get("causes") or ()
     placed = [each for each in causes if _PLACED.match(f"{each.get('field', '')}: ")]
     if placed and status.get("reason") == "Invalid":
         for cause in placed:
-            yield _line(manifest, words, cause["field"], str(cause.get("message", "")))
+            yield _line(manifest, mapper, cause["field"], str(cause.get("message", "")))
         return
     text = str(status.get("message") or f"HTTP {status.get('code', '?')}")
     hook = ""
-    for pattern in _SAID:
+    for pattern in _PREFIXES:
         if found := pattern.match(text):
             hook = found.groupdict().get("hook", hook)
             text = text[found.end() :]
-    yield from _unplaced(text, hook, manifest, words)
+    yield from _unplaced(text, hook, manifest, mapper)
 
 
-def unknown_fields(warning: str, manifest: Manifest, words: FieldMapper) -> str:
+def unknown_fields(warning: str, manifest: Manifest, mapper: FieldMapper) -> str:
     """Returns a server's warning, with the job's field if the warning names one of the manifest's."""
     if found := _UNKNOWN_FIELD.search(warning):
-        field = words.field(manifest, found[2]) or f"{manifest['kind']} {found[2]}"
-        return f"{field}: the server knows no such field and drops it; its version may be older than stepset expects"
+        field = mapper.field(manifest, found[2]) or f"{manifest['kind']} {found[2]}"
+        return f"{field}: the server ignores this unknown field; its version may be older than stepset expects"
     return shortened(warning)
 
 
-def _unplaced(text: str, hook: str, manifest: Manifest, words: FieldMapper) -> Iterator[str]:
+def _unplaced(text: str, hook: str, manifest: Manifest, mapper: FieldMapper) -> Iterator[str]:
     fields = _UNKNOWN_FIELD.findall(text)
     if fields:
         for what, path in fields:
-            yield _line(manifest, words, path, f"{what} field")
+            yield _line(manifest, mapper, path, f"{what} field")
     elif found := _UNDECODABLE.search(text):
-        yield _line(manifest, words, found[2], f"is a {found[1]}, and must be a {found[3]}")
+        yield _line(manifest, mapper, found[2], f"is a {found[1]}, and must be a {found[3]}")
     elif found := _PLACED.match(text):
-        yield _line(manifest, words, found[1], found[2])
+        yield _line(manifest, mapper, found[1], found[2])
     elif known := next((each for each in _ADMISSION if re.search(each[0], text)), None):
         _, place, remedy = known
-        yield f"{place(words, manifest)}: the server refuses it: {shortened(text)}; {remedy}"
+        yield f"{place(mapper, manifest)}: the server refuses it: {shortened(text)}; {remedy}"
     else:
         who = f"the admission webhook {hook}" if hook else "the server"
         yield f"{_name(manifest)}: {who} refuses it: {shortened(text)}"
 
 
-def _line(manifest: Manifest, words: FieldMapper, path: str, said: str) -> str:
-    field = words.field(manifest, path) or f"{_name(manifest)}: {path}"
-    return f"{field}: the server refuses it: {shortened(said)}"
+def _line(manifest: Manifest, mapper: FieldMapper, path: str, reason: str) -> str:
+    field = mapper.field(manifest, path) or f"{_name(manifest)}: {path}"
+    return f"{field}: the server refuses it: {shortened(reason)}"
 
 
 def _name(manifest: Manifest) -> str:

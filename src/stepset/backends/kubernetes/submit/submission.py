@@ -1,6 +1,6 @@
 """Creates a run's objects on a server, or finds those of an earlier submission and continues it.
 
-The order is that of docs/design/kubernetes.md: at whatever moment this process dies, there is one object that the next
+The order is that of docs/design/kubernetes.md: if this process dies at any moment, one object exists that the next
 submission, or `remove_half_submitted`, finds.
 """
 
@@ -36,7 +36,7 @@ HALF_SUBMITTED_AFTER = 600
 """Seconds after which an incomplete submission counts as abandoned."""
 
 RUNTIME_PATIENCE = 10.0
-"""Seconds for which a webhook may not know a TrainingRuntime that was created just before its TrainJob."""
+"""Seconds for which a webhook may not yet know a TrainingRuntime that was created just before its TrainJob."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _STARTED = "started"
@@ -44,7 +44,7 @@ _STARTED = "started"
 
 @dataclass(frozen=True)
 class Submitted:
-    """A run that is on the server; `adopted`: the workload existed before. `warnings` are the server's."""
+    """A run that exists on the server; `adopted`: the workload existed before. `warnings` are the server's."""
 
     workload: Manifest
     adopted: bool
@@ -52,18 +52,18 @@ class Submitted:
 
 
 async def submit(
-    site: NamespacedClient, request: RenderRequest, target: str, change_pod: ChangePod | None = None
+    namespaced: NamespacedClient, request: RenderRequest, target: str, change_pod: ChangePod | None = None
 ) -> Submitted:
     """Creates a run, or finds the one that the same owner has created before.
 
     Raises BadInputError if the job is not valid, the server refuses it, or a run of that name has another owner; no
     object remains then. Raises InfrastructureError if the server cannot be reached or denies access.
     """
-    # In a thread: a large job takes long to render, and `change_pod` is the site's code.
+    # In a thread: a large job takes long to render, and `change_pod` is code of the installation.
     *rest, workload = await asyncio.to_thread(_rendered, request, target, change_pod)
     runtimes = [each for each in rest if each["kind"] == "TrainingRuntime"]
     companions = [each for each in rest if each["kind"] != "TrainingRuntime"]
-    submission = _Submission(site, request)
+    submission = _Submission(namespaced, request)
     for runtime in runtimes:
         await submission.make_runtime(runtime)
     made = await submission.make_workload(_marked(workload) if rest else workload, runtimes)
@@ -71,10 +71,10 @@ async def submit(
         for each in companions:
             await submission.make_companion(each, made.workload)
         for runtime in runtimes:
-            await site.client.patch(site.path_of(runtime), _owned({}, made.workload, done=True))
+            await namespaced.client.patch(namespaced.path_of(runtime), _owned({}, made.workload, done=True))
     except StepsetError:
         if not made.adopted:
-            await delete(site, made.workload)
+            await delete(namespaced, made.workload)
         raise
     await submission.complete(made.workload)
     return made
@@ -88,44 +88,46 @@ def _rendered(request: RenderRequest, target: str, change_pod: ChangePod | None)
 
 
 class _Submission:
-    """One run that is being submitted."""
+    """The submission of one run."""
 
-    def __init__(self, site: NamespacedClient, request: RenderRequest) -> None:
-        self._site, self._request = site, request
-        self._words = FieldMapper(request.job, request.plan)
+    def __init__(self, namespaced: NamespacedClient, request: RenderRequest) -> None:
+        self._namespaced, self._request = namespaced, request
+        self._mapper = FieldMapper(request.job, request.plan)
 
     async def make_runtime(self, runtime: Manifest) -> None:
-        reply = await self._site.create(_marked(runtime))
+        reply = await self._namespaced.create(_marked(runtime))
         if not already_exists(reply):
             self._check(reply, runtime)
 
     async def make_workload(self, workload: Manifest, runtimes: Sequence[Manifest]) -> Submitted:
-        reply = await (create_after_runtime(self._site, workload) if runtimes else self._site.create(workload))
+        reply = await (
+            create_after_runtime(self._namespaced, workload) if runtimes else self._namespaced.create(workload)
+        )
         if already_exists(reply):
             return Submitted(await self._adopted(workload), adopted=True)
         try:
             self._check(reply, workload)
         except StepsetError:
             for runtime in runtimes:
-                await _delete_unowned(self._site, runtime)
+                await _delete_unowned(self._namespaced, runtime)
             raise
         return Submitted(reply.body, adopted=False, warnings=reply.warnings)
 
     async def make_companion(self, manifest: Manifest, workload: Manifest) -> None:
         wanted = {**manifest, "metadata": _owned(manifest["metadata"], workload)["metadata"]}
-        reply = await self._site.create(with_keys(wanted))
+        reply = await self._namespaced.create(with_keys(wanted))
         if not already_exists(reply):
             self._check(reply, manifest)
             return
-        # Left by this run's interrupted submission, or by an earlier run of the name that is being deleted. A Secret,
-        # which the account may not read, is taken over as it is: its keys are as good as new ones.
-        path = self._site.path_of(manifest)
+        # The object is from an interrupted submission of this run, or from an earlier run of the name that is being
+        # deleted. An existing Secret, which the account may not read, is kept: its keys are as good as new ones.
+        path = self._namespaced.path_of(manifest)
         if manifest["kind"] == "Secret":
-            self._check(await self._site.client.patch(path, _owned({}, workload)), manifest)
+            self._check(await self._namespaced.client.patch(path, _owned({}, workload)), manifest)
             return
-        there = await self._site.client.get(path)
-        if there.accepted:
-            about = there.body["metadata"]
+        existing = await self._namespaced.client.get(path)
+        if existing.accepted:
+            about = existing.body["metadata"]
             if (about.get("labels") or {}).get(RUN) != self._request.run:
                 raise BadInputError(
                     f"name: {manifest['kind']} {manifest['metadata']['name']} exists and belongs to no run of that"
@@ -134,32 +136,34 @@ class _Submission:
             owners = about.get("ownerReferences") or ()
             if owners and owners[0]["uid"] == workload["metadata"]["uid"]:
                 return
-            await self._site.client.delete(path, {"preconditions": {"uid": about["uid"]}})
-        self._check(await self._site.create(wanted), manifest)
+            await self._namespaced.client.delete(path, {"preconditions": {"uid": about["uid"]}})
+        self._check(await self._namespaced.create(wanted), manifest)
 
     async def complete(self, workload: Manifest) -> None:
         """Marks the submission as complete."""
         if SUBMISSION in (workload["metadata"].get("labels") or {}):
-            await self._site.client.patch(self._site.path_of(workload), {"metadata": {"labels": {SUBMISSION: None}}})
+            await self._namespaced.client.patch(
+                self._namespaced.path_of(workload), {"metadata": {"labels": {SUBMISSION: None}}}
+            )
 
     async def _adopted(self, workload: Manifest) -> Manifest:
         """Returns the existing workload of the name if it has the same owner."""
         run, owner = self._request.run, self._request.owner
-        reply = await self._site.client.get(self._site.path_of(workload))
+        reply = await self._namespaced.client.get(self._namespaced.path_of(workload))
         if reply.status == 404:
-            raise InfrastructureError(f"run {run} was there and is gone again; try again")
+            raise InfrastructureError(f"run {run} existed and was deleted meanwhile; try again")
         self._check(reply, workload)
         found = reply.body["metadata"]
-        there = (found.get("labels") or {}).get(OWNER_HASH)
+        current_owner = (found.get("labels") or {}).get(OWNER_HASH)
         if found.get("deletionTimestamp"):
-            raise InfrastructureError(f"run {run} is being deleted; try again when it is gone")
-        if owner is None or there != owner:
-            who = "another asker's" if there else "one that nobody can take over"
-            raise BadInputError(f"name: run {run} exists already and is {who}; choose another name, or delete it")
+            raise InfrastructureError(f"run {run} is being deleted; try again when it is deleted")
+        if owner is None or current_owner != owner:
+            state = "is owned by another caller" if current_owner else "has no owner, so it cannot be continued"
+            raise BadInputError(f"name: run {run} exists already and {state}; choose another name, or delete it")
         if (found.get("annotations") or {}).get(SPEC_HASH) != self._request.spec_hash:
             raise BadInputError(
-                f"name: run {run} exists already, of the same asker but with another job; give the run another name, or"
-                f" delete it: kubectl delete {resource_of(workload).plural} {run} -n {self._site.namespace}"
+                f"name: run {run} exists already, of the same caller but with another job; give the run another name,"
+                f" or delete it: kubectl delete {resource_of(workload).plural} {run} -n {self._namespaced.namespace}"
             )
         return reply.body
 
@@ -167,59 +171,61 @@ class _Submission:
         if reply.accepted:
             return
         if no_namespace(reply):
-            raise BadInputError(namespace_missing(self._site.namespace))
+            raise BadInputError(namespace_missing(self._namespaced.namespace))
         if lacks_permission(reply):
-            raise missing_permission(reply, self._site.namespace)
-        found = list(refusals(reply, manifest, self._words))
+            raise missing_permission(reply, self._namespaced.namespace)
+        found = list(refusals(reply, manifest, self._mapper))
         raise BadInputError(*(found or [f"{manifest['kind']} {manifest['metadata']['name']}: exists already"]))
 
 
-async def create_after_runtime(site: NamespacedClient, trainjob: Manifest, patience: float = RUNTIME_PATIENCE) -> Reply:
+async def create_after_runtime(
+    namespaced: NamespacedClient, trainjob: Manifest, patience: float = RUNTIME_PATIENCE
+) -> Reply:
     """Creates a TrainJob right after its TrainingRuntime; returns the server's last reply.
 
-    Trainer's and Kueue's webhooks look the runtime up in a cache, and refuse a TrainJob that arrives before its runtime
-    is in there. Such refusals are retried for `patience` seconds.
+    Trainer's and Kueue's webhooks look the runtime up in a cache, and refuse a TrainJob whose runtime is not in the
+    cache yet. This function retries after such refusals for `patience` seconds.
     """
     until, pause = time.monotonic() + patience, _FIRST_PAUSE
-    reply = await site.create(trainjob)
+    reply = await namespaced.create(trainjob)
     while misses_runtime(reply, trainjob) and time.monotonic() < until:
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-        reply = await site.create(trainjob)
+        reply = await namespaced.create(trainjob)
     return reply
 
 
-async def remove_half_submitted(site: NamespacedClient, target: str, now: float) -> list[str]:
+async def remove_half_submitted(namespaced: NamespacedClient, target: str, now: float) -> list[str]:
     """Deletes the objects of abandoned submissions and returns the runs' names; `now`: seconds since the epoch."""
     removed = []
     for resource in (WORKLOADS[target], RUNTIMES) if target == "trainjob" else (WORKLOADS[target],):
-        reply = await site.client.get(site.all(resource), {"labelSelector": f"{SUBMISSION}={_STARTED}"})
+        reply = await namespaced.client.get(namespaced.all(resource), {"labelSelector": f"{SUBMISSION}={_STARTED}"})
         for each in (reply.body.get("items") or ()) if reply.accepted else ():
             metadata = each["metadata"]
             if now - datetime.fromisoformat(metadata["creationTimestamp"]).timestamp() < HALF_SUBMITTED_AFTER:
                 continue
             options = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"}
-            await site.client.delete(site.one(resource, metadata["name"]), options)
+            await namespaced.client.delete(namespaced.one(resource, metadata["name"]), options)
             removed.append(str(metadata["name"]))
     return removed
 
 
-async def _delete_unowned(site: NamespacedClient, manifest: Manifest) -> None:
-    path = site.path_of(manifest)
-    there = await site.client.get(path)
-    if there.accepted and not there.body["metadata"].get("ownerReferences"):
-        await site.client.delete(path, {"preconditions": {"uid": there.body["metadata"]["uid"]}})
+async def _delete_unowned(namespaced: NamespacedClient, manifest: Manifest) -> None:
+    path = namespaced.path_of(manifest)
+    existing = await namespaced.client.get(path)
+    if existing.accepted and not existing.body["metadata"].get("ownerReferences"):
+        await namespaced.client.delete(path, {"preconditions": {"uid": existing.body["metadata"]["uid"]}})
 
 
 def _marked(manifest: Manifest) -> dict[str, Any]:
-    """Returns a manifest that is marked as not complete yet."""
+    """Returns a manifest with the label of an incomplete submission."""
     metadata = manifest["metadata"]
     labels = {**(metadata.get("labels") or {}), SUBMISSION: _STARTED}
     return {**manifest, "metadata": {**metadata, "labels": labels}}
 
 
 def _owned(metadata: Manifest, workload: Manifest, *, done: bool = False) -> dict[str, Any]:
-    """Returns `metadata` with the workload as owner, to be deleted with it; `done` also removes the `_marked` label."""
+    """Returns `metadata` with the workload as owner, to be deleted with it; `done` also removes `_marked`'s label."""
     about = workload["metadata"]
     owner = {
         "apiVersion": workload["apiVersion"],

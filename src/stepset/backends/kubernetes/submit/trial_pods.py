@@ -1,7 +1,7 @@
-"""Pods as the controllers would create them, for dry runs. Pure.
+"""Renders pods as the controllers would create them, for dry runs. Pure.
 
-A server accepts a JobSet whose pods it will refuse later: quotas, limit ranges, pod security, service accounts and
-priority classes are only checked when a pod is created.
+A server may accept a JobSet and refuse its pods later: it checks quotas, limit ranges, pod security, service accounts
+and priority classes only when a pod is created.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OWNERS = {"statefulset": ("apps/v1", "StatefulSet"), "volcano": ("batch.volcano
 def trial_pods(request: RenderRequest, target: str, objects: Sequence[Manifest]) -> list[dict[str, Any]]:
     """Returns one pod of each group; `objects` are the request rendered for the target."""
     if target == "trainjob":
-        # Trainer's controller creates a JobSet with the same pods as ours (docs/targets.md, trainjob).
+        # Trainer's controller creates a JobSet with the same pods as stepset's (docs/targets.md, trainjob).
         from stepset.targets.kinds.jobset import render
 
         objects = render(request)

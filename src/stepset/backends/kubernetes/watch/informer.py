@@ -1,7 +1,7 @@
 """An informer: the objects of runs as last seen, kept current by one reflector for each collection.
 
-An informer of a namespace serves any number of runs with the same connections; one of a run selects its objects only.
-An informer belongs to one event loop.
+An informer of a namespace serves any number of runs with the same connections; an informer of a run selects only the
+run's objects. An informer belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 import anyio
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.permissions import lacks_permission, missing_permission, unseen
+from stepset.backends.kubernetes.api.permissions import access_note, lacks_permission, missing_permission
 from stepset.backends.kubernetes.api.refusal_grace import RefusalGrace
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError
 from stepset.backends.kubernetes.api.resources import QUEUE_WORKLOADS, Manifest
@@ -36,7 +36,7 @@ from stepset.watch.cluster.unstructured import part, text
 _log = logging.getLogger(__name__)
 
 _READ_AGAIN = 1.0
-"""Seconds before a workload is read again that the server did not show."""
+"""Seconds before a workload that the server did not return is read again."""
 
 Key = tuple[str, str]
 Collections = Callable[[str, Manifest], list[Collection]]
@@ -47,16 +47,16 @@ class FollowedRun:
     """One run that an informer follows; the first of its `collections` (by key) is the workload's.
 
     Attributes:
-        news: is set when the run, or its watches, have changed.
-        pods: uid -> pod, those that changed since `take_pods`.
-        reconnections: how often connections were opened again because the server had been silent.
+        changed: an event that is set when the run or one of its watches has changed.
+        pods: uid -> pod, for pods that changed since the last `take_pods`.
+        reconnections: how often the informer reconnected because the server had been silent.
     """
 
     informer: Informer
     workload: Manifest
     collections: Sequence[Key]
     objects: RunObjects
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
     pods: dict[str, LogPod] = field(default_factory=dict)
     reconnections: int = 0
 
@@ -72,22 +72,22 @@ class FollowedRun:
 
     @property
     def complete(self) -> bool:
-        """Whether every collection was listed; the run's state is unknown before."""
+        """Whether every collection was listed; until then the run's state is unknown."""
         return all(reflector.listed for reflector in self._reflectors)
 
     @property
     def error(self) -> StepsetError | None:
-        """Why the run cannot be followed any longer."""
+        """The reason why the run can no longer be followed."""
         error = next((each.error for each in self._reflectors if each.error is not None), None)
         if isinstance(error, RefusedError) and lacks_permission(error.reply):
-            return missing_permission(error.reply, self.informer.site.namespace)
+            return missing_permission(error.reply, self.informer.namespaced.namespace)
         return error
 
     @property
-    def unseen(self) -> tuple[str, ...]:
-        """Notes on objects that the account may not read although a diagnosis could use them."""
+    def access_notes(self) -> tuple[str, ...]:
+        """Notes on optional collections that the account may not read although diagnoses could use them."""
         refusals = (reflector.refusal for reflector in self._reflectors)
-        notes = (unseen(reply, self.informer.site.namespace) for reply in refusals if reply is not None)
+        notes = (access_note(reply, self.informer.namespaced.namespace) for reply in refusals if reply is not None)
         return tuple(note for note in notes if note)
 
     def silent_for(self) -> float:
@@ -109,10 +109,10 @@ class FollowedRun:
 class Informer:
     """Follows runs, each by the collections that `of_run` or `of_namespace` returns; `async with` ends its watches."""
 
-    def __init__(self, site: NamespacedClient, collections: Collections = of_run) -> None:
-        self.site, self._collections = site, collections
+    def __init__(self, namespaced: NamespacedClient, collections: Collections = of_run) -> None:
+        self.namespaced, self._collections = namespaced, collections
         self.reflectors: dict[Key, Reflector] = {}
-        self.liveness = ServerLiveness(site.client, self._heard, self._probe, self._reconnect)
+        self.liveness = ServerLiveness(namespaced.client, self._last_received, self._probe, self._reconnect)
         self._router = Router()
         self._pods: dict[str, dict[str, LogPod]] = {}
         self._followed: dict[str, list[FollowedRun]] = {}
@@ -121,7 +121,7 @@ class Informer:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Informer:
-        await self.site.client.__aenter__()
+        await self.namespaced.client.__aenter__()
         self._tasks.append(asyncio.create_task(self.liveness.run(), name="server liveness"))
         return self
 
@@ -130,7 +130,7 @@ class Informer:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self.site.client.__aexit__(*exc)
+            await self.namespaced.client.__aexit__(*exc)
 
     @property
     def runs(self) -> list[str]:
@@ -150,17 +150,17 @@ class Informer:
 
         Raises InfrastructureError if the server cannot be reached or denies access.
         """
-        collections = self._collections(self.site.namespace, workload)
+        collections = self._collections(self.namespaced.namespace, workload)
         name, uid = str(workload["metadata"]["name"]), str(workload["metadata"]["uid"])
         followed = FollowedRun(self, workload, [each.key for each in collections], RunObjects(name, uid))
         try:
             for collection in collections:
                 self._start(collection)
             if self._namesakes(followed) and not await self._exists(followed):
-                self._gone(followed)
+                self._mark_deleted(followed)
             else:
                 await self._keep(followed)
-            followed.news.set()
+            followed.changed.set()
             yield followed
         finally:
             self._leave(followed)
@@ -169,11 +169,11 @@ class Informer:
         return [each for each in self._followed.get(followed.name, ()) if each.uid != followed.uid]
 
     async def _keep(self, followed: FollowedRun) -> None:
-        """Assigns the changes of a name to this run; earlier runs of that name are gone."""
+        """Assigns the changes of a name to this run, and marks earlier runs of the name as deleted."""
         before, pods = self._router.objects(followed.name), self._pods.get(followed.name, {})
         for each in self._namesakes(followed):
             each.objects.not_found()
-            each.news.set()
+            each.changed.set()
             self._leave(each)
         known = self._router.keep(followed.name, followed.uid)
         self._followed.setdefault(followed.name, []).append(followed)
@@ -187,14 +187,14 @@ class Informer:
             pods = {uid: pod for uid, pod in pods.items() if uid in own}
         followed.pods.update(pods)
         if not known and self.reflectors[followed.collections[0]].listed and not await self._exists(followed):
-            self._gone(followed)
+            self._mark_deleted(followed)
 
     def _start(self, collection: Collection) -> None:
         reflector = self.reflectors.get(key := collection.key)
         if reflector is None:
-            self.reflectors[key] = reflector = Reflector(self.site.client, collection, partial(self._see, key))
-            if collection.path == QUEUE_WORKLOADS.path(self.site.namespace):
-                positions = QueuePositions(self.site).run(self._followed_objects, self._wake)
+            self.reflectors[key] = reflector = Reflector(self.namespaced.client, collection, partial(self._see, key))
+            if collection.path == QUEUE_WORKLOADS.path(self.namespaced.namespace):
+                positions = QueuePositions(self.namespaced).run(self._followed_objects, self._wake)
                 self._tasks.append(asyncio.create_task(positions, name="queue positions"))
         elif reflector.error is None:
             return
@@ -204,14 +204,14 @@ class Informer:
         self._tasks.append(asyncio.create_task(reflector.run(), name=f"reflector {collection.path}"))
 
     async def _exists(self, followed: FollowedRun) -> bool:
-        """Reads a workload that the watch has not reported: it may be too new, or deleted.
+        """Whether a workload that the watch has not reported exists: it may be new, or deleted.
 
         Raises InfrastructureError if the server cannot be reached, or denies access, for a minute.
         """
         clock, grace = asyncio.get_running_loop().time, RefusalGrace(allowed=True)
         while True:
             try:
-                reply = await self.site.client.get(followed.collections[0][0] + f"/{followed.name}")
+                reply = await self.namespaced.client.get(followed.collections[0][0] + f"/{followed.name}")
                 if reply.accepted or reply.status == NOT_FOUND:
                     return text(part(reply.body, "metadata"), "uid") == followed.uid
                 raise RefusedError(reply)
@@ -220,9 +220,9 @@ class Informer:
                     raise
             await asyncio.sleep(_READ_AGAIN)
 
-    def _gone(self, followed: FollowedRun) -> None:
+    def _mark_deleted(self, followed: FollowedRun) -> None:
         if "spec" in followed.workload:
-            # Deleted after it was read, so its fields are known.
+            # The workload was deleted after it was read, so its fields are known.
             followed.objects.see(Change("DELETED", followed.workload, witnessed=False))
         else:
             followed.objects.not_found()
@@ -230,12 +230,12 @@ class Informer:
     def _leave(self, followed: FollowedRun) -> None:
         those = self._followed.get(followed.name, [])
         if followed not in those:
-            return  # gone before it was kept, or replaced by another run of its name
+            return  # deleted before `_keep`, or replaced by another run of its name
         those.remove(followed)
         if not those:
             del self._followed[followed.name]
             self._router.forget(followed.name)
-            self._forget_gone_pods(followed.name)
+            self._forget_deleted_pods(followed.name)
 
     def _see(self, key: Key, changes: Sequence[Change]) -> None:
         """Applies the changes of one collection, and wakes the followers of the runs that changed."""
@@ -246,17 +246,17 @@ class Informer:
         names = list(self._followed) if first or not changes else [name for name in changed if name in self._followed]
         for followed in (each for name in names for each in self._followed[name]):
             if first and followed.collections[0] == key and followed.objects.workload is None:
-                self._gone(followed)
-            followed.news.set()
+                self._mark_deleted(followed)
+            followed.changed.set()
 
     def _apply(self, change: Change) -> set[str]:
-        """Applies one change, and returns the names of the runs that changed; leaves an unreadable object out."""
+        """Applies one change, and returns the names of the runs that changed; ignores an unreadable object."""
         try:
             changed = self._router.see([change])
             self._see_pod(change)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
             name = text(part(change.object, "metadata"), "name")
-            _log.warning("%s %s cannot be read and is left out", change.object.get("kind"), name)
+            _log.warning("%s %s cannot be read and is ignored", change.object.get("kind"), name)
             return set()
         return changed
 
@@ -266,17 +266,17 @@ class Informer:
         run = text(part(change.object, "metadata", "labels"), RUN)
         pod = log_pod(change.object, change.verb == "DELETED")
         if not change.witnessed:
-            # It is unknown whether its container was still running in the end.
+            # It is unknown whether the container was still running at the end.
             pod = replace(pod, alive=False)
         self._pods.setdefault(run, {})[pod.uid] = pod
         for followed in self._followed.get(run, ()):
             followed.pods[pod.uid] = pod
-            followed.news.set()
-        if pod.gone and run not in self._followed:
-            self._forget_gone_pods(run)
+            followed.changed.set()
+        if pod.deleted and run not in self._followed:
+            self._forget_deleted_pods(run)
 
-    def _forget_gone_pods(self, run: str) -> None:
-        left = {uid: pod for uid, pod in self._pods.pop(run, {}).items() if not pod.gone}
+    def _forget_deleted_pods(self, run: str) -> None:
+        left = {uid: pod for uid, pod in self._pods.pop(run, {}).items() if not pod.deleted}
         if left:
             self._pods[run] = left
 
@@ -285,18 +285,18 @@ class Informer:
 
     def _wake(self, run: RunObjects) -> None:
         for followed in self._followed.get(run.name, ()):
-            followed.news.set()
+            followed.changed.set()
 
-    def _heard(self) -> float:
-        return max((reflector.heard for reflector in self.reflectors.values()), default=0.0)
+    def _last_received(self) -> float:
+        return max((reflector.last_received for reflector in self.reflectors.values()), default=0.0)
 
     def _probe(self) -> Probe | None:
         """Returns the workload of the next followed run, in turn."""
-        there = [each for those in self._followed.values() for each in those]
-        if not there:
+        runs = [each for those in self._followed.values() for each in those]
+        if not runs:
             return None
-        self._turn = (self._turn + 1) % len(there)
-        followed = there[self._turn]
+        self._turn = (self._turn + 1) % len(runs)
+        followed = runs[self._turn]
         if not followed.complete:
             return None
         path, reflector = followed.collections[0][0], self.reflectors[followed.collections[0]]
@@ -308,9 +308,9 @@ class Informer:
         for those in self._followed.values():
             for followed in those:
                 followed.reconnections += 1
-                followed.news.set()
+                followed.changed.set()
 
 
-def namespace_informer(site: NamespacedClient) -> Informer:
+def namespace_informer(namespaced: NamespacedClient) -> Informer:
     """Returns an informer whose runs share their watches."""
-    return Informer(site, of_namespace)
+    return Informer(namespaced, of_namespace)

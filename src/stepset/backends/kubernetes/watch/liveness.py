@@ -1,9 +1,9 @@
 """The server liveness check: whether a server whose watches are quiet still answers.
 
 A watch may be quiet for minutes, and its connection may be dead long before an error shows it: the kernel of a server
-that hangs, or a proxy, continues to acknowledge; a server that is being stopped accepts no new requests and keeps the
-old connections for a minute. So a workload is read now and then; if the watch has not reported its version, every
-connection is opened again.
+that hangs, or a proxy, continues to acknowledge packets; a server that is being stopped accepts no new requests and
+keeps the old connections for a minute. Therefore the check reads a workload at intervals; if the watch has not reported
+the version that was read, all connections are opened again.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from stepset.backends.kubernetes.api.replies import UnreachableError
 from stepset.errors import StepsetError
 
 QUIET_FOR = 15.0
-"""Seconds without anything from a watch after which a workload is read, and between two reads."""
+"""Seconds without data from any watch after which a workload is read, and seconds between two reads."""
 SILENT_FOR = 5.0
-"""The same where the server did not answer the last time."""
+"""Like QUIET_FOR, if the server did not answer the last read."""
 ANSWER_WITHIN = 10.0
 """Seconds in which the server must answer."""
 GRACE = 3.0
 """Seconds in which a watch must report the version that was read."""
 
-_LOOK = 0.5
+_CHECK_INTERVAL = 0.5
+"""Seconds between two checks of whether a read is due."""
 
 
 @dataclass(frozen=True)
@@ -42,43 +43,43 @@ class ServerLiveness:
     """Sends a request to the server when its watches are quiet.
 
     Args:
-        heard: returns when a watch last received anything, on the event loop's clock.
-        probe: returns what to read next; None if no run is followed.
-        reconnect: opens connections again that may be dead.
+        last_received: returns the time at which a watch last received data, on the event loop's clock.
+        probe: returns the workload to read next; None if no run is followed.
+        reconnect: opens connections that may be dead again.
 
     Attributes:
-        silent_since: since when the server has not answered, on the event loop's clock; None while it answers.
+        silent_since: the time since which the server has not answered, on the event loop's clock; None while it does.
     """
 
     def __init__(
         self,
         client: Client,
-        heard: Callable[[], float],
+        last_received: Callable[[], float],
         probe: Callable[[], Probe | None],
         reconnect: Callable[[], None],
     ) -> None:
-        self._client, self._heard, self._probe, self._reconnect = client, heard, probe, reconnect
+        self._client, self._last_received, self._probe, self._reconnect = client, last_received, probe, reconnect
         self.silent_since: float | None = None
 
     async def run(self) -> None:
         """Checks until it is cancelled."""
         clock = asyncio.get_running_loop().time
-        asked, spread = clock(), _spread()
+        requested, spread = clock(), _spread()
         while True:
-            await asyncio.sleep(_LOOK)
-            heard = self._heard()
-            if heard > asked:
+            await asyncio.sleep(_CHECK_INTERVAL)
+            received = self._last_received()
+            if received > requested:
                 self.silent_since = None
             pause = QUIET_FOR if self.silent_since is None else SILENT_FOR
-            if clock() - max(heard, asked) > pause * spread and (probe := self._probe()) is not None:
-                asked, spread = clock(), _spread()
-                await self._check(probe, heard)
+            if clock() - max(received, requested) > pause * spread and (probe := self._probe()) is not None:
+                requested, spread = clock(), _spread()
+                await self._check(probe, received)
 
-    async def _check(self, probe: Probe, heard: float) -> None:
+    async def _check(self, probe: Probe, received: float) -> None:
         try:
             reply = await self._client.request("GET", probe.path, timeout=ANSWER_WITHIN)
         except UnreachableError:
-            self.silent_since = self.silent_since or heard
+            self.silent_since = self.silent_since or received
             return
         except StepsetError:  # the reflectors decide what a refusal means
             return
@@ -92,13 +93,13 @@ class ServerLiveness:
             self._reconnect()
 
     async def _reported(self, probe: Probe, version: str) -> bool:
-        """Whether the watch has reported that version, or reports anything within the grace period."""
-        clock, before = asyncio.get_running_loop().time, self._heard()
+        """Whether the watch has reported that version, or receives data within the grace period."""
+        clock, before = asyncio.get_running_loop().time, self._last_received()
         until = clock() + GRACE
-        while probe.seen() != version and self._heard() <= before:
+        while probe.seen() != version and self._last_received() <= before:
             if clock() > until:
                 return False
-            await asyncio.sleep(_LOOK / 5)
+            await asyncio.sleep(_CHECK_INTERVAL / 5)
         return True
 
 

@@ -1,4 +1,4 @@
-"""The positions of waiting runs in Kueue's queues, by Kueue's visibility API.
+"""Reads the positions of waiting runs in Kueue's queues through Kueue's visibility API.
 
 The permission is optional: without it, or without the API, runs have no position, and nothing is reported.
 Source: sigs.k8s.io/kueue v0.18.2 pkg/visibility/storage/pending_workloads_lq.go.
@@ -22,9 +22,9 @@ EVERY = 10.0
 ANSWER_WITHIN = 10.0
 """Seconds in which the server must answer."""
 LIMIT = 1000
-"""Workloads of a queue that are requested, as by Kueue's default; those behind them have no position."""
+"""The number of workloads of a queue that are requested, Kueue's default; those behind them have no position."""
 
-_LOOK = 1.0
+_CHECK_INTERVAL = 1.0
 """Seconds after which the waiting runs are determined again."""
 
 
@@ -34,12 +34,12 @@ class QueuePositions:
     `available` is False after a refusal, or if the cluster lacks the API: no further request is sent.
     """
 
-    def __init__(self, site: NamespacedClient, every: float = EVERY) -> None:
-        self._site, self._every = site, every
+    def __init__(self, namespaced: NamespacedClient, every: float = EVERY) -> None:
+        self._namespaced, self._every = namespaced, every
         self.available = True
         self._versions = list(QUEUE_POSITIONS)
-        self._forbearance = RefusalGrace()
-        self._asked: dict[str, float] = {}
+        self._grace = RefusalGrace()
+        self._requested_at: dict[str, float] = {}
 
     async def run(self, runs: Callable[[], Iterable[RunObjects]], changed: Callable[[RunObjects], None]) -> None:
         """Keeps the positions of `runs()` current until it is cancelled, or the server refuses.
@@ -49,7 +49,7 @@ class QueuePositions:
         while self.available:
             for run in await self.read(runs()):
                 changed(run)
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_CHECK_INTERVAL)
 
     async def read(self, runs: Iterable[RunObjects]) -> list[RunObjects]:
         """Updates `RunObjects.position` of runs that wait, with one request for each queue that is due.
@@ -59,42 +59,44 @@ class QueuePositions:
         changed = list[RunObjects]()
         for queue, those in _by_queue(runs).items():
             now = _now()
-            if self.available and now - self._asked.get(queue, float("-inf")) >= self._every:
-                self._asked[queue] = now
-                positions = await self._ask(queue)
-                changed += [] if positions is None else [run for run in those if _place(run, positions)]
+            if self.available and now - self._requested_at.get(queue, float("-inf")) >= self._every:
+                self._requested_at[queue] = now
+                positions = await self._request(queue)
+                changed += [] if positions is None else [run for run in those if _set_position(run, positions)]
         return changed
 
-    async def _ask(self, queue: str) -> Mapping[str, int] | None:
-        """The positions in a queue; None if they are unknown, so that those read before may still hold."""
+    async def _request(self, queue: str) -> Mapping[str, int] | None:
+        """Returns the positions in a queue; None if they cannot be read, and those read before may still be valid."""
         try:
             reply = await self._get(queue)
         except UnauthorizedError:
             self._refused()
             return None
         except UnreachableError:
-            self._forbearance.unreachable()
+            self._grace.unreachable()
             return None
-        except StepsetError:  # not the answer of a Kubernetes API server
+        except StepsetError:  # not a reply of a Kubernetes API server
             return None
         if reply is None or (not reply.accepted and not reply.lacks_object):
             self._refused()
             return None
-        self._forbearance.granted()
+        self._grace.granted()
         return read_positions(reply.body)
 
     async def _get(self, queue: str) -> Reply | None:
-        """The reply of the newest version that the server has; None if it has none."""
+        """Returns the reply for the newest API version that the server has; None if it has none."""
         for version in self._versions:
-            path = f"{self._site.one(version, queue)}/pendingworkloads"
-            reply = await self._site.client.request("GET", path, query={"limit": str(LIMIT)}, timeout=ANSWER_WITHIN)
+            path = f"{self._namespaced.one(version, queue)}/pendingworkloads"
+            reply = await self._namespaced.client.request(
+                "GET", path, query={"limit": str(LIMIT)}, timeout=ANSWER_WITHIN
+            )
             if reply.status != NOT_FOUND or reply.lacks_object:
                 self._versions = [version]
                 return reply
         return None
 
     def _refused(self) -> None:
-        self.available = self._forbearance.covers(_now())
+        self.available = self._grace.covers(_now())
 
 
 def _by_queue(runs: Iterable[RunObjects]) -> dict[str, list[RunObjects]]:
@@ -106,8 +108,8 @@ def _by_queue(runs: Iterable[RunObjects]) -> dict[str, list[RunObjects]]:
     return found
 
 
-def _place(run: RunObjects, positions: Mapping[str, int]) -> bool:
-    """Sets the position of a run that still waits; whether it is another one."""
+def _set_position(run: RunObjects, positions: Mapping[str, int]) -> bool:
+    """Sets the position of a run; returns whether it has changed."""
     ticket, before = run.queued, run.position
     run.position = None if ticket is None else ticket.position_in(positions)
     return run.position != before

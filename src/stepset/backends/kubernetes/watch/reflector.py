@@ -29,7 +29,7 @@ QUIET = 90.0
 _IDLE_DELAY = 1.0
 """Seconds before a watch that received nothing is opened again."""
 _REFUSED_DELAY = 2.0
-"""Seconds at most before a refused request is sent again: the server answers, and may allow it soon."""
+"""The longest pause in seconds before a refused request is sent again: the server may allow it soon."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,19 +37,19 @@ Changed = Callable[[Sequence[Change]], None]
 
 
 class Reflector:
-    """Follows one collection; passes changes to `changed` in the event loop, first all objects, even if there are none.
+    """Follows one collection; calls `changed` in the event loop, first with all objects, even if there are none.
 
     Attributes:
         listed: all objects of the collection are known, or they are not needed and the account may not read them.
         refusal: the server's refusal, if the account may not read a collection that is not needed.
         error: the reason why a needed collection cannot be followed.
-        heard: when the server last sent anything, on the event loop's clock.
-        silent_since: since when the server has not answered, on that clock; None while it answers.
+        last_received: when the server last sent data, on the event loop's clock.
+        silent_since: the time since which the server has not answered, on that clock; None while it does.
     """
 
     def __init__(self, client: Client, collection: Collection, changed: Changed) -> None:
         self._client, self._collection, self._changed = client, collection, changed
-        self._feed = ListWatch(collection.wanted, decode_event)
+        self._list_watch = ListWatch(collection.wanted, decode_event)
         self._grace = RefusalGrace()
         self._request = anyio.CancelScope()
         self.silent_since: float | None = None
@@ -57,24 +57,24 @@ class Reflector:
         self.listed = False
         self.refusal: Reply | None = None
         self.error: StepsetError | None = None
-        self.heard = asyncio.get_running_loop().time()
+        self.last_received = asyncio.get_running_loop().time()
 
     @property
     def objects(self) -> list[Mapping[str, Any]]:
         """The objects as last seen."""
-        return self._feed.objects
+        return self._list_watch.objects
 
     def version(self, uid: str) -> str:
         """Returns the resource version of an object as last seen; empty if it does not exist."""
-        return self._feed.version(uid)
+        return self._list_watch.version(uid)
 
     def reconnect(self) -> None:
         """Closes the current connection, or ends the pause before the next one."""
         self._request.cancel()
 
     def reset(self) -> None:
-        """Prepares a reflector that has given up to run again; the next list shows what changed in the meantime."""
-        self._feed.expired()
+        """Prepares a reflector that has given up to run again; it reports the changes in the meantime."""
+        self._list_watch.expired()
         self.listed, self.error, self.refusal = False, None, None
 
     async def run(self) -> None:
@@ -91,12 +91,12 @@ class Reflector:
             with anyio.CancelScope() as self._request:
                 longest = LONGEST_DELAY
                 try:
-                    answered = await self._ask()
+                    answered = await self._send_request()
                 except UnreachableError:
                     answered = False
                     self._grace.unreachable()
                 except StepsetError as error:
-                    if not self._may_pass(error):
+                    if not self._may_be_temporary(error):
                         self._give_up(error)
                         return
                     answered, longest = False, _REFUSED_DELAY
@@ -107,52 +107,52 @@ class Reflector:
                     # An open watch has reset `silent_since`; otherwise the silence began with this request.
                     now = asyncio.get_running_loop().time()
                     self.silent_since = self.silent_since or (now if self._opened else began)
-                    # Many processes that lost one server must not return at the same moment.
-                    await asyncio.sleep(min(longest, self._feed.failed()) * random.uniform(0.7, 1.3))
+                    # Many processes that lost one server must not reconnect at the same moment.
+                    await asyncio.sleep(min(longest, self._list_watch.failed()) * random.uniform(0.7, 1.3))
             if self._request.cancelled_caught:
-                self._feed.recovered()
+                self._list_watch.recovered()
 
-    def _may_pass(self, error: StepsetError) -> bool:
+    def _may_be_temporary(self, error: StepsetError) -> bool:
         """Whether a refusal may be temporary."""
         if isinstance(error, RefusedError) and error.reply.status == GONE:
-            self._feed.expired()
+            self._list_watch.expired()
             return True
         return self._grace.covers(asyncio.get_running_loop().time())
 
-    async def _ask(self) -> bool:
+    async def _send_request(self) -> bool:
         """Sends one request; returns whether the server answered it."""
-        ask, collection = self._feed.next_request(), self._collection
+        request, collection = self._list_watch.next_request(), self._collection
         self._opened = False
-        query = {**collection.selectors, **ask.query}
-        if ask.watch:
+        query = {**collection.selectors, **request.query}
+        if request.watch:
             if await self._watch(query):
-                return self._feed.answered
-            # A proxy may close idle watches; the server has answered.
+                return self._list_watch.answered
+            # The server has answered; a proxy may have closed the idle watch.
             await asyncio.sleep(_IDLE_DELAY)
             return True
         reply = await self._client.get(collection.path, query, decode_list)
         if not reply.accepted:
             raise RefusedError(reply)
-        self.heard = asyncio.get_running_loop().time()
+        self.last_received = asyncio.get_running_loop().time()
         await asyncio.sleep(0)  # decoding took a while: let other tasks run
-        changes = self._feed.listed(reply.body)
-        if self._feed.listed_once:
+        changes = self._list_watch.listed(reply.body)
+        if self._list_watch.listed_once:
             self.listed = True
             self._changed(changes)
         return True
 
     async def _watch(self, query: dict[str, str]) -> bool:
-        """Follows a watch to its end; returns whether it received anything."""
-        brought, clock = False, asyncio.get_running_loop().time
+        """Follows a watch to its end; returns whether it received data."""
+        received, clock = False, asyncio.get_running_loop().time
         async with self._client.stream(self._collection.path, query, QUIET) as chunks:
-            self._opened, self.silent_since, self.heard = True, None, clock()
+            self._opened, self.silent_since, self.last_received = True, None, clock()
             async for chunk in chunks:
-                brought, self.heard = True, clock()
-                if changes := self._feed.data(chunk):
+                received, self.last_received = True, clock()
+                if changes := self._list_watch.data(chunk):
                     self._changed(changes)
-                if not self._feed.listed_once:
+                if not self._list_watch.listed_once:
                     break
-        return brought
+        return received
 
     def _give_up(self, error: StepsetError) -> None:
         refused = isinstance(error, RefusedError) and error.reply.status in (FORBIDDEN, NOT_FOUND)

@@ -1,4 +1,4 @@
-"""The collections in which the objects of runs are, and how each is selected. Pure."""
+"""The collections that contain the objects of runs, and their selectors. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _KUEUE_UID = "kueue.x-k8s.io/job-uid"
 
 @dataclass(frozen=True)
 class Collection:
-    """Objects that concern one run, or the runs of a namespace: those that the server selects and `wanted` accepts.
+    """Objects of one run, or of the runs of a namespace: those that the server selects and `wanted` accepts.
 
-    `needed`: the run's state cannot be computed without them; others are left out if the account may not read them.
+    `needed`: the run's state cannot be computed without them. Other collections are ignored if the account may not read
+    them.
     """
 
     path: str
@@ -40,9 +41,9 @@ class Collection:
 
 
 def of_run(namespace: str, workload: Manifest) -> list[Collection]:
-    """Returns the collections of one run, that of its workload first; apiVersion, kind and metadata of it suffice."""
+    """Returns the collections of one run, the workload's first; its apiVersion, kind and metadata suffice."""
     name = str(workload["metadata"]["name"])
-    # A field selector takes one object, and these are several.
+    # A field selector can name one object only, and the run has several.
     events = Collection(EVENTS.path(namespace), {"fieldSelector": "type=Warning"}, _concerns(name), needed=False)
     itself, pods, *others = of_kind(namespace, resource_of(workload), name)
     found = [itself, pods, events, *others]
@@ -53,7 +54,7 @@ def of_run(namespace: str, workload: Manifest) -> list[Collection]:
 
 
 def of_namespace(namespace: str, workload: Manifest) -> list[Collection]:
-    """Returns the collections that the runs of a namespace share, that of the workloads first."""
+    """Returns the collections that the runs of a namespace share, the workloads' first."""
     events = Collection(EVENTS.path(namespace), {"fieldSelector": "type=Warning"}, needed=False)
     found = [*of_kind(namespace, resource_of(workload)), events]
     if _is_queued(workload):
