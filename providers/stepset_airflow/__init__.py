@@ -26,9 +26,9 @@ __all__ = [
 ]
 
 _MODULES = {
-    "DistributedTrainOperator": "operators",
-    "DistributedTrainSensor": "sensors",
-    "JobSetFinishedEventTrigger": "events",
+    "DistributedTrainOperator": "operators.distributed_train",
+    "DistributedTrainSensor": "sensors.distributed_train",
+    "JobSetFinishedEventTrigger": "triggers.jobset_finished",
     "TrainingFailedError": "exceptions",
     "TrainingRetryPolicy": "retry",
 }

@@ -19,6 +19,8 @@ import structlog
 
 log = structlog.get_logger(logger_name=__name__)
 
+_OURS = "stepset_airflow."
+"""How the names of this package's loggers begin."""
 _BLOCK = 256 * 1024
 _MOST = 16 * 1024 * 1024
 """Bytes that are read from a file's end: more than is written between two notes. If no note could be written for a long
@@ -60,7 +62,7 @@ def _entries(path: Path, ti_id: str, moment: datetime | None) -> list[tuple[date
             time = datetime.fromisoformat(entry["timestamp"])
             if moment is not None and time <= moment:
                 break
-            if entry["ti_id"] == ti_id and entry["logger"].startswith(f"{__package__}."):
+            if entry["ti_id"] == ti_id and entry["logger"].startswith(_OURS):
                 found.append((time, str(entry["event"])))
         except (ValueError, TypeError, KeyError, AttributeError):
             continue  # cut off by the kill, or another program's
