@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException
 
+from stepset_airflow.task_state import set_forever
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -58,12 +60,10 @@ def tell(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> 
 
 def begin_warm(context: Context, asset: Asset) -> dict[str, str]:
     """Returns the variables of a warm start, and stores them for `begun_warm`; raises as `latest_checkpoint`."""
-    from airflow.sdk.execution_time.context import NEVER_EXPIRE
-
     checkpoint = latest_checkpoint(context, asset) or ""
     if checkpoint:
         _log.info("warm start from %s, of asset %s", checkpoint, asset.name)
-    context["task_state_store"].set(_KEY, checkpoint, retention=NEVER_EXPIRE)
+    set_forever(context["task_state_store"], _KEY, checkpoint)
     return begun_warm(context)
 
 

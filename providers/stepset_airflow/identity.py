@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Protocol
 
+from stepset_airflow.airflow_internals import safe_label_value, try_cleared_at
+
 if TYPE_CHECKING:
     from stepset.backends.base import Backend
 
@@ -51,12 +53,10 @@ def labels_of(ti: TaskInstance) -> dict[str, str]:
 
     Without the try number: a run may belong to several tries.
     """
-    from airflow.providers.cncf.kubernetes.pod_generator import make_safe_label_value
-
     about = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
     if (index := map_index_of(ti)) >= 0:
         about["map_index"] = str(index)
-    return {name: make_safe_label_value(value) for name, value in about.items()}
+    return {name: safe_label_value(value) for name, value in about.items()}
 
 
 def _name(ti: TaskInstance, digest: str, number: int) -> str:
@@ -72,7 +72,7 @@ def _digest(ti: TaskInstance, *more: str) -> str:
 
 def epoch(ti: TaskInstance, retries: int) -> int:
     """The try number at which a task instance was cleared last; 0: never (see `attempt`)."""
-    return max(0, ti.max_tries - retries)
+    return try_cleared_at(ti.max_tries, retries)
 
 
 def free_name(name: str, backend: Backend) -> str:
@@ -100,7 +100,6 @@ def free_name(name: str, backend: Backend) -> str:
 def attempt(ti: TaskInstance, retries: int) -> int:
     """How often the same work was tried before: retries count, a cleared task starts at 0 again.
 
-    Clearing raises a task instance's max_tries to its try number plus the task's retries (Airflow 3.3.2,
-    airflow/models/taskinstance.py, clear_task_instances), which distinguishes the two.
+    A cleared task has a later epoch, which distinguishes the two.
     """
     return max(0, ti.try_number - 1 - epoch(ti, retries))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from stepset_airflow.airflow_internals import task_states
 from stepset_airflow.identity import map_index_of
 
 if TYPE_CHECKING:
@@ -25,17 +25,19 @@ class TaskStateStore(Protocol):
     def set(self, key: str, value: Any, *, retention: Any = None) -> None: ...
 
 
+def set_forever(store: TaskStateStore, key: str, value: Any) -> None:
+    """Stores a value for as long as the task instance exists; by default Airflow deletes it after a while."""
+    from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]  # missing in the stubs of task SDK 1.3.2
+
+    store.set(key, value, retention=NEVER_EXPIRE)
+
+
 def state_of(ti: RuntimeTaskInstanceProtocol) -> str | None:
     """Returns the state of a task instance, or DELETED; None if it was cleared and is not scheduled yet.
 
     Blocks until Airflow answers, and raises whatever the request raises. `ti` may also be the key of a task instance.
     """
-    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-
-    index = map_index_of(ti)
-    asked: dict[str, Any] = {"task_ids": [ti.task_id], "run_ids": [ti.run_id], "map_index": index}
-    states: Mapping[str, Mapping[str, Any]] = RuntimeTaskInstance.get_task_states(dag_id=ti.dag_id, **asked)
-    if not (mine := states.get(ti.run_id)):
+    if not (mine := task_states(ti, map_index_of(ti)).get(ti.run_id)):
         return DELETED
     (found,) = mine.values()
     return None if found is None else str(getattr(found, "value", found))

@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepset_airflow.airflow_internals import set_connection_extras
+
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.api.client import Client
     from stepset.backends.kubernetes.api.config import ClientConfig
@@ -99,7 +101,7 @@ def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> Cli
         client_configuration=configuration,
     )
     if extras is not None:
-        hook.__dict__["conn_extras"] = dict(extras)
+        set_connection_extras(hook, extras)
     try:
         known = hook.conn_extras
         from_connection = known.get("in_cluster", known.get("extra__kubernetes__in_cluster"))

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink, conf
 
+from stepset_airflow.airflow_internals import task_instance_path
 from stepset_airflow.identity import map_index_of
 
 if TYPE_CHECKING:
@@ -29,10 +30,8 @@ class TrainingLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         base = str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
-        index = map_index_of(ti_key)
-        mapped = f"/mapped/{index}" if index >= 0 else ""
-        dag, run, task = (quote(str(each), safe="") for each in (ti_key.dag_id, ti_key.run_id, ti_key.task_id))
-        return f"{base}/dags/{dag}/runs/{run}/tasks/{task}{mapped}/plugin/{TASK_ROUTE}"
+        path = task_instance_path(ti_key.dag_id, ti_key.run_id, ti_key.task_id, map_index_of(ti_key))
+        return f"{base}{path}/plugin/{TASK_ROUTE}"
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import re
 from collections import deque
 from collections.abc import Iterable
 
+from stepset_airflow.airflow_internals import SECRET_MASK
+
 _PHASE = re.compile(r"run \S+: ")
-_MASK = "***"
-"""What Airflow writes in place of a secret; only its log has it, so the text behind it is not known here."""
 
 
 class LogDeduplicator:
@@ -48,9 +48,10 @@ class LogDeduplicator:
 
 
 def _same(written: str, text: str) -> bool:
-    if _MASK not in written:
+    """Whether `written` is `text` with secrets masked: only Airflow's log masks them."""
+    if SECRET_MASK not in written:
         return written == text
-    return re.fullmatch(re.escape(written).replace(re.escape(_MASK), ".*"), text, re.DOTALL) is not None
+    return re.fullmatch(re.escape(written).replace(re.escape(SECRET_MASK), ".*"), text, re.DOTALL) is not None
 
 
 def _kind(text: str) -> str:

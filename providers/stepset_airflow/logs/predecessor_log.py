@@ -1,9 +1,8 @@
 """Reads what triggerers have written to a task's log after a note.
 
-A triggerer writes a trigger's lines to a file of its own beside the task's log (`attempt=1.log.trigger.7.log`; airflow
-3.3 triggerer_job_runner.py). The lines of a killed triggerer stay there, and Airflow shows them where triggerers and
-API server share a directory. Where Airflow does not show the file of a triggerer that no longer exists (served from
-another host, or never uploaded; file_task_handler.py), it cannot show what was noted either.
+A triggerer writes a trigger's lines to a file of its own beside the task's log; the lines of a killed triggerer stay
+there. If Airflow does not show the file of a triggerer that no longer exists (served from another host, or never
+uploaded), it does not show the lines before the note either.
 """
 
 from __future__ import annotations
@@ -16,6 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+
+from stepset_airflow.airflow_internals import (
+    LOG_LOGGER,
+    LOG_TASK_INSTANCE,
+    LOG_TEXT,
+    LOG_TIME,
+    trigger_log_files,
+)
 
 log = structlog.get_logger(logger_name=__name__)
 
@@ -34,20 +41,11 @@ def written_after(ti: Any, when: str) -> list[str]:
     """
     moment = datetime.fromisoformat(when) if when else None
     try:
-        found = [entry for path in _files(ti) for entry in _entries(path, str(ti.id), moment)]
+        found = [entry for path in trigger_log_files(ti) for entry in _entries(path, str(ti.id), moment)]
     except Exception as error:  # noqa: BLE001  # a deployment's template asks for what a trigger does not have, say
         log.debug(f"what other triggerers have written to this log cannot be read: {error}")
         return []
     return [text for _, text in sorted(found, key=lambda entry: entry[0])]
-
-
-def _files(ti: Any) -> list[Path]:
-    from airflow.sdk import conf
-    from airflow.utils.helpers import log_filename_template_renderer
-
-    path = Path(conf.get("logging", "base_log_folder"), log_filename_template_renderer()(ti=ti))
-    start = f"{path.name}.trigger."
-    return [file for file in path.parent.iterdir() if file.name.startswith(start)] if path.parent.is_dir() else []
 
 
 def _entries(path: Path, ti_id: str, moment: datetime | None) -> list[tuple[datetime, str]]:
@@ -59,11 +57,11 @@ def _entries(path: Path, ti_id: str, moment: datetime | None) -> list[tuple[date
     for line in _backwards(path):
         try:
             entry = json.loads(line)
-            time = datetime.fromisoformat(entry["timestamp"])
+            time = datetime.fromisoformat(entry[LOG_TIME])
             if moment is not None and time <= moment:
                 break
-            if entry["ti_id"] == ti_id and entry["logger"].startswith(_OURS):
-                found.append((time, str(entry["event"])))
+            if entry[LOG_TASK_INSTANCE] == ti_id and entry[LOG_LOGGER].startswith(_OURS):
+                found.append((time, str(entry[LOG_TEXT])))
         except (ValueError, TypeError, KeyError, AttributeError):
             continue  # cut off by the kill, or another program's
     return found[::-1]

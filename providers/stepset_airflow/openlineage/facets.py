@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import attr
-from airflow.providers.openlineage.extractors.manager import ExtractorManager
 from airflow.sdk import Asset
 from openlineage.client.event_v2 import Dataset
 from openlineage.client.facet_v2 import RunFacet
+
+from stepset_airflow.airflow_internals import openlineage_dataset
 
 if TYPE_CHECKING:
     from stepset.spec import TrainingJob
@@ -70,7 +71,7 @@ def datasets(places: Iterable[Any]) -> list[Dataset]:
     """
     found: dict[tuple[str, str], Dataset] = {}
     for place in places:
-        dataset = _of_uri(place) if isinstance(place, str) else ExtractorManager.convert_to_ol_dataset(place)
+        dataset = _of_uri(place) if isinstance(place, str) else openlineage_dataset(place)
         if dataset is None and isinstance(place, Asset):
             dataset = _of_uri(place.uri)
         if dataset is not None:

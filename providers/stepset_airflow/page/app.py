@@ -11,12 +11,16 @@ import json
 from importlib.resources import files
 from typing import Annotated, Any
 
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.common.db.common import SessionDep
-from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 
+from stepset_airflow.airflow_internals import (
+    DagAccessEntity,
+    GetUserDep,
+    SessionDep,
+    get_auth_manager,
+    get_user,
+    requires_access_dag,
+)
 from stepset_airflow.page.queries import recent_runs, run_page
 
 PAGE = "training.html"

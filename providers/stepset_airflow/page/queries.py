@@ -28,8 +28,7 @@ def run_page(session: Session, dag_id: str, run_id: str, task_id: str, map_index
 
     `training` is its document, None if it has none; `tries` is how other tries ended.
     """
-    from airflow.models.taskinstance import TaskInstance
-    from airflow.models.xcom import XComModel
+    from stepset_airflow.airflow_internals import TaskInstance, XComModel
 
     key = dict(zip(_KEY, (dag_id, run_id, task_id, map_index), strict=True))
     query = (
@@ -55,7 +54,7 @@ def run_page(session: Session, dag_id: str, run_id: str, task_id: str, map_index
 
 def _tries(session: Session, key: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How earlier tries have ended, the oldest first."""
-    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from stepset_airflow.airflow_internals import TaskStateStoreModel as Stored
 
     query = select(Stored.value).where(*_is(Stored, key), Stored.key == TRIES_KEY)
     found = json.loads(session.scalar(query) or "[]")
@@ -64,8 +63,7 @@ def _tries(session: Session, key: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def recent_runs(session: Session, dag_ids: Collection[str]) -> list[dict[str, Any]]:
     """Returns the runs of DAGs whose documents were written last, the newest first."""
-    from airflow.models.taskinstance import TaskInstance
-    from airflow.models.xcom import XComModel
+    from stepset_airflow.airflow_internals import TaskInstance, XComModel
 
     query = (
         select(*(getattr(XComModel, name) for name in _KEY), TaskInstance.state, XComModel.value)
@@ -82,8 +80,7 @@ def recent_runs(session: Session, dag_ids: Collection[str]) -> list[dict[str, An
 
 
 def _same_task_instance() -> tuple[Any, ...]:
-    from airflow.models.taskinstance import TaskInstance
-    from airflow.models.xcom import XComModel
+    from stepset_airflow.airflow_internals import TaskInstance, XComModel
 
     return tuple(getattr(XComModel, name) == getattr(TaskInstance, name) for name in _KEY)
 

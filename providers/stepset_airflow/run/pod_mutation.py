@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stepset_airflow.airflow_internals import call_pod_mutation_hook, pod_of
+
 
 def mutate_pod(template: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns a pod template (metadata and spec) as the hook changes it; the same object if it changes nothing.
@@ -16,13 +18,11 @@ def mutate_pod(template: Mapping[str, Any]) -> Mapping[str, Any]:
     If the hook changes something, fields that this Airflow's kubernetes package does not know are lost. Raises whatever
     the hook raises: a site refuses pods this way.
     """
-    from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
-    from airflow.settings import pod_mutation_hook
     from kubernetes.client import ApiClient
 
     plain = ApiClient().sanitize_for_serialization
-    pod = PodGenerator.deserialize_model_dict({"apiVersion": "v1", "kind": "Pod", **template})
+    pod = pod_of({"apiVersion": "v1", "kind": "Pod", **template})
     before = plain(pod)
-    pod_mutation_hook(pod)  # type: ignore[no-untyped-call]  # Airflow's
+    call_pod_mutation_hook(pod)
     after = plain(pod)
     return template if after == before else {"metadata": after.get("metadata", {}), "spec": after["spec"]}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepset_airflow.identity import TaskInstance, cluster_name, epoch, owner_of
 from stepset_airflow.run.run_record import KEY, Finished, Reattach, RunRecord, StartNew, next_step
-from stepset_airflow.task_state import TaskStateStore
+from stepset_airflow.task_state import TaskStateStore, set_forever
 
 if TYPE_CHECKING:
     from stepset.backends.base import RunRequest
@@ -87,9 +87,7 @@ class Reattacher:
 
     def save(self, record: RunRecord) -> None:
         """Stores a record for as long as the task instance exists."""
-        from airflow.sdk.execution_time.context import NEVER_EXPIRE
-
-        self.store.set(KEY, record.to_dict(), retention=NEVER_EXPIRE)
+        set_forever(self.store, KEY, record.to_dict())
 
     def _made(self, record: RunRecord) -> Reattachment:
         from stepset.errors import BadInputError

@@ -18,7 +18,7 @@ import time
 from fcntl import ioctl
 from termios import TIOCOUTQ
 
-import structlog
+from stepset_airflow.airflow_internals import log_stream
 
 _LOOKS = 0.02
 """Seconds between two looks."""
@@ -30,7 +30,7 @@ _PATIENCE = 5.0
 
 def unread() -> int:
     """Bytes that were logged and not read yet, as the kernel counts them; 0 if logs are not sent through a socket."""
-    file = getattr(structlog.get_config()["logger_factory"], "io", None)
+    file = log_stream()
     try:
         number = file.fileno() if file is not None else -1
         if number < 0 or sys.platform != "linux" or not stat.S_ISSOCK(os.fstat(number).st_mode):

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 import structlog
 from airflow.sdk.exceptions import AirflowRuntimeError
 
+from stepset_airflow.airflow_internals import send_to_supervisor
 from stepset_airflow.identity import map_index_of
 from stepset_airflow.logs.predecessor_log import written_after
 from stepset_airflow.triggerer.cancellation import spawn, wait_uncancelled
@@ -163,14 +164,12 @@ async def _note_of(trigger: BaseTrigger) -> Mapping[str, Any]:
 
 async def _ask(trigger: BaseTrigger, what: str, **more: Any) -> Any:
     """Sends a request to Airflow through the triggerer; bypasses a deployment's XCom backend, which may block."""
-    from airflow.sdk.execution_time import comms, task_runner
-
     ti = trigger.task_instance
     if ti is None:
         return None
     index = map_index_of(ti)
     about = {"key": KEY, "dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": index}
-    return await task_runner.SUPERVISOR_COMMS.asend(getattr(comms, what)(**about, **more))
+    return await send_to_supervisor(what, **about, **more)
 
 
 class _Loop:

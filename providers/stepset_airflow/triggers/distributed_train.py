@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from stepset_airflow.airflow_internals import ON_KILL_TIMEOUT, USER_ACTION_CANCEL_MESSAGE
 from stepset_airflow.hooks.cluster import ClusterAccess, client_of
 from stepset_airflow.logs.task_log import TaskLog, find_callbacks
 from stepset_airflow.task_state import is_ended, state_of
@@ -28,10 +29,8 @@ from stepset_airflow.triggerer.log_lease import forget, lease_log, settle
 
 log = structlog.get_logger(logger_name=__name__)
 
-_USER_ACTED = "__airflow_user_action__"
-"""Airflow cancels a trigger with this message when a user has acted on its task (3.3 triggerer_job_runner.py)."""
-_ENDS = 25.0
-"""Seconds in which `on_kill` must end a run; Airflow waits for 30."""
+_ENDS = ON_KILL_TIMEOUT - 5.0
+"""Seconds in which `on_kill` must end a run."""
 _PAUSES = (1.0, 3.0)
 """Seconds before Airflow is queried again for a task's state."""
 _LEAVES = 5.0
@@ -93,7 +92,7 @@ class DistributedTrainTrigger(BaseTrigger):
                 payload = {"error": str(error)}
             await settle(self, began)
         except asyncio.CancelledError as error:
-            if error.args == (_USER_ACTED,):
+            if error.args == (USER_ACTION_CANCEL_MESSAGE,):
                 self._end_begins()  # Airflow may end before it calls on_kill
             raise
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's
