@@ -1,4 +1,4 @@
-"""All that stepset uses of Airflow beside its public interface, with the file and version in which each was read.
+"""All uses of Airflow's private interfaces, with the file and version in which each was read.
 
 Public are airflow.sdk with its modules `exceptions`, `types` and `bases.decorator`, airflow.triggers.base,
 airflow.plugins_manager, and the hooks and base classes of providers
@@ -79,7 +79,7 @@ def __getattr__(name: str) -> Any:
 def task_states(ti: RuntimeTaskInstanceProtocol, map_index: int) -> Mapping[str, Mapping[str, Any]]:
     """Returns run id -> task id -> state of a task instance; empty if it does not exist.
 
-    Blocks until Airflow answers, and raises whatever the request raises. execution_time/task_runner.py of the task SDK,
+    Blocks until Airflow answers, and raises the request's errors. execution_time/task_runner.py of the task SDK,
     RuntimeTaskInstance.get_task_states: used by Airflow's sensors, not documented.
     """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance

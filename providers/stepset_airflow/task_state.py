@@ -1,4 +1,4 @@
-"""The state of a task, and the store of its own data."""
+"""The state of a task, and Airflow's task state store."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 DELETED = "deleted"
-"""Not one of Airflow's states: the task instance no longer exists. It was deleted, or its DAG run or DAG was."""
+"""Not a state of Airflow: the task instance, its DAG run or its DAG was deleted."""
 _ENDED = {"failed", "success", "skipped", "removed", "restarting", DELETED}
-"""States in which a user has ended a task that ran or waited (airflow 3.3 TaskInstanceState). In all others the task
-continues: Airflow executes it again, for example because the scheduler considers its worker dead."""
+"""States of a task that a user ended while it ran or waited (airflow.sdk.TaskInstanceState). In all other states the
+task continues: Airflow executes it again, for example because the scheduler considers its worker dead."""
 
 
 class TaskStateStore(Protocol):
@@ -35,7 +35,7 @@ def set_forever(store: TaskStateStore, key: str, value: Any) -> None:
 def state_of(ti: RuntimeTaskInstanceProtocol) -> str | None:
     """Returns the state of a task instance, or DELETED; None if it was cleared and is not scheduled yet.
 
-    Blocks until Airflow answers, and raises whatever the request raises. `ti` may also be the key of a task instance.
+    Blocks until Airflow answers, and raises the request's errors. `ti` may also be the key of a task instance.
     """
     if not (mine := task_states(ti, map_index_of(ti)).get(ti.run_id)):
         return DELETED
@@ -44,8 +44,8 @@ def state_of(ti: RuntimeTaskInstanceProtocol) -> str | None:
 
 
 def is_ended(state: str | None) -> bool:
-    """Whether a task in this state was ended while it ran or waited, so that nothing follows its run any more.
+    """Returns whether a task in this state was ended while it ran or waited, so that its run has no follower.
 
-    A task that was cleared ends its earlier run when it is executed again.
+    The next execution of a cleared task ends its earlier run.
     """
     return state in _ENDED

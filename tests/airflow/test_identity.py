@@ -84,7 +84,7 @@ def test_a_task_instance_that_airflow_makes_again_gets_the_next_generation(backe
 def test_a_run_that_still_goes_on_is_not_run_a_second_time(backend: LocalBackend) -> None:
     running = start(backend, "train-1", "sleep", "60")
     try:
-        with pytest.raises(InfrastructureError, match=r"run train-1 of this very task is still .*; wait for it"):
+        with pytest.raises(InfrastructureError, match=r"run train-1 of this task is still .*; wait for it"):
             free_name("train-1", backend)
     finally:
         running.cancel()

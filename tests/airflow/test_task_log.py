@@ -97,7 +97,7 @@ def test_what_keeps_the_run_from_starting_is_a_warning_and_written_once() -> Non
     first = TaskLog(log)
     for _ in range(2):
         first.on_status(waiting)
-    TaskLog(log, told=json.loads(json.dumps(first.told))).on_status(waiting)
+    TaskLog(log, reported=json.loads(json.dumps(first.reported))).on_status(waiting)
     assert log.said == [
         ("info", "run run-1: Pending (Unschedulable), 4 ranks"),
         ("warning", "trouble: Unschedulable: no room for pod a: 2 Insufficient cpu. Ask for less."),
@@ -130,7 +130,7 @@ def test_a_callback_that_fails_is_shown_and_stops_neither_the_run_nor_the_others
     log = Lines()
     TaskLog(log, None, (broken, heard.append)).on_status(RUNNING)
     assert len(heard) == 1
-    assert next(event for level, event in log.said if level == "exception").endswith("failed; the run goes on")
+    assert next(event for level, event in log.said if level == "exception").endswith("failed; the run continues")
 
 
 def test_callbacks_are_found_by_dotted_path() -> None:
@@ -143,7 +143,7 @@ def test_callbacks_are_found_by_dotted_path() -> None:
 def test_what_another_has_written_after_what_it_has_told_is_not_written_again() -> None:
     written = ["[rank 0] a", "run run-1: Running, 4 ranks", "something is odd", "progress: 40 %", "[rank 0] b"]
     log = Lines()
-    listener = TaskLog(log, told={"phase": "run run-1: Pending", "notes": ["known"]}, written=written)
+    listener = TaskLog(log, reported={"phase": "run run-1: Pending", "notes": ["known"]}, written=written)
     for text in ("a", "b", "c"):
         listener.on_line(LogLine("rank 0", text))
     notes = ("known", "something is odd", "new")
@@ -151,4 +151,4 @@ def test_what_another_has_written_after_what_it_has_told_is_not_written_again() 
     assert log.said == [("info", "[rank 0] c"), ("warning", "new")]
     listener.on_status(RUNNING.with_(phase=Phase.SUCCEEDED, notes=notes, progress=Progress(progress=0.5)))
     assert log.said[2:] == [("info", "progress: 50 %"), ("info", "run run-1 succeeded")]
-    assert listener.told["notes"] == sorted(notes)
+    assert listener.reported["notes"] == sorted(notes)

@@ -107,7 +107,7 @@ def test_a_mapped_task_names_the_asset_as_an_inlet_or_is_told_to(write_dag: Writ
 
     failed = run_dag(write_dag(mapped(""), TELLS))
     assert isinstance(failed.error, AirflowFailException), failed.explained()
-    assert "asset 'mapped' is no inlet of this task" in str(failed.error)
+    assert "asset 'mapped' is not an inlet of this task" in str(failed.error)
     path = write_dag(mapped("inlets=[Asset('mapped')]"), TELLS)
     first, second = run_dag(path), run_dag(path)
     assert first.state == "success", first.explained()

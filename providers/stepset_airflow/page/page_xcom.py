@@ -1,7 +1,7 @@
-"""A page's document in Airflow's database: an XCom of the task, through the Task SDK.
+"""Stores a page's document as an XCom of the task.
 
-The task state store cannot be used: a triggerer has no access to it (Airflow 3.3). Airflow clears a task's XComs before
-each try, so a document describes one try.
+A triggerer has no access to the task state store (Airflow 3.3). Airflow deletes a task's XComs before each try, so a
+document describes one try.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TaskKey:
         return _document(await BaseXCom.aget_one(key=KEY, **self._where())) if is_supervisor_async() else self.load()
 
     def save(self, document: Mapping[str, Any]) -> None:
-        """Writes the document; masks Airflow's secrets, as in logs."""
+        """Writes the document with Airflow's secrets masked."""
         self.set(KEY, redact(dict(document)))
 
     async def asave(self, document: Mapping[str, Any]) -> None:
@@ -58,7 +58,7 @@ class TaskKey:
             self.save(document)
 
     def set(self, key: str, value: Any) -> None:
-        """Sets an XCom in the database itself: a custom XCom backend is for results."""
+        """Sets an XCom in Airflow's database, not in a custom XCom backend."""
         from airflow.sdk import BaseXCom
 
         BaseXCom.set(key, value, **self._where())

@@ -71,7 +71,7 @@ def test_a_worker_that_is_told_to_go_leaves_a_run_that_the_next_try_goes_on_with
         out = worker.output
     assert "ended as failed" in out, out[-3000:]
     if left:
-        assert "the worker was told to end; run train-" in out
+        assert "the worker is shutting down; run train-" in out
         (workload,) = tasks.workloads()
         assert "deletionTimestamp" not in workload["metadata"]
     else:

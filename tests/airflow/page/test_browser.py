@@ -65,7 +65,7 @@ def test_the_ranks_of_a_training_are_seen_to_run(page: Page, server: Server, tra
     wait_for(page, "document.querySelectorAll('[data-state=Running] .state').length == 4")
     assert page.locator("header .pill").inner_text() == "Running"
     assert states(page) == ["Running"] * RANKS
-    wait_for(page, "document.querySelector('table.ranks tbody tr .says').textContent.startsWith('epoch ')")
+    wait_for(page, "document.querySelector('table.ranks tbody tr .last-line').textContent.startsWith('epoch ')")
 
 
 def test_the_page_follows_without_being_asked_to(page: Page, server: Server, training: Training) -> None:
@@ -185,7 +185,7 @@ def test_a_failure_comes_with_its_diagnosis_and_stays(page: Page, server: Server
     assert sorted(aftermath.partition(":")[0].split(", ")) == ["rank 0", "rank 1", "rank 2"]
     assert states(page) == ["Stopped", "Stopped", "Stopped", "Failed"]
     assert page.locator(".phases b").all_inner_texts()[-2:] == ["Running", "Failed"]
-    assert "Failed" in page.locator("#said").inner_text(), "it is said to who cannot see it"
+    assert "Failed" in page.locator("#announcement").inner_text(), "it is said to who cannot see it"
     assert "try 2 of 2" in page.locator("header").inner_text()
     (before,) = page.locator(".tries li").all_inner_texts()
     assert ERROR in before

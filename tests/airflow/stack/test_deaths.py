@@ -61,7 +61,7 @@ def test_a_worker_that_dies_leaves_a_run_that_the_next_try_goes_on_with(stage: S
     assert task.result() == 7
     assert lines_of_ranks(task.log(1)) == lines("before")
     assert lines_of_ranks(task.log(2)) == lines("before", "first", "second")
-    assert f"run {one_training(stage, task)} is there already: this task goes on with it" in task.log(2)
+    assert f"run {one_training(stage, task)} exists already: this task follows it" in task.log(2)
 
 
 def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing(stage: Stage) -> None:
@@ -74,7 +74,7 @@ def test_a_triggerer_that_stood_still_until_another_had_its_work_changes_nothing
     let(stage, "first")
     task.wait_for_line("[rank 0] first 49")
     first.thaw()
-    task.wait_for("goes on: its task is deferred")
+    task.wait_for("continues: its task is deferred")
     let(stage, "second")
     assert task.wait()["state"] == "success", task.explained()
     assert (task.look()["try_number"], task.result()) == (1, 7)
@@ -100,7 +100,7 @@ def test_a_triggerer_whose_triggers_stand_still_amid_lines_says_nothing_twice_wh
         assert eventually(lambda: len(lines_of_ranks(task.log())) > said + 300, every=1.0), task.explained()
     finally:
         (tmp_path / "go on").touch()  # else nothing in that triggerer goes on in the tests that follow
-    task.wait_for("goes on: its task is deferred")
+    task.wait_for("continues: its task is deferred")
     let(stage, "over", pods=2)
     assert task.wait()["state"] == "success", task.explained()
     assert (task.look()["try_number"], task.result()) == (1, 7)

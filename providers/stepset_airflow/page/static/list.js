@@ -1,11 +1,11 @@
-// Recent trainings, each a link to its page.
+// Recent trainings, with links to their pages.
 
 import { h } from "./dom.js";
 import { clock, count, isOver, phaseText, took } from "./words.js";
 
-const COLUMNS = ["State", "Run", "Task", "Ranks", "Done", "Begun", "Took"];
+const COLUMNS = ["State", "Run", "Task", "Ranks", "Done", "Started", "Took"];
 
-/** The list as a view: its element, and `show`. */
+/** Returns the view of the list: `element` and `show`. */
 export function makeList() {
   const rows = h("tbody");
   const empty = h("div", { class: "card empty", hidden: true },

@@ -1,11 +1,11 @@
-// How times and numbers are said, and what a phase is.
+// Texts of times, numbers and phases.
 
 const OVER = ["Succeeded", "Failed", "Lost"];
 
-/** Whether nothing more will happen in this phase. */
+/** Returns whether a phase is final. */
 export const isOver = (phase) => OVER.includes(phase);
 
-/** A phase and its reason, such as "Pending (Queued)", as stepset words it; documents of earlier versions lack it. */
+/** Returns a phase with its reason, such as "Pending (Queued)"; documents of earlier versions have only the phase. */
 export const phaseText = ({ phase, state }) => state ?? phase;
 
 /** Seconds as "0.4 s", "12 s", "4 min 12 s", "2 h 5 min", "3 d 4 h". */
@@ -32,7 +32,7 @@ export function clock(seconds) {
   return at.toDateString() === new Date().toDateString() ? time : `${at.toLocaleDateString()} ${time}`;
 }
 
-/** A number of a metric, with as many digits as can be told apart. */
+/** Returns a metric's value with a readable number of digits. */
 export function number(value) {
   if (value == null) return "–";
   const size = Math.abs(value);
