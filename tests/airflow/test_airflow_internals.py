@@ -272,6 +272,10 @@ class TestUserInterface:
         (key,) = re.findall(r'const AIRFLOW = "(\w+)"', (PROVIDER / "page/static/theme.js").read_text())
         assert re.search(rf"storageKey:\w+=`{key}`", script)
 
+    def test_stores_the_chosen_time_zone_under_the_key_that_the_page_reads(self, script: str) -> None:
+        (key,) = re.findall(r'const AIRFLOW = "(\w+)"', (PROVIDER / "page/static/timezone.js").read_text())
+        assert re.search(rf"var \w+=`{key}`", script)
+
 
 class TestKubernetesProvider:
     def test_a_manifest_becomes_a_pod_which_the_deployment_s_hook_may_change(self) -> None:

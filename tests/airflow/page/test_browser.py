@@ -9,11 +9,13 @@ from __future__ import annotations
 import io
 import os
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from stepset.watch.present.sentences import duration
 from tests.airflow.page.colours import poor_contrasts
 from tests.airflow.page.server import Server
 from tests.airflow.page.training import ERROR, RANKS, TASK, Training
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.airflow, pytest.mark.local]
 
+WORDS = "import('/stepset/static/words.js')"
 PATHS = ("/stepset/training", "/stepset/static/training.js", "/stepset/api/runs")
 
 
@@ -195,6 +198,33 @@ def test_a_failure_comes_with_its_diagnosis_and_stays(page: Page, server: Server
     page.emulate_media(color_scheme="dark")
     assert poor_contrasts(page, 4.5) == []
     picture(page, "airflow-training-dark", width=1180, height=1120)
+
+
+class TestTexts:
+    def test_durations_are_those_of_the_other_interfaces(self, page: Page, server: Server, training: Training) -> None:
+        opened(page, server, training.page)
+        seconds = [0.0, 3.21, 7.0, 59.97, 60.0, 75.9, 3599.0, 3720.0, 90000.0]
+        shown = page.evaluate(f"async values => values.map((await {WORDS}).duration)", seconds)
+        assert shown == [duration(each) for each in seconds]
+
+    @pytest.mark.parametrize(
+        ("stored", "expected"),
+        [
+            (None, "12:00:00 PM"),
+            ('"Asia/Tokyo"', "09:00:00 PM"),
+            ('"Nowhere/Town"', "12:00:00 PM"),
+            ("?", "12:00:00 PM"),
+        ],
+    )
+    def test_times_are_in_the_time_zone_of_airflow_s_ui(
+        self, page: Page, server: Server, training: Training, stored: str | None, expected: str
+    ) -> None:
+        opened(page, server, training.page)
+        if stored is not None:
+            page.evaluate("stored => localStorage.setItem('timezone', stored)", stored)
+        noon = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
+        shown = page.evaluate(f"async seconds => (await {WORDS}).clock(seconds)", noon)
+        assert shown.replace("\u202f", " ") == f"1/1/2026 {expected}"
 
 
 def test_of_a_task_that_does_not_train_it_says_so(page: Page, server: Server, training: Training) -> None:

@@ -4,7 +4,7 @@ import { makeCurve } from "./curve.js";
 import { h, write } from "./dom.js";
 import { makeRanks } from "./ranks.js";
 import { makeTimeline } from "./timeline.js";
-import { clock, isOver, number, phaseText, took } from "./words.js";
+import { clock, duration, isOver, number, phaseText } from "./words.js";
 
 const TASK_OVER = ["success", "failed", "skipped", "upstream_failed", "removed"];
 const FACTS = ["Took", "Ranks", "Restarts", "Step", "Done"];
@@ -88,11 +88,13 @@ export function makeRun(announce) {
   /** Updates the texts that change with time alone. */
   function tick() {
     const now = Date.now() / 1000 - ahead, over = isOver(training.phase);
-    write(facts.Took, training.created ? took((training.finished ?? (over ? training.updated : now)) - training.created) : "–");
+    const end = training.finished ?? (over ? training.updated : null);
+    const seconds = end === null ? Math.floor(now - training.created) : end - training.created;
+    write(facts.Took, training.created ? duration(seconds) : "–");
     timeline.show(training, Math.max(now, training.updated));
     updated.classList.toggle("live", !over && !TASK_OVER.includes(task.state));
     write(updated, over ? `over since ${clock(training.finished ?? training.updated)}`
-      : `last change ${took(Math.max(0, now - training.updated))} ago`);
+      : `last change ${duration(Math.floor(Math.max(0, now - training.updated)))} ago`);
   }
 
   return { element: h("div", { class: "stack" }, empty, body), show };
@@ -114,7 +116,7 @@ function earlierTry(training) {
   return h("li", {},
     h("span", { class: "pill", "data-state": training.phase }, training.phase),
     h("div", {}, h("b", {}, `Try ${training.try_number}`),
-      ` ${clock(training.created)}, after ${took(end - training.created)}${at}`,
+      ` ${clock(training.created)}, after ${duration(end - training.created)}${at}`,
       training.failure ? h("div", { class: "muted" }, training.failure) : null));
 }
 

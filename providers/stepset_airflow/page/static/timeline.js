@@ -1,7 +1,7 @@
 // A run's phases: a bar with widths by duration, and a list.
 
 import { h } from "./dom.js";
-import { clock, isOver, phaseText, took } from "./words.js";
+import { clock, duration, isOver, phaseText } from "./words.js";
 
 const LEAST = 0.6; // percent of the bar, so that the shortest phase is visible
 
@@ -21,7 +21,7 @@ export function makeTimeline() {
       shown = text;
       bar.replaceChildren(...phases.filter((each) => !isOver(each.phase)).map((each) => h("span", {
         "data-state": each.phase,
-        title: `${phaseText(each)}, ${took(each.seconds)}`,
+        title: `${phaseText(each)}, ${duration(each.seconds)}`,
       })));
       // Widths are set by script: the content security policy forbids styles in markup.
       [...bar.children].forEach((part, index) => {
@@ -29,7 +29,7 @@ export function makeTimeline() {
       });
       words.replaceChildren(...phases.map((each) => h("li", { "data-state": each.phase },
         h("b", {}, phaseText(each)),
-        h("span", { class: "muted" }, isOver(each.phase) ? clock(each.at) : took(each.seconds)),
+        h("span", { class: "muted" }, isOver(each.phase) ? clock(each.at) : duration(each.seconds)),
         each.restart ? h("span", { class: "muted" }, `restart ${each.restart}`) : null)));
     },
   };
@@ -41,6 +41,8 @@ function lasting(timeline, end) {
     const next = index + 1 < timeline.length ? timeline[index + 1].at : end;
     // A retry of the task starts with a higher attempt; restarts of the run are counted from there.
     const restart = each.attempt - timeline[0].attempt;
-    return { ...each, restart, seconds: isOver(each.phase) ? 0 : Math.max(0, Math.round(10 * (next - each.at)) / 10) };
+    // The current phase changes every second: whole seconds are enough.
+    const seconds = index + 1 < timeline.length ? Math.round(10 * (next - each.at)) / 10 : Math.floor(next - each.at);
+    return { ...each, restart, seconds: isOver(each.phase) ? 0 : Math.max(0, seconds) };
   });
 }
