@@ -310,3 +310,28 @@ def test_openlineage_converts_inlets_and_outlets() -> None:
     dataset = Dataset(namespace="s3://bucket", name="key")
     assert airflow_internals.openlineage_dataset(dataset) is dataset
     assert airflow_internals.openlineage_dataset(object()) is None
+
+
+class TestWorkarounds:
+    """Behaviour of Airflow that stepset's code works around: the code is needed no longer once one of these fails."""
+
+    def test_execute_continues_after_sigterm_has_called_on_kill(self) -> None:
+        from airflow.sdk.execution_time import task_runner
+
+        # apache/airflow#73006; DistributedTrainOperator.execute raises AirflowException instead.
+        handler = re.search(r"def _on_term\(.*?signal\.signal\(", inspect.getsource(task_runner), re.DOTALL)
+        assert handler is not None
+        assert "ti.task.on_kill()" in handler[0]
+        assert "raise" not in handler[0]
+
+    def test_a_triggerer_reads_4_kib_of_its_triggers_logs_at_a_time(self) -> None:
+        from airflow.sdk.execution_time.supervisor import make_buffered_socket_reader
+
+        # triggerer/log_backpressure.py limits what is written.
+        assert inspect.signature(make_buffered_socket_reader).parameters["buffer_size"].default == 4096
+
+    def test_a_triggerer_cancels_an_unwanted_trigger_repeatedly(self) -> None:
+        from airflow.jobs import triggerer_job_runner
+
+        # triggerer/cancellation.py: the set is sent with every synchronization until the trigger has ended.
+        assert "to_cancel=self.cancelling_triggers" in inspect.getsource(triggerer_job_runner)
