@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
+import pendulum
 from airflow.sdk import dag
 
 from stepset_airflow import DistributedTrainOperator
 
 
-@dag(schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), tags=["stepset", "example"], doc_md=__doc__)
+@dag(schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UTC"), tags=["stepset", "example"], doc_md=__doc__)
 def digits_deepspeed() -> None:
     """The DAG."""
     DistributedTrainOperator(

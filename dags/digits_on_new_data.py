@@ -9,9 +9,9 @@ The task that writes new digits updates the asset; its event may contain their p
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 
+import pendulum
 from airflow.sdk import Asset, Variable, dag, task
 
 from stepset_airflow import DistributedTrainOperator
@@ -27,7 +27,7 @@ def home() -> Path:
 
 @dag(
     schedule=[DATA],
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
     catchup=False,
     max_active_runs=1,
     tags=["stepset", "example"],

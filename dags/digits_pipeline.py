@@ -5,9 +5,9 @@ The decorated function runs in every rank; the next task gets what it returns in
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
+import pendulum
 from airflow.sdk import dag, task
 
 
@@ -53,7 +53,7 @@ def report(accuracy: float) -> str:
     return f"fits {accuracy:.0%} of its digits"
 
 
-@dag(schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), tags=["stepset", "example"], doc_md=__doc__)
+@dag(schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UTC"), tags=["stepset", "example"], doc_md=__doc__)
 def digits_pipeline() -> None:
     """The DAG."""
     report(fit(extract())["accuracy"])

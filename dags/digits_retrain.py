@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pendulum
 from airflow.sdk import Asset, Param, Variable, dag, task
 from airflow.sdk.exceptions import AirflowSkipException
 
@@ -31,7 +32,7 @@ def home() -> Path:
 
 @dag(
     schedule="@weekly",
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
     catchup=False,
     max_active_runs=1,
     params={"epochs": Param(8, type="integer", minimum=1)},

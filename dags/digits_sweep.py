@@ -8,10 +8,10 @@ Data and checkpoints are under the Airflow Variable `digits_home`, by default `$
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pendulum
 from airflow.sdk import Param, Variable, dag, task
 
 from stepset_airflow import DistributedTrainOperator, TrainingRetryPolicy
@@ -25,7 +25,7 @@ def home() -> Path:
 
 @dag(
     schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
     params={
         "epochs": Param(3, type="integer", minimum=1),
         "rates": Param([0.005, 0.05, 0.2], type="array", items={"type": "number"}, minItems=1),

@@ -2,7 +2,7 @@
 
     from stepset_airflow import DistributedTrainOperator, DistributedTrainSensor, TrainingRetryPolicy
 
-Airflow imports this package in each of its processes to find the provider, so nothing is imported before it is used.
+Each of Airflow's processes imports this package to find the provider, so its modules are imported on first use.
 """
 
 from __future__ import annotations

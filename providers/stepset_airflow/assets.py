@@ -1,4 +1,4 @@
-"""The checkpoint and metrics of a training in its task's assets, and the checkpoint that a `warm_start` begins with."""
+"""Writes a training's checkpoint and metrics to its task's assets, and reads the checkpoint of a `warm_start`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException
 
+from stepset_airflow.task_state import set_forever
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -18,22 +20,22 @@ CHECKPOINT = "checkpoint"
 """Key of the model's location in an asset event's `extra` and in an asset's state."""
 
 WARM_START = "STEPSET_WARM_START"
-"""The variable that names the checkpoint to start from to the ranks."""
+"""Environment variable of the ranks: the checkpoint from which they start."""
 
 _log = logging.getLogger(__name__)
 
 _KEY = "stepset_warm_start"
-"""Key in the task state store: the checkpoint with which this task's run has begun."""
+"""Key in the task state store: the checkpoint from which this task's run started."""
 
 _EVENTS = 20
-"""How many of an asset's events are read: one that was created by hand may name no checkpoint."""
+"""Maximum events of an asset that are read: an event that a user created may name no checkpoint."""
 
 
 def event_extra(status: RunStatus, checkpoint_dir: str | None) -> dict[str, Any]:
     """Returns the `extra` of the events of the assets that a run has updated.
 
-    `run`; the result, by its own keys if it is a mapping, else as `result`; `metrics`, as the ranks have reported them
-    last; `checkpoint`, of the result, else `checkpoint_dir`.
+    Its keys: `run`; those of the result if it is a mapping, else `result`; `metrics`, the last ones that the ranks
+    reported; `checkpoint`, from the result, else `checkpoint_dir`.
     """
     extra: dict[str, Any] = {"run": status.name}
     if status.progress is not None and status.progress.metrics:
@@ -47,7 +49,7 @@ def event_extra(status: RunStatus, checkpoint_dir: str | None) -> dict[str, Any]
     return extra
 
 
-def tell(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> None:
+def report_to_assets(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> None:
     """Adds `extra` to the events of the assets among `outlets`, and stores the checkpoint in the assets' state."""
     for outlet in outlets:
         if isinstance(outlet, Asset):
@@ -56,34 +58,32 @@ def tell(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> 
                 context["asset_state_store"][outlet].set(CHECKPOINT, extra[CHECKPOINT])
 
 
-def begin_warm(context: Context, asset: Asset) -> dict[str, str]:
-    """Returns the variables of a warm start, and stores them for `begun_warm`; raises as `latest_checkpoint`."""
-    from airflow.sdk.execution_time.context import NEVER_EXPIRE
-
+def start_warm(context: Context, asset: Asset) -> dict[str, str]:
+    """Returns the variables of a warm start, and stores them for `resume_warm`; raises as `latest_checkpoint`."""
     checkpoint = latest_checkpoint(context, asset) or ""
     if checkpoint:
         _log.info("warm start from %s, of asset %s", checkpoint, asset.name)
-    context["task_state_store"].set(_KEY, checkpoint, retention=NEVER_EXPIRE)
-    return begun_warm(context)
+    set_forever(context["task_state_store"], _KEY, checkpoint)
+    return resume_warm(context)
 
 
-def begun_warm(context: Context) -> dict[str, str]:
-    """Returns the variables of `begin_warm`, when the task continues."""
+def resume_warm(context: Context) -> dict[str, str]:
+    """Returns the variables that `start_warm` stored."""
     checkpoint = context["task_state_store"].get(_KEY)
     return {WARM_START: str(checkpoint)} if checkpoint else {}
 
 
 def latest_checkpoint(context: Context, asset: Asset) -> str | None:
-    """Returns the checkpoint of an asset's latest event; raises AirflowFailException for an asset that is no inlet.
+    """Returns the checkpoint of an asset's latest event, else of its state; None if neither names one.
 
-    If no event names one, the asset's state does: `airflow db clean` removes events, not states.
+    `airflow db clean` deletes events, but not states. Raises AirflowFailException if the asset is not an inlet.
     """
     try:
         events, state = context["inlet_events"][asset], context["asset_state_store"][asset]
     except KeyError as error:
         raise AirflowFailException(
-            f"warm_start: asset {asset.name!r} is no inlet of this task; a mapped task needs inlets=[...] as well"
+            f"warm_start: asset {asset.name!r} is not an inlet of this task; a mapped task also needs inlets=[...]"
         ) from error
-    told = [each.extra or {} for each in events.ascending(False).limit(_EVENTS)]
-    found = next((extra[CHECKPOINT] for extra in told if extra.get(CHECKPOINT)), None) or state.get(CHECKPOINT)
+    extras = [each.extra or {} for each in events.ascending(False).limit(_EVENTS)]
+    found = next((extra[CHECKPOINT] for extra in extras if extra.get(CHECKPOINT)), None) or state.get(CHECKPOINT)
     return None if not found else str(found)

@@ -15,8 +15,8 @@ class TrainingFailedError(AirflowException):
 
     Args:
         text: the diagnosis.
-        kind: of the failure (stepset.watch.state.FailureKind); `Lost` if it is not known.
-        exit_code: of the first failing rank, if it has one.
+        kind: the failure's kind (stepset.watch.state.FailureKind); `Lost` if it is unknown.
+        exit_code: exit code of the rank that failed first; None if it has none.
     """
 
     def __init__(self, text: str, kind: str = "Lost", exit_code: int | None = None) -> None:
@@ -26,7 +26,7 @@ class TrainingFailedError(AirflowException):
 
     @classmethod
     def of(cls, status: RunStatus) -> TrainingFailedError:
-        """The exception of a run that failed."""
+        """Returns the exception of a failed run."""
         from stepset.watch.present.failure_report import failure_text
 
         failure = status.failure

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The provider's description, in the form of airflow/provider_info.schema.json (Airflow 3.3)."""
+    """Returns the provider's description, by airflow/provider_info.schema.json (Airflow 3.3)."""
     return {
         "package-name": "stepset",
         "name": "stepset",
@@ -27,30 +27,30 @@ def get_provider_info() -> dict[str, Any]:
                 "description": "Defaults of DistributedTrainOperator and @task.distributed_train.",
                 "options": {
                     "backend": _option(
-                        "Where a task that does not say so runs its training: kubernetes or local.",
+                        "Where trainings of tasks without `backend` run: kubernetes or local.",
                         example="local",
                         default="kubernetes",
                     ),
                     "log_ranks": _option(
-                        "Ranks whose lines go to the task log where a task does not say so:"
+                        "Ranks whose lines are written to the log of tasks without `log_ranks`:"
                         " all, failed, or numbers separated by commas.",
                         example="all",
                         default="0",
                     ),
                     "run_url": _option(
-                        "Where a dashboard of yours shows a run's object: {namespace}, {run} and"
-                        " {target} are filled in. Makes the link Workload.",
+                        "URL of a run's object in your dashboard; {namespace}, {run} and {target} are"
+                        " filled in. Target of the link Workload.",
                         example="https://headlamp.example/c/main/customresources/jobsets.jobset.x-k8s.io"
                         "/{namespace}/{run}",
                     ),
                     "logs_url": _option(
-                        "Where logs of pods are kept: {namespace}, {run}, {pod} and {rank} are filled"
-                        " in with who failed first. Makes the link Log of the failed rank.",
+                        "URL of a pod's log in your log store; {namespace}, {run}, {pod} and {rank} of"
+                        " the first failure are filled in. Target of the link Log of the failed rank.",
                         example="https://logs.example/?namespace={namespace}&pod={pod}",
                     ),
                     "instance": _option(
-                        "Which Airflow this is, where several make runs in one namespace; the same in"
-                        " each of its processes. Part of the runs' names. Default: [api] base_url.",
+                        "Name of this Airflow deployment, if several create runs in one namespace; the"
+                        " same in each of its processes. Part of the runs' names. Default: [api] base_url.",
                         example="production",
                     ),
                 },

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Protocol
 
+from stepset_airflow.airflow_internals import safe_label_value, try_cleared_at
+
 if TYPE_CHECKING:
     from stepset.backends.base import Backend
 
@@ -21,42 +23,40 @@ class TaskInstance(Protocol):
 
 
 def map_index_of(ti: Any) -> int:
-    """The map index of a task instance or of its key; -1 if not mapped, for which Airflow has two values."""
+    """Returns the map index of a task instance or of its key; -1 (Airflow: -1 or None) if the task is not mapped."""
     return -1 if ti.map_index is None else int(ti.map_index)
 
 
 def run_name(ti: TaskInstance) -> str:
-    """The name of a task instance's local run: its task's slug, a hash of its identity, its try.
+    """Returns the name of a task instance's local run: the task's slug, a hash of the identity, the try number.
 
-    Short enough for every target's budget (`jobset_name_budget`), with a generation behind it.
+    It is short enough for every target (`jobset_name_budget`), also with a generation appended.
     """
     return _name(ti, _digest(ti), ti.try_number)
 
 
 def cluster_name(ti: TaskInstance, instance: str, generation: int) -> str:
-    """The name of a task instance's run on a cluster, which tries share.
+    """Returns the name of a task instance's run on a cluster, which its tries share.
 
-    `instance` names this Airflow, because several may share a cluster; `generation` is how many runs the task has had.
+    `instance` is the name of this Airflow, because several may share a cluster; `generation` counts the task's runs.
     """
     return _name(ti, owner_of(ti, instance), generation)
 
 
 def owner_of(ti: TaskInstance, instance: str) -> str:
-    """A hash by which a task instance recognises its run; a label's value."""
+    """Returns a hash, valid as a label's value, by which a task instance recognises its run."""
     return _digest(ti, instance)[:40]
 
 
 def labels_of(ti: TaskInstance) -> dict[str, str]:
-    """Labels by which users find a task instance's objects, the same as KubernetesPodOperator's.
+    """Returns the labels by which users find a task instance's objects: KubernetesPodOperator's.
 
-    Without the try number: a run may belong to several tries.
+    The try number is left out, because a run may belong to several tries.
     """
-    from airflow.providers.cncf.kubernetes.pod_generator import make_safe_label_value
-
     about = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
     if (index := map_index_of(ti)) >= 0:
         about["map_index"] = str(index)
-    return {name: make_safe_label_value(value) for name, value in about.items()}
+    return {name: safe_label_value(value) for name, value in about.items()}
 
 
 def _name(ti: TaskInstance, digest: str, number: int) -> str:
@@ -71,14 +71,15 @@ def _digest(ti: TaskInstance, *more: str) -> str:
 
 
 def epoch(ti: TaskInstance, retries: int) -> int:
-    """The try number at which a task instance was cleared last; 0: never (see `attempt`)."""
-    return max(0, ti.max_tries - retries)
+    """Returns the try number at which a task instance was cleared last; 0: never."""
+    return try_cleared_at(ti.max_tries, retries)
 
 
 def free_name(name: str, backend: Backend) -> str:
-    """Returns `name`, or its next generation if a finished run has it; raises InfrastructureError if it is not over.
+    """Returns `name`, or a later generation of it if completed runs have it.
 
-    The same task instance exists again when a user deletes a DAG run and Airflow creates it again.
+    Such runs exist if a user deleted the DAG run and Airflow created it again. Raises InfrastructureError if one of
+    them is not over.
     """
     from stepset.errors import InfrastructureError, RunNotFoundError
 
@@ -90,7 +91,7 @@ def free_name(name: str, backend: Backend) -> str:
             return candidate
         if not status.phase.final:
             raise InfrastructureError(
-                f"run {candidate} of this very task is still {status.phase.value.lower()}; wait for it,"
+                f"run {candidate} of this task is still {status.phase.value.lower()}; wait for it,"
                 f" or stop it with: stepset cancel {candidate}"
             )
         generation += 1
@@ -98,9 +99,5 @@ def free_name(name: str, backend: Backend) -> str:
 
 
 def attempt(ti: TaskInstance, retries: int) -> int:
-    """How often the same work was tried before: retries count, a cleared task starts at 0 again.
-
-    Clearing raises a task instance's max_tries to its try number plus the task's retries (Airflow 3.3.2,
-    airflow/models/taskinstance.py, clear_task_instances), which distinguishes the two.
-    """
+    """Returns how often the same work was tried before: retries count, clearing the task resets the count."""
     return max(0, ti.try_number - 1 - epoch(ti, retries))

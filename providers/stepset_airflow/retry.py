@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 RETRIED = ("Infrastructure", "Lost", "Rendezvous", "Unschedulable", "ImagePull")
-"""Kinds of failures that another try may not have."""
+"""Kinds of failures after which another try may succeed."""
 
 
 class TrainingRetryPolicy(RetryPolicy):
-    """Retries failures of certain kinds, up to the task's `retries`; others fail the task at once.
+    """Retries failures of some kinds, up to the task's `retries`; others fail the task at once.
 
     Args:
         kinds: kinds of failures that are retried.
@@ -32,19 +32,19 @@ class TrainingRetryPolicy(RetryPolicy):
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
-        """Decides by the kind of the failure; leaves errors of anything but a training to Airflow."""
+        """Decides by the kind of the failure; Airflow decides about other exceptions."""
         if not isinstance(exception, TrainingFailedError):
             return RetryDecision.default()
         if exception.kind not in self.kinds:
             return RetryDecision.fail(f"{exception.kind}: another try would fail too")
         delay = None if self.delay is None else timedelta(seconds=self.delay)
-        return RetryDecision.retry(delay, f"{exception.kind}: the training goes on from its last checkpoint")
+        return RetryDecision.retry(delay, f"{exception.kind}: the training continues from its last checkpoint")
 
     def serialize(self) -> dict[str, Any]:
-        """The policy's fields, for the serialized DAG."""
+        """Returns the policy's fields, for the serialized DAG."""
         return {"kinds": list(self.kinds), "delay": self.delay}
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> TrainingRetryPolicy:
-        """The policy of fields that `serialize` returned."""
+        """Returns the policy from what `serialize` returned."""
         return cls(data["kinds"], data["delay"])

@@ -1,20 +1,20 @@
-"""The state of a task, and the store of its own data."""
+"""The state of a task, and Airflow's task state store."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from stepset_airflow.airflow_internals import task_states
 from stepset_airflow.identity import map_index_of
 
 if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 DELETED = "deleted"
-"""Not one of Airflow's states: the task instance no longer exists. It was deleted, or its DAG run or DAG was."""
+"""Not a state of Airflow: the task instance, its DAG run or its DAG was deleted."""
 _ENDED = {"failed", "success", "skipped", "removed", "restarting", DELETED}
-"""States in which a user has ended a task that ran or waited (airflow 3.3 TaskInstanceState). In all others the task
-continues: Airflow executes it again, for example because the scheduler considers its worker dead."""
+"""States of a task that a user ended while it ran or waited (airflow.sdk.TaskInstanceState). In all other states the
+task continues: Airflow executes it again, for example because the scheduler considers its worker dead."""
 
 
 class TaskStateStore(Protocol):
@@ -25,25 +25,27 @@ class TaskStateStore(Protocol):
     def set(self, key: str, value: Any, *, retention: Any = None) -> None: ...
 
 
+def set_forever(store: TaskStateStore, key: str, value: Any) -> None:
+    """Stores a value for as long as the task instance exists; by default Airflow deletes it after a while."""
+    from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]  # missing in the stubs of task SDK 1.3.2
+
+    store.set(key, value, retention=NEVER_EXPIRE)
+
+
 def state_of(ti: RuntimeTaskInstanceProtocol) -> str | None:
     """Returns the state of a task instance, or DELETED; None if it was cleared and is not scheduled yet.
 
-    Blocks until Airflow answers, and raises whatever the request raises. `ti` may also be the key of a task instance.
+    Blocks until Airflow answers, and raises the request's errors. `ti` may also be the key of a task instance.
     """
-    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-
-    index = map_index_of(ti)
-    asked: dict[str, Any] = {"task_ids": [ti.task_id], "run_ids": [ti.run_id], "map_index": index}
-    states: Mapping[str, Mapping[str, Any]] = RuntimeTaskInstance.get_task_states(dag_id=ti.dag_id, **asked)
-    if not (mine := states.get(ti.run_id)):
+    if not (mine := task_states(ti, map_index_of(ti)).get(ti.run_id)):
         return DELETED
     (found,) = mine.values()
     return None if found is None else str(getattr(found, "value", found))
 
 
 def is_ended(state: str | None) -> bool:
-    """Whether a task in this state was ended while it ran or waited, so that nothing follows its run any more.
+    """Returns whether a task in this state was ended while it ran or waited, so that its run has no follower.
 
-    A task that was cleared ends its earlier run when it is executed again.
+    The next execution of a cleared task ends its earlier run.
     """
     return state in _ENDED

@@ -84,7 +84,7 @@ def test_a_task_instance_that_airflow_recreates_gets_the_next_generation(backend
 def test_a_run_that_is_still_active_is_not_started_again(backend: LocalBackend) -> None:
     running = start(backend, "train-1", "sleep", "60")
     try:
-        with pytest.raises(InfrastructureError, match=r"run train-1 of this very task is still .*; wait for it"):
+        with pytest.raises(InfrastructureError, match=r"run train-1 of this task is still .*; wait for it"):
             free_name("train-1", backend)
     finally:
         running.cancel()

@@ -53,8 +53,8 @@ def test_no_parameter_takes_a_name_that_airflow_uses() -> None:
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
-        ({"module": "digits.train"}, r"exactly one of .* script and module are given"),
-        ({"script": None}, r"nothing says what to run"),
+        ({"module": "digits.train"}, r"give only one of .* script and module are given"),
+        ({"script": None}, r"no program is given"),
         ({"on_kill_action": "ignore"}, r"on_kill_action: 'ignore' is not known; use delete, suspend, keep"),
         ({"on_finish_action": "purge"}, r"on_finish_action: 'purge' is not known; use keep, delete, delete_succeeded"),
         ({"log_ranks": "some"}, r"log_ranks: 'some' is not known"),

@@ -43,7 +43,7 @@ TRIGGERS: dict[str, BaseTrigger] = {
         poll_interval=10,
         deadline=1.5e9,
         on_kill_action="suspend",
-        position={"told": {"phase": "Running", "notes": ["a note"]}, "printed": {"pod": {"last": "2026-01-01T00"}}},
+        position={"reported": {"phase": "Running", "notes": ["a note"]}, "printed": {"pod": {"last": "2026-01-01T00"}}},
     ),
     "the sensor's": RunEndTrigger("digits-1", target="trainjob", kubernetes_conn_id="k8s", namespace="ml"),
     "the asset watcher's": JobSetFinishedEventTrigger(job="digits", phases=["Failed"], namespace="ml"),

@@ -97,7 +97,7 @@ def test_the_reason_why_a_run_does_not_start_is_a_warning_and_logged_once() -> N
     first = TaskLog(log)
     for _ in range(2):
         first.on_status(waiting)
-    TaskLog(log, told=json.loads(json.dumps(first.told))).on_status(waiting)
+    TaskLog(log, reported=json.loads(json.dumps(first.reported))).on_status(waiting)
     assert log.messages == [
         ("info", "run run-1: Pending (Unschedulable), 4 ranks"),
         ("warning", "trouble: Unschedulable: no room for pod a: 2 Insufficient cpu. Request less."),
@@ -130,7 +130,7 @@ def test_a_failing_callback_is_logged_and_stops_neither_the_run_nor_other_callba
     log = Lines()
     TaskLog(log, None, (broken, received.append)).on_status(RUNNING)
     assert len(received) == 1
-    assert next(event for level, event in log.messages if level == "exception").endswith("failed; the run goes on")
+    assert next(event for level, event in log.messages if level == "exception").endswith("failed; the run continues")
 
 
 def test_callbacks_are_found_by_dotted_path() -> None:
@@ -143,7 +143,7 @@ def test_callbacks_are_found_by_dotted_path() -> None:
 def test_lines_that_a_predecessor_logged_after_its_last_position_are_not_logged_again() -> None:
     written = ["[rank 0] a", "run run-1: Running, 4 ranks", "something is odd", "progress: 40 %", "[rank 0] b"]
     log = Lines()
-    listener = TaskLog(log, told={"phase": "run run-1: Pending", "notes": ["known"]}, written=written)
+    listener = TaskLog(log, reported={"phase": "run run-1: Pending", "notes": ["known"]}, written=written)
     for text in ("a", "b", "c"):
         listener.on_line(LogLine("rank 0", text))
     notes = ("known", "something is odd", "new")
@@ -151,4 +151,4 @@ def test_lines_that_a_predecessor_logged_after_its_last_position_are_not_logged_
     assert log.messages == [("info", "[rank 0] c"), ("warning", "new")]
     listener.on_status(RUNNING.with_(phase=Phase.SUCCEEDED, notes=notes, progress=Progress(progress=0.5)))
     assert log.messages[2:] == [("info", "progress: 50 %"), ("info", "run run-1 succeeded")]
-    assert listener.told["notes"] == sorted(notes)
+    assert listener.reported["notes"] == sorted(notes)

@@ -107,7 +107,7 @@ def test_a_mapped_task_must_name_the_asset_as_an_inlet(write_dag: WriteDag, run_
 
     failed = run_dag(write_dag(mapped(""), WRITES_RESULT))
     assert isinstance(failed.error, AirflowFailException), failed.explained()
-    assert "asset 'mapped' is no inlet of this task" in str(failed.error)
+    assert "asset 'mapped' is not an inlet of this task" in str(failed.error)
     path = write_dag(mapped("inlets=[Asset('mapped')]"), WRITES_RESULT)
     first, second = run_dag(path), run_dag(path)
     assert first.state == "success", first.explained()

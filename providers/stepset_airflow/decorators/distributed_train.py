@@ -1,4 +1,4 @@
-"""`@task.distributed_train`: the decorated function runs in every rank. get_provider_info registers it."""
+"""`@task.distributed_train`: runs the decorated function in every rank. get_provider_info registers it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _DecoratedTrainOperator(DecoratedOperator, DistributedTrainOperator):
     _brings_program: ClassVar[bool] = True
 
     def execute(self, context: Context) -> Any:
-        """Runs the function in every rank; its return value in rank 0 is the task's XCom."""
+        """Runs the function in every rank; pushes rank 0's return value as the task's XCom."""
         from stepset.errors import BadInputError
         from stepset.functions import program_text
 
@@ -46,9 +46,9 @@ class _DecoratedTrainOperator(DecoratedOperator, DistributedTrainOperator):
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """A function's source text, unindented and without its decorators.
+    """Returns a function's source text, unindented and without its decorators.
 
-    Airflow's get_python_source drops every line that starts with '#', also within a string; this keeps them.
+    Airflow's get_python_source also drops lines within strings that start with '#'; this function keeps them.
     """
     text = textwrap.dedent(inspect.getsource(function))
     definition = ast.parse(text).body[0]
@@ -60,13 +60,13 @@ def distributed_train_task(
 ) -> TaskDecorator:
     """Makes a function a task that runs it in every rank of a distributed training.
 
-    Only the function's text is sent to the ranks, without the rest of its module, so it imports what it needs itself.
-    Its arguments and its return value in rank 0 are JSON.
+    The ranks receive only the function's text, so the function must contain its imports. Its arguments and rank 0's
+    return value must be serializable as JSON.
 
     Args:
         python_callable: the function.
         multiple_outputs: push each key of a returned mapping as an XCom of its own.
-        kwargs: DistributedTrainOperator's parameters, without script, module, command and function.
+        kwargs: DistributedTrainOperator's parameters, except script, module, command and function.
     """
     return task_decorator_factory(
         python_callable=python_callable,

@@ -1,7 +1,7 @@
-"""Connects a task to a cluster; every parameter means what it means for KubernetesPodOperator.
+"""Connects a task to a cluster, by KubernetesPodOperator's parameters.
 
-Workers and triggerers both use cncf.kubernetes' KubernetesHook, so that what works in one works in the other. The hook
-and its clients take seconds to import, so they are imported in functions.
+Workers and triggerers both use cncf.kubernetes' KubernetesHook, so that a connection works in both. The hook and its
+clients take seconds to import, so functions import them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepset_airflow.airflow_internals import set_connection_extras
+
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.api.client import Client
     from stepset.backends.kubernetes.api.config import ClientConfig
     from stepset.backends.kubernetes.api.connection import Connection
 
 TEMPLATED = ("kubernetes_conn_id", "namespace", "cluster_context", "config_file")
-"""The fields of ClusterAccess that operators and sensors template."""
+"""Fields of ClusterAccess that are templated fields of operators and sensors."""
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -27,7 +29,7 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 class ClusterAccess:
     """How to find the cluster, by KubernetesPodOperator's parameters; no credentials.
 
-    `namespace` is that of the runs; default: the connection's, else that of the pod this runs in, else `default`.
+    `namespace` is the runs' namespace; default: the connection's, else that of the pod of this process, else `default`.
     """
 
     kubernetes_conn_id: str | None = "kubernetes_default"
@@ -38,7 +40,7 @@ class ClusterAccess:
 
     @classmethod
     def of(cls, task: object) -> ClusterAccess:
-        """The access that an operator, sensor or trigger describes by attributes of the same names."""
+        """Returns the access that an operator, sensor or trigger describes in attributes of the same names."""
         return cls(**{field.name: getattr(task, field.name) for field in fields(cls)})
 
     def to_dict(self) -> dict[str, Any]:
@@ -46,7 +48,10 @@ class ClusterAccess:
 
 
 def connect(access: ClusterAccess) -> Connection:
-    """Returns a connection to a cluster, sends nothing; raises BadInputError if its configuration cannot be used."""
+    """Returns a connection to a cluster without sending a request.
+
+    Its requests raise BadInputError if the configuration cannot be used.
+    """
     from stepset.backends.kubernetes.api.connection import Connection
 
     return Connection(lambda: _load(access))
@@ -74,14 +79,17 @@ async def _extras_of(conn_id: str | None) -> dict[str, Any]:
     try:
         connection = await BaseHook.aget_connection(conn_id)
     except AirflowNotFoundException as error:
-        if conn_id == "kubernetes_default":  # as KubernetesHook has it
+        if conn_id == "kubernetes_default":  # as KubernetesHook does
             return {}
         raise BadInputError(f"kubernetes_conn_id: connection {conn_id!r} does not exist; create it") from error
     return await connection.aextra_dejson()
 
 
 def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> ClientConfig:
-    """Reads the configuration; raises as `connect`. `extras` are those of Airflow's connection, if already known."""
+    """Reads the configuration; `extras` are those of Airflow's connection, None: the hook reads them.
+
+    Raises BadInputError if the configuration cannot be used.
+    """
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
     from airflow.sdk.exceptions import AirflowException
     from kubernetes import client, config
@@ -89,7 +97,7 @@ def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> Cli
     from stepset.backends.kubernetes.api.config import ClientConfig, Namespace
     from stepset.errors import BadInputError
 
-    # A configuration for each client, not the global one: a triggerer connects to several clusters.
+    # Not the global configuration: a triggerer connects to several clusters.
     configuration = client.Configuration()
     hook = KubernetesHook(
         conn_id=access.kubernetes_conn_id,
@@ -99,12 +107,12 @@ def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> Cli
         client_configuration=configuration,
     )
     if extras is not None:
-        hook.__dict__["conn_extras"] = dict(extras)
+        set_connection_extras(hook, extras)
     try:
         known = hook.conn_extras
         from_connection = known.get("in_cluster", known.get("extra__kubernetes__in_cluster"))
         if access.in_cluster or (access.in_cluster is None and from_connection):
-            # In a cluster the hook does not use the configuration that it was given.
+            # The hook ignores `client_configuration` in a cluster.
             config.load_incluster_config(client_configuration=configuration)
         api = hook.get_conn()
         namespace = access.namespace or hook.get_namespace()

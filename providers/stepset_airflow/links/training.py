@@ -1,6 +1,6 @@
-"""The links of a task instance in Airflow's UI: the training's page, and pages that `[stepset]` configures.
+"""The links of a task instance in Airflow's UI: the training's page, and URLs of the configuration.
 
-Airflow requests them in the worker when a task ends or is deferred, and stores the results.
+Airflow calls `get_link` in the worker when a task ends or is deferred, and stores the result.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink, conf
 
+from stepset_airflow.airflow_internals import task_instance_path
 from stepset_airflow.identity import map_index_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from stepset.watch.state import Failure
 
 TASK_ROUTE = "stepset-training"
-"""The URL's last part of the tab on a task instance's page."""
+"""Last part of the URL of the tab on a task instance's page."""
 
 
 class TrainingLink(BaseOperatorLink):
@@ -29,15 +30,16 @@ class TrainingLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         base = str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
-        index = map_index_of(ti_key)
-        mapped = f"/mapped/{index}" if index >= 0 else ""
-        dag, run, task = (quote(str(each), safe="") for each in (ti_key.dag_id, ti_key.run_id, ti_key.task_id))
-        return f"{base}/dags/{dag}/runs/{run}/tasks/{task}{mapped}/plugin/{TASK_ROUTE}"
+        path = task_instance_path(ti_key.dag_id, ti_key.run_id, ti_key.task_id, map_index_of(ti_key))
+        return f"{base}{path}/plugin/{TASK_ROUTE}"
 
 
 @dataclass(frozen=True)
 class Place:
-    """What the configured URLs may contain of a run; `pod` and `rank` are those that failed first, empty: none."""
+    """The fields of a run that configured URLs may contain.
+
+    `pod` and `rank` are those of the first failure; empty: none.
+    """
 
     namespace: str
     run: str
@@ -55,7 +57,7 @@ class WorkloadLink(BaseOperatorLink):
     name = "Workload"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Returns the URL; empty: none is configured."""
+        """Returns the URL; empty if none is configured."""
         return _filled("run_url", getattr(operator, "place", None))
 
 
@@ -65,7 +67,7 @@ class FailedRankLink(BaseOperatorLink):
     name = "Log of the failed rank"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Returns the URL; empty: no rank has failed, or none is configured."""
+        """Returns the URL; empty if no pod has failed, or none is configured."""
         place = getattr(operator, "place", None)
         return _filled("logs_url", place) if place is not None and place.pod else ""
 
@@ -75,12 +77,12 @@ LINKS = (TrainingLink(), WorkloadLink(), FailedRankLink())
 
 
 def links_of(operator: BaseOperator, ti_key: Any) -> dict[str, str]:
-    """Returns the XCom keys of all links and their present URLs, without empty ones."""
+    """Returns XCom key -> URL of all links whose URL is not empty."""
     return {link.xcom_key: url for link in LINKS if (url := link.get_link(operator, ti_key=ti_key))}
 
 
 def _filled(option: str, place: Place | None) -> str:
-    """A configured URL with `{namespace}`, `{run}`, `{target}`, `{pod}` and `{rank}` filled in."""
+    """Returns a configured URL with `{namespace}`, `{run}`, `{target}`, `{pod}` and `{rank}` filled in."""
     template = str(conf.get("stepset", option, fallback="") or "")
     if not template or place is None:
         return ""

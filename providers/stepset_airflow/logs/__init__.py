@@ -1,1 +1,1 @@
-"""The task log: what it shows of a run, and what an earlier triggerer has written to it."""
+"""The task log: a run's lines and reports, and the lines that an earlier triggerer wrote."""

@@ -1,7 +1,6 @@
-"""Recognises lines that a former triggerer has written to a task's log since its last note. Pure.
+"""Recognises lines that an earlier triggerer wrote to a task's log after its last note. Pure.
 
-A triggerer that continues at that note reads the same lines again, each source's in the same order; those that are
-written already are left out.
+The triggerer that continues at that note reads these lines again, each source's in the same order, and skips them.
 """
 
 from __future__ import annotations
@@ -10,17 +9,17 @@ import re
 from collections import deque
 from collections.abc import Iterable
 
+from stepset_airflow.airflow_internals import SECRET_MASK
+
 _PHASE = re.compile(r"run \S+: ")
-_MASK = "***"
-"""What Airflow writes in place of a secret; only its log has it, so the text behind it is not known here."""
 
 
 class LogDeduplicator:
-    """Texts of a task's log that may be repeated, each as often as it was written.
+    """Texts of a task's log, each to be skipped as often as it was written.
 
     Attributes:
-        phase: the last line on the run's phase; empty: none.
-        notes: everything else that is not a line or progress.
+        phase: the last line that reports the run's phase; empty: none.
+        notes: all other texts, except ranks' lines and progress.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -37,24 +36,25 @@ class LogDeduplicator:
                 self.notes.add(text)
 
     def has(self, text: str) -> bool:
-        """Whether a text is written already; marks it and all texts of its kind before it as read again."""
+        """Returns whether a text was written before; drops it and all earlier texts of its kind."""
         if not (kind := _kind(text)):
             return text in self.notes
         left = self._left.get(kind)
         while left:
             if _same(left.popleft(), text):
                 return True
-        return False  # the former triggerer has not written this line
+        return False
 
 
 def _same(written: str, text: str) -> bool:
-    if _MASK not in written:
+    """Returns whether `written` is `text`, or `text` with secrets masked as in Airflow's log."""
+    if SECRET_MASK not in written:
         return written == text
-    return re.fullmatch(re.escape(written).replace(re.escape(_MASK), ".*"), text, re.DOTALL) is not None
+    return re.fullmatch(re.escape(written).replace(re.escape(SECRET_MASK), ".*"), text, re.DOTALL) is not None
 
 
 def _kind(text: str) -> str:
-    """The kind of a text: texts of one kind are written in order; empty: the text comes only once."""
+    """Returns the kind of a text: texts of one kind keep their order; empty: the text is written only once."""
     if text.startswith("["):
         return text.partition("]")[0]
     return "progress" if text.startswith("progress: ") else ""

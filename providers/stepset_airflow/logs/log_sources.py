@@ -1,4 +1,7 @@
-"""Maps the ranks that a task log shows to the sources that print their lines: only pods of these are read. Pure."""
+"""Maps the ranks that a task log shows to the sources that print their lines. Pure.
+
+Only the pods of these sources are read.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def log_sources(ranks: frozenset[int] | None, plan: LaunchPlan) -> frozenset[str] | None:
-    """Returns the sources of ranks: the ranks themselves, their launchers, and pods that are not nodes.
+    """Returns the sources of ranks: the ranks, their launchers, and pods that are not nodes.
 
     Sources are names such as `rank 0`, `node 0`, `launcher`, `prepare-0`. None stands for all ranks or sources.
     """

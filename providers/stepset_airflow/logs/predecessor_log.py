@@ -1,9 +1,8 @@
-"""Reads what triggerers have written to a task's log after a note.
+"""Reads the lines that triggerers wrote to a task's log after a note.
 
-A triggerer writes a trigger's lines to a file of its own beside the task's log (`attempt=1.log.trigger.7.log`; airflow
-3.3 triggerer_job_runner.py). The lines of a killed triggerer stay there, and Airflow shows them where triggerers and
-API server share a directory. Where Airflow does not show the file of a triggerer that no longer exists (served from
-another host, or never uploaded; file_task_handler.py), it cannot show what was noted either.
+A triggerer writes a trigger's lines to a file of its own beside the task's log; the lines of a killed triggerer stay
+there. If Airflow does not show the file of a triggerer that no longer exists (served from another host, or never
+uploaded), it does not show the lines before the note either.
 """
 
 from __future__ import annotations
@@ -17,66 +16,68 @@ from typing import Any
 
 import structlog
 
+from stepset_airflow.airflow_internals import (
+    LOG_LOGGER,
+    LOG_TASK_INSTANCE,
+    LOG_TEXT,
+    LOG_TIME,
+    trigger_log_files,
+)
+
 log = structlog.get_logger(logger_name=__name__)
 
+_LOGGERS = "stepset_airflow."
+"""Prefix of the names of this package's loggers."""
 _BLOCK = 256 * 1024
-_MOST = 16 * 1024 * 1024
-"""Bytes that are read from a file's end: more than is written between two notes. If no note could be written for a long
-time, this limits the memory used."""
+_MAX_BYTES = 16 * 1024 * 1024
+"""Maximum bytes that are read from a file's end: more than is written between two notes, unless no note could be
+written for a long time."""
 
 
 def written_after(ti: Any, when: str) -> list[str]:
-    """Returns the texts that stepset's triggers wrote to a task's log after a moment; none if no file can be read here.
+    """Returns the texts that stepset's triggers wrote to a task's log after a time; empty if no file can be read.
 
-    The moment is text in ISO format with a time zone, by the triggerers' clocks; empty: all texts.
+    `when` is the time in ISO format with a time zone, by the triggerers' clocks; empty: all texts.
     """
     moment = datetime.fromisoformat(when) if when else None
     try:
-        found = [entry for path in _files(ti) for entry in _entries(path, str(ti.id), moment)]
-    except Exception as error:  # noqa: BLE001  # a deployment's template asks for what a trigger does not have, say
-        log.debug(f"what other triggerers have written to this log cannot be read: {error}")
+        found = [entry for path in trigger_log_files(ti) for entry in _entries(path, str(ti.id), moment)]
+    except Exception as error:  # noqa: BLE001  # such as a deployment's template with a field that a trigger lacks
+        log.debug(f"lines of other triggerers in this log cannot be read: {error}")
         return []
     return [text for _, text in sorted(found, key=lambda entry: entry[0])]
 
 
-def _files(ti: Any) -> list[Path]:
-    from airflow.sdk import conf
-    from airflow.utils.helpers import log_filename_template_renderer
-
-    path = Path(conf.get("logging", "base_log_folder"), log_filename_template_renderer()(ti=ti))
-    start = f"{path.name}.trigger."
-    return [file for file in path.parent.iterdir() if file.name.startswith(start)] if path.parent.is_dir() else []
-
-
 def _entries(path: Path, ti_id: str, moment: datetime | None) -> list[tuple[datetime, str]]:
-    """Time and text of a file's entries of one try after a moment.
+    """Returns time and text of a file's entries of one try after a time.
 
-    A file may have entries of other runs with the same names: of one that was deleted and created again, for example.
+    A file may contain entries of other task instances with the same names, for example if a DAG run was deleted and
+    created again.
     """
     found: list[tuple[datetime, str]] = []
     for line in _backwards(path):
         try:
             entry = json.loads(line)
-            time = datetime.fromisoformat(entry["timestamp"])
+            time = datetime.fromisoformat(entry[LOG_TIME])
             if moment is not None and time <= moment:
                 break
-            if entry["ti_id"] == ti_id and entry["logger"].startswith("stepset_airflow."):
-                found.append((time, str(entry["event"])))
+            if entry[LOG_TASK_INSTANCE] == ti_id and entry[LOG_LOGGER].startswith(_LOGGERS):
+                found.append((time, str(entry[LOG_TEXT])))
         except (ValueError, TypeError, KeyError, AttributeError):
-            continue  # cut off by the kill, or another program's
+            continue  # truncated by the kill, or written by another program
     return found[::-1]
 
 
 def _backwards(path: Path) -> Iterator[bytes]:
     """Yields a file's lines, the last one first."""
     with path.open("rb") as file:
-        place = end = file.seek(0, os.SEEK_END)
-        begun = b""
-        while place and end - place < _MOST:
-            size = min(_BLOCK, place)
-            place -= size
-            file.seek(place)
-            begun, *whole = (file.read(size) + begun).split(b"\n")
+        offset = end = file.seek(0, os.SEEK_END)
+        partial = b""
+        while offset and end - offset < _MAX_BYTES:
+            size = min(_BLOCK, offset)
+            offset -= size
+            file.seek(offset)
+            partial, *whole = (file.read(size) + partial).split(b"\n")
             yield from reversed(whole)
-        if not place:
-            yield begun
+        if not offset:
+            yield partial

@@ -1,4 +1,4 @@
-"""Writes a run into its task's log, live: the lines of the chosen ranks, and what stepset reports of the run."""
+"""Writes a run to its task's log while it runs: the selected ranks' lines and stepset's reports."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class TaskLog:
     """A run's listener that writes to a task log.
 
     Args:
-        ranks: ranks whose lines are written; None: all. Lines of no rank (launchers, roles) are written unless `ranks`
-            is empty.
+        ranks: ranks whose lines are written; None: all. Lines without a rank (launchers, roles) are written unless
+            `ranks` is empty.
         callbacks: called with `RunStatus.to_dict()` at every change.
-        told: the `told` of another process that has written to the log.
-        written: lines that it has written after that; they are not repeated.
+        reported: the `reported` of another process that has written to the log.
+        written: lines that the other process wrote afterwards; they are not repeated.
     """
 
     def __init__(
@@ -67,24 +67,24 @@ class TaskLog:
         log: Log,
         ranks: frozenset[int] | None = None,
         callbacks: tuple[StatusCallback, ...] = (),
-        told: Mapping[str, Any] | None = None,
+        reported: Mapping[str, Any] | None = None,
         written: Iterable[str] = (),
     ) -> None:
         from stepset.watch.present import sources
         from stepset.watch.present.presenter import Presenter
 
         self._log, self._ranks, self._callbacks, self._sources = log, ranks, callbacks, sources
-        before, self._written = dict(told or {}), LogDeduplicator(written)
+        before, self._written = dict(reported or {}), LogDeduplicator(written)
         self._presenter = Presenter({**before, "phase": self._written.phase or before.get("phase", "")})
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What was written, as plain data, so that another process does not write it again."""
+    def reported(self) -> dict[str, Any]:
+        """The reports that were written, as plain data, so that another process does not repeat them."""
         return self._presenter.presented
 
     @property
     def progress(self) -> Progress | None:
-        """The progress that was written last."""
+        """The last progress that was written."""
         return self._presenter.progress
 
     def on_line(self, line: LogLine) -> None:
@@ -99,15 +99,15 @@ class TaskLog:
             self.call(callback, status)
 
     def note(self, note: str) -> None:
-        """Writes a note on the run, once."""
+        """Writes a note on the run, unless it was written before."""
         self._write(self._presenter.note(note))
 
     def call(self, callback: StatusCallback, status: RunStatus) -> None:
         """Calls a callback; logs its error and continues."""
         try:
             callback(status.to_dict())
-        except Exception:  # noqa: BLE001 - the caller's code: a training is not stopped for it, but it is shown
-            self._log.exception(f"callback {getattr(callback, '__qualname__', callback)} failed; the run goes on")
+        except Exception:  # noqa: BLE001 - the user's code must not stop the training
+            self._log.exception(f"callback {getattr(callback, '__qualname__', callback)} failed; the run continues")
 
     def _write(self, records: Iterable[Record]) -> None:
         from stepset.watch.present.records import FirstFailure

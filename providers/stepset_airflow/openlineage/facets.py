@@ -1,4 +1,4 @@
-"""OpenLineage's datasets and run facet of a training; imported only where OpenLineage is installed."""
+"""OpenLineage's datasets and run facet of a training; imported only if OpenLineage is installed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import attr
-from airflow.providers.openlineage.extractors.manager import ExtractorManager
 from airflow.sdk import Asset
 from openlineage.client.event_v2 import Dataset
 from openlineage.client.facet_v2 import RunFacet
+
+from stepset_airflow.airflow_internals import openlineage_dataset
 
 if TYPE_CHECKING:
     from stepset.spec import TrainingJob
@@ -21,23 +22,23 @@ _FILE = "file"
 
 @attr.define
 class TrainingRunFacet(RunFacet):
-    """A distributed training run; what is not known is None.
+    """A distributed training run; unknown values are None.
 
     Args:
         framework: torch, mpi, ...
         numNodes: pods in the training world.
         worldSize: ranks.
         attempt: restarts of the whole gang.
-        phase: Succeeded or Failed, once the run is over.
-        metrics: as the ranks reported them last.
-        failureKind: the diagnosis.
-        failureRank, exitCode: of the rank that failed first.
+        phase: Succeeded or Failed; None until the run is over.
+        metrics: the last ones that the ranks reported.
+        failureKind: kind of the failure.
+        failureRank, exitCode: the rank that failed first, and its exit code.
     """
 
     job: str | None = None
     run: str | None = None
     framework: str | None = None
-    numNodes: int | None = None  # noqa: N815  # as OpenLineage spells its fields
+    numNodes: int | None = None  # noqa: N815  # OpenLineage's spelling
     worldSize: int | None = None  # noqa: N815
     attempt: int | None = None
     phase: str | None = None
@@ -48,7 +49,7 @@ class TrainingRunFacet(RunFacet):
 
 
 def training_facet(job: TrainingJob | None, status: RunStatus | None) -> TrainingRunFacet:
-    """Returns the run facet of what is known: a job that is not valid yet and a run that is not over are None."""
+    """Returns the run facet; `job` is None if it is not valid or not complete, `status` until the run is over."""
     facet = TrainingRunFacet()
     if job is not None:
         facet.job, facet.framework, facet.numNodes = job.name, job.framework.kind, job.num_nodes
@@ -64,13 +65,13 @@ def training_facet(job: TrainingJob | None, status: RunStatus | None) -> Trainin
 
 
 def datasets(places: Iterable[Any]) -> list[Dataset]:
-    """Returns the datasets of inlets and outlets (Airflow's, URIs, absolute paths), each once.
+    """Returns the datasets of inlets and outlets (Airflow's objects, URIs, absolute paths), each once.
 
-    None is left out, and so is an asset that is only a name.
+    None, and assets without a location, are left out.
     """
     found: dict[tuple[str, str], Dataset] = {}
     for place in places:
-        dataset = _of_uri(place) if isinstance(place, str) else ExtractorManager.convert_to_ol_dataset(place)
+        dataset = _of_uri(place) if isinstance(place, str) else openlineage_dataset(place)
         if dataset is None and isinstance(place, Asset):
             dataset = _of_uri(place.uri)
         if dataset is not None:
@@ -79,7 +80,7 @@ def datasets(places: Iterable[Any]) -> list[Dataset]:
 
 
 def _of_uri(uri: str) -> Dataset | None:
-    """A location by OpenLineage's naming: `s3://bucket` and `key`, or `file` and the path."""
+    """Returns a location by OpenLineage's naming: `s3://bucket` and `key`, or `file` and the path."""
     parts = urlsplit(uri)
     if parts.scheme == _FILE or (not parts.scheme and uri.startswith("/")):
         return Dataset(namespace=_FILE, name=parts.path)

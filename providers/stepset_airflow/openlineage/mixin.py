@@ -1,7 +1,7 @@
-"""A training for OpenLineage: its inputs and outputs, and a facet about the run.
+"""Reports a training to OpenLineage: its inputs and outputs, and a facet of the run.
 
-Airflow's OpenLineage provider calls these methods of the operator where it is installed and enabled; nothing is
-imported before that. Arguments, environment and logs are left out: they may hold secrets.
+Airflow's OpenLineage provider calls these methods of the operator if it is installed and enabled; nothing is imported
+before that. Arguments, environment and logs may contain secrets, and are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FACET = "stepset_training"
 
 
 class TrainingLineage:
-    """The operator's side of OpenLineage."""
+    """The operator's methods for OpenLineage."""
 
     # Attributes of the operator.
     inlets: list[Any]
@@ -34,21 +34,21 @@ class TrainingLineage:
     checkpoint_dir: str | None
     _environment: dict[str, str]
     _status: RunStatus | None = None
-    """How the run ended, once that is known."""
+    """The final status; None until the run is over."""
 
     def get_openlineage_facets_on_start(self) -> Lineage:
-        """What is known before the run: the job, and the checkpoint it starts from."""
+        """Returns the job, and the checkpoint from which it starts."""
         return self._lineage(outputs=self.outlets)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage:
-        """What is known afterwards: how the run ended, and the checkpoint it wrote."""
-        status, left = self._status, self.checkpoint_dir
+        """Returns the final status too, and the checkpoint that the run wrote."""
+        status, checkpoint = self._status, self.checkpoint_dir
         if status is not None and isinstance(status.result, Mapping):
-            left = status.result.get(CHECKPOINT) or left
-        return self._lineage(outputs=[*self.outlets, left])
+            checkpoint = status.result.get(CHECKPOINT) or checkpoint
+        return self._lineage(outputs=[*self.outlets, checkpoint])
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Lineage:
-        """The diagnosis of a run that failed; its checkpoint is not an output that others should use."""
+        """Returns the failure too, without the checkpoint: other tasks should not use it."""
         return self._lineage(outputs=self.outlets)
 
     def _lineage(self, outputs: Iterable[Any]) -> Lineage:
@@ -63,7 +63,7 @@ class TrainingLineage:
         )
 
     def _job_or_none(self) -> TrainingJob | None:
-        """The job; None if it is not valid, or not complete yet: a decorated function is added when the task runs."""
+        """Returns the job; None if it is not valid, or incomplete because its function is added when the task runs."""
         from stepset.errors import BadInputError
 
         try:

@@ -1,8 +1,7 @@
 """DistributedTrainOperator: a distributed training run as one Airflow task.
 
-run/job_fields.py builds the job, logs/task_log.py shows the run, run/cluster_run.py runs it on a cluster,
-run/exit_policy.py decides how the task ends. Slow modules are imported in functions: a DAG file with many of these
-operators must parse quickly.
+run/job_fields.py builds the job, logs/task_log.py writes the log, run/cluster_run.py runs the job on a cluster,
+run/exit_policy.py decides how the task ends. Functions import slow modules, because DAG files must parse quickly.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from stepset_airflow.assets import begin_warm, begun_warm, event_extra, tell
+from stepset_airflow.assets import event_extra, report_to_assets, resume_warm, start_warm
 from stepset_airflow.exceptions import TrainingFailedError
 from stepset_airflow.hooks.cluster import TEMPLATED
 from stepset_airflow.identity import attempt, free_name, run_name
@@ -38,43 +37,44 @@ KILL_ACTIONS = ("delete", "suspend", "keep")
 
 
 class DistributedTrainOperator(TrainingLineage, TrainingTask):
-    """Runs a distributed training and waits for it; its result (what rank 0 wrote) is the task's XCom.
+    """Runs a distributed training and waits for its end; the result that rank 0 wrote is the task's XCom.
 
-    The job is described by the fields of the job file under their own names, all of them templated, or by `job`, or by
-    both: fields given here replace those of `job`. Paths are relative to the DAG file, those inside a job file to it.
+    Parameters with the names of the job file's fields describe the job; all are templated. They replace the fields of
+    `job`. Paths are relative to the DAG file; those in a job file are relative to the job file.
 
     Args:
         job: a TrainingJob, a mapping, or the path of a job file.
         name, framework, num_nodes, procs_per_node, image, script, module, command, function, args, code, env,
         resources_per_node, storage, checkpoint_dir, roles, restart, deadline, ttl, scheduling, network,
         service_account, labels, annotations, pod_template, agent: the job file's fields (docs/job-file.md).
-        queue_name: short for `scheduling={"queue_name": ...}`.
+        queue_name: shorthand for `scheduling={"queue_name": ...}`.
         backend: `kubernetes`, or `local` for processes of the worker; default: [stepset] backend, else kubernetes.
-        target: what the run becomes on a cluster: jobset (default), trainjob, statefulset, job or volcano.
-        log_ranks: whose lines go to the task log: `all`, `failed`, a rank, or a list of ranks; the failing rank's
-            last lines always do; default: [stepset] log_ranks, else 0.
-        warm_start: an asset, made an inlet of the task; the checkpoint that its latest event names, if any, is in the
-            ranks' environment as STEPSET_WARM_START.
+        target: kind of the run's object on a cluster: jobset (default), trainjob, statefulset, job or volcano.
+        log_ranks: ranks whose lines are written to the task log: `all`, `failed`, a rank, or a list of ranks; the
+            failing rank's last lines always are; default: [stepset] log_ranks, else 0.
+        warm_start: an asset, which becomes an inlet of the task; the ranks' environment has the checkpoint that its
+            latest event names, if any, as STEPSET_WARM_START.
         exit_code_policy: exit code of the first failing rank, or failure kind -> `fail` (no further try), `retry` or
             `skip`; default: Rejected and Cancelled fail, everything else is retried while `retries` are left.
         callbacks: dotted paths of functions called with the run's status, as a mapping, at every change.
-        durable: a retry finds the run of an earlier try and continues it. A local run ends with its worker, so
-            there a retry starts anew, from the checkpoint in `checkpoint_dir` if there is one.
+        durable: a retry finds the run of an earlier try and continues it. A local run ends with its worker; a retry
+            starts a new one, from the checkpoint in `checkpoint_dir` if one exists.
         wait_for_completion: False only starts the run; not possible with `local`.
-        deferrable: wait in the triggerer; a local run always keeps its worker.
-            Default: [operators] default_deferrable.
-        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: which cluster, as
-            KubernetesPodOperator has them; not used by `local`.
+        deferrable: wait in the triggerer; default: [operators] default_deferrable. A local run always needs its
+            worker.
+        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: the cluster, as for
+            KubernetesPodOperator; not used by `local`.
         poll_interval: seconds between two reads of the cluster; not used by `local`.
-        admission_timeout: seconds the run may wait for its queue; default: no limit; not used by `local`.
-        startup_timeout: seconds until all pods run, once admitted; default 30 minutes; not used by `local`.
-        quiet_after: seconds without a line from `log_ranks` that the log reports; None: never; not used by `local`.
-        on_finish_action: `keep`, `delete` or `delete_succeeded`, what becomes of the cluster's objects; not used by
-            `local`, which keeps its run directory.
-        on_kill_action: `delete`, `suspend` or `keep`, what a killed task does to its run; a local run always ends.
+        admission_timeout: maximum seconds that the run waits in its queue; default: no limit; not used by `local`.
+        startup_timeout: maximum seconds from admission until all pods run; default: 30 minutes; not used by `local`.
+        quiet_after: seconds without a line from `log_ranks` after which the log reports it; None: never; not used by
+            `local`.
+        on_finish_action: what happens to the objects of a completed run: `keep`, `delete` or `delete_succeeded`; not
+            used by `local`, which keeps its run directory.
+        on_kill_action: what happens to the run of a killed task: `delete`, `suspend` or `keep`; a local run ends.
 
     Raises:
-        ValueError: a parameter has a value that is not known.
+        ValueError: a parameter has an unknown value.
     """
 
     template_fields: Sequence[str] = ("job", *JOB_FIELDS, "queue_name", "backend", "target", *TEMPLATED)
@@ -213,10 +213,10 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         """Runs the job to its end.
 
         Returns:
-            The result; None when rank 0 wrote none.
+            The result; None if rank 0 wrote none.
 
         Raises:
-            AirflowFailException: the job is not valid, or failed in a way that another try cannot fix.
+            AirflowFailException: the job is not valid, or another try would fail too.
             AirflowSkipException: `exit_code_policy` requires it.
             AirflowException: the job failed, or the task was killed.
         """
@@ -228,7 +228,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         name = self.backend or conf.get("stepset", "backend", fallback="kubernetes")
         self._check_backend(name)
         if self.warm_start is not None:
-            self._environment = begin_warm(context, self.warm_start)
+            self._environment = start_warm(context, self.warm_start)
         if name == "kubernetes":
             return self._execute_on_cluster(context)
         with open_page(self, context["ti"], {}) as page:
@@ -239,13 +239,13 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
                 raise AirflowFailException(str(error)) from error
             status = self._wait(self._handle)
         if self._killed:
-            # Airflow calls on_kill from its SIGTERM handler and then lets execute() continue (apache/airflow#73006):
-            # without this a killed training could end its task as a success.
+            # Airflow calls on_kill in its SIGTERM handler, and then execute() continues (apache/airflow#73006): without
+            # this exception a task whose training was killed could succeed.
             raise AirflowException(f"run {status.name} was stopped because its task was killed")
         if status.phase is not Phase.SUCCEEDED:
             page.remember(context["task_state_store"])
             raise self.failure(status, verdict(status.failure, self.exit_code_policy))
-        self.tell_assets(context, status)
+        self.report_to_assets(context, status)
         return status.result
 
     def on_kill(self) -> None:
@@ -256,16 +256,16 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Continues after the trigger's event; returns and raises as `execute`."""
         if self.warm_start is not None:
-            self._environment = begun_warm(context)
+            self._environment = resume_warm(context)
         return self._on_cluster(context, lambda run: run.resume(event))
 
     def _execute_on_cluster(self, context: Context) -> Any:
         def execute(run: ClusterRun) -> Any:
             attached = run.begin(lambda: self._killed)
             if attached.record.ended:
-                return run.told(attached.record)
+                return run.end_as_recorded(attached.record)
             if attached.workload is None:
-                return run.finish(attached, run.gone(attached.record))
+                return run.finish(attached, run.lost_status(attached.record))
             if not self.wait_for_completion:
                 run.check_wanted(attached)
                 return {"run": attached.record.name, "namespace": attached.record.namespace, "uid": attached.record.uid}
@@ -276,7 +276,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         return self._on_cluster(context, execute)
 
     def _on_cluster(self, context: Context, what: Callable[[ClusterRun], Any]) -> Any:
-        """Calls `what` with the run; turns stepset's errors into Airflow's."""
+        """Calls `what` with the run; raises Airflow's exceptions in place of stepset's."""
         from stepset.errors import BadInputError, InfrastructureError
         from stepset_airflow.run.cluster_run import ClusterRun
 
@@ -291,7 +291,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
             run.close()
 
     def _check_parameters(self) -> None:
-        """Checks what is known at parse time, before templates are rendered."""
+        """Checks parameters at parse time, before templates are rendered."""
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
         check_entries(fields, has_job=self.job is not None or self._brings_program)
         check_policy(self.exit_code_policy)
@@ -330,22 +330,22 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         log_ranks = self.log_ranks if self.log_ranks is not None else conf.get("stepset", "log_ranks", fallback="0")
         return ranks_to_log(log_ranks)
 
-    def task_log(self, told: Mapping[str, Any] | None = None) -> TaskLog:
-        """Returns a listener that writes a run to this task's log; `told` is what another process has written."""
-        return TaskLog(self.log, self.ranks, find_callbacks(self.callbacks), told)
+    def task_log(self, reported: Mapping[str, Any] | None = None) -> TaskLog:
+        """Returns a listener that writes a run to this task's log; `reported` is that of another process's TaskLog."""
+        return TaskLog(self.log, self.ranks, find_callbacks(self.callbacks), reported)
 
     def _wait(self, handle: RunHandle) -> RunStatus:
-        if self._killed:  # before there was a run to stop
+        if self._killed:  # before the run was started
             self._stop()
         try:
             return handle.wait()
-        except BaseException:  # execution_timeout, or the worker shuts down: nothing may be left behind
+        except BaseException:  # execution_timeout, or the worker shuts down: no process may remain
             self._stop()
             handle.wait()
             raise
 
     def _stop(self) -> None:
-        # Once: a second request would end the run without the time to write a checkpoint.
+        # Only once: a second request would end the run before it can write a checkpoint.
         if self._handle is not None and not self._stopped:
             self._stopped = True
             self._handle.cancel()
@@ -360,7 +360,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         error = AirflowSkipException if outcome == "skip" else AirflowFailException
         return error(failure_text(status))
 
-    def tell_assets(self, context: Context, status: RunStatus) -> None:
+    def report_to_assets(self, context: Context, status: RunStatus) -> None:
         """Adds the result to the events of the task's outlets, for the DAGs that they schedule."""
         self._status = status
-        tell(context, self.outlets, event_extra(status, self.checkpoint_dir))
+        report_to_assets(context, self.outlets, event_extra(status, self.checkpoint_dir))

@@ -1,4 +1,4 @@
-"""The page "Training" of Airflow's UI: what is written of a run while it is followed, and what shows it.
+"""The page "Training" of Airflow's UI: the document that a run's follower writes, and the application that shows it.
 
-docs/design/airflow.md, "The page", describes the sources of its data.
+See "The page" in docs/design/airflow.md.
 """

@@ -1,7 +1,7 @@
-"""The page and its data on the API server: a FastAPI application that asks Airflow what the user may see.
+"""The page and its data on the API server: a FastAPI application that checks the user's permissions in Airflow.
 
-It reads Airflow's database and files of this package, neither clusters nor run directories. So the API server needs
-access to none of these, and an open page costs two small queries now and then.
+It reads Airflow's database and files of this package, but neither clusters nor run directories, to which the API server
+may have no access.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ import json
 from importlib.resources import files
 from typing import Annotated, Any
 
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.common.db.common import SessionDep
-from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 
+from stepset_airflow.airflow_internals import (
+    DagAccessEntity,
+    GetUserDep,
+    SessionDep,
+    get_auth_manager,
+    get_user,
+    requires_access_dag,
+)
 from stepset_airflow.page.queries import recent_runs, run_page
 
 PAGE = "training.html"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _HEADERS = {
-    # Airflow shows the page in a frame of its own; output of runs must always be treated as text.
+    # Airflow shows the page in a frame. The output of runs is untrusted.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -30,7 +34,7 @@ _HEADERS = {
     "Cache-Control": "no-cache",
 }
 
-# The permissions of a task instance's own page and of its log: a document holds lines of the log.
+# The permissions for a task instance's page and for its log: a document contains lines of the log.
 MAY_READ = (
     Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE)),
     Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS)),
@@ -38,7 +42,7 @@ MAY_READ = (
 
 
 def make_app() -> FastAPI:
-    """Returns the application. It answers 401 to users who are not logged in, 403 for DAGs they may not read."""
+    """Returns the application; it answers 401 to users who are not logged in, 403 for DAGs that they may not read."""
     app = FastAPI(
         title="stepset",
         description="Distributed training runs.",
@@ -57,12 +61,12 @@ def make_app() -> FastAPI:
 
 
 def page(request: Request) -> Response:
-    """The page; its script requests the data."""
+    """Returns the page, whose script requests the data."""
     return static_file(PAGE, request)
 
 
 def static_file(name: str, request: Request) -> Response:
-    """A file of the page."""
+    """Returns a file of the page."""
     known = {each.name: each for each in (files("stepset_airflow.page") / "static").iterdir()}
     if name not in known:
         raise HTTPException(404, f"{name}: no such file")
@@ -78,15 +82,15 @@ def run(
     session: SessionDep,
     map_index: Annotated[int, Query(ge=-1)] = -1,
 ) -> Response:
-    """The training of a task instance."""
+    """Returns the training of a task instance."""
     found = run_page(session, dag_id, run_id, task_id, map_index)
     if found is None:
-        raise HTTPException(404, f"task {task_id} of run {run_id} of DAG {dag_id}: there is no such task instance")
+        raise HTTPException(404, f"task {task_id} of run {run_id} of DAG {dag_id} does not exist")
     return _answer(request, _json(found), "application/json")
 
 
 def runs(request: Request, session: SessionDep, user: GetUserDep) -> Response:
-    """Recent trainings of all DAGs that the user may read."""
+    """Returns recent trainings of all DAGs that the user may read."""
     readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET", session=session)
     return _answer(request, _json({"runs": recent_runs(session, readable)}), "application/json")
 
@@ -96,10 +100,10 @@ def _json(data: Any) -> bytes:
 
 
 def _answer(request: Request, body: bytes, kind: str) -> Response:
-    """The body, or 304 if the browser has it already."""
+    """Returns the body, or 304 if the browser has it already."""
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {**_HEADERS, "ETag": tag}
-    # A proxy, or Airflow's own compression, may have made the tag a weak one.
+    # A proxy or Airflow's compression may have weakened the tag.
     if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
         return Response(status_code=304, headers=headers)
     return Response(body, media_type=kind, headers=headers)

@@ -1,7 +1,6 @@
-"""Keeps a run's page written while a triggerer follows the run.
+"""Writes a run's page while a triggerer follows the run.
 
-pace.py limits what one triggerer writes for all its runs together: its supervisor handles one writing at a time, beside
-everything else it does.
+throttle.py limits the writes of a triggerer for all of its runs, because its supervisor handles one write at a time.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-LAST = 10.0
-"""Maximum seconds the end of a trigger waits for its last writing."""
+LAST_WRITE_TIMEOUT = 10.0
+"""Maximum seconds that the end of a trigger waits for its last write."""
 
 _all: WeakSet[AsyncPageWriter] = WeakSet()
 
 
 class AsyncPageWriter:
-    """Writes a run's page from an event loop; `key` holds the fields of the TaskKey, None: no page is written."""
+    """Writes a run's page in an event loop; `key` contains the fields of the TaskKey, None: no page is written."""
 
     def __init__(self, key: Mapping[str, Any] | None, about: Mapping[str, Any]) -> None:
         self._key = None if key is None else TaskKey(**key)
         self._about = about
-        self._chronicle = RunHistory(about)
-        self._news = asyncio.Event()
+        self._history = RunHistory(about)
+        self._changed = asyncio.Event()
         self._written: RunStatus | None = None
         self._urgent = self._failing = False
         self._task: asyncio.Task[None] | None = None
@@ -46,61 +45,61 @@ class AsyncPageWriter:
         if self._key is None:
             return
         try:
-            self._chronicle = RunHistory(self._about, await self._key.aload())
-        except Exception as error:  # noqa: BLE001  # a run is followed without its page, too
+            self._history = RunHistory(self._about, await self._key.aload())
+        except Exception as error:  # noqa: BLE001  # a run is followed without its page too
             self._warn(error)
         _all.add(self)
-        self._task = asyncio.create_task(self._write_on())
+        self._task = asyncio.create_task(self._write_changes())
 
     def see(self, status: RunStatus) -> None:
-        """Takes a new status."""
+        """Records a new status."""
         if self._task is not None:
-            self._urgent |= self._chronicle.see(status, time.time())
-            self._news.set()
+            self._urgent |= self._history.see(status, time.time())
+            self._changed.set()
 
     async def finish(self) -> None:
-        """Writes what is not written yet: the run is over, or followed elsewhere."""
+        """Writes pending changes and stops: the run is over, or another process follows it."""
         if self._task is None:
             return
         await self.close()
-        if self._chronicle.status is not self._written:
+        if self._history.status is not self._written:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LAST):
+                async with asyncio.timeout(LAST_WRITE_TIMEOUT):
                     await self._write()
 
     async def close(self) -> None:
-        """Stops without another writing: the triggerer may be shutting down."""
+        """Stops without writing: the triggerer may be shutting down."""
         _all.discard(self)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    async def _write_on(self) -> None:
+    async def _write_changes(self) -> None:
         while True:
-            await self._news.wait()
+            await self._changed.wait()
             await self._write()
-            status = self._chronicle.status
+            status = self._history.status
             age = time.time() - status.created if status is not None else 0.0
-            pace, waited = WriteThrottle(len(_all)), 0.0
-            # An urgent change may come at any time during the wait.
-            while waited < pace.wait(age, self._urgent):
-                await asyncio.sleep(min(1.0, pace.wait(age, self._urgent)))
+            throttle, waited = WriteThrottle(len(_all)), 0.0
+            # An urgent change during the wait shortens it.
+            while waited < throttle.wait(age, self._urgent):
+                await asyncio.sleep(min(1.0, throttle.wait(age, self._urgent)))
                 waited += 1.0
 
     async def _write(self) -> None:
         assert self._key is not None
-        self._news.clear()
+        self._changed.clear()
         self._urgent = False
-        status, document = self._chronicle.status, self._chronicle.document(time.time())
+        status, document = self._history.status, self._history.document(time.time())
         try:
             await self._key.asave(document)
             self._failing = False
-        except Exception as error:  # noqa: BLE001  # whatever it is: a run is followed without its page, too
+        except Exception as error:  # noqa: BLE001  # a run is followed without its page, too
             self._warn(error)
         self._written = status
 
     def _warn(self, error: Exception) -> None:
         if not self._failing:
-            _log.warning("the page of %s cannot be read or written: %s; it is tried again", self._key, error)
+            _log.warning("the page of %s cannot be read or written: %s; it is retried", self._key, error)
         self._failing = True

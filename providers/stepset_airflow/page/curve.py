@@ -1,4 +1,4 @@
-"""The metrics of a training over its steps, in a bounded number of points. No I/O, no clock."""
+"""The metrics of a training over its steps, with a bounded number of points. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from stepset.watch.state import Progress
 
 POINTS = 160
-"""Maximum points of a curve; with more, every other one is dropped."""
+"""Maximum points of a curve; if it has more, every other one is dropped."""
 METRICS = 6
-"""Maximum metrics that are shown: those that were reported first."""
+"""Maximum metrics: those that were reported first."""
 
 _NAME = 40
 Point = list[float | None]
@@ -22,7 +22,7 @@ _STEP, _PERCENT = "step", "percent"
 class Curve:
     """Metrics over steps, or over the progress in percent if the training reports no steps.
 
-    `stored` is what `to_dict` returned for the same run before.
+    `stored` is an earlier result of `to_dict` for the same run.
     """
 
     def __init__(self, stored: Mapping[str, Any] | None = None) -> None:
@@ -32,56 +32,56 @@ class Curve:
         self._kept: list[Point] = [list(point) for point in stored.get("points", ())]
         self._newest: Point | None = None
         self._stride = int(stored.get("stride", 1))
-        self._offered = 0
-        self._told_to = self._kept[-1][0] if self._kept else None
+        self._count = 0
+        self._stored_to = self._kept[-1][0] if self._kept else None
 
     def add(self, progress: Progress) -> bool:
-        """Takes the training's last report; returns whether it is a new point.
+        """Adds the training's last report; returns whether it is a new point.
 
-        After a restart from a checkpoint the points behind the checkpoint are dropped. Reports that repeat what was
-        stored before (a log read from its beginning) are ignored.
+        After a restart from a checkpoint, the points after the checkpoint are dropped. Reports that repeat stored
+        points (of a log that is read from its beginning) are ignored.
         """
         x, at = _position(progress)
         values = {name[:_NAME]: _finite(value) for name, value in progress.metrics.items()}
         if at is None or not values:
             return False
         if x != self._x:
-            self._x, self._kept, self._newest, self._stride, self._told_to = x, [], None, 1, None
-        if self._told_to is not None:
-            if at <= self._told_to:
+            self._x, self._kept, self._newest, self._stride, self._stored_to = x, [], None, 1, None
+        if self._stored_to is not None:
+            if at <= self._stored_to:
                 return False
-            self._told_to = None
-        self._take_back(at)
+            self._stored_to = None
+        self._drop_from(at)
         self._names += [name for name in values if name not in self._names][: METRICS - len(self._names)]
         point = [at, *(values.get(name) for name in self._names)]
-        if self._offered % self._stride:
+        if self._count % self._stride:
             self._newest = point
         else:
             self._kept.append(point)
             self._newest = None
-        self._offered += 1
+        self._count += 1
         if len(self._kept) > POINTS:
             self._kept, self._newest, self._stride = self._kept[::2], self._newest or self._kept[-1], self._stride * 2
-            self._offered = 1
+            self._count = 1
         return True
 
     def restarted(self) -> None:
-        """The training starts again, perhaps from a checkpoint: smaller steps than the last are not a repetition."""
-        self._told_to = None
+        """Marks a restart of the training: smaller steps than the last are not repetitions."""
+        self._stored_to = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: `points` holds the position, then a value for each of `names`, None where there is none."""
+        """Returns plain data; a point is its position and a value or None for each of `names`."""
         width = len(self._names) + 1
         shown = [*self._kept, self._newest] if self._newest and self._newest != self._kept[-1] else self._kept
         points = [[*point, *[None] * (width - len(point))] for point in shown]
         return {"x": self._x, "names": list(self._names), "points": points, "stride": self._stride}
 
-    def _take_back(self, at: float) -> None:
+    def _drop_from(self, at: float) -> None:
         if self._newest is not None and (self._newest[0] or 0) >= at:
             self._newest = None
         while self._kept and (self._kept[-1][0] or 0) >= at:
             self._kept.pop()
-            self._offered = 0
+            self._count = 0
 
 
 def _position(progress: Progress) -> tuple[str, float | None]:
@@ -91,5 +91,5 @@ def _position(progress: Progress) -> tuple[str, float | None]:
 
 
 def _finite(value: float) -> float | None:
-    """No NaN: databases refuse it as JSON. Six digits are more than a picture shows."""
+    """Returns a number with six digits, more than a chart shows; None for NaN, which databases reject as JSON."""
     return float(f"{value:.6g}") if math.isfinite(value) else None

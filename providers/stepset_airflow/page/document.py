@@ -1,6 +1,6 @@
-"""What the page shows of a run, as one bounded piece of plain data. Pure.
+"""The document of a run's page: plain data of bounded size. Pure.
 
-Stored as an XCom of the task; the API server (reading.py) and the page's script know nothing else of a run.
+It is an XCom of the task, and the only data of a run that the API server (queries.py) and the page's script have.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def document_of(
     curve: Mapping[str, Any],
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Returns the document; `events` are those of `event_of`, `curve` is Curve.to_dict.
+    """Returns the document; `events` are results of `event_of`, `curve` is that of Curve.to_dict.
 
-    `timeline` has the phases so far, each with `at` in seconds since the epoch; `about` has namespace, target,
-    try_number and updated.
+    `timeline` contains the phases so far, each with `at` in seconds since the epoch; `about` contains namespace,
+    target, try_number and updated.
     """
     from stepset.watch.present.sentences import phase_words, ranks_words
 
@@ -73,7 +73,7 @@ def document_of(
 
 
 def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What a list of runs shows of a document."""
+    """Returns the part of a document that a list of runs shows."""
     wanted = ("run", "job", "backend", "phase", "reason", "state", "attempt", "world_size")
     failure = document.get("failure") or {}
     times = ("created", "started", "finished", "updated")
@@ -84,12 +84,12 @@ def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def event_of(record: Record, at: float) -> dict[str, Any]:
-    """A Presenter's record as the page shows it; `at` is in seconds since the epoch."""
+    """Returns an event of the page from a Presenter's record; `at` is in seconds since the epoch."""
     return {"at": round(at, 3), "level": record.level, "text": plain(record.text)[:_NOTE]}
 
 
 def plain(text: str) -> str:
-    """Text without what colours it, moves a cursor, or cannot be stored as JSON in every database.
+    """Returns text without escape sequences and without characters that some databases reject in JSON.
 
     >>> plain("\\x1b[31mred\\x1b[0m\\x00 tab\\tstays")
     'red tab\\tstays'
@@ -98,7 +98,10 @@ def plain(text: str) -> str:
 
 
 def _bounded(body: dict[str, Any], ranks: Sequence[RankStatus], nodes: Mapping[str, int]) -> dict[str, Any]:
-    """The document with as much of the ranks as fits: states come before lines, trouble before success."""
+    """Returns the document with as many of the ranks' rows as fit.
+
+    Last lines are dropped first, those of failed ranks last; then rows, those of failed ranks last.
+    """
     rest = len(json.dumps(body))
     shorten: Sequence[Callable[[RankStatus], str]] = (
         lambda row: plain(row.last_line)[:_LINE],
@@ -147,7 +150,7 @@ def _failure(status: RunStatus) -> dict[str, Any] | None:
 
 
 def _ends(lines: Sequence[str]) -> Sequence[str]:
-    """The first and the last lines of many."""
+    """Returns the first and the last lines of many."""
     return lines if len(lines) <= _LINES else (*lines[: _LINES // 2], "...", *lines[-_LINES // 2 :])
 
 

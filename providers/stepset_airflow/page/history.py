@@ -1,4 +1,4 @@
-"""One run as its page shows it: its last status, its phases and events, its metrics over steps. No I/O, no clock."""
+"""The history of a run for its page: last status, phases, events, metrics over steps. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from stepset.watch.state import Phase, RunStatus
 
 PHASES = 60
-"""Phases kept: of a run that restarted more often, the first and the last ones."""
+"""Maximum phases: the first and the last ones of a run with more."""
 EVENTS = 40
-"""The same of what was reported of the run."""
+"""Maximum events, in the same way."""
 
 _FIRST = 10
 
 
 class RunHistory:
-    """A run's page.
+    """The history of a run.
 
-    `about` is the part of the document that is not in a status, such as the namespace. `stored` is the document that
-    was written of this task before; ignored if it is of another run.
+    `about` is the part of the document that is not in a status, such as the namespace. `stored` is the task's stored
+    document; it is ignored if it describes another run.
     """
 
     def __init__(self, about: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:
@@ -40,12 +40,13 @@ class RunHistory:
 
     @property
     def status(self) -> RunStatus | None:
-        """The last one that was seen."""
+        """The last status; None before the first call of `see`."""
         return self._status
 
     def see(self, status: RunStatus, now: float) -> bool:
-        """Takes a status; returns whether more has changed than progress and last lines. `now`: seconds since the
-        epoch.
+        """Records a status; returns whether more has changed than progress and last lines.
+
+        `now` is in seconds since the epoch.
         """
         before, self._status = self._status, status
         if before is None:
@@ -56,13 +57,13 @@ class RunHistory:
         reported = self._report(status, now, first=before is None)
         if status.progress is not None and (before is None or before.progress != status.progress):
             self._curve.add(status.progress)
-        # Ranks that report their progress change with every line: only a change of their states is urgent.
+        # A rank's progress changes with every line, so only a change of its state is urgent.
         shape = (status.trouble is None, *(row.state for row in status.ranks))
         changed, self._shape = shape != self._shape, shape
         return changed or reported
 
     def document(self, now: float) -> dict[str, Any]:
-        """Returns what the page shows; `see` must have been called before."""
+        """Returns the document; `see` must have been called before."""
         assert self._status is not None
         about = {**self._about, "updated": round(now, 3)}
         return document_of(self._status, self._timeline, self._events, self._curve.to_dict(), about)
@@ -75,18 +76,18 @@ class RunHistory:
             return
         from stepset.watch.state import Phase
 
-        waits = status.phase is Phase.PENDING
+        pending = status.phase is Phase.PENDING
         if status.created:
-            reason = status.reason if waits else ""
+            reason = status.reason if pending else ""
             self._timeline.append(_entry(status.created, Phase.PENDING, reason, status.attempt))
         if status.started:
             self._timeline.append(_entry(status.started, Phase.RUNNING, "", status.attempt))
 
     def _report(self, status: RunStatus, now: float, first: bool) -> bool:
-        """Adds what is new in a status, and was not reported by another process; returns whether anything is."""
+        """Adds events that no other process has stored; returns whether there are any."""
         from stepset.watch.present.records import FirstFailure, ProgressReported, RanksStarted
 
-        # The page shows these elsewhere.
+        # Other parts of the page show these.
         elsewhere = (FirstFailure, ProgressReported, RanksStarted)
         known = {event["text"] for event in self._events} if first else set()
         records = [each for each in self._presenter.see(status, now) if not isinstance(each, elsewhere)]
@@ -106,7 +107,7 @@ class RunHistory:
             if (last["phase"], last["reason"], last["attempt"]) == (phase, status.reason, status.attempt):
                 return
             if phase == last["phase"] == "Pending" and not last["reason"]:
-                self._timeline[-1] = {**entry, "at": last["at"]}  # the reason was not known before
+                self._timeline[-1] = {**entry, "at": last["at"]}  # only the reason is new
                 return
             if phase == last["phase"] == "Restarting" and status.reason == last["reason"]:
                 last["attempt"] = status.attempt

@@ -1,7 +1,7 @@
-"""A page's document in Airflow's database: an XCom of the task, through the Task SDK.
+"""Stores a page's document as an XCom of the task.
 
-The task state store cannot be used: a triggerer has no access to it (Airflow 3.3). Airflow clears a task's XComs before
-each try, so a document describes one try.
+A triggerer has no access to the task state store (Airflow 3.3). Airflow deletes a task's XComs before each try, so a
+document describes one try.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from stepset_airflow.airflow_internals import is_supervisor_async, redact
 from stepset_airflow.identity import TaskInstance, map_index_of
 from stepset_airflow.page.document import KEY
 
@@ -33,50 +34,37 @@ class TaskKey:
 
     def load(self) -> Mapping[str, Any] | None:
         """Returns the document that was written in this try, or None."""
-        from airflow.sdk.bases.xcom import BaseXCom
+        from airflow.sdk import BaseXCom
 
         return _document(BaseXCom.get_one(key=KEY, **self._where()))
 
     async def aload(self) -> Mapping[str, Any] | None:
         """As `load`, in an event loop."""
-        from airflow.sdk.bases.xcom import BaseXCom
+        from airflow.sdk import BaseXCom
 
-        return _document(await BaseXCom.aget_one(key=KEY, **self._where())) if _asynchronous() else self.load()
+        return _document(await BaseXCom.aget_one(key=KEY, **self._where())) if is_supervisor_async() else self.load()
 
     def save(self, document: Mapping[str, Any]) -> None:
-        """Writes the document; masks Airflow's secrets, as in logs."""
-        self.set(KEY, _masked(document))
+        """Writes the document with Airflow's secrets masked."""
+        self.set(KEY, redact(dict(document)))
 
     async def asave(self, document: Mapping[str, Any]) -> None:
         """As `save`, in an event loop."""
-        from airflow.sdk.bases.xcom import BaseXCom
+        from airflow.sdk import BaseXCom
 
-        if _asynchronous():
-            await BaseXCom.aset(KEY, _masked(document), **self._where())
+        if is_supervisor_async():
+            await BaseXCom.aset(KEY, redact(dict(document)), **self._where())
         else:
             self.save(document)
 
     def set(self, key: str, value: Any) -> None:
-        """Sets an XCom in the database itself: a custom XCom backend is for results."""
-        from airflow.sdk.bases.xcom import BaseXCom
+        """Sets an XCom in Airflow's database, not in a custom XCom backend."""
+        from airflow.sdk import BaseXCom
 
         BaseXCom.set(key, value, **self._where())
 
     def _where(self) -> dict[str, Any]:
         return {"dag_id": self.dag_id, "run_id": self.run_id, "task_id": self.task_id, "map_index": self.map_index}
-
-
-def _asynchronous() -> bool:
-    """Whether Airflow can be queried without blocking: in a triggerer, but not in `dag.test()` (Airflow 3.3)."""
-    from airflow.sdk.execution_time import task_runner
-
-    return hasattr(task_runner.SUPERVISOR_COMMS, "asend")
-
-
-def _masked(document: Mapping[str, Any]) -> Any:
-    from airflow.providers.common.compat.sdk import redact
-
-    return redact(dict(document))
 
 
 def _document(found: Any) -> Mapping[str, Any] | None:

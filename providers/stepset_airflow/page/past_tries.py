@@ -1,6 +1,6 @@
-"""How a task's earlier tries ended, for the page; kept in the task state store.
+"""Stores how a task's tries ended in the task state store, for the page.
 
-The next try deletes a task's XComs, the page's document among them, but not its state.
+Airflow deletes a task's XComs before the next try, the page's document among them, but not its state.
 """
 
 from __future__ import annotations
@@ -9,25 +9,23 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from stepset_airflow.airflow_internals import redact
 from stepset_airflow.page.document import summary_of
-from stepset_airflow.task_state import TaskStateStore
+from stepset_airflow.task_state import TaskStateStore, set_forever
 
 KEY = "stepset_tries"
 """Key in the task state store."""
 TRIES = 10
-"""How many tries are kept."""
+"""Maximum stored tries."""
 
 _log = logging.getLogger(__name__)
 
 
 def remember_try(store: TaskStateStore, document: Mapping[str, Any]) -> None:
-    """Stores how a try has ended, from its page's last document."""
-    from airflow.providers.common.compat.sdk import redact
-    from airflow.sdk.execution_time.context import NEVER_EXPIRE
-
+    """Stores the end of a try from its page's last document."""
     try:
         known = store.get(KEY)
         others = [each for each in known if each.get("run") != document["run"]] if isinstance(known, list) else []
-        store.set(KEY, [*others, redact(summary_of(document))][-TRIES:], retention=NEVER_EXPIRE)
-    except Exception as error:  # noqa: BLE001  # whatever it is: how a task ends does not depend on its page
-        _log.warning("the page will not tell of this try: %s", error)
+        set_forever(store, KEY, [*others, redact(summary_of(document))][-TRIES:])
+    except Exception as error:  # noqa: BLE001  # a task's end does not depend on its page
+        _log.warning("the page will not show this try: %s", error)

@@ -1,6 +1,6 @@
-"""Reads the page's data from Airflow's database: the documents of runs and the state of their tasks.
+"""Queries Airflow's database for the page's data: the documents of runs and the states of their tasks.
 
-app.py checks the user's permissions before.
+The caller (app.py) checks the user's permissions.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ RECENT = 50
 
 
 def run_page(session: Session, dag_id: str, run_id: str, task_id: str, map_index: int) -> dict[str, Any] | None:
-    """Returns the page of a task instance; None if there is no such task instance.
+    """Returns the page of a task instance; None if the task instance does not exist.
 
-    `training` is its document, None if it has none; `tries` is how other tries ended.
+    `training` is its document, None if it has none; `tries` contains the ends of other tries.
     """
-    from airflow.models.taskinstance import TaskInstance
-    from airflow.models.xcom import XComModel
+    from stepset_airflow.airflow_internals import TaskInstance, XComModel
 
     key = dict(zip(_KEY, (dag_id, run_id, task_id, map_index), strict=True))
     query = (
@@ -54,8 +53,8 @@ def run_page(session: Session, dag_id: str, run_id: str, task_id: str, map_index
 
 
 def _tries(session: Session, key: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """How earlier tries have ended, the oldest first."""
-    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    """Returns how earlier tries ended, the oldest first."""
+    from stepset_airflow.airflow_internals import TaskStateStoreModel as Stored
 
     query = select(Stored.value).where(*_is(Stored, key), Stored.key == TRIES_KEY)
     found = json.loads(session.scalar(query) or "[]")
@@ -63,9 +62,8 @@ def _tries(session: Session, key: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def recent_runs(session: Session, dag_ids: Collection[str]) -> list[dict[str, Any]]:
-    """Returns the runs of DAGs whose documents were written last, the newest first."""
-    from airflow.models.taskinstance import TaskInstance
-    from airflow.models.xcom import XComModel
+    """Returns the runs of DAGs, those whose documents were written last first."""
+    from stepset_airflow.airflow_internals import TaskInstance, XComModel
 
     query = (
         select(*(getattr(XComModel, name) for name in _KEY), TaskInstance.state, XComModel.value)
@@ -82,19 +80,18 @@ def recent_runs(session: Session, dag_ids: Collection[str]) -> list[dict[str, An
 
 
 def _same_task_instance() -> tuple[Any, ...]:
-    from airflow.models.taskinstance import TaskInstance
-    from airflow.models.xcom import XComModel
+    from stepset_airflow.airflow_internals import TaskInstance, XComModel
 
     return tuple(getattr(XComModel, name) == getattr(TaskInstance, name) for name in _KEY)
 
 
 def _is(model: Any, key: Mapping[str, Any]) -> list[Any]:
-    """The condition that a row is of the task instance with a key."""
+    """Returns the conditions that a row belongs to the task instance with a key."""
     return [getattr(model, name) == value for name, value in key.items()]
 
 
 def _document(value: Any) -> Mapping[str, Any] | None:
-    """A document of this version; None for anything else under its key."""
+    """Returns a document of this version; None for other values."""
     return value if isinstance(value, Mapping) and value.get("version") == VERSION else None
 
 

@@ -1,6 +1,6 @@
-"""Keeps a run's page written while a worker follows the run, in a thread of its own.
+"""Writes a run's page while a worker follows the run, in a separate thread.
 
-Airflow may be slow or unreachable for a while: neither the training nor the task waits for its page, or fails for it.
+Airflow may be slow or unreachable for a while; the training and the task neither wait for the page nor fail with it.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-LAST = 10.0
-"""Seconds the end of a task waits for a writing that is under way."""
+LAST_WRITE_TIMEOUT = 10.0
+"""Maximum seconds that the end of a task waits for a write in progress."""
 
 
 class PageWriter:
-    """A listener that keeps a run's page written; `save` writes a document and blocks."""
+    """A listener that writes a run's page; `save` writes a document and blocks."""
 
-    def __init__(self, chronicle: RunHistory, save: Callable[[Mapping[str, Any]], None]) -> None:
-        self._chronicle, self._save = chronicle, save
+    def __init__(self, history: RunHistory, save: Callable[[Mapping[str, Any]], None]) -> None:
+        self._history, self._save = history, save
         self._changed = threading.Condition()
         self._dirty = self._urgent = self._closed = self._failing = False
         self._written_at = float("-inf")
         self._thread: threading.Thread | None = None
 
     def on_line(self, line: LogLine) -> None:
-        """Does nothing: last lines are part of a status."""
+        """Does nothing: a status contains the last lines."""
 
     def on_status(self, status: RunStatus) -> None:
         with self._changed:
-            if status == self._chronicle.status:
+            if status == self._history.status:
                 return
-            self._urgent |= self._chronicle.see(status, time.time())
+            self._urgent |= self._history.see(status, time.time())
             self._dirty = True
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._write_on, name="stepset page", daemon=True)
+                self._thread = threading.Thread(target=self._write_changes, name="stepset page", daemon=True)
                 self._thread.start()
             self._changed.notify()
 
@@ -61,26 +61,26 @@ class PageWriter:
         self.close()
 
     def close(self, *, write: bool = True) -> None:
-        """Stops the thread and writes what is not written yet.
+        """Stops the thread and writes pending changes.
 
-        Without `write` only a later call writes: Airflow may take long to refuse a task that it has deleted.
+        `write` False leaves them to a later call: Airflow may take long to reject the writes of a deleted task.
         """
         with self._changed:
             self._closed = True
             self._changed.notify()
         if self._thread is not None:
-            self._thread.join(LAST)
+            self._thread.join(LAST_WRITE_TIMEOUT)
             if self._thread.is_alive():
                 return
         if self._dirty and write:
             self._write()
 
     def remember(self, store: TaskStateStore) -> None:
-        """Stores how this try has ended, for the page of the next one; `on_status` must have been called before."""
+        """Stores how this try ended, for the page of the next one; `on_status` must have been called before."""
         self.close()
-        remember_try(store, self._chronicle.document(time.time()))
+        remember_try(store, self._history.document(time.time()))
 
-    def _write_on(self) -> None:
+    def _write_changes(self) -> None:
         while self._due():
             self._write()
 
@@ -91,7 +91,7 @@ class PageWriter:
                 if not self._dirty:
                     self._changed.wait()
                     continue
-                status = self._chronicle.status
+                status = self._history.status
                 age = time.time() - status.created if status is not None else 0.0
                 left = self._written_at + WriteThrottle().wait(age, self._urgent) - time.monotonic()
                 if left <= 0:
@@ -101,22 +101,22 @@ class PageWriter:
 
     def _write(self) -> None:
         with self._changed:
-            document = self._chronicle.document(time.time())
+            document = self._history.document(time.time())
             self._dirty = self._urgent = False
         self._written_at = time.monotonic()
         try:
             self._save(document)
             self._failing = False
-        except Exception as error:  # noqa: BLE001  # whatever it is: a training is not stopped for its page
+        except Exception as error:  # noqa: BLE001  # a training does not depend on its page
             if not self._failing:
-                _log.warning("the page of run %s cannot be written: %s; it is tried again", document["run"], error)
+                _log.warning("the page of run %s cannot be written: %s; it is retried", document["run"], error)
             self._failing = True
 
 
 def open_page(task: BaseOperator, ti: TaskInstance, about: Mapping[str, Any], *, resumed: bool = False) -> PageWriter:
-    """Returns the page of a task instance's run; `resumed` continues the page that a trigger has written.
+    """Returns the writer of a task instance's page; `resumed` continues a page that a trigger wrote.
 
-    Sets the task's links, because Airflow sets them only when a task ends or is deferred.
+    Also sets the task's links, because Airflow sets them only when a task ends or is deferred.
     """
     key = TaskKey.of(ti)
     stored = None
@@ -124,6 +124,6 @@ def open_page(task: BaseOperator, ti: TaskInstance, about: Mapping[str, Any], *,
         stored = key.load() if resumed else None
         for name, url in links_of(task, ti).items():
             key.set(name, url)
-    except Exception as error:  # noqa: BLE001  # whatever it is: a training is not stopped for its page
-        _log.warning("the page of %s cannot be read or its link be set: %s", key, error)
+    except Exception as error:  # noqa: BLE001  # a training does not depend on its page
+        _log.warning("the page of %s cannot be read, or its links cannot be set: %s", key, error)
     return PageWriter(RunHistory({"try_number": key.try_number, **about}, stored), key.save)

@@ -1,6 +1,6 @@
-"""The page "Training" in Airflow's UI. Airflow loads this plugin by its entry point, in all of its processes.
+"""The plugin of the page "Training" in Airflow's UI. All of Airflow's processes load it by its entry point.
 
-Only an API server needs the application, so its modules are imported when an API server requests it.
+The application's modules are imported when an API server requests it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from airflow.plugins_manager import AirflowPlugin
 from stepset_airflow.links.training import TASK_ROUTE
 
 MOUNT = "/stepset"
-_PAGE = f"{MOUNT[1:]}/training"  # relative to the UI's <base>: Airflow may be served below a path
+_PAGE = f"{MOUNT[1:]}/training"  # relative to the UI's <base>, because Airflow may be served below a path
 _TASK = "dag_id={DAG_ID}&run_id={RUN_ID}&task_id={TASK_ID}&map_index={MAP_INDEX}"
 _ICON = f"{MOUNT[1:]}/static/icon.svg"
 
 
 class StepsetPlugin(AirflowPlugin):
-    """Recent trainings in the navigation, and the training of a task instance as a tab of its page."""
+    """Adds recent trainings to the navigation, and a tab with its training to a task instance's page."""
 
     name = "stepset"
-    external_views: list[Any] = [  # noqa: RUF012  # as Airflow declares it
+    external_views: list[Any] = [  # noqa: RUF012  # Airflow's declaration
         {
             "name": "Training",
             "href": _PAGE,
@@ -35,7 +35,7 @@ class StepsetPlugin(AirflowPlugin):
     ]
 
     @cached_property
-    def fastapi_apps(self) -> list[Any]:  # type: ignore[override]  # Airflow only reads it, of an instance
+    def fastapi_apps(self) -> list[Any]:  # type: ignore[override]  # Airflow only reads it from an instance
         """The application, mounted at /stepset of the API server."""
         from stepset_airflow.page.app import make_app
 

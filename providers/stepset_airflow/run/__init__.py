@@ -1,1 +1,1 @@
-"""One task's run: created or found again, followed, ended."""
+"""A task's run: creates it or finds it again, follows it, ends it."""

@@ -1,6 +1,6 @@
-"""A task's run on a cluster: created or found, followed in a worker or by a trigger, and concluded when it is over.
+"""Runs a task's training on a cluster: creates or finds the run, follows it in a worker or by a trigger, concludes it.
 
-Both ways of waiting share `begin` before and `finish` after.
+Both ways of waiting call `begin` first and `finish` last.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ if TYPE_CHECKING:
     from stepset.watch.state import RunStatus
     from stepset_airflow.page.writer import PageWriter
 
-_LOOK = 0.2
+_POLL_INTERVAL = 0.2
+"""Seconds between two checks whether the task was killed."""
 
 
 class ClusterRun:
-    """The run of one task instance; `task` has its fields rendered."""
+    """The run of one task instance; the fields of `task` are rendered."""
 
     def __init__(self, task: TrainingTask, context: Context) -> None:
         self._task, self._context = task, context
@@ -51,24 +52,24 @@ class ClusterRun:
         self._page: PageWriter | None = None
         self.access = ClusterAccess.of(task)
 
-    # --- before
+    # --- start
 
     def begin(self, killed: Callable[[], bool]) -> Reattachment:
         """Creates or finds the run.
 
-        Raises the errors of `Reattacher.reattach`, and AirflowException if the task was killed before.
+        Raises as `Reattacher.reattach`, and AirflowException if the task was killed before it had a run.
         """
         if killed() and self.reattacher.remembered() is None:
-            raise AirflowException("no run was made, because its task was killed")
+            raise AirflowException("no run was created, because its task was killed")
         found = self.reattacher.reattach()
         if found.found:
-            self._task.log.info(f"run {found.record.name} is there already: this task goes on with it")
+            self._task.log.info(f"run {found.record.name} exists already: this task follows it")
         if found.workload is not None:
-            self.page(found.record).on_status(self._begun(found))
+            self.page(found.record).on_status(self._initial_status(found))
         return found
 
     def page(self, record: RunRecord, *, resumed: bool = False) -> PageWriter:
-        """Returns the writer of the run's page; `resumed` continues the page that a trigger has written."""
+        """Returns the writer of the run's page; `resumed` continues a page that a trigger wrote."""
         from stepset_airflow.page.writer import open_page
 
         if self._page is None:
@@ -83,12 +84,12 @@ class ClusterRun:
         return self._page
 
     def close(self, *, write: bool = True) -> None:
-        """Stops the page's thread: two threads must not call Airflow at once; `write` writes the page before."""
+        """Stops the page's thread, because two threads must not call Airflow at once; `write` writes the page first."""
         if self._page is not None:
             self._page.close(write=write)
 
-    def _begun(self, attached: Reattachment) -> RunStatus:
-        """The status of a run before its pods are read."""
+    def _initial_status(self, attached: Reattachment) -> RunStatus:
+        """Returns the status of a run before its pods are read."""
         from stepset.watch.state import RunStatus
 
         return RunStatus(
@@ -108,7 +109,7 @@ class ClusterRun:
             durable=task.durable,
             request=self._request,
             end=self._ending.end,
-            tidy=self._tidy,
+            clean_up=self._clean_up,
         )
 
     @cached_property
@@ -133,14 +134,14 @@ class ClusterRun:
 
     @cached_property
     def sources(self) -> frozenset[str] | None:
-        """Whose lines the task log shows; None: all."""
+        """Sources whose lines the task log shows; None: all."""
         from stepset.frameworks import make_plan
 
         return log_sources(self._task.ranks, make_plan(self._job[0]))
 
     @property
     def _quiet_after(self) -> float | None:
-        """None if no lines are read: then silence is unknown."""
+        """As the task's; None if no lines are read."""
         return None if self.sources == frozenset() else self._task.quiet_after
 
     @cached_property
@@ -159,22 +160,22 @@ class ClusterRun:
 
         return RunRequest(*self._job, name=name, attempt=attempt, owner=owner)
 
-    # --- meanwhile
+    # --- wait
 
     def wait(self, attached: Reattachment, killed: Callable[[], bool]) -> RunStatus:
         """Follows the run in this process.
 
-        Raises AirflowException if the task was killed (the run was ended unless a retry is to continue it), and
-        AirflowTaskTimeout if it timed out (the run was ended).
+        Raises AirflowException if the task was killed (after ending the run, unless a retry will follow it), and
+        AirflowTaskTimeout if it timed out (after ending the run).
         """
         assert attached.workload is not None
         backend = self.backend(attached.record.namespace)
         listener = Listeners(self._task.task_log(), self.page(attached.record))
         handle = backend.follow(attached.workload, listener, attached.notes)
         try:
-            while not handle.ended(_LOOK):
+            while not handle.ended(_POLL_INTERVAL):
                 if killed():
-                    self.close(write=False)  # Airflow kills the process after some seconds: end the run first
+                    self.close(write=False)  # no time to write: Airflow kills the process after some seconds
                     self._ending.killed(attached)
             return handle.wait()
         except AirflowTaskTimeout:
@@ -186,12 +187,12 @@ class ClusterRun:
             self.close()
 
     def check_wanted(self, attached: Reattachment) -> None:
-        """As Termination.check_wanted, with the page's thread stopped."""
+        """As Termination.check_wanted, after stopping the page's thread."""
         self.close()
         self._ending.check_wanted(attached)
 
     def defer(self, attached: Reattachment, event: Mapping[str, Any] | None = None) -> NoReturn:
-        """Lets a trigger follow the run, from the last `event` of an earlier trigger on.
+        """Defers the task to a trigger that follows the run; `event` is the last one of an earlier trigger.
 
         Raises TaskDeferred, or AirflowException if the task was ended.
         """
@@ -200,7 +201,7 @@ class ClusterRun:
         assert attached.workload is not None
         self.check_wanted(attached)
         task, position = self._task, (event or {}).get("position") or {}
-        shown = task.task_log(position.get("told"))
+        shown = task.task_log(position.get("reported"))
         for note in attached.notes:
             shown.note(note)
         access = replace(self.access, namespace=attached.record.namespace)
@@ -217,21 +218,21 @@ class ClusterRun:
                 poll_interval=task.poll_interval,
                 deadline=self._deadline(),
                 on_kill_action=task.on_kill_action,
-                position={**position, "told": shown.told},
+                position={**position, "reported": shown.reported},
                 page=TaskKey.of(self._context["ti"]).to_dict(),
             ),
             method_name="execute_complete",
         )
 
     def _deadline(self) -> float | None:
-        """When the task times out, in seconds since the epoch: Airflow does not report it during a deferral."""
+        """Returns when the task times out, in seconds since the epoch: Airflow does not check it during a deferral."""
         limit, ti = self._task.execution_timeout, self._context["ti"]
         if limit is None:
             return None
-        begun = ti.start_date.timestamp() if ti.start_date is not None else time.time()
-        return float(begun + limit.total_seconds())
+        started = ti.start_date.timestamp() if ti.start_date is not None else time.time()
+        return float(started + limit.total_seconds())
 
-    # --- after
+    # --- end
 
     def resume(self, event: Mapping[str, Any]) -> Any:
         """Continues after a trigger's event; returns and raises as `finish`, or AirflowTaskTimeout."""
@@ -239,39 +240,39 @@ class ClusterRun:
 
         record = self.reattacher.remembered()
         if record is None or "error" in event:
-            raise AirflowException(str(event.get("error") or "nobody remembers which run this task has waited for"))
+            raise AirflowException(str(event.get("error") or "no record of the run that this task waited for"))
         if record.ended:
-            return self.told(record)
-        backend, told = self.backend(record.namespace), RunStatus.from_dict(dict(event["status"]))
+            return self.end_as_recorded(record)
+        backend, reported = self.backend(record.namespace), RunStatus.from_dict(dict(event["status"]))
         attached = Reattachment(record, backend.workload(record.name, record.uid))
         if event.get("late"):
             self._ending.stop(attached, RETRY)
-            raise AirflowTaskTimeout(f"execution_timeout: the time is over; run {record.name} was {told.phase.value}")
-        # The cluster's present state takes precedence over the event, if the cluster still has the run.
-        status = told
+            raise AirflowTaskTimeout(f"execution_timeout exceeded; run {record.name} was {reported.phase.value}")
+        # The cluster's current state takes precedence over the event, if the run still exists.
+        status = reported
         if attached.workload is not None:
             now = backend.read(attached.workload)
             if now.phase.final:
-                status = told if now.phase is told.phase else now
-            elif not (event.get("gave_up") and told.phase.final):
+                status = reported if now.phase is reported.phase else now
+            elif not (event.get("gave_up") and reported.phase.final):
                 self.defer(attached, event)
-            backend.conclude(attached.workload, status, stop=bool(event.get("gave_up")) and status is told)
-        self._task.task_log((event.get("position") or {}).get("told")).on_status(status)
+            backend.conclude(attached.workload, status, stop=bool(event.get("gave_up")) and status is reported)
+        self._task.task_log((event.get("position") or {}).get("reported")).on_status(status)
         self.page(record, resumed=True)
         return self.finish(attached, status)
 
-    def told(self, record: RunRecord) -> Any:
-        """Ends the task as it was about to end when its worker died; returns and raises as `finish`."""
+    def end_as_recorded(self, record: RunRecord) -> Any:
+        """Ends the task as an earlier worker recorded before it died; returns and raises as `finish`."""
         from stepset.watch.state import RunStatus
 
         assert record.status is not None
         status = RunStatus.from_dict(dict(record.status))
         self.page(record).on_status(status)
-        self._tidy(record)
+        self._clean_up(record)
         return self._outcome(status, record.ended)
 
     def finish(self, attached: Reattachment, status: RunStatus) -> Any:
-        """Concludes a run that is over, and returns its result; raises the exception that the task's policy demands."""
+        """Concludes a completed run, and returns its result; raises the exception that the task's policy selects."""
         from stepset.watch.cluster.verdict import verdict_text
         from stepset.watch.state import Phase
 
@@ -281,13 +282,13 @@ class ClusterRun:
         self.reattacher.save(record)
         self.page(record).on_status(status)
         if attached.workload is not None:
-            self._tidy(record, attached.workload)
+            self._clean_up(record, attached.workload)
         return self._outcome(status, ended)
 
-    def _tidy(self, record: RunRecord, workload: Mapping[str, Any] | None = None) -> None:
-        """Deletes the objects of a run that is over, if `on_finish_action` requires it.
+    def _clean_up(self, record: RunRecord, workload: Mapping[str, Any] | None = None) -> None:
+        """Deletes the objects of a completed run if `on_finish_action` requires it.
 
-        Without a workload it is looked up, and kept if the run was only suspended.
+        `workload` None: it is read from the cluster, and kept if the run is only suspended.
         """
         from stepset.errors import StepsetError
 
@@ -311,19 +312,19 @@ class ClusterRun:
             if self._page is not None:
                 self._page.remember(self._context["task_state_store"])
             raise self._task.failure(status, ended)
-        self._task.tell_assets(self._context, status)
+        self._task.report_to_assets(self._context, status)
         return status.result
 
-    def gone(self, record: RunRecord) -> RunStatus:
-        """The status of a run whose workload no longer exists, so that its end is unknown."""
+    def lost_status(self, record: RunRecord) -> RunStatus:
+        """Returns the status of a run whose workload no longer exists, so that its end is unknown."""
         from stepset.watch.diagnose import ADVICE
         from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
-        text = f"run {record.name} is gone from namespace {record.namespace}, and nobody saw how it ended."
+        text = f"run {record.name} no longer exists in namespace {record.namespace}; how it ended is unknown."
         failure = Failure(FailureKind.LOST, text, ADVICE[FailureKind.LOST])
         return RunStatus(record.name, record.name, "kubernetes", phase=Phase.LOST, failure=failure)
 
 
 def instance() -> str:
-    """The name of this Airflow, the same in all of its processes: [stepset] instance, else its API server's address."""
+    """Returns the name of this Airflow: [stepset] instance, else its API server's address."""
     return str(conf.get("stepset", "instance", fallback="") or conf.get("api", "base_url", fallback=""))

@@ -1,4 +1,4 @@
-"""Decides how a run that is over ends its task (fail, retry or skip), and whether its objects are deleted. Pure."""
+"""Decides how a completed run ends its task (fail, retry or skip), and whether its objects are deleted. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 VERDICTS = ("fail", "retry", "skip")
 
-# A retry would be refused again, or start what a user has stopped on purpose.
+# The server would refuse a retry too; a user stopped a cancelled run.
 _FINAL_KINDS = {"Rejected": "fail", "Cancelled": "fail"}
 
 
@@ -22,10 +22,10 @@ def check_policy(policy: Mapping[int | str, str] | None) -> None:
 
 
 def verdict(failure: Failure | None, policy: Mapping[int | str, str] | None = None) -> str:
-    """Returns what happens to the task: `fail` (no further try), `retry` (while tries are left) or `skip`.
+    """Returns how the task ends: `fail` (no further try), `retry` (while tries are left) or `skip`.
 
-    `failure` is None if the run was lost. `policy` maps an exit code of the first failing rank, which comes first, or a
-    failure kind to a verdict; default: Rejected and Cancelled fail, everything else is retried.
+    `failure` is None if the run was lost. `policy` maps exit codes of the first failing rank, which take precedence,
+    and failure kinds to verdicts; default: Rejected and Cancelled fail, everything else is retried.
     """
     if failure is None:
         return "retry"
@@ -36,5 +36,5 @@ def verdict(failure: Failure | None, policy: Mapping[int | str, str] | None = No
 
 
 def should_delete(on_finish_action: str, succeeded: bool) -> bool:
-    """Whether the objects of a run that is over are deleted."""
+    """Returns whether the objects of a completed run are deleted."""
     return on_finish_action == "delete" or (on_finish_action == "delete_succeeded" and succeeded)

@@ -1,4 +1,4 @@
-"""From an operator's parameters to a job file's mapping; stepset's models are imported when a task runs."""
+"""Builds a job from an operator's parameters; stepset's models are imported when a task runs."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _ENTRIES = ("script", "module", "command", "function")
 
 
 def check_entries(fields: Mapping[str, Any], has_job: bool) -> None:
-    """Raises ValueError at parse time if no field defines what to run, or several do."""
+    """Raises ValueError at parse time unless exactly one field, or the job, defines the program."""
     given = [entry for entry in _ENTRIES if fields.get(entry) is not None]
     if len(given) > 1:
-        raise ValueError(f"exactly one of {', '.join(_ENTRIES)} says what to run; {' and '.join(given)} are given")
+        raise ValueError(f"give only one of {', '.join(_ENTRIES)}; {' and '.join(given)} are given")
     if not given and not has_job and fields.get("framework") is None:
-        raise ValueError(f"nothing says what to run; give one of {', '.join(_ENTRIES)}, or job")
+        raise ValueError(f"no program is given; give one of {', '.join(_ENTRIES)}, or job")
 
 
 def job_of(
@@ -65,7 +65,7 @@ def job_of(
     Args:
         job: a mapping, or a job file's path relative to `dag_folder`; None: `fields` describe the whole job.
         fields: the job file's fields; those that are not None replace `job`'s.
-        queue_name: short for scheduling.queue_name.
+        queue_name: shorthand for scheduling.queue_name.
         environment, labels: additional variables of the ranks and labels of the objects; the job's own take precedence.
 
     Raises BadInputError if the job cannot be read, or is not valid.
@@ -90,7 +90,7 @@ def job_of(
 
 
 def templatable(job: Any) -> Any:
-    """A job as Airflow can render it: a TrainingJob as its mapping, a path as text, anything else unchanged."""
+    """Returns a job in a form that Airflow renders: a TrainingJob as mapping, a path as text, others unchanged."""
     if hasattr(job, "model_dump"):
         return job.to_dict()
     return os.fspath(job) if isinstance(job, os.PathLike) else job

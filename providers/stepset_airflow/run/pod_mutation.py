@@ -1,7 +1,7 @@
-"""Applies a site's `pod_mutation_hook`, Airflow's hook for every pod it creates, to a run's pod templates.
+"""Applies the deployment's `pod_mutation_hook`, which Airflow calls for every pod it creates, to a run's pod templates.
 
-The cluster's controllers create a run's pods. So the hook gets each group's template once, as a V1Pod without a name,
-before anything is submitted.
+The cluster's controllers create a run's pods. Therefore the hook receives each group's template once, as a V1Pod
+without a name, before the run is submitted.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stepset_airflow.airflow_internals import call_pod_mutation_hook, pod_of
+
 
 def mutate_pod(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a pod template (metadata and spec) as the hook changes it; the same object if it changes nothing.
+    """Returns a pod template (metadata and spec) with the hook's changes; the same object if there are none.
 
-    If the hook changes something, fields that this Airflow's kubernetes package does not know are lost. Raises whatever
-    the hook raises: a site refuses pods this way.
+    A changed template lacks fields that the installed kubernetes package does not know. Raises the hook's exception, by
+    which a deployment rejects pods.
     """
-    from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
-    from airflow.settings import pod_mutation_hook
     from kubernetes.client import ApiClient
 
     plain = ApiClient().sanitize_for_serialization
-    pod = PodGenerator.deserialize_model_dict({"apiVersion": "v1", "kind": "Pod", **template})
+    pod = pod_of({"apiVersion": "v1", "kind": "Pod", **template})
     before = plain(pod)
-    pod_mutation_hook(pod)  # type: ignore[no-untyped-call]  # Airflow's
+    call_pod_mutation_hook(pod)
     after = plain(pod)
     return template if after == before else {"metadata": after.get("metadata", {}), "spec": after["spec"]}

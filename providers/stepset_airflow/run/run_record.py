@@ -1,7 +1,7 @@
-"""A task's record of its run, and what an execution of the task has to do. Pure.
+"""A task's record of its run, and the next step of an execution of the task. Pure.
 
-The record is stored before and after every step that could leave a run behind. It is read when the task is executed:
-for the first time, after its worker died, as a retry, or because a user cleared it.
+The record is stored before and after every step that could leave a run behind. Each execution of the task reads it: the
+first one, one after a worker died, a retry, and one after a user cleared the task.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 KEY = "stepset_run"
 """Key in the task state store."""
 
-SUCCEEDED, RETRY, START_NEW = "succeeded", "retry", "anew"
+SUCCEEDED, RETRY, START_NEW = "succeeded", "retry", "start_new"
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class RunRecord:
     """A task's run.
 
     Args:
-        generation: how many runs the task has had.
+        generation: number of runs that the task has had.
         epoch: try number at which the task was cleared last; 0: never.
         attempt: how often the same work was tried before.
-        uid: of the workload; empty until it is known to exist.
-        ended: how the end was handled: `succeeded`, `retry`, `fail`, `skip`, `anew` (cleared while it ran); empty: not
+        uid: the workload's uid; empty until the workload exists.
+        ended: how the task ended: `succeeded`, `retry`, `fail`, `skip`, `start_new` (cleared while it ran); empty: not
             yet.
-        status: the final status as plain data, if the task may have to report it again.
+        status: the final status as plain data, if an execution may report it again.
     """
 
     name: str
@@ -47,29 +47,29 @@ class RunRecord:
         return cls(**data)
 
     def over(self, ended: str, status: Mapping[str, Any] | None = None) -> RunRecord:
-        """Returns a record whose end was handled."""
+        """Returns the record of a run whose end was handled."""
         return replace(self, ended=ended, status=status)
 
 
 @dataclass(frozen=True)
 class Reattach:
-    """The run is this one: find it, or create it if it was not created yet."""
+    """The execution finds this run, or creates it if it was not created yet."""
 
     record: RunRecord
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The run is over and was handled; the task ends as it was about to end when its worker died."""
+    """The run's end was handled: the task ends as recorded."""
 
     record: RunRecord
 
 
 @dataclass(frozen=True)
 class StartNew:
-    """A new run, the task's `generation`th; the same work was tried `attempt` times before.
+    """The execution starts the task's `generation`th run; the same work was tried `attempt` times before.
 
-    `before` is the run before it. If it is not over, it is ended first; otherwise objects that its worker left are
+    `before` is the previous run. If it is active, it is ended first; otherwise the objects that its worker left are
     deleted.
     """
 
@@ -79,7 +79,7 @@ class StartNew:
 
 
 def next_step(record: RunRecord | None, epoch: int, durable: bool) -> Reattach | Finished | StartNew:
-    """Returns what an execution of the task has to do; `durable` tasks continue the run of an earlier try.
+    """Returns the next step of an execution; a `durable` task continues the run of an earlier try.
 
     >>> next_step(None, 0, True)
     StartNew(generation=1, attempt=0, before=None)

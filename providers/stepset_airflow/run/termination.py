@@ -1,4 +1,4 @@
-"""Ends a task's run early: because a user ended the task, its worker is shutting down, or it timed out."""
+"""Ends a run whose task was ended by a user, lost its worker, or timed out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Termination:
-    """Ends the run of a task as its `on_kill_action` and `durable` say; `save` stores a record for later executions."""
+    """Ends a task's run by `on_kill_action` and `durable`; `save` stores a record for later executions."""
 
     task: TrainingTask
     ti: RuntimeTaskInstanceProtocol
@@ -35,20 +35,20 @@ class Termination:
         """
         state, name = self._state(), attached.record.name
         if self.task.durable and not is_ended(state):
-            raise AirflowException(f"the worker was told to end; run {name} goes on, and a retry goes on with it")
-        self._for_good(attached, state)
+            raise AirflowException(f"the worker is shutting down; run {name} continues, and a retry follows it")
+        self._end_for_killed_task(attached, state)
 
     def check_wanted(self, attached: Reattachment) -> None:
         """Ends the run and raises AirflowException if a user has ended the task since this worker started.
 
-        Called before a deferral: the worker may not know yet that the task was ended, and Airflow then refuses the
-        deferral, so that no process would follow the run.
+        Called before a deferral: the worker may not have noticed that the task was ended. Airflow then refuses the
+        deferral, and no process would follow the run.
         """
         if is_ended(state := self._state()):
-            self._for_good(attached, state)
+            self._end_for_killed_task(attached, state)
 
     def stop(self, attached: Reattachment, ended: str | None) -> None:
-        """Ends a run by `on_kill_action`, and stores `ended` in its record; None: the task no longer exists."""
+        """Ends a run by `on_kill_action`, and stores `ended` in its record unless it is None (the task was deleted)."""
         if attached.workload is not None:
             self.end(self.backend(attached.record.namespace), attached.workload)
         if ended is not None and self.task.on_kill_action != "keep":
@@ -60,11 +60,11 @@ class Termination:
 
         action = self.task.on_kill_action
         if action == "keep":
-            self.task.log.warning(f"run {workload['metadata']['name']} goes on: on_kill_action is keep")
+            self.task.log.warning(f"run {workload['metadata']['name']} continues: on_kill_action is keep")
         else:
             backend.end(workload, suspend if action == "suspend" else delete)
 
-    def _for_good(self, attached: Reattachment, state: str | None) -> NoReturn:
+    def _end_for_killed_task(self, attached: Reattachment, state: str | None) -> NoReturn:
         self.stop(attached, {"restarting": START_NEW, DELETED: None}.get(state or "", RETRY))
         raise AirflowException(f"run {attached.record.name} was stopped because its task was killed")
 
@@ -72,6 +72,6 @@ class Termination:
         """As `state_of`; None if Airflow does not answer."""
         try:
             return state_of(self.ti)
-        except Exception as error:  # noqa: BLE001  # whatever it is: a run is not ended on a guess
-            self.task.log.warning(f"the task's state cannot be asked for: {error}")
+        except Exception as error:  # noqa: BLE001  # the run continues while the state is unknown
+            self.task.log.warning(f"the task's state cannot be queried: {error}")
             return None

@@ -1,4 +1,4 @@
-"""What a run uses of the operator that waits for it: the operator is its only subclass, and is imported by no run."""
+"""The interface of DistributedTrainOperator that runs use, so that they need not import the operator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TrainingTask(BaseOperator):
     on_finish_action: str
     on_kill_action: str
     place: Place | None
-    """Where the run is, for the task's links; set once it is known."""
+    """The run's location, for the task's links; None until it is known."""
 
     @property
     @abstractmethod
@@ -50,13 +50,13 @@ class TrainingTask(BaseOperator):
         """
 
     @abstractmethod
-    def task_log(self, told: Mapping[str, object] | None = None) -> TaskLog:
-        """Returns a listener that writes a run to this task's log; `told` is what another process has written."""
+    def task_log(self, reported: Mapping[str, object] | None = None) -> TaskLog:
+        """Returns a listener that writes a run to this task's log; `reported` is that of another process's TaskLog."""
 
     @abstractmethod
     def failure(self, status: RunStatus, outcome: str) -> AirflowException:
         """Returns the exception that ends the task; the outcome is `fail`, `retry` or `skip`."""
 
     @abstractmethod
-    def tell_assets(self, context: Context, status: RunStatus) -> None:
+    def report_to_assets(self, context: Context, status: RunStatus) -> None:
         """Adds the result to the events of the task's outlets, for the DAGs that they schedule."""

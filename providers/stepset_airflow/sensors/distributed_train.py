@@ -1,4 +1,4 @@
-"""DistributedTrainSensor: waits for a run that was started elsewhere: by the CLI, in KFP, in another DAG."""
+"""DistributedTrainSensor: waits for a run that the CLI, KFP or another DAG started."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class DistributedTrainSensor(BaseSensorOperator):
-    """Waits until a run is over; its result is the task's XCom.
+    """Waits until a run is over; the run's result is the task's XCom.
 
-    The run need not exist yet when the sensor starts.
+    The run may be created after the sensor starts.
 
     Args:
         run_name: the run's name.
-        target: what the run became: jobset, trainjob, statefulset, job or volcano.
+        target: kind of the run's object: jobset, trainjob, statefulset, job or volcano.
         deferrable: wait in the triggerer. Default: [operators] default_deferrable.
-        start_from_trigger: wait in the triggerer from the start; the task takes no worker slot before the run is over.
-        poll_interval: seconds between two reads of data that no watch reports.
+        start_from_trigger: wait in the triggerer from the start: the task needs no worker before the run is over.
+        poll_interval: seconds between reads of data that no watch reports.
         kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as for the operator.
     """
 
@@ -77,7 +77,7 @@ class DistributedTrainSensor(BaseSensorOperator):
         return self.defer(trigger=RunEndTrigger(**self._trigger_fields()), method_name="execute_complete")
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Returns whether the run is over, and its result."""
+        """Returns whether the run is over, with its result."""
         from stepset.backends.kubernetes.backend import KubernetesBackend
         from stepset.errors import BadInputError, InfrastructureError
 
@@ -100,7 +100,7 @@ class DistributedTrainSensor(BaseSensorOperator):
 
         Raises:
             TrainingFailedError: the run failed.
-            AirflowException: the trigger could not follow it.
+            AirflowException: the trigger could not follow the run.
         """
         from stepset.watch.state import RunStatus
 

@@ -1,1 +1,1 @@
-"""What triggers need beside the core: a shared informer, the log lease, work that survives cancellation."""
+"""Modules for triggers: the shared informer, the log lease, work that continues despite cancellation."""

@@ -1,8 +1,8 @@
 """Work of a trigger that continues although Airflow cancels the trigger.
 
-A triggerer cancels a trigger that is not wanted any more at each look at its triggers, once a second, until it has
-ended (airflow 3.3 triggerer_job_runner.py, cancelling_triggers). The first cancellation is what calls `on_kill`; the
-next one would interrupt it. Neither asyncio nor anyio can await a task through repeated cancellations of the caller.
+A triggerer cancels an unwanted trigger once a second until it has ended (airflow 3.3 triggerer_job_runner.py,
+cancelling_triggers). The first cancellation calls `on_kill`; the next one would interrupt it. Neither asyncio nor anyio
+can await a task through repeated cancellations of the caller.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from contextlib import suppress
 from typing import Any
 
 _tasks: set[asyncio.Task[None]] = set()
-"""References to the tasks: the event loop keeps none."""
+"""References to the tasks, because the event loop keeps none."""
 
 
 def spawn(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Starts a task that continues whether or not another task awaits it."""
+    """Starts a task that continues although no other task awaits it."""
     task = asyncio.get_running_loop().create_task(coroutine)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)

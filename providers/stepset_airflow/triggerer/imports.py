@@ -1,4 +1,4 @@
-"""The imports of triggers that take seconds: the event loop of a triggerer must not wait for them."""
+"""Imports modules that take seconds in threads, so that they do not block a triggerer's event loop."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ MODULES = (
 
 
 async def import_in_thread() -> None:
-    """Imports the modules with which a trigger follows runs, each in a thread."""
+    """Imports the modules with which triggers follow runs."""
     for module in MODULES:
         await asyncio.to_thread(importlib.import_module, module)

@@ -1,9 +1,8 @@
-"""How far a trigger has written its task's log, stored in an XCom for the triggerer that takes the trigger over.
+"""Stores the position of a trigger in its task's log in an XCom, for the triggerer that takes the trigger over.
 
-Airflow starts the triggers of a killed triggerer elsewhere, from the fields they were deferred with. A triggerer that
-stood still for a while continues to write although another one has its triggers. So each triggerer notes its own id and
-what it has written, if anything. Lines that it wrote after its last note are read from its log file, so nothing is
-lost.
+Airflow starts the triggers of a killed triggerer in another one, with the fields from their deferral. A triggerer that
+stalled for a while continues to write although another one has its triggers. Therefore each triggerer notes its own id
+and its position. The successor reads later lines from the log file, so that no line is lost or repeated.
 """
 
 from __future__ import annotations
@@ -19,43 +18,47 @@ from weakref import WeakKeyDictionary
 import structlog
 from airflow.sdk.exceptions import AirflowRuntimeError
 
+from stepset_airflow.airflow_internals import send_to_supervisor
 from stepset_airflow.identity import map_index_of
 from stepset_airflow.logs.predecessor_log import written_after
 from stepset_airflow.triggerer.cancellation import spawn, wait_uncancelled
-from stepset_airflow.triggerer.log_backpressure import all_read, room
+from stepset_airflow.triggerer.log_backpressure import all_read, wait_for_space
 
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
 KEY = "stepset_shown"
-"""Key of the XCom; it exists while the task is deferred."""
+"""Key of the XCom, which exists while the task is deferred."""
 
-_EVERY = 2.0
+_NOTE_INTERVAL = 2.0
 """Minimum seconds between two notes of a trigger."""
-_LEAVES = 30.0
-"""Maximum seconds to wait until the triggerer's main process has read the log, before the event is sent."""
-SETTLES = 5.0
+_READ_TIMEOUT = 30.0
+"""Maximum seconds that an event waits until the triggerer's main process has read the log."""
+MIN_DEFERRAL = 5.0
 """Minimum seconds between the start of a trigger and its event. Airflow fails a deferred task whose event arrives
-before the worker's report that the task is deferred, which takes seconds on a busy machine (apache/airflow issue
-72716)."""
-_FORGETS = 2.0
-"""Maximum seconds to delete the note: a triggerer that shuts down may not answer any more."""
-_BETWEEN = 0.1
-"""Minimum seconds between two notes of all triggers of an event loop: the triggerer writes them to its database."""
-_STOOD_STILL = 3.0
-"""Seconds without a turn after which another triggerer may have the triggers; less than Airflow waits before that."""
+before the worker's report that the task is deferred, which takes seconds on a busy machine (apache/airflow#72716)."""
+_DELETE_TIMEOUT = 2.0
+"""Maximum seconds to delete the note: a triggerer that is shutting down may not answer."""
+_SHARED_NOTE_INTERVAL = 0.1
+"""Minimum seconds between two notes of all triggers of an event loop, because the triggerer writes to a database."""
+_STALL = 3.0
+"""Seconds in which the event loop did not run, after which another triggerer may have the triggers. Airflow moves them
+later (`triggerer_health_check_threshold`)."""
 
 Position = Mapping[str, Any]
-"""What is written, as plain data: `told` (TaskLog.told), `printed` (RunFollower.positions), `at` (of the last line)."""
+"""What was written, as plain data.
+
+`reported` is TaskLog.reported, `printed` RunFollower.positions, `at` the time of the last line.
+"""
 log = structlog.get_logger(logger_name=__name__)
 
 
 class LogLease:
-    """The notes of one trigger and of its predecessor; a trigger without a task instance (`dag.test()`) notes nothing.
+    """The notes of a trigger and of its predecessor; a trigger without a task instance (`dag.test()`) writes none.
 
     Attributes:
-        before: the position that a predecessor has noted, else the one at which the task was deferred.
-        written: the lines that the predecessor has written after that.
+        before: the position in a predecessor's note, else that of the deferral.
+        written: the lines that the predecessor wrote after that position.
     """
 
     def __init__(self, trigger: BaseTrigger, position: Position, loop: _Loop) -> None:
@@ -67,11 +70,11 @@ class LogLease:
         self.before, self.written = position, list[str]()
 
     async def find(self) -> None:
-        """Looks for a predecessor, which does not write any more after this."""
+        """Takes the log over from a predecessor, if one exists; the predecessor stops writing."""
         try:
             found = await _note_of(self._trigger)
         except AirflowRuntimeError as error:
-            log.warning(f"whether another triggerer has written to this log before is not known: {error}")
+            log.warning(f"the notes of an earlier triggerer in this log cannot be read: {error}")
             found = {}
         self.before = found.get("position", self.before)
         if found or await self._read():
@@ -79,37 +82,37 @@ class LogLease:
             await self._read()  # the predecessor may have written until that note
 
     async def _read(self) -> bool:
-        """Reads what a predecessor has written and not noted; returns whether there is something."""
+        """Reads the lines that a predecessor wrote after its note; returns whether it wrote any."""
         if (ti := self._trigger.task_instance) is not None:
             self.written = await asyncio.to_thread(written_after, ti, str(self.before.get("at", "")))
         return bool(self.written)
 
     async def keep(self, position: Callable[[], Position]) -> None:
-        """Notes what is written, indefinitely; `position` returns what has been written until now."""
+        """Notes the position after each change, until cancelled; `position` returns the current one."""
         while True:
             await self._written.wait()
             self._written.clear()
             now = position()
-            await asyncio.sleep(_EVERY)
+            await asyncio.sleep(_NOTE_INTERVAL)
             await all_read()
             await self.may_write()
             await self._note(now)
 
     async def may_write(self) -> None:
-        """Returns at once, or never if another triggerer has the trigger and writes in this one's place."""
+        """Returns at once; never returns if another triggerer has taken over the trigger."""
         if (stalls := self._loop.stalls()) != self._stalls:
-            with suppress(AirflowRuntimeError):  # without an answer it writes: twice is better than never
+            with suppress(AirflowRuntimeError):  # if it fails, continue: lines may be repeated, not lost
                 self._lost = (await _note_of(self._trigger)).get("by", "" if self._noted else self._me) != self._me
             self._stalls = stalls
         if self._lost:
-            await asyncio.Event().wait()  # Airflow cancels the trigger as soon as it notices that, too
+            await asyncio.Event().wait()  # until Airflow cancels the trigger
 
     async def may_write_a_line(self) -> None:
-        """As `may_write`, for one of many lines: also waits until there is room for it, which may take seconds."""
-        await room()
+        """As `may_write`, for one of many lines: also waits for space in the socket, which may take seconds."""
+        await wait_for_space()
         while self._lost or self._loop.stalls() != self._stalls:
             await self.may_write()
-            await room()  # other triggers have waited for Airflow's answer as well
+            await wait_for_space()  # other triggers waited for Airflow's answer too
 
     def wrote(self) -> None:
         self._written.set()
@@ -118,82 +121,80 @@ class LogLease:
         async with self._loop.turn:
             value = {"trigger": self._trigger.trigger_id, "by": self._me, "position": position}
             try:
-                await _ask(self._trigger, "SetXCom", value=value)
+                await _send(self._trigger, "SetXCom", value=value)
                 self._noted = self._trigger.task_instance is not None
             except AirflowRuntimeError as error:
-                log.warning(f"what was written to this log cannot be noted for another triggerer: {error}")
-            await asyncio.sleep(_BETWEEN)
+                log.warning(f"the position in this log cannot be stored for another triggerer: {error}")
+            await asyncio.sleep(_SHARED_NOTE_INTERVAL)
 
 
-async def settle(trigger: BaseTrigger, begun: float) -> None:
-    """Waits until a trigger that began at `begun`, by the event loop's clock, may send its event.
+async def settle(trigger: BaseTrigger, started: float) -> None:
+    """Waits until a trigger that started at `started`, by the event loop's clock, may send its event.
 
-    First Airflow must know that the task is deferred, and must have read what the trigger wrote: a triggerer stops
-    writing to the log of a trigger once it has ended, and receives the end and the lines on different channels (airflow
-    3.3 triggerer_job_runner.py, logger_cache).
+    Airflow must have registered the deferral, and must have read the trigger's lines: a triggerer closes the log of a
+    trigger that has ended, and receives the end and the lines on different channels (airflow 3.3
+    triggerer_job_runner.py, logger_cache).
     """
     if trigger.task_instance is None:
         return
-    await asyncio.sleep(begun + SETTLES - asyncio.get_running_loop().time())
-    await all_read(_LEAVES)
+    await asyncio.sleep(started + MIN_DEFERRAL - asyncio.get_running_loop().time())
+    await all_read(_READ_TIMEOUT)
 
 
-async def forget(trigger: BaseTrigger) -> None:
-    """Deletes a trigger's note; the last thing a trigger does, after its event.
+async def delete_note(trigger: BaseTrigger) -> None:
+    """Deletes a trigger's note, after the trigger's event.
 
-    Airflow continues the task meanwhile, and then cancels the trigger to confirm the event. If this raised the
-    cancellation, Airflow would mistake it for a user's action and call `on_kill`.
+    Airflow continues the task at the same time, and cancels the trigger to confirm the event. If this function raised
+    the cancellation, Airflow would treat it as a user's action and call `on_kill`.
     """
     if trigger.task_instance is None:
         return
     with suppress(asyncio.CancelledError, AirflowRuntimeError):
-        await wait_uncancelled(spawn(_forget(trigger)), _FORGETS)
+        await wait_uncancelled(spawn(_delete_note(trigger)), _DELETE_TIMEOUT)
 
 
-async def _forget(trigger: BaseTrigger) -> None:
+async def _delete_note(trigger: BaseTrigger) -> None:
     if await _note_of(trigger):  # a note of a later deferral stays
-        await _ask(trigger, "DeleteXCom")
+        await _send(trigger, "DeleteXCom")
 
 
 async def _note_of(trigger: BaseTrigger) -> Mapping[str, Any]:
-    """Returns what is noted of a trigger's deferral; empty: nothing."""
-    found = getattr(await _ask(trigger, "GetXCom"), "value", None)
+    """Returns the note of a trigger's deferral; empty if there is none."""
+    found = getattr(await _send(trigger, "GetXCom"), "value", None)
     return found if isinstance(found, dict) and found.get("trigger") == trigger.trigger_id else {}
 
 
-async def _ask(trigger: BaseTrigger, what: str, **more: Any) -> Any:
-    """Sends a request to Airflow through the triggerer; bypasses a deployment's XCom backend, which may block."""
-    from airflow.sdk.execution_time import comms, task_runner
-
+async def _send(trigger: BaseTrigger, message: str, **more: Any) -> Any:
+    """Sends an XCom message to Airflow; bypasses a deployment's XCom backend, which may block."""
     ti = trigger.task_instance
     if ti is None:
         return None
     index = map_index_of(ti)
     about = {"key": KEY, "dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": index}
-    return await task_runner.SUPERVISOR_COMMS.asend(getattr(comms, what)(**about, **more))
+    return await send_to_supervisor(message, **about, **more)
 
 
 class _Loop:
-    """What the triggers of an event loop share: a lock for notes, and a task that detects when the loop stood still."""
+    """State that the triggers of an event loop share: a lock for notes, and a task that detects stalls of the loop."""
 
     def __init__(self) -> None:
         self.users = 0
         self.turn = asyncio.Lock()
-        self._beaten, self._stalls = time.monotonic(), 0
-        self.pulse = asyncio.create_task(self._beat())
+        self._last_turn, self._stalls = time.monotonic(), 0
+        self.monitor = asyncio.create_task(self._monitor())
 
     def stalls(self) -> int:
-        """How often the loop stood still for so long that another triggerer may have taken the triggers."""
-        if time.monotonic() - self._beaten > _STOOD_STILL:
+        """Returns how often the loop stalled for so long that another triggerer may have taken the triggers."""
+        if time.monotonic() - self._last_turn > _STALL:
             self._stalls += 1
-            self._beaten = time.monotonic()
+            self._last_turn = time.monotonic()
         return self._stalls
 
-    async def _beat(self) -> None:
+    async def _monitor(self) -> None:
         while True:
             await asyncio.sleep(1)
             self.stalls()
-            self._beaten = time.monotonic()
+            self._last_turn = time.monotonic()
 
 
 _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
@@ -201,7 +202,7 @@ _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary(
 
 @asynccontextmanager
 async def lease_log(trigger: BaseTrigger, position: Position) -> AsyncIterator[LogLease]:
-    """Takes over what a predecessor of a running trigger has written; `position` is the one at the deferral."""
+    """Takes over the log from a trigger's predecessor; `position` is that of the deferral."""
     running = asyncio.get_running_loop()
     loop = _loops.get(running)
     if loop is None:
@@ -214,5 +215,5 @@ async def lease_log(trigger: BaseTrigger, position: Position) -> AsyncIterator[L
     finally:
         loop.users -= 1
         if not loop.users:
-            loop.pulse.cancel()
+            loop.monitor.cancel()
             del _loops[running]

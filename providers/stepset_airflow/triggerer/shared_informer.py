@@ -1,4 +1,4 @@
-"""One informer for all triggers of an event loop that follow runs in the same namespace."""
+"""One informer for all triggers of an event loop that follow runs in one namespace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepset_airflow.hooks.cluster import ClusterAccess, client_of
 
 @dataclass(eq=False)
 class SharedInformer:
-    """An informer, its number of users, and the limit of logs that they read at the same time."""
+    """An informer, its number of users, and the limit of logs that they read concurrently."""
 
     informer: Informer
     connections: LogConnections = field(default_factory=LogConnections)
@@ -30,14 +30,14 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Key, SharedInformer]]
 
 @asynccontextmanager
 async def shared_informer(access: ClusterAccess, target: str) -> AsyncIterator[SharedInformer]:
-    """Returns the informer of a namespace; the last trigger that leaves stops it. Raises as `connect`.
+    """Returns the informer of a namespace; its last user stops it. Raises BadInputError as `client_of`'s requests.
 
-    Runs of different targets do not share one: a TrainJob and its JobSet have the same name.
+    Each target has its own, because a TrainJob and its JobSet have the same name.
     """
     key, informers = (access, target), _shared.setdefault(asyncio.get_running_loop(), {})
     if (shared := informers.get(key)) is None:
-        site = NamespacedClient(client_of(access), access.namespace or "")
-        shared = informers[key] = SharedInformer(namespace_informer(site))
+        client = NamespacedClient(client_of(access), access.namespace or "")
+        shared = informers[key] = SharedInformer(namespace_informer(client))
         await shared.informer.__aenter__()
     shared.users += 1
     try:

@@ -1,4 +1,4 @@
-"""The observer of a run that a trigger follows: it writes the task's log and the run's page."""
+"""The observer of a run that a trigger follows; writes the task's log and the run's page."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from stepset_airflow.triggerer.log_lease import LogLease, Position
 
 _SLICE = 50
-"""Lines written before other tasks of the event loop have their turn."""
+"""Lines that are written before other tasks of the event loop run."""
 _LONG = 1 << 20
-"""Characters from which a line is written in a thread: Airflow's log takes 0.15 s of CPU for 8 MiB."""
+"""Minimum characters of a line that a thread writes: logging 8 MiB takes 0.15 s of CPU."""
 
 
 class TaskObserver:
-    """Writes what happens in a run, unless another triggerer writes it; calls `callbacks` with each status, in threads.
+    """Writes a run's log and page unless another triggerer does; calls `callbacks` with each status, in threads.
 
-    `positions` returns the positions up to which the pods' logs are written.
+    `positions` returns the positions up to which the pods' logs were written.
     """
 
     def __init__(
@@ -37,23 +37,23 @@ class TaskObserver:
         callbacks: tuple[StatusCallback, ...],
         positions: Callable[[], Mapping[str, Any]],
     ) -> None:
-        self._shown, self._page, self._handover = shown, page, lease
+        self._shown, self._page, self._lease = shown, page, lease
         self._sources, self._callbacks, self._positions = sources, callbacks, positions
         self._joiners: dict[str, Joiner] = {}
         self._at = str(lease.before.get("at", ""))
 
     @property
     def position(self) -> Position:
-        """What is written, for another triggerer."""
-        return {"told": self._shown.told, "printed": self._positions(), "at": self._at}
+        """The position in the log, for another triggerer."""
+        return {"reported": self._shown.reported, "printed": self._positions(), "at": self._at}
 
     async def on_output(self, output: PodOutput) -> None:
-        """Writes lines that no triggerer has written."""
+        """Writes lines that no triggerer has written yet."""
         known = output.position is None
         joiner = self._joiners.setdefault(output.pod, Joiner())
         for count, line in enumerate(log_lines(joiner.join(output.batch.lines)), 1):
             if not known and (self._sources is None or line.source in self._sources):
-                await self._handover.may_write_a_line()
+                await self._lease.may_write_a_line()
                 if len(line.text) > _LONG:
                     await asyncio.to_thread(self._shown.on_line, line)
                 else:
@@ -62,12 +62,12 @@ class TaskObserver:
                 await asyncio.sleep(0)
         if not known:
             self._at = datetime.now(UTC).isoformat()
-        self._handover.wrote()
+        self._lease.wrote()
 
     async def on_status(self, status: RunStatus) -> None:
-        await self._handover.may_write()
+        await self._lease.may_write()
         self._page.see(status)
         self._shown.on_status(status)
-        self._handover.wrote()
+        self._lease.wrote()
         for callback in self._callbacks:
             await asyncio.to_thread(self._shown.call, callback, status)

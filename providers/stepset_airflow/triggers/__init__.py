@@ -1,1 +1,1 @@
-"""Airflow triggers. Their class paths are stored in Airflow's database and stay the same."""
+"""Airflow triggers. Airflow's database contains their class paths, which must not change."""

@@ -1,8 +1,8 @@
-"""DistributedTrainTrigger: follows a run in the triggerer for a deferred task, and writes it into the task's log.
+"""DistributedTrainTrigger: follows a run in the triggerer for a deferred task, and writes the task's log.
 
-Airflow creates a trigger from its serialized fields, may run it in two triggerers at once, and may start it again
-anywhere. So a trigger changes nothing on the cluster, except that it deletes pods of lost nodes if the job requires it.
-`execute_complete` in a worker does what must be done exactly once.
+Airflow creates a trigger from its serialized fields, may run it in two triggerers at once, and may restart it in
+another one. Therefore a trigger changes nothing on the cluster, except that it deletes pods of lost nodes if the job
+requires it. `execute_complete` in a worker performs the actions that must happen exactly once.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ from typing import Any
 import structlog
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from stepset_airflow.airflow_internals import ON_KILL_TIMEOUT, USER_ACTION_CANCEL_MESSAGE
 from stepset_airflow.hooks.cluster import ClusterAccess, client_of
 from stepset_airflow.logs.task_log import TaskLog, find_callbacks
 from stepset_airflow.task_state import is_ended, state_of
 from stepset_airflow.triggerer.cancellation import spawn, wait_uncancelled
 from stepset_airflow.triggerer.imports import import_in_thread
 from stepset_airflow.triggerer.log_backpressure import all_read
-from stepset_airflow.triggerer.log_lease import forget, lease_log, settle
+from stepset_airflow.triggerer.log_lease import delete_note, lease_log, settle
 
 log = structlog.get_logger(logger_name=__name__)
 
-_USER_ACTED = "__airflow_user_action__"
-"""Airflow cancels a trigger with this message when a user has acted on its task (3.3 triggerer_job_runner.py)."""
-_ENDS = 25.0
-"""Seconds in which `on_kill` must end a run; Airflow waits for 30."""
-_PAUSES = (1.0, 3.0)
-"""Seconds before Airflow is queried again for a task's state."""
-_LEAVES = 5.0
-"""Seconds to wait until the last lines are read, before the trigger's log is closed."""
+_ON_KILL_TIMEOUT = ON_KILL_TIMEOUT - 5.0
+"""Maximum seconds that `on_kill` waits until the run is ended."""
+_RETRY_DELAYS = (1.0, 3.0)
+"""Seconds before further queries for a task's state."""
+_READ_TIMEOUT = 5.0
+"""Maximum seconds to wait until the last lines are read; then Airflow closes the trigger's log."""
 
 
 @dataclass(eq=False, repr=False)
@@ -45,16 +44,16 @@ class DistributedTrainTrigger(BaseTrigger):
     Args:
         access: fields of ClusterAccess; its namespace is the run's.
         workload: as `workload_reference` returns it.
-        sources: whose lines are shown; None: all.
+        sources: sources whose lines are shown; None: all.
         ranks: ranks whose lines are shown; None: all.
-        callbacks: dotted paths of functions that are called with each status, in threads.
+        callbacks: dotted paths of functions that threads call with each status.
         admission_timeout, startup_timeout: seconds; None: no limit.
         quiet_after: seconds without a line after which the log reports it; None: never.
-        poll_interval: seconds between two reads of data that no watch reports.
+        poll_interval: seconds between reads of data that no watch reports.
         deadline: seconds since the epoch at which the task times out; None: never.
         on_kill_action: `delete`, `suspend` or `keep`.
-        position: what was written to the task's log before, as lease.Position.
-        page: fields of the TaskKey whose page is written; None: no page.
+        position: what was written to the task's log before, as log_lease.Position.
+        page: fields of the TaskKey whose page is written; None: no page is written.
     """
 
     access: Mapping[str, Any]
@@ -76,57 +75,57 @@ class DistributedTrainTrigger(BaseTrigger):
         self._ending: asyncio.Task[None] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class path and the fields from which another process creates the same trigger; no credentials."""
+        """Returns the class path and the fields from which Airflow creates the trigger; they contain no credentials."""
         names = signature(type(self)).parameters
         return f"{type(self).__module__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Follows the run, then yields one event: as `_followed` returns it, or with `error`."""
+        """Follows the run, then yields one event: the result of `_followed`, or `error`."""
         from stepset.errors import StepsetError
 
-        began = asyncio.get_running_loop().time()
+        started = asyncio.get_running_loop().time()
         try:
             await import_in_thread()
             try:
                 payload = await self._followed()
             except StepsetError as error:
                 payload = {"error": str(error)}
-            await settle(self, began)
+            await settle(self, started)
         except asyncio.CancelledError as error:
-            if error.args == (_USER_ACTED,):
-                self._end_begins()  # Airflow may end before it calls on_kill
+            if error.args == (USER_ACTION_CANCEL_MESSAGE,):
+                self._start_ending()  # Airflow may not call on_kill
             raise
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's
-        await forget(self)
+        await delete_note(self)
 
     async def on_kill(self) -> None:
         """Ends the run if a user has ended the task.
 
-        A triggerer that lost its triggers to another one for a while calls this for tasks that still wait
-        (apache/airflow#73454). The task's state is checked first, and the run continues while the task does, or while
-        its state is unknown. A task that was cleared ends its earlier run itself when it is executed again.
+        A triggerer whose triggers were temporarily moved to another one calls this for tasks that still wait
+        (apache/airflow#73454). Therefore the task's state is queried first; the run continues if the task does, or if
+        the state is unknown. The next execution of a cleared task ends its earlier run.
         """
-        await wait_uncancelled(self._end_begins(), _ENDS)
+        await wait_uncancelled(self._start_ending(), _ON_KILL_TIMEOUT)
 
-    def _end_begins(self) -> asyncio.Task[None]:
+    def _start_ending(self) -> asyncio.Task[None]:
         if self._ending is None:
-            self._ending = spawn(self._acted_upon())
+            self._ending = spawn(self._end_if_ended())
         return self._ending
 
-    async def _acted_upon(self) -> None:
+    async def _end_if_ended(self) -> None:
         """Ends the run if a user has ended the task."""
         state = await self._task_state()
         name = self.workload["metadata"]["name"]
         if not is_ended(state):
-            log.info(f"run {name} goes on: its task is {state or 'cleared, or in a state that is not known'}")
+            log.info(f"run {name} continues: its task is {state or 'cleared, or in an unknown state'}")
         elif self.on_kill_action == "keep":
-            log.warning(f"run {name} goes on: on_kill_action is keep")
+            log.warning(f"run {name} continues: on_kill_action is keep")
         else:
             await self._end()
-        await all_read(_LEAVES)
+        await all_read(_READ_TIMEOUT)
 
     async def _followed(self) -> dict[str, Any]:
-        """Follows the run; returns the final status, whether the task timed out, and what was written to the log."""
+        """Follows the run; returns the final status, whether the task timed out, and the position in the log."""
         from stepset.backends.kubernetes.follow import RunFollower
         from stepset.watch.cluster.reports import Reports
         from stepset.watch.cluster.supervisor import Timeouts
@@ -142,7 +141,7 @@ class DistributedTrainTrigger(BaseTrigger):
             shared_informer(ClusterAccess(**self.access), self.workload["target"]) as shared,
         ):
             before = lease.before
-            shown, reports = TaskLog(log, ranks, told=before.get("told"), written=lease.written), Reports()
+            shown, reports = TaskLog(log, ranks, reported=before.get("reported"), written=lease.written), Reports()
             reports.progress = shown.progress
             page = AsyncPageWriter(self.page, self._about())
             observer = TaskObserver(
@@ -178,21 +177,21 @@ class DistributedTrainTrigger(BaseTrigger):
             }
 
     def _about(self) -> dict[str, Any]:
-        """What the run's page shows beside its status."""
+        """Returns the part of the run's page that is not in its status."""
         about = {"namespace": self.access["namespace"], "target": self.workload["target"], "followed": True}
         return {**about, "try_number": (self.page or {}).get("try_number")}
 
     async def _task_state(self) -> str | None:
-        """As `state_of`; retries on errors, and returns None if Airflow does not answer."""
+        """As `state_of`, but retries after errors, and returns None if Airflow does not answer."""
         from asgiref.sync import sync_to_async
 
         if self.task_instance is None:
             return None
-        for pause in (*_PAUSES, None):
+        for pause in (*_RETRY_DELAYS, None):
             try:
                 return await sync_to_async(state_of)(self.task_instance)
-            except Exception as error:  # noqa: BLE001  # whatever it is: a run is not ended on a guess
-                log.warning(f"the task's state cannot be asked for: {error}")
+            except Exception as error:  # noqa: BLE001  # the run continues while the state is unknown
+                log.warning(f"the task's state cannot be queried: {error}")
             if pause is not None:
                 await asyncio.sleep(pause)
         return None
@@ -208,4 +207,4 @@ class DistributedTrainTrigger(BaseTrigger):
             workload = await runs.workload(about["name"], about["uid"])
             if workload is not None and not (await runs.read(workload)).phase.final:
                 await runs.end(workload, suspend if self.on_kill_action == "suspend" else delete)
-                log.info(f"run {about['name']} was ended ({self.on_kill_action}): a user has acted on its task")
+                log.info(f"run {about['name']} was ended ({self.on_kill_action}): a user has ended its task")

@@ -1,7 +1,7 @@
-"""`AssetWatcher(trigger=JobSetFinishedEventTrigger(...))`: a run that ends schedules a DAG.
+"""`AssetWatcher(trigger=JobSetFinishedEventTrigger(...))`: schedules a DAG when a run ends.
 
-The triggerer runs the trigger while the asset is watched. Triggers of one connection and namespace share one stream,
-which reports runs that end while it is open; runs that had ended before are not reported.
+The triggerer runs the trigger while an asset uses it. Triggers of one connection and namespace share one stream, which
+reports runs that end while it is open, but not runs that ended before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(logger_name=__name__)
 
-_LONGEST_PAUSE = 20.0
+_MAX_DELAY = 20.0
 """Maximum seconds before a namespace is watched again after an error."""
 
 
@@ -33,7 +33,7 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
 
     Args:
         job: only runs of this job; default: all.
-        phases: only runs that ended so: Succeeded, Failed.
+        phases: only runs that ended in one of these phases: Succeeded, Failed.
         kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as for the operator.
     """
 
@@ -52,17 +52,17 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
         self._access = ClusterAccess(kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class path and the fields from which another process creates the same trigger; no credentials."""
+        """Returns the class path and the fields from which Airflow creates the trigger; they contain no credentials."""
         fields = {"job": self.job, "phases": list(self.phases), **self._access.to_dict()}
         return "stepset_airflow.triggers.jobset_finished.JobSetFinishedEventTrigger", fields
 
     def shared_stream_key(self) -> Hashable:
-        """The same for all triggers of one connection and namespace."""
+        """Returns a key that is the same for all triggers of one connection and namespace."""
         return ("stepset", *self._access.to_dict().values())
 
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Yields the runs of a namespace as they end, indefinitely; `kwargs` are those of a trigger that shares it."""
+        """Yields the runs of a namespace as they end, indefinitely; `kwargs` are those of any trigger of the stream."""
         await import_in_thread()
         access = cls(**kwargs)._access
         async with client_of(access) as client, aclosing(_ended_runs(client, access.namespace)) as runs:
@@ -76,7 +76,7 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
                 yield TriggerEvent(ended)  # type: ignore[no-untyped-call]  # Airflow's
 
     async def run(self) -> AsyncGenerator[TriggerEvent, None]:
-        """As the shared stream, for a triggerer that shares none."""
+        """Yields the events of a stream of its own, for a triggerer that does not share streams."""
         async with (
             aclosing(self.open_shared_stream(self.serialize()[1])) as stream,
             aclosing(self.filter_shared_stream(stream)) as events,
@@ -88,27 +88,27 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
 async def _ended_runs(client: Client, namespace: str | None) -> AsyncGenerator[dict[str, Any], None]:
     from stepset.errors import StepsetError
 
-    finished, said, failures = _Finished(), "", 0
+    finished, reported, failures = _Finished(), "", 0
     while True:
         try:
             async with aclosing(_reported(client, namespace, finished)) as runs:
                 async for ended in runs:
-                    failures, said = 0, ""
+                    failures, reported = 0, ""
                     if ended is not None:
                         yield ended
         except StepsetError as error:
-            # No task waits that could fail, and Airflow would restart a trigger that ends each second.
-            if said != str(error):
-                said = str(error)
-                log.warning(f"runs that end are not reported until this is fixed: {said}")
+            # No task waits that could fail, and Airflow restarts a trigger that ends, each second.
+            if reported != str(error):
+                reported = str(error)
+                log.warning(f"completed runs are not reported until this is fixed: {reported}")
         failures += 1
-        await asyncio.sleep(min(_LONGEST_PAUSE, 0.25 * 2**failures) * random.uniform(0.7, 1.3))
+        await asyncio.sleep(min(_MAX_DELAY, 0.25 * 2**failures) * random.uniform(0.7, 1.3))
 
 
 async def _reported(
     client: Client, namespace: str | None, finished: _Finished
 ) -> AsyncGenerator[dict[str, Any] | None, None]:
-    """Yields runs as they end, and None once the namespace is listed. Raises if it cannot be watched any longer."""
+    """Yields runs as they end, and None when the namespace was listed. Raises the error that ends the watch."""
     from stepset.backends.kubernetes.api.namespaced import NamespacedClient
     from stepset.backends.kubernetes.api.resources import JOBSETS
     from stepset.backends.kubernetes.runs import ClusterRuns
@@ -116,23 +116,23 @@ async def _reported(
     from stepset.backends.kubernetes.watch.selectors import Collection
     from stepset.targets.metadata import RUN
 
-    site, news = NamespacedClient(client, namespace or (await client.open()).namespace), asyncio.Event()
+    api, changed = NamespacedClient(client, namespace or (await client.open()).namespace), asyncio.Event()
 
-    def changed(changes: Sequence[Change]) -> None:
+    def on_changes(changes: Sequence[Change]) -> None:
         finished.take(changes)
-        news.set()
+        changed.set()
 
-    reflector = Reflector(client, Collection(site.all(JOBSETS), {"labelSelector": RUN}), changed)
-    runs, following = ClusterRuns(site, target="jobset"), asyncio.create_task(reflector.run())
+    reflector = Reflector(client, Collection(api.all(JOBSETS), {"labelSelector": RUN}), on_changes)
+    runs, following = ClusterRuns(api, target="jobset"), asyncio.create_task(reflector.run())
     try:
         while reflector.error is None:
-            await news.wait()
-            news.clear()
+            await changed.wait()
+            changed.clear()
             if reflector.error is not None:
                 break
-            if reflector.listed and not finished.begun:
-                finished.begin()
-                log.info(f"runs that end in namespace {site.namespace} are reported from now on")
+            if reflector.listed and not finished.started:
+                finished.start()
+                log.info(f"runs that end in namespace {api.namespace} are reported from now on")
             if reflector.listed:
                 yield None
             for uid, workload in list(finished.unreported.items()):
@@ -141,7 +141,7 @@ async def _reported(
                 yield {
                     "run": status.name,
                     "job": status.job,
-                    "namespace": site.namespace,
+                    "namespace": api.namespace,
                     "uid": uid,
                     "phase": status.phase.value,
                     "result": status.result,
@@ -155,17 +155,17 @@ async def _reported(
 class _Finished:
     """Runs that have ended: uid -> workload of those that are `unreported`.
 
-    `begun`: the runs that had ended before the watch are known.
+    `started`: the runs that ended before the watch are known.
     """
 
     def __init__(self) -> None:
-        self.begun = False
+        self.started = False
         self.unreported: dict[str, Mapping[str, Any]] = {}
         self._known: set[str] = set()
 
-    def begin(self) -> None:
-        """Marks the runs that have ended up to now as known."""
-        self.begun = True
+    def start(self) -> None:
+        """Marks the runs that have ended so far as known."""
+        self.started = True
         self.unreported.clear()
 
     def take(self, changes: Iterable[Change]) -> None:
@@ -183,7 +183,7 @@ def _uid(workload: Mapping[str, Any]) -> str:
 
 
 def _over(workload: Mapping[str, Any]) -> bool:
-    """Whether a run has ended, by its JobSet's condition or its verdict; JobSets of TrainJobs do not count."""
+    """Returns whether a run has ended, by its JobSet's condition or verdict; False for JobSets of TrainJobs."""
     from stepset.watch.cluster.workload import read_workload
 
     if any(owner.get("controller") for owner in workload["metadata"].get("ownerReferences") or ()):

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class RunEndTrigger(DistributedTrainTrigger):
-    """Waits for the end of a run that another task or program manages, and shows its phases; it need not exist yet.
+    """Waits for the end of a run that another task or program manages, and reports its phases.
 
-    Its fields are those of the sensor that starts it.
+    The run may not exist yet. The fields are those of the sensor.
     """
 
     def __init__(
@@ -31,13 +31,13 @@ class RunEndTrigger(DistributedTrainTrigger):
         cluster_context: str | None = None,
         config_file: str | None = None,
     ) -> None:
-        # Airflow renders these attributes if a task starts from its trigger.
+        # Airflow renders these attributes for a task that starts from its trigger.
         self.run_name, self.target = run_name, target
         self.kubernetes_conn_id, self.namespace, self.in_cluster = kubernetes_conn_id, namespace, in_cluster
         self.cluster_context, self.config_file = cluster_context, config_file
         super().__init__(ClusterAccess.of(self).to_dict(), {}, sources=(), ranks=(), poll_interval=poll_interval)
 
-    async def _acted_upon(self) -> None:
+    async def _end_if_ended(self) -> None:
         """Does nothing: the run does not belong to this task."""
 
     async def _followed(self) -> dict[str, Any]:
@@ -52,9 +52,9 @@ class RunEndTrigger(DistributedTrainTrigger):
 
 
 async def appeared(client: Client, path: str, interval: float) -> Mapping[str, Any]:
-    """Returns an object as soon as it exists, with a request every `interval` seconds.
+    """Returns an object as soon as it exists; sends a request every `interval` seconds.
 
-    Tolerates temporary refusals, as the watches do; raises InfrastructureError if the server refuses permanently.
+    Tolerates temporary refusals, as watches do; raises InfrastructureError if the server refuses permanently.
     """
     from stepset.backends.kubernetes.api.refusal_grace import RefusalGrace
     from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, UnreachableError

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def workload_reference(workload: Mapping[str, Any], target: str) -> dict[str, Any]:
-    """Returns the fields of a run's workload that a trigger needs; none of them can be a secret."""
+    """Returns the fields of a run's workload that a trigger needs; none of them contains a secret."""
     from stepset.targets.gang import QUEUE_LABEL
     from stepset.targets.metadata import RANKS
 

@@ -71,7 +71,7 @@ def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store
         durable=True,
         request=lambda name, attempt, owner: RunRequest(parsed, sources, name=name, attempt=attempt, owner=owner),
         end=lambda there, workload: there.end(workload),
-        tidy=lambda record: None,
+        clean_up=lambda record: None,
     ).reattach()
 
 

@@ -71,7 +71,7 @@ def test_a_terminated_worker_leaves_its_run_only_if_the_task_is_durable(
         out = worker.output
     assert "ended as failed" in out, out[-3000:]
     if left:
-        assert "the worker was told to end; run train-" in out
+        assert "the worker is shutting down; run train-" in out
         (workload,) = tasks.workloads()
         assert "deletionTimestamp" not in workload["metadata"]
     else:

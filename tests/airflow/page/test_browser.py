@@ -9,11 +9,13 @@ from __future__ import annotations
 import io
 import os
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from stepset.watch.present.sentences import duration
 from tests.airflow.page.colours import poor_contrasts
 from tests.airflow.page.server import Server
 from tests.airflow.page.training import ERROR, RANKS, TASK, Training
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.airflow, pytest.mark.local]
 
+WORDS = "import('/stepset/static/words.js')"
 PATHS = ("/stepset/training", "/stepset/static/training.js", "/stepset/api/runs")
 
 
@@ -65,7 +68,7 @@ def test_the_page_shows_the_ranks_of_a_running_training(page: Page, server: Serv
     wait_for(page, "document.querySelectorAll('[data-state=Running] .state').length == 4")
     assert page.locator("header .pill").inner_text() == "Running"
     assert states(page) == ["Running"] * RANKS
-    wait_for(page, "document.querySelector('table.ranks tbody tr .says').textContent.startsWith('epoch ')")
+    wait_for(page, "document.querySelector('table.ranks tbody tr .last-line').textContent.startsWith('epoch ')")
 
 
 def test_the_page_updates_by_itself(page: Page, server: Server, training: Training) -> None:
@@ -187,7 +190,7 @@ def test_a_failure_is_shown_with_its_diagnosis_and_stays_after_a_reload(
     assert sorted(aftermath.partition(":")[0].split(", ")) == ["rank 0", "rank 1", "rank 2"]
     assert states(page) == ["Stopped", "Stopped", "Stopped", "Failed"]
     assert page.locator(".phases b").all_inner_texts()[-2:] == ["Running", "Failed"]
-    assert "Failed" in page.locator("#said").inner_text(), "screen readers announce it"
+    assert "Failed" in page.locator("#announcement").inner_text(), "screen readers announce it"
     assert "try 2 of 2" in page.locator("header").inner_text()
     (before,) = page.locator(".tries li").all_inner_texts()
     assert ERROR in before
@@ -197,6 +200,33 @@ def test_a_failure_is_shown_with_its_diagnosis_and_stays_after_a_reload(
     page.emulate_media(color_scheme="dark")
     assert poor_contrasts(page, 4.5) == []
     picture(page, "airflow-training-dark", width=1180, height=1120)
+
+
+class TestTexts:
+    def test_durations_are_those_of_the_other_interfaces(self, page: Page, server: Server, training: Training) -> None:
+        opened(page, server, training.page)
+        seconds = [0.0, 3.21, 7.0, 59.97, 60.0, 75.9, 3599.0, 3720.0, 90000.0]
+        shown = page.evaluate(f"async values => values.map((await {WORDS}).duration)", seconds)
+        assert shown == [duration(each) for each in seconds]
+
+    @pytest.mark.parametrize(
+        ("stored", "expected"),
+        [
+            (None, "12:00:00 PM"),
+            ('"Asia/Tokyo"', "09:00:00 PM"),
+            ('"Nowhere/Town"', "12:00:00 PM"),
+            ("?", "12:00:00 PM"),
+        ],
+    )
+    def test_times_are_in_the_time_zone_of_airflow_s_ui(
+        self, page: Page, server: Server, training: Training, stored: str | None, expected: str
+    ) -> None:
+        opened(page, server, training.page)
+        if stored is not None:
+            page.evaluate("stored => localStorage.setItem('timezone', stored)", stored)
+        noon = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
+        shown = page.evaluate(f"async seconds => (await {WORDS}).clock(seconds)", noon)
+        assert shown.replace("\u202f", " ") == f"1/1/2026 {expected}"
 
 
 def test_the_page_reports_an_unknown_task_instance(page: Page, server: Server, training: Training) -> None:

@@ -63,7 +63,7 @@ def test_a_worker_that_dies_leaves_a_run_that_the_next_try_continues(stage: Stag
     assert task.result() == 7
     assert lines_of_ranks(task.log(1)) == lines("before")
     assert lines_of_ranks(task.log(2)) == lines("before", "first", "second")
-    assert f"run {one_training(stage, task)} is there already: this task goes on with it" in task.log(2)
+    assert f"run {one_training(stage, task)} exists already: this task follows it" in task.log(2)
 
 
 def test_a_triggerer_that_was_frozen_until_another_took_over_changes_nothing(stage: Stage) -> None:
@@ -76,7 +76,7 @@ def test_a_triggerer_that_was_frozen_until_another_took_over_changes_nothing(sta
     signal(stage, "first")
     task.wait_for_line("[rank 0] first 49")
     first.thaw()
-    task.wait_for("goes on: its task is deferred")
+    task.wait_for("continues: its task is deferred")
     signal(stage, "second")
     assert task.wait()["state"] == "success", task.explained()
     assert (task.look()["try_number"], task.result()) == (1, 7)
@@ -100,7 +100,7 @@ def test_a_triggerer_whose_event_loop_was_blocked_logs_no_line_twice(stage: Stag
         assert eventually(lambda: len(lines_of_ranks(task.log())) > logged + 300, every=1.0), task.explained()
     finally:
         (tmp_path / "continue").touch()  # else that triggerer stays blocked in the following tests
-    task.wait_for("goes on: its task is deferred")
+    task.wait_for("continues: its task is deferred")
     signal(stage, "over", pods=2)
     assert task.wait()["state"] == "success", task.explained()
     assert (task.look()["try_number"], task.result()) == (1, 7)

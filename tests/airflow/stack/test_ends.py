@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepset_airflow.triggerer.log_lease import SETTLES
+from stepset_airflow.triggerer.log_lease import MIN_DEFERRAL
 from tests.airflow.stack.conftest import Stage
 from tests.airflow.stack.training import lines_of_ranks
 
@@ -40,7 +40,7 @@ def test_successful_runs_end_their_tasks_in_a_worker_in_the_triggerer_and_mapped
         assert lines_of_ranks(log) == LINES
         assert not [line for line in log if "cancelled" in line], "the end of a trigger was taken for a user's action"
         if name != "sync":
-            assert task.seconds_between("starting", "Trigger fired event") >= SETTLES
+            assert task.seconds_between("starting", "Trigger fired event") >= MIN_DEFERRAL
         (end,) = [line for line in log if line.startswith("run ") and " succeeded in " in line]
         ran = end.split()[1]
         if task.index < 0:

@@ -40,7 +40,7 @@ def test_a_task_marked_failed_ends_its_run_as_on_kill_action_specifies(stage: St
     assert {way: task.state for way, task in tasks.items()} == dict.fromkeys(ways, "failed")
     assert len(stage.jobsets.names()) == 4
     for way in ("deferred_delete", "deferred_suspend"):
-        tasks[way].wait_for(f"was ended ({way.partition('_')[2]}): a user has acted")
+        tasks[way].wait_for(f"was ended ({way.partition('_')[2]}): a user has ended")
     for task in tasks.values():
         assert lines_of_ranks(task.log()) == lines("before")
         assert "return_value" not in task.xcoms()

@@ -1,15 +1,15 @@
-// The training's metrics over its steps: a small chart for each, with one cursor through all of them.
+// The training's metrics over its steps: a small chart for each, with one shared cursor.
 
 import { h, s, write } from "./dom.js";
 import { number } from "./words.js";
 
 const HEIGHT = 132, LEFT = 46, RIGHT = 10, TOP = 8, BOTTOM = 20;
 
-/** The charts as a view: their element, and `show(curve)`. */
+/** Returns the view of the charts: `element` and `show(curve)`. */
 export function makeCurve() {
   const charts = h("div", { class: "charts" });
   const cursor = h("p", { class: "muted small cursor" });
-  // One thing to move, so one stop for the keyboard: the arrow keys go from point to point.
+  // The cursor is one stop of the Tab key; the arrow keys move it from point to point.
   const stage = h("div", {
     class: "stage", tabindex: "0", role: "slider", "aria-label": "Point of the curves", onkeydown: key, onblur: leave,
   }, charts);
@@ -62,7 +62,7 @@ export function makeCurve() {
   return { element: section, show };
 }
 
-/** Draws one metric into a figure; gives what moves its cursor. */
+/** Draws one metric into a figure; returns `point`, which moves its cursor. */
 function chart(figure, curve, name, place, onpoint) {
   const points = curve.points.map((row, index) => ({ index, x: row[0], y: row[place] })).filter((each) => each.y != null);
   const width = Math.max(220, figure.clientWidth);
@@ -118,7 +118,7 @@ function padded([low, high]) {
   return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
 }
 
-/** A few round numbers between two. */
+/** Returns a few round numbers between two. */
 function ticks(low, high) {
   const rough = (high - low) / 5, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((each) => each * power).find((each) => each >= rough);
@@ -126,7 +126,7 @@ function ticks(low, high) {
   return Array.from({ length: last - first + 1 }, (_, index) => Number(((first + index) * step).toPrecision(12)));
 }
 
-/** Runs of neighbouring points: where a value is missing, or no number, the line has a gap. */
+/** Returns sequences of neighbouring points: the line has a gap at missing values. */
 function gaps(points) {
   const parts = [];
   for (const each of points) {

@@ -1,4 +1,4 @@
-// Elements made and changed. What runs have printed only ever becomes text, never markup.
+// Creates and changes elements. The output of runs becomes text, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -12,16 +12,16 @@ function put(element, properties, children) {
   return element;
 }
 
-/** An element of HTML: its attributes, `on...` listeners among them, and its children. */
+/** Returns an HTML element with attributes, `on...` listeners and children. */
 export const h = (tag, properties = {}, ...children) => put(document.createElement(tag), properties, children);
 
-/** The same for SVG. */
+/** Returns an SVG element in the same way. */
 export const s = (tag, properties = {}, ...children) => put(document.createElementNS(SVG, tag), properties, children);
 
-/** Sets a text only if it is another, so that selections and screen readers are left in peace. */
+/** Sets a text if it differs, which keeps selections and does not disturb screen readers. */
 export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Says something to those who listen instead of looking. */
-export const say = (text) => write(document.getElementById("said"), text);
+/** Announces a text to screen readers. */
+export const announce = (text) => write(document.getElementById("announcement"), text);

@@ -1,11 +1,11 @@
-// Recent trainings, each a link to its page.
+// Recent trainings, with links to their pages.
 
 import { h } from "./dom.js";
-import { clock, count, isOver, phaseText, took } from "./words.js";
+import { clock, count, duration, isOver, phaseText } from "./words.js";
 
-const COLUMNS = ["State", "Run", "Task", "Ranks", "Done", "Begun", "Took"];
+const COLUMNS = ["State", "Run", "Task", "Ranks", "Done", "Started", "Took"];
 
-/** The list as a view: its element, and `show`. */
+/** Returns the view of the list: `element` and `show`. */
 export function makeList() {
   const rows = h("tbody");
   const empty = h("div", { class: "card empty", hidden: true },
@@ -33,7 +33,8 @@ function row({ task, training }, ahead) {
     dag_id: task.dag_id, run_id: task.run_id, task_id: task.task_id, map_index: task.map_index,
   });
   const index = task.map_index >= 0 ? ` [${task.map_index}]` : "";
-  const end = training.finished ?? (isOver(training.phase) ? training.updated : Date.now() / 1000 - ahead);
+  const end = training.finished ?? (isOver(training.phase) ? training.updated : null);
+  const seconds = end === null ? Math.floor(Date.now() / 1000 - ahead - training.created) : end - training.created;
   const done = training.progress?.progress;
   return h("tr", {},
     h("td", {}, h("span", { class: "pill", "data-state": training.phase }, phaseText(training)),
@@ -43,5 +44,5 @@ function row({ task, training }, ahead) {
     h("td", {}, training.world_size ? count(training.world_size, "rank") : ""),
     h("td", { class: "number" }, done == null ? "" : `${Math.round(100 * done)} %`),
     h("td", { class: "number" }, clock(training.created)),
-    h("td", { class: "number" }, training.created ? took(end - training.created) : ""));
+    h("td", { class: "number" }, training.created ? duration(seconds) : ""));
 }

@@ -1,4 +1,4 @@
-// The ranks: a map of them all, and a grid that the arrow keys walk through.
+// The ranks: a map of all, and a grid with arrow-key navigation.
 
 import { h, write } from "./dom.js";
 import { count } from "./words.js";
@@ -7,7 +7,7 @@ const COLUMNS = ["Rank", "State", "Node", "Pod", "Restarts", "Last line"];
 const ORDER = ["Failed", "Pending", "Running", "Stopped", "Succeeded"];
 const PAGE = 10;
 
-/** The ranks as a view: their element, and `show(training, fields)`. */
+/** Returns the view of the ranks: `element` and `show(training, fields)`. */
 export function makeRanks() {
   const summary = h("p", { class: "muted small" });
   const map = h("div", { class: "map", "aria-hidden": "true" });
@@ -16,14 +16,14 @@ export function makeRanks() {
   const grid = h("table", { class: "ranks", role: "grid", "aria-labelledby": "ranks", onkeydown: key, onfocusin: focused },
     h("thead", {}, h("tr", { role: "row" }, COLUMNS.map((name) => h("th", { scope: "col", role: "columnheader" }, name)))),
     body);
-  const rows = new Map(); // by source; kept, so that who looks at one keeps it
+  const rows = new Map(); // by source; reused, so that focus and selection stay
   let only = null, here = { source: null, column: 0 };
 
   function show(training, fields) {
     const ranks = training.ranks.map((row) => Object.fromEntries(row.map((value, index) => [fields[index], value])));
     const states = [...new Set(ranks.map((each) => each.state))].sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b));
     if (!states.includes(only)) only = null;
-    write(summary, said(training, ranks));
+    write(summary, summaryText(training, ranks));
     map.classList.toggle("many", ranks.length > 300);
     map.replaceChildren(...ranks.map((each) => h("i", { "data-state": each.state, title: `${each.source}: ${each.state}` })));
     chips.replaceChildren(...states.map((state) => chip(state, ranks.filter((each) => each.state === state).length)));
@@ -61,7 +61,7 @@ export function makeRanks() {
 
   const visible = () => [...body.children].filter((row) => !row.hidden);
 
-  /** One cell is a stop for the Tab key: the one that was last looked at. */
+  /** Makes one cell a stop of the Tab key: the one that had the focus last. */
   function rove() {
     for (const row of rows.values()) {
       [...row.children].forEach((cell, column) => {
@@ -105,7 +105,7 @@ function makeRow(source) {
   return h("tr", { role: "row", "data-source": source },
     h("th", { role: "rowheader", scope: "row" }, source.replace(/^rank /, "")),
     h("td", { role: "gridcell" }, h("span", { class: "state" })),
-    cell("mono"), cell("mono"), cell("number"), cell("mono says"));
+    cell("mono"), cell("mono"), cell("number"), cell("mono last-line"));
 }
 
 function fill(row, rank, training) {
@@ -120,7 +120,7 @@ function fill(row, rank, training) {
   write(line, rank.last_line);
 }
 
-function said(training, ranks) {
+function summaryText(training, ranks) {
   const nodes = training.nodes.length;
   const hidden = training.hidden ? `, ${count(training.hidden, "more row")} not shown` : "";
   const world = training.world_size ?? ranks.filter((each) => each.rank !== null).length;

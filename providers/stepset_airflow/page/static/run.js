@@ -1,28 +1,28 @@
-// One training: where it is, why it failed, its phases, its metrics, its ranks.
+// One training: its state, failure, phases, metrics and ranks.
 
 import { makeCurve } from "./curve.js";
 import { h, write } from "./dom.js";
 import { makeRanks } from "./ranks.js";
 import { makeTimeline } from "./timeline.js";
-import { clock, isOver, number, phaseText, took } from "./words.js";
+import { clock, duration, isOver, number, phaseText } from "./words.js";
 
 const TASK_OVER = ["success", "failed", "skipped", "upstream_failed", "removed"];
 const FACTS = ["Took", "Ranks", "Restarts", "Step", "Done"];
 
 /**
- * The run as a view: its element, and `show`.
+ * Returns the view of the run: `element` and `show`.
  *
- * @param say tells those who listen what has happened.
+ * @param announce announces a text to screen readers.
  */
-export function makeRun(say) {
+export function makeRun(announce) {
   const pill = h("span", { class: "pill big" });
   const title = h("h1", { class: "mono" });
   const about = h("p", { class: "muted" });
-  const heard = h("p", { class: "heard muted small" });
+  const updated = h("p", { class: "updated muted small" });
   const facts = Object.fromEntries(FACTS.map((name) => [name, h("dd")]));
   const done = h("div", { class: "done", role: "progressbar", "aria-label": "Part that is done", hidden: true }, h("i"));
   const head = h("header", { class: "card" },
-    h("div", { class: "head" }, h("div", { class: "title" }, pill, title), heard), about,
+    h("div", { class: "head" }, h("div", { class: "title" }, pill, title), updated), about,
     h("dl", { class: "facts" }, FACTS.map((name) => h("div", {}, h("dt", {}, name), facts[name]))), done);
   const diagnosis = makeDiagnosis();
   const events = h("ol", { class: "events" });
@@ -51,12 +51,12 @@ export function makeRun(say) {
       empty.replaceChildren(...nothing(task));
       return !taskOver;
     }
-    const said = phaseText(training);
-    if (phase !== null && phase !== said) say(`Run ${training.run}: ${said}`);
-    phase = said;
+    const current = phaseText(training);
+    if (phase !== null && phase !== current) announce(`Run ${training.run}: ${current}`);
+    phase = current;
     document.title = `${training.run}: ${training.phase}`;
     pill.dataset.state = training.phase;
-    write(pill, said);
+    write(pill, current);
     write(title, training.run);
     write(about, aboutText(training, task));
     write(facts.Ranks, training.ranks_state || "–");
@@ -85,14 +85,16 @@ export function makeRun(say) {
     return !(isOver(training.phase) && taskOver);
   }
 
-  /** What changes with time alone. */
+  /** Updates the texts that change with time alone. */
   function tick() {
     const now = Date.now() / 1000 - ahead, over = isOver(training.phase);
-    write(facts.Took, training.created ? took((training.finished ?? (over ? training.updated : now)) - training.created) : "–");
+    const end = training.finished ?? (over ? training.updated : null);
+    const seconds = end === null ? Math.floor(now - training.created) : end - training.created;
+    write(facts.Took, training.created ? duration(seconds) : "–");
     timeline.show(training, Math.max(now, training.updated));
-    heard.classList.toggle("live", !over && !TASK_OVER.includes(task.state));
-    write(heard, over ? `over since ${clock(training.finished ?? training.updated)}`
-      : `last change ${took(Math.max(0, now - training.updated))} ago`);
+    updated.classList.toggle("live", !over && !TASK_OVER.includes(task.state));
+    write(updated, over ? `over since ${clock(training.finished ?? training.updated)}`
+      : `last change ${duration(Math.floor(Math.max(0, now - training.updated)))} ago`);
   }
 
   return { element: h("div", { class: "stack" }, empty, body), show };
@@ -107,18 +109,18 @@ function aboutText(training, task) {
   ].filter(Boolean).join("  ·  ");
 }
 
-/** How another try has ended. */
+/** Returns the end of another try. */
 function earlierTry(training) {
   const end = training.finished ?? training.updated;
   const at = training.progress?.step == null ? "" : ` at step ${number(training.progress.step)}`;
   return h("li", {},
     h("span", { class: "pill", "data-state": training.phase }, training.phase),
     h("div", {}, h("b", {}, `Try ${training.try_number}`),
-      ` ${clock(training.created)}, after ${took(end - training.created)}${at}`,
+      ` ${clock(training.created)}, after ${duration(end - training.created)}${at}`,
       training.failure ? h("div", { class: "muted" }, training.failure) : null));
 }
 
-/** Why the run failed, in the words of the task's log; what keeps it from going on; or that nobody follows it. */
+/** Returns the view of the diagnosis: the failure as in the task's log, what blocks the run, or that it has no follower. */
 function makeDiagnosis() {
   const title = h("h2", { id: "diagnosis" });
   const rows = h("dl");
@@ -139,23 +141,23 @@ function makeDiagnosis() {
         if (shown === JSON.stringify(failure.rows)) return;
         shown = JSON.stringify(failure.rows);
         rows.replaceChildren(...failure.rows.map(diagnosisRow));
-        for (const printed of rows.querySelectorAll("pre")) printed.scrollTop = printed.scrollHeight; // the last matter most
+        for (const printed of rows.querySelectorAll("pre")) printed.scrollTop = printed.scrollHeight; // the last lines are the most important
       } else if (left) {
-        write(title, `The task is over (${task.state}); this is the last that it heard of its run`);
-        write(advice, `stepset status ${training.run} tells where the run is now.`);
+        write(title, `The task is over (${task.state}); the state shown here may be outdated`);
+        write(advice, `To see the current state of the run: stepset status ${training.run}`);
       } else if (trouble) {
         write(title, trouble.summary);
         write(advice, trouble.advice);
         advice.hidden = !trouble.advice;
       } else {
-        write(title, "Nobody follows this run");
-        write(advice, `wait_for_completion is False: stepset status ${training.run} tells where the run is.`);
+        write(title, "No process follows this run");
+        write(advice, `wait_for_completion is False. To see the state of the run: stepset status ${training.run}`);
       }
     },
   };
 }
 
-/** A row of the diagnosis; lines that somebody printed can be scrolled, by the keyboard too. */
+/** Returns a row of the diagnosis; printed lines can be scrolled, also by the keyboard. */
 function diagnosisRow([name, lines]) {
   const printed = name === "last lines" || name === "events";
   const text = lines.join("\n");
@@ -168,7 +170,7 @@ function nothing(task) {
   return [
     h("h2", {}, waits ? "Nothing to show yet" : "No training here"),
     h("p", {}, waits
-      ? `Task ${task.task_id} is ${task.state ?? "not scheduled yet"}. If it trains, its run appears here as soon as it is made.`
-      : `Task ${task.task_id} has left nothing of a training. Only tasks of DistributedTrainOperator do.`),
+      ? `Task ${task.task_id} is ${task.state ?? "not scheduled yet"}. If it trains, its run appears here when it is created.`
+      : `Task ${task.task_id} has no training. Only tasks of DistributedTrainOperator have one.`),
   ];
 }

@@ -1,12 +1,12 @@
-// Light or dark: what Airflow's own page has been set to, else what the system prefers.
+// Light or dark: the theme of Airflow's UI, else that of the system.
 
-const AIRFLOW = "theme"; // where Airflow 3 keeps its choice: light, dark or system
+const AIRFLOW = "theme"; // key in the local storage (airflow 3.3): light, dark or system
 
 function chosen() {
   try {
     return localStorage.getItem(AIRFLOW);
   } catch {
-    return null; // storage may be off; then the system's preference counts
+    return null; // the storage may be disabled
   }
 }
 
@@ -16,7 +16,7 @@ function apply() {
   else delete document.documentElement.dataset.theme;
 }
 
-/** Follows the choice, also when it is made while this page is shown in Airflow's. */
+/** Applies the theme, and later changes of it in Airflow's UI. */
 export function followTheme() {
   apply();
   addEventListener("storage", (event) => event.key === AIRFLOW && apply());

@@ -1,11 +1,11 @@
-// A run's phases on a line, each as wide as it took, and the same in words.
+// A run's phases: a bar with widths by duration, and a list.
 
 import { h } from "./dom.js";
-import { clock, isOver, phaseText, took } from "./words.js";
+import { clock, duration, isOver, phaseText } from "./words.js";
 
-const LEAST = 0.6; // percent of the line, so that the shortest phase can be seen
+const LEAST = 0.6; // percent of the bar, so that the shortest phase is visible
 
-/** The time line as a view: its element, and `show(training, now)`. */
+/** Returns the view of the phases: `element` and `show(training, now)`. */
 export function makeTimeline() {
   const bar = h("div", { class: "bar", "aria-hidden": "true" });
   const words = h("ol", { class: "phases" });
@@ -21,26 +21,28 @@ export function makeTimeline() {
       shown = text;
       bar.replaceChildren(...phases.filter((each) => !isOver(each.phase)).map((each) => h("span", {
         "data-state": each.phase,
-        title: `${phaseText(each)}, ${took(each.seconds)}`,
+        title: `${phaseText(each)}, ${duration(each.seconds)}`,
       })));
-      // Widths are set here, not in an attribute: the page allows no styles that come with markup.
+      // Widths are set by script: the content security policy forbids styles in markup.
       [...bar.children].forEach((part, index) => {
         part.style.flexGrow = Math.max(LEAST, (100 * phases[index].seconds) / total);
       });
       words.replaceChildren(...phases.map((each) => h("li", { "data-state": each.phase },
         h("b", {}, phaseText(each)),
-        h("span", { class: "muted" }, isOver(each.phase) ? clock(each.at) : took(each.seconds)),
+        h("span", { class: "muted" }, isOver(each.phase) ? clock(each.at) : duration(each.seconds)),
         each.restart ? h("span", { class: "muted" }, `restart ${each.restart}`) : null)));
     },
   };
 }
 
-/** Phases with how long each lasted, in seconds. */
+/** Returns the phases with their durations in seconds. */
 function lasting(timeline, end) {
   return timeline.map((each, index) => {
     const next = index + 1 < timeline.length ? timeline[index + 1].at : end;
-    // A retry of the task counts as a restart before it begins; what the run itself has seen begins at none.
+    // A retry of the task starts with a higher attempt; restarts of the run are counted from there.
     const restart = each.attempt - timeline[0].attempt;
-    return { ...each, restart, seconds: isOver(each.phase) ? 0 : Math.max(0, Math.round(10 * (next - each.at)) / 10) };
+    // The current phase changes every second: whole seconds are enough.
+    const seconds = index + 1 < timeline.length ? Math.round(10 * (next - each.at)) / 10 : Math.floor(next - each.at);
+    return { ...each, restart, seconds: isOver(each.phase) ? 0 : Math.max(0, seconds) };
   });
 }

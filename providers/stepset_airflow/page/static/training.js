@@ -1,6 +1,6 @@
-// The page "Training": one task instance's training where the address names one, else the recent ones.
+// The page "Training": the training of the task instance in the URL, else recent trainings.
 
-import { h, say, write } from "./dom.js";
+import { announce, h, write } from "./dom.js";
 import { makeList } from "./list.js";
 import { poll } from "./poll.js";
 import { makeRun } from "./run.js";
@@ -8,13 +8,13 @@ import { followTheme } from "./theme.js";
 
 followTheme();
 
-const asked = new URLSearchParams(location.search);
+const query = new URLSearchParams(location.search);
 const page = document.getElementById("page");
 const problem = h("p", { class: "problem card", role: "alert", hidden: true });
 page.append(problem);
 
-const task = ["dag_id", "run_id", "task_id"].map((name) => asked.get(name));
-const mapIndex = /^-?\d+$/.test(asked.get("map_index") ?? "") ? asked.get("map_index") : "-1";
+const task = ["dag_id", "run_id", "task_id"].map((name) => query.get(name));
+const mapIndex = /^-?\d+$/.test(query.get("map_index") ?? "") ? query.get("map_index") : "-1";
 
 function fail(text) {
   problem.hidden = text === null;
@@ -34,7 +34,7 @@ function follow(path, view) {
 
 if (task.every(Boolean)) {
   const [dag, run, name] = task.map(encodeURIComponent);
-  follow(`api/dags/${dag}/dagRuns/${run}/taskInstances/${name}?map_index=${mapIndex}`, makeRun(say));
+  follow(`api/dags/${dag}/dagRuns/${run}/taskInstances/${name}?map_index=${mapIndex}`, makeRun(announce));
 } else {
   follow("api/runs", makeList());
 }

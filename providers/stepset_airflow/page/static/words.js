@@ -1,38 +1,34 @@
-// How times and numbers are said, and what a phase is.
+// Texts of times, numbers and phases.
+
+import { timeZone } from "./timezone.js";
 
 const OVER = ["Succeeded", "Failed", "Lost"];
 
-/** Whether nothing more will happen in this phase. */
+/** Returns whether a phase is final. */
 export const isOver = (phase) => OVER.includes(phase);
 
-/** A phase and its reason, such as "Pending (Queued)", as stepset words it; documents of earlier versions lack it. */
+/** Returns a phase with its reason, such as "Pending (Queued)"; documents of earlier versions have only the phase. */
 export const phaseText = ({ phase, state }) => state ?? phase;
 
-/** Seconds as "0.4 s", "12 s", "4 min 12 s", "2 h 5 min", "3 d 4 h". */
-export function took(seconds) {
+/** Returns a length of time such as "3.2 s", "1m15s", "1h02m": as `duration` in stepset/watch/present/sentences.py. */
+export function duration(seconds) {
   if (seconds == null || !isFinite(seconds)) return "";
-  const whole = Math.max(0, seconds);
-  if (whole < 0.1) return "< 0.1 s";
-  if (whole < 9.95) return `${whole.toFixed(1)} s`;
-  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
-  let rest = Math.round(whole);
-  const first = units.findIndex(([size]) => rest >= size);
-  return units.slice(first, first + 2).map(([size, unit]) => {
-    const count = Math.floor(rest / size);
-    rest -= count * size;
-    return count ? `${count} ${unit}` : "";
-  }).filter(Boolean).join(" ");
+  if (seconds < 60) return `${Math.max(0, seconds).toFixed(1).replace(/\.0$/, "")} s`;
+  const padded = (number) => String(Math.floor(number)).padStart(2, "0");
+  const minutes = Math.floor(seconds / 60), hours = Math.floor(minutes / 60);
+  return hours ? `${hours}h${padded(minutes % 60)}m` : `${minutes}m${padded(seconds % 60)}s`;
 }
 
-/** A time of day; with its date where that is not today's. */
+/** Returns a time of day in the time zone of Airflow's UI; with its date unless it is today's. */
 export function clock(seconds) {
   if (!seconds) return "";
-  const at = new Date(seconds * 1000);
-  const time = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-  return at.toDateString() === new Date().toDateString() ? time : `${at.toLocaleDateString()} ${time}`;
+  const at = new Date(seconds * 1000), zone = { timeZone: timeZone() };
+  const time = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", ...zone });
+  const date = at.toLocaleDateString([], zone);
+  return date === new Date().toLocaleDateString([], zone) ? time : `${date} ${time}`;
 }
 
-/** A number of a metric, with as many digits as can be told apart. */
+/** Returns a metric's value with a readable number of digits. */
 export function number(value) {
   if (value == null) return "–";
   const size = Math.abs(value);

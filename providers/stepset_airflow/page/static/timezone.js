@@ -1,0 +1,13 @@
+// The time zone of the page's times: the one that the user has chosen in Airflow's UI, else the browser's.
+
+const AIRFLOW = "timezone"; // key in the local storage (airflow 3.3): a name such as Europe/Berlin, as JSON
+
+/** Returns the time zone's name; undefined: the browser's. */
+export function timeZone() {
+  try {
+    const name = JSON.parse(localStorage.getItem(AIRFLOW)) ?? undefined;
+    return new Intl.DateTimeFormat([], { timeZone: name }).resolvedOptions().timeZone;
+  } catch {
+    return undefined; // the storage may be disabled, or the browser does not know the name
+  }
+}
