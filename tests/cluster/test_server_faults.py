@@ -195,7 +195,7 @@ def answer_to_a_watch_from(runs: Runs, version: str) -> int:
     """The HTTP status with which the server answers a watch from an old version."""
     feed = ListWatch()
     feed.listed({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": []})
-    path, query = f"/api/v1/namespaces/{runs.namespace}/pods", feed.ask().query
+    path, query = f"/api/v1/namespaces/{runs.namespace}/pods", feed.next_request().query
 
     async def watch() -> None:
         async with client_of(str(runs.kubeconfig)) as client, client.stream(path, query, 30) as pieces:
@@ -205,7 +205,7 @@ def answer_to_a_watch_from(runs: Runs, version: str) -> int:
         asyncio.run(watch())
     except RefusedError as refused:
         return refused.reply.status
-    return 200 if feed.ask().watch else 410
+    return 200 if feed.next_request().watch else 410
 
 
 def test_restarts_a_list_whose_next_page_has_expired(runs: Runs, testbed_choice: Choice) -> None:
@@ -214,15 +214,15 @@ def test_restarts_a_list_whose_next_page_has_expired(runs: Runs, testbed_choice:
         for name in ("a", "b", "c"):
             connection.call(connection.client.post, path, {"metadata": {"name": name}})
         feed = ListWatch()
-        assert feed.listed(connection.get(path, {**feed.ask().query, "limit": "1"}).body) == []
+        assert feed.listed(connection.get(path, {**feed.next_request().query, "limit": "1"}).body) == []
         connection.call(connection.client.delete, f"{path}/c", {})
         outages.compact_etcd()
         # The restart clears the server's cache, which still contains the compacted versions.
         outages.stop(outages.API_SERVER, signal.SIGKILL)
         outages.start(testbed_choice, outages.API_SERVER)
-        assert connection.get(path, {**feed.ask().query, "limit": "1"}).status == 410
+        assert connection.get(path, {**feed.next_request().query, "limit": "1"}).status == 410
         feed.expired()
-        found = {each.object["metadata"]["name"] for each in feed.listed(connection.get(path, feed.ask().query).body)}
+        found = {each.object["metadata"]["name"] for each in feed.listed(connection.get(path, feed.next_request().query).body)}
     assert found >= {"a", "b"} and "c" not in found
 
 
