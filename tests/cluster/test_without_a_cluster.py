@@ -111,6 +111,7 @@ class TestDebianPackages:
             fcntl.lockf(lock, fcntl.LOCK_UN)
             update.result(60)
 
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can lock the package database")
     def test_an_error_of_apt_get_is_reported_in_one_line(self) -> None:
         with pytest.raises(TestbedError, match="apt-get install failed: E: Unable to locate package no-such-thing"):
             debian.apt_get("install", "--yes", "no-such-thing")
@@ -120,7 +121,7 @@ class TestDebianPackages:
 
 
 class TestTheSuitesCluster:
-    """The cluster that `make test` borrows."""
+    """The cluster that `make test-all` borrows."""
 
     @pytest.mark.parametrize("required", [False, True])
     def test_no_cluster_is_started_if_kubeconfig_names_one(
