@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stepset_kfp.training.cleanup_training.component import cleanup_training as cleanup_training
     from stepset_kfp.training.wait_for_training.component import wait_for_training as wait_for_training
 
-_WHERE = {
+_MODULES = {
     "cleanup_training": "stepset_kfp.training.cleanup_training.component",
     "distribute": "stepset_kfp.authoring.distribute",
     "distributed_train": "stepset_kfp.authoring.distributed_train",
@@ -25,6 +25,10 @@ __all__ = ["cleanup_training", "distribute", "distributed_train", "wait_for_trai
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

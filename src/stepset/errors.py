@@ -7,6 +7,10 @@ was wrong, where, and what to do.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepset.watch.state import Failure, RunStatus
 
 
 class ExitCode(IntEnum):
@@ -54,3 +58,22 @@ class RunNotFoundError(StepsetError):
     """There is no run of that name in the place that was searched."""
 
     exit_code = ExitCode.BAD_INPUT
+
+
+class TrainingFailedError(StepsetError):
+    """The run ended without success.
+
+    Args:
+        message: what happened and what to do, one line.
+        status: the run's final status; `status.failure` states the reason.
+    """
+
+    def __init__(self, message: str, status: RunStatus) -> None:
+        super().__init__(message)
+        self.status = status
+        self.failure: Failure | None = status.failure
+        self.exit_code: ExitCode = status.exit_code
+
+    def __reduce__(self) -> tuple[type[TrainingFailedError], tuple[str, RunStatus]]:
+        """Pickles the status, too: a process pool returns the exception of a worker process."""
+        return type(self), (str(self), self.status)

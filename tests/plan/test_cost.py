@@ -27,7 +27,7 @@ def test_importing_stepset_imports_nothing_heavy() -> None:
 
 
 def test_errors_can_be_caught_without_loading_the_models() -> None:
-    loaded = _modules_after("import stepset; stepset.BadInputError, stepset.StepsetError")
+    loaded = _modules_after("import stepset; stepset.BadInputError, stepset.TrainingFailedError")
     assert {name for name in loaded if name.startswith("stepset")} == {"stepset", "stepset.errors"}
     assert not {"pydantic", "yaml"} & loaded
 
