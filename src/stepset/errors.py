@@ -1,7 +1,7 @@
 """The errors that stepset raises on purpose, and the exit code of each.
 
-Every interface (CLI, operator, component) catches `StepsetError` and shows its text unchanged: one line that says what
-was wrong, where, and what to do.
+Every interface (CLI, operator, component) catches `StepsetError` and shows its text unchanged: one line that states
+what is wrong, where, and what to do.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class BadInputError(StepsetError):
     """The request is invalid; retrying it cannot help.
 
     Args:
-        problems: one line each, `field: what is wrong; what to do`.
-        where: the file or object that holds the input, put before every line.
+        problems: one line for each problem, `field: what is wrong; what to do`.
+        where: the file or object that contains the input; the prefix of every line.
     """
 
     exit_code = ExitCode.BAD_INPUT
@@ -55,7 +55,7 @@ class InfrastructureError(StepsetError):
 
 
 class RunNotFoundError(StepsetError):
-    """There is no run of that name in the place that was searched."""
+    """The backend has no run with this name."""
 
     exit_code = ExitCode.BAD_INPUT
 

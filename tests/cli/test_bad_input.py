@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli, Said
+from tests.cli.conftest import Cli, CommandResult
 
 COMMANDS = ("run", "validate", "explain")
 
 
-def refused(said: Said, *errors: str) -> bool:
+def refused(result: CommandResult, *errors: str) -> bool:
     """Whether a command ended as bad input should, with exactly these lines."""
-    assert "Traceback" not in said.err
-    assert said.out == ""
-    assert said.errors == [f"stepset: {error}" for error in errors]
-    return said.code == 2
+    assert "Traceback" not in result.err
+    assert result.out == ""
+    assert result.errors == [f"stepset: {error}" for error in errors]
+    return result.code == 2
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +41,11 @@ JOBS = {
     ),
     "script and module": (
         "script: train.py\nmodule: a.b\n",
-        "exactly one of script, module, command, function says what to run; script and module are given",
+        "exactly one of script, module, command, function is required; script and module are given",
     ),
     "module and command": (
         "module: a.b\ncommand: [x]\n",
-        "exactly one of script, module, command, function says what to run; module and command are given",
+        "exactly one of script, module, command, function is required; module and command are given",
     ),
     "nothing to run": ("num_nodes: 2\n", None),
     "name too long": (
@@ -90,20 +90,20 @@ JOBS = {
 def test_a_job_file_that_says_something_wrong(cli: Cli, tmp_path: Path, command: str, case: str) -> None:
     text, error = JOBS[case]
     (tmp_path / "job.yaml").write_text(text)
-    said = cli(command, "job.yaml")
+    result = cli(command, "job.yaml")
     if error is None:
-        assert said.code == 2
-        assert len(said.errors) == 1
-        assert said.err.startswith("stepset: job.yaml: ")
+        assert result.code == 2
+        assert len(result.errors) == 1
+        assert result.err.startswith("stepset: job.yaml: ")
     else:
-        assert refused(said, f"job.yaml: {error}")
+        assert refused(result, f"job.yaml: {error}")
 
 
 def test_everything_that_is_wrong_is_said_at_once(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("script: train.py\nnum_nodes: 0\nprocs_per_node: 0\ndeadline: soon\n")
-    said = cli("validate", "job.yaml")
-    assert said.code == 2
-    assert [line.split(": ")[2] for line in said.errors] == ["num_nodes", "procs_per_node", "deadline"]
+    result = cli("validate", "job.yaml")
+    assert result.code == 2
+    assert [line.split(": ")[2] for line in result.errors] == ["num_nodes", "procs_per_node", "deadline"]
 
 
 # Job files that cannot even be read: bytes, and the words that must be in the one line about them.
@@ -113,10 +113,10 @@ FILES: dict[str, tuple[bytes, str]] = {
     "JSON syntax": (b'{"script": "train.py",, }', "not readable as YAML: "),
     "binary": (bytes(range(256)), "cannot be read: it is not UTF-8 text"),
     "control characters": (b"script: train.py\x00\n", "not readable as YAML: "),
-    "empty": (b"", "holds nothing; a job file is a mapping of fields such as 'script: train.py'"),
-    "only comments": (b"# a job\n", "holds nothing; a job file is a mapping of fields such as 'script: train.py'"),
-    "a list": (b"- script: train.py\n", "holds a list; a job file is a mapping of fields such as 'script: train.py'"),
-    "a text": (b"train.py\n", "holds a str; a job file is a mapping of fields such as 'script: train.py'"),
+    "empty": (b"", "is empty; a job file is a mapping of fields such as 'script: train.py'"),
+    "only comments": (b"# a job\n", "is empty; a job file is a mapping of fields such as 'script: train.py'"),
+    "a list": (b"- script: train.py\n", "is a list; a job file is a mapping of fields such as 'script: train.py'"),
+    "a text": (b"train.py\n", "is a str; a job file is a mapping of fields such as 'script: train.py'"),
     "a key twice": (
         b"script: train.py\nscript: other.py\n",
         "line 2, column 1: not readable as YAML: the key 'script' is",
@@ -132,11 +132,11 @@ FILES: dict[str, tuple[bytes, str]] = {
 def test_a_job_file_that_cannot_be_read(cli: Cli, tmp_path: Path, case: str) -> None:
     content, words = FILES[case]
     (tmp_path / "job.yaml").write_bytes(content)
-    said = cli("run", "job.yaml")
-    assert (said.code, len(said.errors), said.out) == (2, 1, "")
-    assert said.err.startswith("stepset: job.yaml: ")
-    assert words in said.err
-    assert "\x00" not in said.err
+    result = cli("run", "job.yaml")
+    assert (result.code, len(result.errors), result.out) == (2, 1, "")
+    assert result.err.startswith("stepset: job.yaml: ")
+    assert words in result.err
+    assert "\x00" not in result.err
 
 
 def test_a_job_file_that_is_not_there_or_a_directory(cli: Cli, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_job_file_that_is_not_there_or_a_directory(cli: Cli, tmp_path: Path) -
 
 
 @contextmanager
-def nobody() -> Iterator[None]:
+def unprivileged() -> Iterator[None]:
     """Without root's right to read everything, where the tests run as root."""
     if os.geteuid() != 0:
         yield
@@ -165,7 +165,7 @@ def test_files_without_permission(cli: Cli, tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "job.yaml").chmod(0)
     (tmp_path / "secret.py").write_text("")
     (tmp_path / "secret.py").chmod(0)
-    with nobody():
+    with unprivileged():
         job, script = cli("validate", str(tmp_path / "job.yaml")), cli("validate", str(tmp_path / "secret.py"))
     assert refused(job, f"{tmp_path / 'job.yaml'}: cannot be read: Permission denied")
     path = tmp_path / "secret.py"
@@ -175,7 +175,7 @@ def test_files_without_permission(cli: Cli, tmp_path: Path, monkeypatch: pytest.
 def test_what_to_run_is_missing_or_said_twice(cli: Cli) -> None:
     assert refused(
         cli("run"),
-        "nothing says what to run; give a script (train.py), a job file (job.yaml), -m MODULE, or --command -- PROGRAM",
+        "the program is missing; give a script (train.py), a job file (job.yaml), -m MODULE, or --command -- PROGRAM",
     )
     assert refused(cli("run", "nope.py"), "nope.py: no such file; check the path")
     assert refused(
@@ -183,9 +183,9 @@ def test_what_to_run_is_missing_or_said_twice(cli: Cli) -> None:
         "train: neither a script (.py) nor a job file (.yaml, .yml, .json); for a module use -m, for any other program"
         " --command -- PROGRAM",
     )
-    assert refused(cli("run", "train.py", "-m", "a.b"), "a script and --module are given; exactly one says what to run")
+    assert refused(cli("run", "train.py", "-m", "a.b"), "a script and --module are given; give only one of them")
     assert refused(
-        cli("run", "-m", "a", "--command", "--", "x"), "--module and --command are given; exactly one says what to run"
+        cli("run", "-m", "a", "--command", "--", "x"), "--module and --command are given; give only one of them"
     )
     assert refused(
         cli("run", "--command"),
@@ -206,19 +206,21 @@ def test_a_code_directory_over_the_limit(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "main.py").write_text("")
     (tmp_path / "src" / "weights.bin").write_bytes(os.urandom(1_200_000))
-    said = cli("run", "src/main.py", "--code", "src")
-    assert said.code == 2
-    assert len(said.errors) == 1
-    assert said.err.startswith(f"stepset: code: {tmp_path / 'src'} has 12")
-    assert "at most 1048576 bytes packed can be shipped; leave data out, or put the code into the image" in said.err
+    result = cli("run", "src/main.py", "--code", "src")
+    assert result.code == 2
+    assert len(result.errors) == 1
+    assert result.err.startswith(f"stepset: code: {tmp_path / 'src'} has 12")
+    assert "at most 1048576 bytes packed can be shipped; leave data out, or put the code into the image" in result.err
 
 
 def test_the_programs_arguments_without_the_dashes(cli: Cli) -> None:
-    assert refused(cli("run", "train.py", "x"), "'x' is one word too many; the program's own arguments go after --")
-    said = cli("run", "train.py", "--epochs", "3")
-    assert said.code == 2
-    assert said.errors[0].startswith("stepset: No such option: --epochs")
-    assert said.errors[0].endswith("; the program's own options go after --; see 'stepset run --help'")
+    assert refused(
+        cli("run", "train.py", "x"), "'x' is an unexpected argument; the program's own arguments go after --"
+    )
+    result = cli("run", "train.py", "--epochs", "3")
+    assert result.code == 2
+    assert result.errors[0].startswith("stepset: No such option: --epochs")
+    assert result.errors[0].endswith("; the program's own options go after --; see 'stepset run --help'")
 
 
 @pytest.mark.parametrize(
@@ -229,11 +231,11 @@ def test_the_programs_arguments_without_the_dashes(cli: Cli) -> None:
         (["run", "train.py", "--backend", "moon"], "backend: 'moon' is not known; use one of local, kubernetes"),
         (
             ["status", "x", "--namespace", "ml"],
-            "--namespace: only says something with --backend kubernetes; add that, or leave it out",
+            "--namespace: requires --backend kubernetes; add that flag, or leave this one out",
         ),
         (
             ["run", "train.py", "--detach"],
-            "--detach: only says something with --backend kubernetes; add that, or leave it out",
+            "--detach: requires --backend kubernetes; add that flag, or leave this one out",
         ),
         (
             ["run", "train.py", "--backend", "kubernetes", "--startup-timeout", "soon"],
@@ -259,20 +261,20 @@ def test_the_programs_arguments_without_the_dashes(cli: Cli) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
 def test_wrong_words_on_the_command_line(cli: Cli, argv: list[str], error: str | None) -> None:
-    said = cli(*argv)
+    result = cli(*argv)
     if error is None:
-        assert said.code == 2
-        assert len(said.errors) == 1
-        assert "no such run" in said.err
+        assert result.code == 2
+        assert len(result.errors) == 1
+        assert "no such run" in result.err
     else:
-        assert refused(said, error)
+        assert refused(result, error)
 
 
 def test_a_program_that_is_not_there(cli: Cli) -> None:
-    said = cli("run", "--framework", "plain", "--command", "--", "no-such-program-anywhere", "1")
-    assert said.code == 2
-    assert len(said.errors) == 1
-    assert "no-such-program-anywhere" in said.err
+    result = cli("run", "--framework", "plain", "--command", "--", "no-such-program-anywhere", "1")
+    assert result.code == 2
+    assert len(result.errors) == 1
+    assert "no-such-program-anywhere" in result.err
 
 
 def test_a_program_that_may_not_be_executed(cli: Cli, tmp_path: Path) -> None:
@@ -283,18 +285,18 @@ def test_a_program_that_may_not_be_executed(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_words_of_the_shell_that_came_out_empty(cli: Cli) -> None:
-    said = cli("run", "")
-    assert said.code == 2
-    assert said.errors[0].startswith("stepset: nothing says what to run; give a script (train.py)")
+    result = cli("run", "")
+    assert result.code == 2
+    assert result.errors[0].startswith("stepset: the program is missing; give a script (train.py)")
     error = "command: its first word is empty; name the program there"
     assert refused(cli("run", "--framework", "plain", "--command", "--", "", "x"), error)
 
 
 def test_more_processes_than_there_can_be(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    said = cli("run", "train.py", "--framework", "plain", "-n", "100000", "-p", "1000")
-    assert (said.code, len(said.errors)) == (2, 1)
-    assert "num_nodes, procs_per_node: 100000000 processes are more than this machine can have at once (" in said.err
+    result = cli("run", "train.py", "--framework", "plain", "-n", "100000", "-p", "1000")
+    assert (result.code, len(result.errors)) == (2, 1)
+    assert "num_nodes, procs_per_node: 100000000 processes are more than this machine can have at once (" in result.err
 
 
 def test_a_home_directory_that_nobody_knows(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,11 +307,11 @@ def test_a_home_directory_that_nobody_knows(cli: Cli, monkeypatch: pytest.Monkey
 
 def test_the_cause_is_shown_when_asked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSET_DEBUG", "1")
-    said = cli("run", "nope.yaml")
-    assert said.code == 2
-    assert "Traceback" in said.err
-    assert "FileNotFoundError" in said.err
-    assert said.errors[-1] == "stepset: nope.yaml: no such file; check the path"
+    result = cli("run", "nope.yaml")
+    assert result.code == 2
+    assert "Traceback" in result.err
+    assert "FileNotFoundError" in result.err
+    assert result.errors[-1] == "stepset: nope.yaml: no such file; check the path"
     monkeypatch.setenv("STEPSET_DEBUG", "0")
     assert "Traceback" not in cli("run", "nope.yaml").err
 

@@ -156,7 +156,7 @@ def test_a_closed_pipe_is_told_once_and_does_not_hurt_the_run() -> None:
     told: list[int] = []
     with (
         os.fdopen(write, "wb", buffering=0) as gone,
-        RunDisplay(gone, io.BytesIO(), on_gone=lambda: told.append(1)) as display,
+        RunDisplay(gone, io.BytesIO(), on_write_error=lambda: told.append(1)) as display,
     ):
         for n in range(100):
             display.on_line(LogLine("rank 0", f"{n}" * 10_000))

@@ -36,9 +36,9 @@ def validated(cli: Cli, tmp_path: Path) -> Any:
     (tmp_path / "job.yaml").write_text(FILE)
 
     def call(*argv: str) -> dict[str, Any]:
-        said = cli("validate", "-o", "yaml", *argv)
-        assert (said.code, said.err) == (0, "")
-        job: dict[str, Any] = yaml.safe_load(said.out)
+        result = cli("validate", "-o", "yaml", *argv)
+        assert (result.code, result.err) == (0, "")
+        job: dict[str, Any] = yaml.safe_load(result.out)
         return job
 
     return call
@@ -166,15 +166,15 @@ def test_the_file_given_is_not_changed_by_a_setting() -> None:
         (["--set", "a..b=1"], "--set: 'a..b=1' is not PATH=VALUE; write it like restart.max_restarts=3"),
         (["--set", "args=[1"], "--set: the value of 'args' is not readable as YAML; quote it: '[1'"),
         (["--set", "name.x=1"], "name.x: 'x' lies within 'digits', which is neither a mapping nor a list"),
-        (["--set", "storage.5.path=/x"], "storage.5.path: '5' is no place in a list of 1; give 0 to 1"),
+        (["--set", "storage.5.path=/x"], "storage.5.path: '5' is not a place in a list of 1; give 0 to 1"),
         (["--env", "A"], "--env: 'A' is not NAME=VALUE; write it like LR=0.1"),
         (["--env", "=1"], "--env: '=1' is not NAME=VALUE; write it like LR=0.1"),
     ],
 )
 def test_what_cannot_be_set_is_one_line(cli: Cli, tmp_path: Path, argv: list[str], error: str) -> None:
     (tmp_path / "job.yaml").write_text(FILE)
-    said = cli("validate", "job.yaml", *argv)
-    assert (said.code, said.errors) == (2, [f"stepset: {error}"])
+    result = cli("validate", "job.yaml", *argv)
+    assert (result.code, result.errors) == (2, [f"stepset: {error}"])
 
 
 def test_a_wrong_value_names_the_file_only_where_the_file_gave_it(cli: Cli, tmp_path: Path) -> None:

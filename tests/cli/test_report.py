@@ -86,12 +86,12 @@ def test_what_to_type_next_names_where_the_run_is(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("STEPSET_BACKEND", raising=False)
     where = Where("kubernetes", namespace="ml", kubeconfig="my config")
     flags = "--backend kubernetes --namespace ml --kubeconfig 'my config'"
-    assert outcome(FAILED, where=where.said).splitlines()[-1] == (
+    assert outcome(FAILED, where=where.as_flags).splitlines()[-1] == (
         f"  more          stepset logs digits-1 {flags} --ranks 3"
     )
     monkeypatch.setenv("STEPSET_BACKEND", "kubernetes")
-    assert Where("kubernetes", namespace="ml").said == " --namespace ml"
-    assert Where().said == ""
+    assert Where("kubernetes", namespace="ml").as_flags == " --namespace ml"
+    assert Where().as_flags == ""
 
 
 def test_a_failure_of_which_little_is_known_says_that_little() -> None:

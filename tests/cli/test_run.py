@@ -69,63 +69,63 @@ def wait_until_ready(process: subprocess.Popen[bytes], directory: Path) -> None:
 
 
 def test_a_run_that_succeeds(cli: Cli) -> None:
-    said = cli("run", "train.py", *FLAGS, "--", "--epochs", "3", "--", "x")
-    assert said.code == 0
-    assert sorted(said.out.splitlines()) == [f"[rank {n}] args ['--epochs', '3', '--', 'x']" for n in range(4)]
-    assert said.errors[-1].startswith("stepset: run train-")
-    assert said.errors[-1].endswith('; result: {"world_size": 4}')
-    assert " succeeded in " in said.errors[-1]
-    assert "\x1b" not in said.out + said.err
+    result = cli("run", "train.py", *FLAGS, "--", "--epochs", "3", "--", "x")
+    assert result.code == 0
+    assert sorted(result.out.splitlines()) == [f"[rank {n}] args ['--epochs', '3', '--', 'x']" for n in range(4)]
+    assert result.errors[-1].startswith("stepset: run train-")
+    assert result.errors[-1].endswith('; result: {"world_size": 4}')
+    assert " succeeded in " in result.errors[-1]
+    assert "\x1b" not in result.out + result.err
 
 
 def test_a_job_file_finds_its_files_beside_it(cli: Cli, tmp_path: Path) -> None:
     inside = tmp_path / "jobs"
     inside.mkdir()
     (inside / "job.yaml").write_text("{script: ../train.py, framework: {kind: torch, launcher: none}}\n")
-    said = cli("run", "jobs/job.yaml", "--name", "digits")
-    assert (said.code, said.out) == (0, "[rank 0] args []\n")
-    assert said.errors[-1].startswith("stepset: run digits-")
+    result = cli("run", "jobs/job.yaml", "--name", "digits")
+    assert (result.code, result.out) == (0, "[rank 0] args []\n")
+    assert result.errors[-1].startswith("stepset: run digits-")
 
 
 def test_any_command_can_be_run(cli: Cli) -> None:
-    said = cli("run", "--framework", "plain", "--nodes", "2", "-e", "WHO=$(STEPSET_NODE_RANK)", "--command", "--",
+    result = cli("run", "--framework", "plain", "--nodes", "2", "-e", "WHO=$(STEPSET_NODE_RANK)", "--command", "--",
                "sh", "-c", "echo i am $WHO")  # fmt: skip
-    assert said.code == 0
-    assert sorted(line.split("] ")[1] for line in said.out.splitlines()) == ["i am 0", "i am 1"]
+    assert result.code == 0
+    assert sorted(line.split("] ")[1] for line in result.out.splitlines()) == ["i am 0", "i am 1"]
 
 
 def test_progress_is_shown_and_its_lines_are_not(cli: Cli) -> None:
-    said = cli("run", "train.py", *FLAGS)
-    assert '{"stepset"' not in said.out
-    assert any(line.startswith("stepset: progress: ") for line in said.errors)
+    result = cli("run", "train.py", *FLAGS)
+    assert '{"stepset"' not in result.out
+    assert any(line.startswith("stepset: progress: ") for line in result.errors)
 
 
 def test_a_run_that_fails_names_the_first_rank_and_its_error(cli: Cli, tmp_path: Path) -> None:
-    said = cli("run", "fail.py", *FLAGS)
-    assert said.code == 1
-    assert sorted(line for line in said.out.splitlines() if "begins" in line) == [
+    result = cli("run", "fail.py", *FLAGS)
+    assert result.code == 1
+    assert sorted(line for line in result.out.splitlines() if "begins" in line) == [
         f"[rank {n}] rank {n} begins" for n in range(4)
     ]
-    first = next(i for i, line in enumerate(said.errors) if " failed after " in line)
-    assert ": UserError: " in said.errors[first]
-    block = [line[2:15].strip() for line in said.errors[first + 1 :]]
+    first = next(i for i, line in enumerate(result.errors) if " failed after " in line)
+    assert ": UserError: " in result.errors[first]
+    block = [line[2:15].strip() for line in result.errors[first + 1 :]]
     assert {"first failure", "error", "last lines", "aftermath", "advice", "more"} <= set(block)
-    assert any(line.startswith("  first failure rank 3, ") for line in said.errors)
-    assert "  error         ValueError: bad batch" in said.errors
+    assert any(line.startswith("  first failure rank 3, ") for line in result.errors)
+    assert "  error         ValueError: bad batch" in result.errors
     assert processes_that_mention(tmp_path) == []
 
 
 def test_a_result_over_the_limit_is_bad_input(cli: Cli) -> None:
-    said = cli("run", "big_result.py", "--set", "framework.launcher=none")
-    assert said.code == 2
-    assert ": Rejected: " in said.err
-    assert "4096" in said.err
+    result = cli("run", "big_result.py", "--set", "framework.launcher=none")
+    assert result.code == 2
+    assert ": Rejected: " in result.err
+    assert "4096" in result.err
 
 
 def test_a_deadline_ends_with_four(cli: Cli) -> None:
-    said = cli("run", "sleep.py", "--deadline", "1s", "--set", "framework.launcher=none")
-    assert said.code == 4
-    assert ": DeadlineExceeded: " in said.err
+    result = cli("run", "sleep.py", "--deadline", "1s", "--set", "framework.launcher=none")
+    assert result.code == 4
+    assert ": DeadlineExceeded: " in result.err
 
 
 def test_a_home_that_cannot_be_written_is_infrastructure(
@@ -133,25 +133,25 @@ def test_a_home_that_cannot_be_written_is_infrastructure(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("STEPSET_HOME", str(tmp_path / "file"))
-    said = cli("run", "train.py", *FLAGS)
-    assert (said.code, said.out, len(said.errors)) == (3, "", 1)
-    assert str(tmp_path / "file") in said.err
+    result = cli("run", "train.py", *FLAGS)
+    assert (result.code, result.out, len(result.errors)) == (3, "", 1)
+    assert str(tmp_path / "file") in result.err
 
 
 def test_json_is_the_final_status_alone_on_stdout(cli: Cli) -> None:
-    said = cli("run", "train.py", *FLAGS, "-o", "json")
-    status = json.loads(said.out)
+    result = cli("run", "train.py", *FLAGS, "-o", "json")
+    status = json.loads(result.out)
     assert (status["phase"], status["result"], len(status["ranks"])) == ("Succeeded", {"world_size": 4}, 4)
     assert status["progress"] == {"step": 2, "progress": 1.0, "metrics": {"loss": 0.5}}
-    assert "[rank 3] args []" in said.errors
+    assert "[rank 3] args []" in result.errors
     failed = cli("run", "fail.py", *FLAGS, "-o", "json")
     assert failed.code == 1
     assert json.loads(failed.out)["failure"]["rank"] == 3
 
 
 def test_whatever_a_rank_prints_is_one_line_each(program: Cli) -> None:
-    said = program("run", "bytes.py", *FLAGS, env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
-    assert said.out.splitlines() == [
+    result = program("run", "bytes.py", *FLAGS, env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
+    assert result.out.splitlines() == [
         "[rank 0] café \ufffd\ufffd",
         "[rank 0] ",
         "[rank 0] [rank 9] not me",
@@ -167,7 +167,7 @@ def test_the_first_signal_stops_the_ranks_with_grace(tmp_path: Path, number: sig
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out.decode().count("saved a checkpoint") == 4
-    assert "stepset: stopping the run; once more kills it at once" in err.decode()
+    assert "stepset: stopping the run; a second signal kills it at once" in err.decode()
     assert err.decode().splitlines()[-1].startswith("stepset: run sleep-")
     assert " was cancelled after " in err.decode().splitlines()[-1]
     assert processes_that_mention(tmp_path) == []

@@ -100,7 +100,7 @@ def test_a_signal_before_any_line_of_the_main_thread_does_not_stop_it_for_good(t
         run.send_signal(signal.SIGINT)
         code, err = end_of(run, tmp_path)
     assert code == 130
-    assert "stepset: stopping the run; once more kills it at once" in err
+    assert "stepset: stopping the run; a second signal kills it at once" in err
     assert processes_that_mention(tmp_path) == []
 
 
@@ -109,7 +109,7 @@ def test_two_signals_in_quick_succession_end_it(tmp_path: Path, microseconds: in
     code, err = burst(tmp_path, (signal.SIGINT, signal.SIGTERM), microseconds / 1e6)
     assert code == 130
     words = [line for line in err.splitlines() if line.startswith(("stepset: stopping", "stepset: killing"))]
-    assert words == ["stepset: stopping the run; once more kills it at once", "stepset: killing the run"]
+    assert words == ["stepset: stopping the run; a second signal kills it at once", "stepset: killing the run"]
     assert processes_that_mention(tmp_path) == []
 
 

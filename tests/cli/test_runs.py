@@ -63,12 +63,12 @@ def running(cli: Cli, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_status_shows_the_run_and_its_ranks(known: Cli) -> None:
-    said = known("status", "train")
-    assert said.code == 0
-    rows = {tuple(line.split()[:4]) for line in said.out.splitlines()}
+    result = known("status", "train")
+    assert result.code == 0
+    rows = {tuple(line.split()[:4]) for line in result.out.splitlines()}
     assert {("rank", str(n)) for n in range(4)} <= {row[:2] for row in rows}
     assert any(row[:2] == ("phase", "Succeeded") for row in rows)
-    assert any(line.split(maxsplit=1) == ["result", '{"world_size": 4}'] for line in said.out.splitlines())
+    assert any(line.split(maxsplit=1) == ["result", '{"world_size": 4}'] for line in result.out.splitlines())
 
 
 def test_a_runs_name_does_as_well_as_the_jobs(known: Cli) -> None:
@@ -78,22 +78,22 @@ def test_a_runs_name_does_as_well_as_the_jobs(known: Cli) -> None:
 
 
 def test_status_of_a_failed_run_is_an_answer_not_a_failure(known: Cli) -> None:
-    said = known("status", "fail")
-    assert said.code == 0
-    assert "UserError" in said.out
-    assert "exit code 1" in said.out
+    result = known("status", "fail")
+    assert result.code == 0
+    assert "UserError" in result.out
+    assert "exit code 1" in result.out
 
 
 def test_list_has_the_newest_first(known: Cli) -> None:
-    said = known("list")
-    assert [line.split()[1] for line in said.out.splitlines()] == ["Job", "bytes", "fail", "train"]
+    result = known("list")
+    assert [line.split()[1] for line in result.out.splitlines()] == ["Job", "bytes", "fail", "train"]
     assert [run["job"] for run in json.loads(known("list", "-o", "json").out)] == ["bytes", "fail", "train"]
 
 
 def test_logs_are_what_the_ranks_printed(known: Cli) -> None:
-    said = known("logs", "fail")
-    assert {f"[rank {n}] rank {n} begins" for n in range(4)} <= set(said.out.splitlines())
-    assert "[rank 3] ValueError: bad batch" in said.out.splitlines()
+    result = known("logs", "fail")
+    assert {f"[rank {n}] rank {n} begins" for n in range(4)} <= set(result.out.splitlines())
+    assert "[rank 3] ValueError: bad batch" in result.out.splitlines()
 
 
 def test_logs_of_some_ranks(known: Cli) -> None:
@@ -111,9 +111,9 @@ def test_logs_of_some_ranks(known: Cli) -> None:
     ],
 )
 def test_logs_of_ranks_that_cannot_be_are_bad_input(known: Cli, ranks: str, error: str) -> None:
-    said = known("logs", "fail", "--ranks", ranks)
-    assert (said.code, said.out, len(said.errors)) == (2, "", 1)
-    assert error in said.err
+    result = known("logs", "fail", "--ranks", ranks)
+    assert (result.code, result.out, len(result.errors)) == (2, "", 1)
+    assert error in result.err
     assert known("logs", "fail", "--ranks", "03-9").out.startswith("[rank 3] rank 3 begins\n")
 
 
@@ -126,9 +126,9 @@ def test_raw_logs_are_the_bytes_as_they_were_printed(known: Cli, home: Path) -> 
 
 
 def test_diagnose_says_why_and_exits_as_the_run_did(known: Cli) -> None:
-    said = known("diagnose", "fail")
-    assert said.code == 1
-    assert any(line.startswith("  first failure rank 3, ") for line in said.errors)
+    result = known("diagnose", "fail")
+    assert result.code == 1
+    assert any(line.startswith("  first failure rank 3, ") for line in result.errors)
     assert known("diagnose", "train").code == 0
 
 
@@ -138,9 +138,9 @@ def test_wait_for_a_run_that_is_over_exits_as_it_did(known: Cli) -> None:
 
 
 def test_cancel_of_a_run_that_is_over_says_so(known: Cli) -> None:
-    said = known("cancel", "train")
-    assert said.code == 0
-    assert said.err.endswith(" is already over: Succeeded\n")
+    result = known("cancel", "train")
+    assert result.code == 0
+    assert result.err.endswith(" is already over: Succeeded\n")
 
 
 def test_a_running_run_is_seen_from_here(cli: Cli, running: subprocess.Popen[bytes]) -> None:
@@ -156,9 +156,9 @@ def test_a_running_run_is_seen_from_here(cli: Cli, running: subprocess.Popen[byt
 
 
 def test_cancel_stops_a_run_that_another_shell_started(cli: Cli, running: subprocess.Popen[bytes]) -> None:
-    said = cli("cancel", "sleep")
-    assert said.code == 0
-    assert " was cancelled after " in said.err
+    result = cli("cancel", "sleep")
+    assert result.code == 0
+    assert " was cancelled after " in result.err
     assert running.wait(60) == 130
     assert cli("wait", "sleep").code == 130
     assert cli("logs", "sleep").out.count("saved a checkpoint") == 4
@@ -178,9 +178,9 @@ def test_followed_logs_end_with_the_run(cli: Cli, running: subprocess.Popen[byte
 def test_a_run_whose_process_was_killed_is_lost(cli: Cli, running: subprocess.Popen[bytes]) -> None:
     running.kill()
     running.wait(60)
-    said = cli("wait", "sleep")
-    assert said.code == 3
-    assert ": Lost: " in said.err
+    result = cli("wait", "sleep")
+    assert result.code == 3
+    assert ": Lost: " in result.err
     # How long it took is up to its last sign of life, whenever one asks.
     ended = json.loads(cli("status", "sleep", "-o", "json").out)["finished"]
     assert ended <= time.time()
@@ -197,8 +197,8 @@ def test_cancel_of_a_lost_run_ends_what_is_left_of_it(
     running.kill()
     running.wait(60)
     assert len(processes_that_mention(tmp_path)) == 6
-    said = cli("cancel", "sleep")
-    assert (said.code, said.errors[-1].endswith(" is already over: Lost")) == (0, True)
+    result = cli("cancel", "sleep")
+    assert (result.code, result.errors[-1].endswith(" is already over: Lost")) == (0, True)
     assert until(lambda: not processes_that_mention(tmp_path))
 
 
@@ -253,6 +253,6 @@ def test_the_shell_completes_commands_and_flags(tmp_path: Path) -> None:
 
 
 def test_the_completion_script_is_shown(program: Cli) -> None:
-    said = program("--show-completion", "bash", env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
-    assert said.code == 0
-    assert "_STEPSET_COMPLETE=complete_bash" in said.out
+    result = program("--show-completion", "bash", env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
+    assert result.code == 0
+    assert "_STEPSET_COMPLETE=complete_bash" in result.out

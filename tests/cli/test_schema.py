@@ -38,8 +38,8 @@ def accepted(job: Any) -> bool:
 
 def test_it_is_a_schema_of_its_dialect(cli: Cli) -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    said = cli("schema")
-    assert (said.code, json.loads(said.out)) == (0, SCHEMA)
+    result = cli("schema")
+    assert (result.code, json.loads(result.out)) == (0, SCHEMA)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.name)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Cli
-from tests.cli.test_bad_input import nobody
+from tests.cli.test_bad_input import unprivileged
 
 KUBECONFIG = {
     "apiVersion": "v1",
@@ -33,10 +33,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refused(cli: Cli, *flags: str) -> str:
-    said = cli("validate", "job.yaml", *flags)
-    assert (said.code, said.out, len(said.errors)) == (2, "", 1), said
-    assert "s3cret" not in said.err
-    return said.errors[0].removeprefix("stepset: ")
+    result = cli("validate", "job.yaml", *flags)
+    assert (result.code, result.out, len(result.errors)) == (2, "", 1), result
+    assert "s3cret" not in result.err
+    return result.errors[0].removeprefix("stepset: ")
 
 
 BLOCKED = """
@@ -77,8 +77,8 @@ class TestKubeconfig:
         assert refused(cli, "--server") == "no cluster is named; give --kubeconfig FILE, or set KUBECONFIG"
 
     def test_a_file_that_is_not_there(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-        said = refused(cli, "--server", "--kubeconfig", "nope")
-        assert said == "kubeconfig nope: no such file; check the path"
+        message = refused(cli, "--server", "--kubeconfig", "nope")
+        assert message == "kubeconfig nope: no such file; check the path"
         monkeypatch.setenv("KUBECONFIG", f"nope{os.pathsep}neither")
         assert refused(cli, "--server") == f"kubeconfig nope{os.pathsep}neither: no such file; check KUBECONFIG"
 
@@ -88,14 +88,14 @@ class TestKubeconfig:
         path.chmod(0)
         words = ("validate", "-m", "train", "--image", "a:1", "--server")
         cli(*words)  # everything is imported while it can be read
-        with nobody():
-            said = cli(*words, "--kubeconfig", str(path))
-        assert said.errors == [
+        with unprivileged():
+            result = cli(*words, "--kubeconfig", str(path))
+        assert result.errors == [
             f"stepset: kubeconfig {path}: cannot be read: Permission denied; check the path and its permissions"
         ]
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("users: [s3cret\n", "line 2: not readable as YAML; mend the file"),
             ("s3cret\n", "cannot be used: it is no kubeconfig; check the file and its current context"),
@@ -105,10 +105,10 @@ class TestKubeconfig:
         ],
     )
     def test_a_file_that_is_none_and_nothing_of_it_is_shown(
-        self, cli: Cli, tmp_path: Path, text: str, said: str
+        self, cli: Cli, tmp_path: Path, text: str, message: str
     ) -> None:
         (tmp_path / "config").write_text(text)
-        assert refused(cli, "--server", "--kubeconfig", "config").startswith(f"kubeconfig config: {said}")
+        assert refused(cli, "--server", "--kubeconfig", "config").startswith(f"kubeconfig config: {message}")
 
     def test_a_context_that_is_not_in_it(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "config").write_text(yaml.safe_dump(KUBECONFIG))
@@ -120,19 +120,19 @@ class TestKubeconfig:
         cluster = {"server": "https://127.0.0.1:1", "certificate-authority": "nope.crt"}
         content = {**KUBECONFIG, "clusters": [{"name": "here", "cluster": cluster}]}
         (tmp_path / "config").write_text(yaml.safe_dump(content))
-        said = refused(cli, "--server", "--kubeconfig", "config")
-        assert said.startswith("kubeconfig config: ")
-        assert "nope.crt" in said
+        message = refused(cli, "--server", "--kubeconfig", "config")
+        assert message.startswith("kubeconfig config: ")
+        assert "nope.crt" in message
 
     def test_a_server_that_is_not_there_is_no_bad_input(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "config").write_text(yaml.safe_dump(KUBECONFIG))
-        said = cli("validate", "job.yaml", "--server", "--kubeconfig", "config")
-        assert (said.code, said.out, len(said.errors)) == (3, "", 1)
-        assert said.errors[0].startswith("stepset: server https://127.0.0.1:1: cannot be reached: ")
-        assert "s3cret" not in said.err
+        result = cli("validate", "job.yaml", "--server", "--kubeconfig", "config")
+        assert (result.code, result.out, len(result.errors)) == (3, "", 1)
+        assert result.errors[0].startswith("stepset: server https://127.0.0.1:1: cannot be reached: ")
+        assert "s3cret" not in result.err
 
 
 @pytest.mark.parametrize("flag", ["--namespace", "--context", "--kubeconfig"])
 def test_flags_about_a_server_need_one(cli: Cli, flag: str) -> None:
-    said = refused(cli, flag, "x")
-    assert said == f"{flag}: only says something with --server; add that, or leave it out"
+    message = refused(cli, flag, "x")
+    assert message == f"{flag}: requires --server; add that flag, or leave this one out"

@@ -129,7 +129,7 @@ class TestFromTheCommandLine:
             out, err = process.communicate(timeout=180)
         lines += out.splitlines()
         assert sorted(lines) == sorted(f"[rank {r}] {text}" for r in (0, 1) for text in ("training", "saving", "saved"))
-        assert "stopping the run; once more kills it at once" in err
+        assert "stopping the run; a second signal kills it at once" in err
         assert "was cancelled after" in err.splitlines()[-1]
         assert process.returncode == 130
         runs.wait_nothing_left()

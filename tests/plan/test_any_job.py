@@ -24,7 +24,7 @@ WHOLE = settings(max_examples=100, deadline=None, derandomize=True, suppress_hea
 # Why a valid job may have no plan. Everything else is a defect.
 REASONS = (
     r"procs_per_node: gpu, but resources_per_node has no accelerator; add for example gpus: 1",
-    r"procs_per_node: \d+ processes a node are more than 4096; look at procs_per_node and at resources_per_node\.cpu",
+    r"procs_per_node: \d+ processes a node are more than 4096; check procs_per_node and resources_per_node\.cpu",
     r"agent: only stepset's agent can ",
     r"args: TorchTune has no LoRA recipe for several nodes",
     r"procs_per_node: QLoRA of .* needs one device",

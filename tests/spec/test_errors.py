@@ -137,7 +137,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         {"roles": [{"name": "m", "image": "x"}, {"name": "m", "image": "y"}]},
         "roles: the name 'm' is taken; give each role a name of its own",
     ),
-    ({"roles": [{"name": "m"}]}, "roles.0: role 'm' has neither image nor command; say what it runs"),
+    ({"roles": [{"name": "m"}]}, "roles.0: role 'm' has neither image nor command; give one of them"),
     (
         {"roles": [{"name": "m" * 60, "image": "x"}]},
         f"roles: '{'m' * 60}' has 60 characters, which leaves none of Kubernetes' 63-character pod names for the job;"
@@ -197,12 +197,12 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     # what runs
     (
         {"module": "train"},
-        "exactly one of script, module, command, function says what to run; script and module are given",
+        "exactly one of script, module, command, function is required; script and module are given",
     ),
     ({"command": []}, "command: is empty; give a value or leave it out"),
     (
         {"script": None},
-        "exactly one of script, module, command, function says what to run; none is given",
+        "exactly one of script, module, command, function is required; none is given",
     ),
     # the pod template
     ({"pod_template": []}, "pod_template: [] is not a mapping; write {key: value}"),

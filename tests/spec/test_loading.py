@@ -101,10 +101,10 @@ def test_a_key_given_twice_is_an_error_at_its_second_place(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "holds nothing; a job file is a mapping of fields such as 'script: train.py'"),
-        ("# nothing\n", "holds nothing; a job file is a mapping of fields such as 'script: train.py'"),
-        ("- script: a.py\n", "holds a list; a job file is a mapping of fields such as 'script: train.py'"),
-        ("train.py", "holds a str; a job file is a mapping of fields such as 'script: train.py'"),
+        ("", "is empty; a job file is a mapping of fields such as 'script: train.py'"),
+        ("# nothing\n", "is empty; a job file is a mapping of fields such as 'script: train.py'"),
+        ("- script: a.py\n", "is a list; a job file is a mapping of fields such as 'script: train.py'"),
+        ("train.py", "is a str; a job file is a mapping of fields such as 'script: train.py'"),
         ("1: 2\nscript: a.py\n", "the key 1 is not text; quote it"),
         ("on: 2\nscript: a.py\n", "the key True is not text; quote it"),
         ("script: [a\n", "line 2, column 1: not readable as YAML: while parsing a flow sequence, did not find"),

@@ -95,7 +95,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "a queue nobody reads",
         {"scheduling": {"gang": "coscheduling", "queue_name": "q"}},
-        "scheduling.queue_name: nobody reads it with gang: coscheduling",
+        "scheduling.queue_name: has no effect with gang: coscheduling",
     ),
     ("queue name", {"scheduling": {"queue_name": "Team A"}}, "scheduling.queue_name: 'Team A' is not a name"),
     (
@@ -186,7 +186,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "huge pages that do not come out even",
         {"resources_per_node": {kind: {"hugepages-2Mi": "3Mi", "cpu": 1} for kind in ("requests", "limits")}},
-        "resources_per_node: hugepages-2Mi: 3Mi is no number of such pages",
+        "resources_per_node: hugepages-2Mi: 3Mi is not a multiple of the page size",
     ),
     (
         "huge pages alone",
@@ -196,7 +196,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "huge pages of no size",
         {"resources_per_node": {kind: {"hugepages-x": "2Mi", "cpu": 1} for kind in ("requests", "limits")}},
-        "resources_per_node: 'hugepages-x' does not say the pages' size",
+        "resources_per_node: 'hugepages-x' does not contain the size of the pages",
     ),
     (
         "huge pages over-committed",
@@ -215,7 +215,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "code without agent",
         {"code": "src", "agent": False, "command": ["x"]},
-        "code: without stepset's agent nobody unpacks it",
+        "code: only stepset's agent unpacks it",
     ),
     (
         "template's field",
