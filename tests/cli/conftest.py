@@ -18,7 +18,7 @@ STEPSET = Path(sys.executable).parent / "stepset"
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command did: exit code, stdout, stderr."""
+    """Exit code, stdout and stderr of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""Bad input: one line for each thing that is wrong, naming field, value and remedy; exit code 2; never a traceback."""
+"""Bad input: one line for each problem, with field, value and remedy; exit code 2; never a traceback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMANDS = ("run", "validate", "explain")
 
 
 def refused(result: CommandResult, *errors: str) -> bool:
-    """Whether a command ended as bad input should, with exactly these lines."""
+    """Returns whether a command failed as bad input, with exactly these lines."""
     assert "Traceback" not in result.err
     assert result.out == ""
     assert result.errors == [f"stepset: {error}" for error in errors]
@@ -27,7 +27,7 @@ def script(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('trained')\n")
 
 
-# What a job file says, and what stepset says to it.
+# The content of a job file, and the message of stepset.
 JOBS = {
     "unknown key": ("script: train.py\nnum_node: 2\n", "unknown key 'num_node'; did you mean 'num_nodes'?"),
     "unknown key far from any": ("script: train.py\nqqq: 2\n", None),
@@ -67,7 +67,7 @@ JOBS = {
         "procs_per_node: gpu, but resources_per_node has no accelerator; add for example gpus: 1",
     ),
     "num_nodes 0": ("script: train.py\nnum_nodes: 0\n", "num_nodes: 0 is too small; give 1 or more"),
-    "num_nodes a word": (
+    "num_nodes a text": (
         "script: train.py\nnum_nodes: two\n",
         "num_nodes: 'two' is not a whole number; give one such as 2",
     ),
@@ -87,7 +87,7 @@ JOBS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("case", JOBS)
-def test_a_job_file_that_says_something_wrong(cli: Cli, tmp_path: Path, command: str, case: str) -> None:
+def test_an_invalid_job_file_is_reported_in_one_line(cli: Cli, tmp_path: Path, command: str, case: str) -> None:
     text, error = JOBS[case]
     (tmp_path / "job.yaml").write_text(text)
     result = cli(command, "job.yaml")
@@ -99,14 +99,14 @@ def test_a_job_file_that_says_something_wrong(cli: Cli, tmp_path: Path, command:
         assert refused(result, f"job.yaml: {error}")
 
 
-def test_everything_that_is_wrong_is_said_at_once(cli: Cli, tmp_path: Path) -> None:
+def test_all_problems_of_a_job_file_are_reported_together(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("script: train.py\nnum_nodes: 0\nprocs_per_node: 0\ndeadline: soon\n")
     result = cli("validate", "job.yaml")
     assert result.code == 2
     assert [line.split(": ")[2] for line in result.errors] == ["num_nodes", "procs_per_node", "deadline"]
 
 
-# Job files that cannot even be read: bytes, and the words that must be in the one line about them.
+# Job files that cannot be read: their bytes, and the text that the line about them must contain.
 FILES: dict[str, tuple[bytes, str]] = {
     "syntax": (b"script: [train.py\nnum_nodes: 2\n", "line 2, column 10: not readable as YAML: "),
     "tabs": (b"restart:\n\tmax_restarts: 1\n", "line 2, column 1: not readable as YAML: "),
@@ -139,7 +139,7 @@ def test_a_job_file_that_cannot_be_read(cli: Cli, tmp_path: Path, case: str) -> 
     assert "\x00" not in result.err
 
 
-def test_a_job_file_that_is_not_there_or_a_directory(cli: Cli, tmp_path: Path) -> None:
+def test_a_missing_job_file_and_a_directory_are_reported(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "dir.yaml").mkdir()
     assert refused(cli("run", "nope.yaml"), "nope.yaml: no such file; check the path")
     assert refused(cli("run", "dir.yaml"), "dir.yaml: cannot be read: Is a directory")
@@ -148,7 +148,7 @@ def test_a_job_file_that_is_not_there_or_a_directory(cli: Cli, tmp_path: Path) -
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Without root's right to read everything, where the tests run as root."""
+    """Drops root's permission to read all files, if the tests run as root."""
     if os.geteuid() != 0:
         yield
         return
@@ -172,7 +172,7 @@ def test_files_without_permission(cli: Cli, tmp_path: Path, monkeypatch: pytest.
     assert refused(script, f"script: cannot read {path}: Permission denied; check the path and its permissions")
 
 
-def test_what_to_run_is_missing_or_said_twice(cli: Cli) -> None:
+def test_a_missing_program_and_two_programs_are_errors(cli: Cli) -> None:
     assert refused(
         cli("run"),
         "the program is missing; give a script (train.py), a job file (job.yaml), -m MODULE, or --command -- PROGRAM",
@@ -213,7 +213,7 @@ def test_a_code_directory_over_the_limit(cli: Cli, tmp_path: Path) -> None:
     assert "at most 1048576 bytes packed can be shipped; leave data out, or put the code into the image" in result.err
 
 
-def test_the_programs_arguments_without_the_dashes(cli: Cli) -> None:
+def test_program_arguments_without_dashes_are_errors(cli: Cli) -> None:
     assert refused(
         cli("run", "train.py", "x"), "'x' is an unexpected argument; the program's own arguments go after --"
     )
@@ -260,7 +260,7 @@ def test_the_programs_arguments_without_the_dashes(cli: Cli) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
-def test_wrong_words_on_the_command_line(cli: Cli, argv: list[str], error: str | None) -> None:
+def test_invalid_arguments_are_errors(cli: Cli, argv: list[str], error: str | None) -> None:
     result = cli(*argv)
     if error is None:
         assert result.code == 2
@@ -270,7 +270,7 @@ def test_wrong_words_on_the_command_line(cli: Cli, argv: list[str], error: str |
         assert refused(result, error)
 
 
-def test_a_program_that_is_not_there(cli: Cli) -> None:
+def test_a_missing_program(cli: Cli) -> None:
     result = cli("run", "--framework", "plain", "--command", "--", "no-such-program-anywhere", "1")
     assert result.code == 2
     assert len(result.errors) == 1
@@ -284,7 +284,7 @@ def test_a_program_that_may_not_be_executed(cli: Cli, tmp_path: Path) -> None:
     assert refused(cli("run", "--framework", "plain", "--command", "--", "./train.sh"), error)
 
 
-def test_words_of_the_shell_that_came_out_empty(cli: Cli) -> None:
+def test_empty_arguments_are_errors(cli: Cli) -> None:
     result = cli("run", "")
     assert result.code == 2
     assert result.errors[0].startswith("stepset: the program is missing; give a script (train.py)")
@@ -292,20 +292,20 @@ def test_words_of_the_shell_that_came_out_empty(cli: Cli) -> None:
     assert refused(cli("run", "--framework", "plain", "--command", "--", "", "x"), error)
 
 
-def test_more_processes_than_there_can_be(cli: Cli, tmp_path: Path) -> None:
+def test_too_many_processes(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     result = cli("run", "train.py", "--framework", "plain", "-n", "100000", "-p", "1000")
     assert (result.code, len(result.errors)) == (2, 1)
     assert "num_nodes, procs_per_node: 100000000 processes are more than this machine can have at once (" in result.err
 
 
-def test_a_home_directory_that_nobody_knows(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STEPSET_HOME", "~nobody-of-that-name/runs")
-    error = "STEPSET_HOME: ~nobody-of-that-name/runs: there is no such home directory; give a path"
+def test_an_unknown_home_directory(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPSET_HOME", "~no-such-user/runs")
+    error = "STEPSET_HOME: ~no-such-user/runs: there is no such home directory; give a path"
     assert refused(cli("list"), error)
 
 
-def test_the_cause_is_shown_when_asked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cause_is_shown_in_debug_mode(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSET_DEBUG", "1")
     result = cli("run", "nope.yaml")
     assert result.code == 2
@@ -316,7 +316,7 @@ def test_the_cause_is_shown_when_asked_for(cli: Cli, monkeypatch: pytest.MonkeyP
     assert "Traceback" not in cli("run", "nope.yaml").err
 
 
-def test_the_program_itself_ends_like_that_too(program: Cli, tmp_path: Path) -> None:
+def test_the_installed_program_reports_errors_in_the_same_way(program: Cli, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("script: train.py\nnum_node: 2\n")
     assert refused(program("run", "job.yaml"), "job.yaml: unknown key 'num_node'; did you mean 'num_nodes'?")
     assert refused(program("run", "--nodes"), "Option '--nodes' requires an argument; see 'stepset run --help'")

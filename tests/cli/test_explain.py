@@ -1,4 +1,4 @@
-"""`stepset explain` shows exactly the plan: every variable of every pod group, its rule, what it replaced."""
+"""`stepset explain` shows the plan: every variable of every pod group, its rule, and the value that it replaced."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_command_of_each_group_is_shown(cli: Cli) -> None:
     assert "  solver-node-0-2.solver slots=2" in lines
 
 
-def test_the_command_is_shown_as_the_shell_would_take_it(train: Cli) -> None:
+def test_the_command_is_shown_quoted_for_a_shell(train: Cli) -> None:
     lines = train("--", "--title", "two words").out.splitlines()
     assert "  runs torchrun /stepset/code/train.py --title 'two words'" in lines
 
@@ -52,7 +52,7 @@ def test_what_the_job_replaced_is_shown_beside_the_value(train: Cli) -> None:
     assert row.split() == ["PET_NNODES", "4", "overridden", "by", "the", "job", "2"]
 
 
-def test_nothing_is_cut_and_no_colour_is_used_where_there_is_no_terminal(train: Cli) -> None:
+def test_without_a_terminal_text_is_neither_cut_nor_coloured(train: Cli) -> None:
     value = "x" * 500
     result = train("-e", f"LONG={value}", "-e", "MARKUP=[red]a[/red]")
     assert value in result.out
@@ -61,7 +61,7 @@ def test_nothing_is_cut_and_no_colour_is_used_where_there_is_no_terminal(train: 
 
 
 @pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_json_and_yaml_hold_the_whole_plan(cli: Cli, form: str, load: Any) -> None:
+def test_json_and_yaml_contain_the_whole_plan(cli: Cli, form: str, load: Any) -> None:
     shown = load(cli("explain", "-o", form, *MPI).out)
     job = TrainingJob(framework="mpi", num_nodes=3, procs_per_node=2, command=["./solver"])
     plan = make_plan(job)
@@ -87,13 +87,15 @@ def test_an_unknown_format_is_bad_input(train: Cli) -> None:
     assert (result.code, result.errors) == (2, ["stepset: --output: 'xml' is not known; use text, json or yaml"])
 
 
-def test_a_reader_that_goes_away_is_no_error(program: Cli, tmp_path: Path) -> None:
+def test_a_closed_reader_is_not_an_error(program: Cli, tmp_path: Path) -> None:
     import subprocess
 
     from tests.cli.conftest import STEPSET
 
     (tmp_path / "train.py").write_text("")
-    big = [word for name in ("A", "B") for word in ("-e", f"{name}={'x' * 100_000}")]  # more than a pipe holds
+    big = [
+        word for name in ("A", "B") for word in ("-e", f"{name}={'x' * 100_000}")
+    ]  # more than the capacity of a pipe
     with subprocess.Popen(
         [STEPSET, "explain", tmp_path / "train.py", *big], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

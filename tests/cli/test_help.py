@@ -1,4 +1,4 @@
-"""`stepset --help`: understood by a newcomer, and quick."""
+"""`stepset --help` lists commands and exit codes, has examples, and starts fast."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HEAVY = {"yaml", "rich", "stepset.spec", "stepset.api", "stepset.backends"}
 @pytest.mark.parametrize(
     ("argv", "heavy"), [(["--help"], HEAVY | {"pydantic"}), (["run", "--help"], HEAVY), (["logs", "--help"], HEAVY)]
 )
-def test_help_imports_nothing_that_it_does_not_need(argv: list[str], heavy: set[str]) -> None:
+def test_help_imports_no_unnecessary_module(argv: list[str], heavy: set[str]) -> None:
     code = (
         "import sys; from stepset.cli import main; main(sys.argv[1:]); "
         f"found = {heavy} & set(sys.modules); sys.exit(f'imported: {{found}}' if found else 0)"

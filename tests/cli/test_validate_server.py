@@ -1,4 +1,4 @@
-"""`stepset validate --server` before any server is asked: the package, the kubeconfig, the flags."""
+"""`stepset validate --server` before it sends a request: the package, the kubeconfig, the flags."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TestWithoutThePackage:
         words = [sys.executable, "-W", "error", "-c", BLOCKED, *argv]
         return subprocess.run(words, cwd=directory, capture_output=True, text=True, timeout=60)
 
-    def test_one_line_says_how_to_install_it(self, tmp_path: Path) -> None:
+    def test_one_line_states_how_to_install_it(self, tmp_path: Path) -> None:
         done = self._stepset(tmp_path, "validate", "job.yaml", "--server")
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == (
@@ -64,7 +64,7 @@ class TestWithoutThePackage:
         )
 
     @pytest.mark.parametrize("command", ["validate", "render", "explain"])
-    def test_everything_else_goes_on_without(self, tmp_path: Path, command: str) -> None:
+    def test_other_commands_work_without_it(self, tmp_path: Path, command: str) -> None:
         assert self._stepset(tmp_path, command, "job.yaml").returncode == 0
 
 
@@ -76,13 +76,13 @@ class TestKubeconfig:
     def test_none(self, cli: Cli) -> None:
         assert refused(cli, "--server") == "no cluster is named; give --kubeconfig FILE, or set KUBECONFIG"
 
-    def test_a_file_that_is_not_there(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_file(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         message = refused(cli, "--server", "--kubeconfig", "nope")
         assert message == "kubeconfig nope: no such file; check the path"
         monkeypatch.setenv("KUBECONFIG", f"nope{os.pathsep}neither")
         assert refused(cli, "--server") == f"kubeconfig nope{os.pathsep}neither: no such file; check KUBECONFIG"
 
-    def test_a_file_that_may_not_be_read(self, cli: Cli, tmp_path: Path) -> None:
+    def test_a_file_without_read_permission(self, cli: Cli, tmp_path: Path) -> None:
         path = tmp_path / "config"
         path.write_text(yaml.safe_dump(KUBECONFIG))
         path.chmod(0)
@@ -104,19 +104,19 @@ class TestKubeconfig:
             ("{current-context: s, users: s3cret, contexts: 3, clusters: []}", "cannot be used: "),
         ],
     )
-    def test_a_file_that_is_none_and_nothing_of_it_is_shown(
+    def test_an_invalid_kubeconfig_is_reported_without_its_content(
         self, cli: Cli, tmp_path: Path, text: str, message: str
     ) -> None:
         (tmp_path / "config").write_text(text)
         assert refused(cli, "--server", "--kubeconfig", "config").startswith(f"kubeconfig config: {message}")
 
-    def test_a_context_that_is_not_in_it(self, cli: Cli, tmp_path: Path) -> None:
+    def test_an_unknown_context(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "config").write_text(yaml.safe_dump(KUBECONFIG))
         assert refused(cli, "--server", "--kubeconfig", "config", "--context", "there") == (
             "--context: 'there' is not in kubeconfig config; `kubectl config get-contexts` lists them"
         )
 
-    def test_certificates_that_are_not_there(self, cli: Cli, tmp_path: Path) -> None:
+    def test_missing_certificates(self, cli: Cli, tmp_path: Path) -> None:
         cluster = {"server": "https://127.0.0.1:1", "certificate-authority": "nope.crt"}
         content = {**KUBECONFIG, "clusters": [{"name": "here", "cluster": cluster}]}
         (tmp_path / "config").write_text(yaml.safe_dump(content))
@@ -124,7 +124,7 @@ class TestKubeconfig:
         assert message.startswith("kubeconfig config: ")
         assert "nope.crt" in message
 
-    def test_a_server_that_is_not_there_is_no_bad_input(self, cli: Cli, tmp_path: Path) -> None:
+    def test_an_unreachable_server_is_not_bad_input(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "config").write_text(yaml.safe_dump(KUBECONFIG))
         result = cli("validate", "job.yaml", "--server", "--kubeconfig", "config")
         assert (result.code, result.out, len(result.errors)) == (3, "", 1)
@@ -133,6 +133,6 @@ class TestKubeconfig:
 
 
 @pytest.mark.parametrize("flag", ["--namespace", "--context", "--kubeconfig"])
-def test_flags_about_a_server_need_one(cli: Cli, flag: str) -> None:
+def test_flags_for_a_server_require_server(cli: Cli, flag: str) -> None:
     message = refused(cli, flag, "x")
     assert message == f"{flag}: requires --server; add that flag, or leave this one out"

@@ -14,7 +14,7 @@ import stepset
 from tests.training.conftest import program, train
 
 
-def test_mlx_closes_its_ring() -> None:
+def test_mlx_forms_its_ring() -> None:
     result = train("mlx/train.py", "mlx")
     assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (4, 10, True)
 
