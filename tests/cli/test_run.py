@@ -178,7 +178,7 @@ def test_the_second_signal_kills_at_once(tmp_path: Path) -> None:
         wait_until_ready(process, tmp_path)
         process.send_signal(signal.SIGINT)
         assert process.stderr
-        assert any(b"once more" in line for line in iter(process.stderr.readline, b""))
+        assert any(b"a second signal kills it" in line for line in iter(process.stderr.readline, b""))
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 130

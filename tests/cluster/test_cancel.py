@@ -140,7 +140,7 @@ class TestFromTheCommandLine:
             _read_until(process, "training", 2)
             process.send_signal(signal.SIGINT)
             assert process.stderr is not None
-            assert any("once more kills it" in line for line in process.stderr)
+            assert any("a second signal kills it" in line for line in process.stderr)
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=180)
         assert process.returncode == 130
