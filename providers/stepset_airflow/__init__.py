@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stepset_airflow.exceptions import TrainingFailedError
+    from stepset_airflow.exceptions import TrainingTaskError
     from stepset_airflow.operators.distributed_train import DistributedTrainOperator
     from stepset_airflow.retry import TrainingRetryPolicy
     from stepset_airflow.sensors.distributed_train import DistributedTrainSensor
@@ -21,16 +21,16 @@ __all__ = [
     "DistributedTrainOperator",
     "DistributedTrainSensor",
     "JobSetFinishedEventTrigger",
-    "TrainingFailedError",
     "TrainingRetryPolicy",
+    "TrainingTaskError",
 ]
 
 _MODULES = {
     "DistributedTrainOperator": "operators.distributed_train",
     "DistributedTrainSensor": "sensors.distributed_train",
     "JobSetFinishedEventTrigger": "triggers.jobset_finished",
-    "TrainingFailedError": "exceptions",
     "TrainingRetryPolicy": "retry",
+    "TrainingTaskError": "exceptions",
 }
 
 
@@ -38,3 +38,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

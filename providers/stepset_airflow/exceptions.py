@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from stepset.watch.state import RunStatus
 
 
-class TrainingFailedError(AirflowException):
-    """A training failed; another try may succeed.
+class TrainingTaskError(AirflowException):
+    """The training of a task failed; another try may succeed.
 
     Args:
         text: the diagnosis.
-        kind: the failure's kind (stepset.watch.state.FailureKind); `Lost` if it is unknown.
-        exit_code: exit code of the rank that failed first; None if it has none.
+        kind: the kind of the failure, a value of `stepset.FailureKind`; default: `Lost`, for an unknown reason.
+        exit_code: the exit code of the first failing rank; None if it has none.
     """
 
     def __init__(self, text: str, kind: str = "Lost", exit_code: int | None = None) -> None:
@@ -25,8 +25,8 @@ class TrainingFailedError(AirflowException):
         self.exit_code = exit_code
 
     @classmethod
-    def of(cls, status: RunStatus) -> TrainingFailedError:
-        """Returns the exception of a failed run."""
+    def of(cls, status: RunStatus) -> TrainingTaskError:
+        """Returns the exception for the failed run with this status."""
         from stepset.watch.present.failure_report import failure_text
 
         failure = status.failure

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import RetryDecision, RetryPolicy
 
-from stepset_airflow.exceptions import TrainingFailedError
+from stepset_airflow.exceptions import TrainingTaskError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,7 +33,7 @@ class TrainingRetryPolicy(RetryPolicy):
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
         """Decides by the kind of the failure; Airflow decides about other exceptions."""
-        if not isinstance(exception, TrainingFailedError):
+        if not isinstance(exception, TrainingTaskError):
             return RetryDecision.default()
         if exception.kind not in self.kinds:
             return RetryDecision.fail(f"{exception.kind}: another try would fail too")

@@ -1,9 +1,9 @@
 """A distributed training run as one step of your pipeline.
 
     import stepset
-    outcome = stepset.run(stepset.TrainingJob(framework="torch", num_nodes=2, procs_per_node=2, script="train.py"))
+    status = stepset.run(stepset.TrainingJob(framework="torch", num_nodes=2, procs_per_node=2, script="train.py"))
 
-Names are imported on first use, so that `import stepset` costs nothing.
+The names in `__all__` are the public API. They are imported on first use, so that `import stepset` costs nothing.
 """
 
 from __future__ import annotations
@@ -12,16 +12,41 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stepset import aio
-    from stepset.api import TrainingFailedError, explain, render, run
-    from stepset.errors import BadInputError, StepsetError
+    from stepset.api import JobSource, explain, render, run
+    from stepset.backends.base import ClusterOptions, RunListener
+    from stepset.errors import (
+        BadInputError,
+        ExitCode,
+        InfrastructureError,
+        RunNotFoundError,
+        StepsetError,
+        TrainingFailedError,
+    )
+    from stepset.plan.explain import ExplainRow
     from stepset.spec import TrainingJob, load_job
+    from stepset.watch.state import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus, Waiting
 
 __version__ = "0.1.0"
 __all__ = [
     "BadInputError",
+    "ClusterOptions",
+    "ExitCode",
+    "ExplainRow",
+    "Failure",
+    "FailureKind",
+    "InfrastructureError",
+    "JobSource",
+    "LogLine",
+    "Phase",
+    "Progress",
+    "RankStatus",
+    "RunListener",
+    "RunNotFoundError",
+    "RunStatus",
     "StepsetError",
     "TrainingFailedError",
     "TrainingJob",
+    "Waiting",
     "aio",
     "explain",
     "load_job",
@@ -29,11 +54,26 @@ __all__ = [
     "run",
 ]
 
-_HOMES = {
+_MODULES = {
     "BadInputError": "stepset.errors",
+    "ClusterOptions": "stepset.backends.base",
+    "ExitCode": "stepset.errors",
+    "ExplainRow": "stepset.plan.explain",
+    "Failure": "stepset.watch.state",
+    "FailureKind": "stepset.watch.state",
+    "InfrastructureError": "stepset.errors",
+    "JobSource": "stepset.api",
+    "LogLine": "stepset.watch.state",
+    "Phase": "stepset.watch.state",
+    "Progress": "stepset.watch.state",
+    "RankStatus": "stepset.watch.state",
+    "RunListener": "stepset.backends.base",
+    "RunNotFoundError": "stepset.errors",
+    "RunStatus": "stepset.watch.state",
     "StepsetError": "stepset.errors",
-    "TrainingFailedError": "stepset.api",
+    "TrainingFailedError": "stepset.errors",
     "TrainingJob": "stepset.spec",
+    "Waiting": "stepset.watch.state",
     "explain": "stepset.api",
     "load_job": "stepset.spec",
     "render": "stepset.api",
@@ -46,6 +86,10 @@ def __getattr__(name: str) -> Any:
 
     if name == "aio":
         return import_module("stepset.aio")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'stepset' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

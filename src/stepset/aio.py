@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from stepset.api import JobSource, TrainingFailedError, request_of
+from stepset.api import JobSource, request_of, training_failed
 from stepset.backends import backend_of
 from stepset.backends.base import ClusterOptions, RunListener, RunRequest
 from stepset.backends.local import LocalBackend
@@ -26,10 +26,12 @@ from stepset.watch.state import LogLine, Phase, RunStatus
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.runs import ClusterRuns
 
+__all__ = ["logs", "run", "status", "wait"]
+
 _POLL = 0.1
 """Seconds between two reads of a local run's state."""
 _ENDS_WITHIN = 30.0
-"""Seconds in which the server must take the request that ends a run whose caller was cancelled."""
+"""Seconds that the server has to accept the request that ends the run of a cancelled caller."""
 
 
 async def run(
@@ -41,22 +43,25 @@ async def run(
     listener: RunListener | None = None,
     cluster: ClusterOptions | None = None,
 ) -> RunStatus:
-    """Runs a job to its end. Cancelling the caller ends the run.
+    """Runs a job and waits until the run is over. Cancelling the caller ends the run.
 
     Args:
-        job: a TrainingJob, a mapping, or the path of a job file.
-        backend: where it runs: `local`, as processes on this machine, or `kubernetes`.
-        name: the run's name; default: derived from the job's.
-        base_dir: what the job's paths are relative to; default: the job file's directory, else the current one.
-        listener: is called with every line and every state, in a thread.
-        cluster: which cluster, for `kubernetes`; default: that of the kubeconfig's current context.
+        job: a TrainingJob, a mapping with the keys of a job file, or the path of a job file.
+        backend: `local`, processes on this machine, or `kubernetes`; default: `local`.
+        name: the run's name; default: the job's name with a suffix.
+        base_dir: the directory that the job's paths are relative to; default: the job file's directory; for a job that
+            is not a file, the current directory.
+        listener: an object whose methods stepset calls, in a thread, with each log line and each change of the run's
+            state; default: none.
+        cluster: the cluster, the namespace, and the timeouts in seconds, for the backend `kubernetes`; default: the
+            current context of the kubeconfig.
 
     Returns:
-        The final status; `status.result` is what rank 0 wrote to STEPSET_RESULT_FILE.
+        The final status; `status.result` is the JSON value that rank 0 wrote to STEPSET_RESULT_FILE, else None.
 
     Raises:
-        BadInputError: the job cannot be run as requested.
-        TrainingFailedError: it ran and failed.
+        BadInputError: the job is not valid, a file is missing, or the cluster rejects the job.
+        TrainingFailedError: the run ended without success; `error.status` is its final status.
         InfrastructureError: the cluster cannot be reached, or denies access.
     """
     request = await asyncio.to_thread(request_of, job, name, base_dir)
@@ -65,20 +70,21 @@ async def run(
     else:
         status = await _run_in_threads(request, _local(backend), listener)
     if status.phase is not Phase.SUCCEEDED:
-        raise TrainingFailedError(status)
+        raise training_failed(status)
     return status
 
 
 async def status(name: str, backend: str = "local", *, cluster: ClusterOptions | None = None) -> RunStatus:
-    """Returns the state of a run.
+    """Returns the current status of a run.
 
     Args:
-        name: a run's name, or a job's: its newest run.
-        backend: where it runs: `local` or `kubernetes`.
-        cluster: which cluster, for `kubernetes`.
+        name: the name of a run, or the name of a job for its newest run.
+        backend: `local` or `kubernetes`; default: `local`.
+        cluster: the cluster and the namespace, for the backend `kubernetes`; default: the current context of the
+            kubeconfig.
 
     Raises:
-        RunNotFoundError: there is none.
+        RunNotFoundError: no run has this name.
         InfrastructureError: the cluster cannot be reached, or denies access.
     """
     if backend != "kubernetes":
@@ -90,19 +96,21 @@ async def status(name: str, backend: str = "local", *, cluster: ClusterOptions |
 async def wait(
     name: str, backend: str = "local", *, timeout: float | None = None, cluster: ClusterOptions | None = None
 ) -> RunStatus:
-    """Returns when a run is over.
+    """Waits until a run is over.
 
     Args:
-        name: a run's name, or a job's: its newest run.
-        backend: where it runs: `local` or `kubernetes`.
-        timeout: seconds; default: no limit.
-        cluster: which cluster, for `kubernetes`.
+        name: the name of a run, or the name of a job for its newest run.
+        backend: `local` or `kubernetes`; default: `local`.
+        timeout: the longest time to wait, in seconds; default: no limit.
+        cluster: the cluster and the namespace, for the backend `kubernetes`; default: the current context of the
+            kubeconfig.
 
     Returns:
-        The final status, or the current one when the time is up.
+        The final status, or the current status after `timeout` seconds.
 
     Raises:
-        RunNotFoundError, InfrastructureError: as `status` raises them.
+        RunNotFoundError: no run has this name.
+        InfrastructureError: the cluster cannot be reached, or denies access.
     """
     if backend != "kubernetes":
         return await _wait_for_local(_local(backend), name, timeout)
@@ -121,16 +129,17 @@ async def logs(
     """Yields the lines of a run. A caller that stops early must close the generator (contextlib.aclosing).
 
     Args:
-        name: a run's name, or a job's: its newest run.
-        backend: where it runs: `local` or `kubernetes`.
-        follow: continue until the run is over, and yield lines as they are printed; default: in the order of their
-            times.
-        sources: only their lines, such as `rank 0`; default: all.
-        cluster: which cluster, for `kubernetes`.
+        name: the name of a run, or the name of a job for its newest run.
+        backend: `local` or `kubernetes`; default: `local`.
+        follow: whether to yield lines as they are printed, until the run is over; default: the existing lines, in the
+            order of their times.
+        sources: the sources whose lines to yield, such as `rank 0`; default: all.
+        cluster: the cluster and the namespace, for the backend `kubernetes`; default: the current context of the
+            kubeconfig.
 
     Raises:
-        RunNotFoundError: there is no such run.
-        InfrastructureError: some lines cannot be read; the others are yielded first.
+        RunNotFoundError: no run has this name.
+        InfrastructureError: some lines cannot be read; the generator yields the other lines first.
     """
     if backend != "kubernetes":
         blocks = _local(backend).blocks(name, follow=follow, sources=sources)
@@ -150,7 +159,7 @@ def _local(backend: str) -> LocalBackend:
 
 
 async def _wait_for_local(backend: LocalBackend, name: str, timeout: float | None) -> RunStatus:
-    """Reads the state again and again: a thread that waits for the run could not be cancelled."""
+    """Polls the state, because a thread that waits for the run could not be cancelled."""
     clock = asyncio.get_running_loop().time
     until = None if timeout is None else clock() + timeout
     while True:
@@ -197,12 +206,12 @@ async def _cluster_runs(options: ClusterOptions | None) -> AsyncIterator[Cluster
     from stepset.backends.kubernetes.runs import ClusterRuns
     from stepset.watch.cluster.supervisor import Timeouts
 
-    asked = options or ClusterOptions()
-    async with client_of(asked.kubeconfig, asked.context) as client:
+    options = options or ClusterOptions()
+    async with client_of(options.kubeconfig, options.context) as client:
         config = await client.open()
         yield ClusterRuns(
-            NamespacedClient(client, asked.namespace or config.namespace),
-            target=asked.target,
-            sources=asked.sources,
-            patience=Timeouts(asked.admission_timeout, asked.startup_timeout),
+            NamespacedClient(client, options.namespace or config.namespace),
+            target=options.target,
+            sources=options.sources,
+            patience=Timeouts(options.admission_timeout, options.startup_timeout),
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepset.backends import backend_of
 from stepset.backends.base import ClusterOptions, RunListener, RunRequest
-from stepset.errors import ExitCode, StepsetError
+from stepset.errors import TrainingFailedError
 from stepset.frameworks import make_plan
 from stepset.plan.explain import ExplainRow, explain_plan
 from stepset.signals import interrupts_deferred
@@ -16,23 +16,9 @@ from stepset.sources import read_sources
 from stepset.spec import TrainingJob, load_job
 from stepset.targets.names import PodNames
 from stepset.watch.present.sentences import end_sentence
-from stepset.watch.state import Failure, Phase, RunStatus
+from stepset.watch.state import Phase, RunStatus
 
 JobSource = TrainingJob | Mapping[str, Any] | str | Path
-
-
-class TrainingFailedError(StepsetError):
-    """The run is over and did not succeed.
-
-    Args:
-        status: its final status; `status.failure` states the reason.
-    """
-
-    def __init__(self, status: RunStatus) -> None:
-        self.status = status
-        self.failure: Failure | None = status.failure
-        self.exit_code: ExitCode = status.exit_code
-        super().__init__(f"{end_sentence(status)} {status.failure.advice if status.failure else ''}".rstrip())
 
 
 def run(
@@ -44,24 +30,27 @@ def run(
     listener: RunListener | None = None,
     cluster: ClusterOptions | None = None,
 ) -> RunStatus:
-    """Runs a job to its end.
+    """Runs a job and waits until the run is over.
 
     Args:
-        job: a TrainingJob, a mapping, or the path of a job file.
-        backend: where it runs: `local`, as processes on this machine, or `kubernetes`.
-        name: the run's name; default: derived from the job's.
-        base_dir: what the job's paths are relative to; default: the job file's directory, else the current one.
-        listener: is called with every line and every state.
-        cluster: which cluster, for `kubernetes`; default: that of the kubeconfig's current context.
+        job: a TrainingJob, a mapping with the keys of a job file, or the path of a job file.
+        backend: `local`, processes on this machine, or `kubernetes`; default: `local`.
+        name: the run's name; default: the job's name with a suffix.
+        base_dir: the directory that the job's paths are relative to; default: the job file's directory; for a job that
+            is not a file, the current directory.
+        listener: an object whose methods stepset calls with each log line and each change of the run's state; default:
+            none.
+        cluster: the cluster, the namespace, and the timeouts in seconds, for the backend `kubernetes`; default: the
+            current context of the kubeconfig.
 
     Returns:
-        The final status; `status.result` is what rank 0 wrote to STEPSET_RESULT_FILE.
+        The final status; `status.result` is the JSON value that rank 0 wrote to STEPSET_RESULT_FILE, else None.
 
     Raises:
-        BadInputError: the job cannot be run as requested.
-        TrainingFailedError: it ran and failed.
+        BadInputError: the job is not valid, a file is missing, or the cluster rejects the job.
+        TrainingFailedError: the run ended without success; `error.status` is its final status.
         InfrastructureError: the cluster cannot be reached, or denies access.
-        KeyboardInterrupt: Ctrl-C stopped the run (a second one kills it); it has ended by then.
+        KeyboardInterrupt: the user pressed Ctrl-C, and the run has ended; a second Ctrl-C kills the run.
     """
     handle = backend_of(backend, cluster).start(request_of(job, name, base_dir), listener)
     try:
@@ -73,8 +62,14 @@ def run(
         handle.wait()
         raise
     if status.phase is not Phase.SUCCEEDED:
-        raise TrainingFailedError(status)
+        raise training_failed(status)
     return status
+
+
+def training_failed(status: RunStatus) -> TrainingFailedError:
+    """Returns the error for a run that ended without success."""
+    advice = status.failure.advice if status.failure else ""
+    return TrainingFailedError(f"{end_sentence(status)} {advice}".rstrip(), status)
 
 
 def request_of(job: JobSource, name: str | None, base_dir: Path | None) -> RunRequest:
@@ -86,10 +81,10 @@ def request_of(job: JobSource, name: str | None, base_dir: Path | None) -> RunRe
 
 
 def explain(job: JobSource) -> list[ExplainRow]:
-    """Returns every variable of every pod with its rule; needs no cluster and reads nothing but the job file.
+    """Returns every variable of every pod with its rule; needs no cluster and reads only the job file.
 
     Args:
-        job: a TrainingJob, a mapping, or the path of a job file.
+        job: a TrainingJob, a mapping with the keys of a job file, or the path of a job file.
 
     Raises:
         BadInputError: the job is not valid.
@@ -110,20 +105,21 @@ def render(
     """Returns the Kubernetes manifests of a job, in the order in which they must be applied; needs no cluster.
 
     Args:
-        job: a TrainingJob, a mapping, or the path of a job file.
-        target: jobset, trainjob, statefulset, job or volcano.
-        name: the run's name; default: the job's.
-        namespace: written into the manifests; default: none.
-        base_dir: what the job's paths are relative to; default: the job file's directory, else the current one.
+        job: a TrainingJob, a mapping with the keys of a job file, or the path of a job file.
+        target: jobset, trainjob, statefulset, job or volcano; default: jobset.
+        name: the run's name; default: the job's name.
+        namespace: the namespace in the manifests; default: none.
+        base_dir: the directory that the job's paths are relative to; default: the job file's directory; for a job that
+            is not a file, the current directory.
 
     Returns:
-        Plain dicts, the same for the same job.
+        Plain dicts; two calls with the same job return equal manifests.
 
     Raises:
-        BadInputError: the job is not valid, or a cluster would refuse it.
+        BadInputError: the job is not valid, a file is missing, or a cluster would reject the manifests.
     """
     from stepset.rendering import make_request
     from stepset.targets.render import render as render_request
 
-    asked = request_of(job, name, base_dir)
-    return render_request(make_request(asked.job, asked.sources, run=name, namespace=namespace), target)
+    request = request_of(job, name, base_dir)
+    return render_request(make_request(request.job, request.sources, run=name, namespace=namespace), target)

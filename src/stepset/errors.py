@@ -1,12 +1,16 @@
 """The errors that stepset raises on purpose, and the exit code of each.
 
-Every interface (CLI, operator, component) catches `StepsetError` and shows its text unchanged: one line that says what
-was wrong, where, and what to do.
+Every interface (CLI, operator, component) catches `StepsetError` and shows its text unchanged: one line that states
+what is wrong, where, and what to do.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepset.watch.state import Failure, RunStatus
 
 
 class ExitCode(IntEnum):
@@ -30,8 +34,8 @@ class BadInputError(StepsetError):
     """The request is invalid; retrying it cannot help.
 
     Args:
-        problems: one line each, `field: what is wrong; what to do`.
-        where: the file or object that holds the input, put before every line.
+        problems: one line for each problem, `field: what is wrong; what to do`.
+        where: the file or object that contains the input; the prefix of every line.
     """
 
     exit_code = ExitCode.BAD_INPUT
@@ -51,6 +55,25 @@ class InfrastructureError(StepsetError):
 
 
 class RunNotFoundError(StepsetError):
-    """There is no run of that name in the place that was searched."""
+    """The backend has no run with this name."""
 
     exit_code = ExitCode.BAD_INPUT
+
+
+class TrainingFailedError(StepsetError):
+    """The run ended without success.
+
+    Args:
+        message: what happened and what to do, one line.
+        status: the run's final status; `status.failure` states the reason.
+    """
+
+    def __init__(self, message: str, status: RunStatus) -> None:
+        super().__init__(message)
+        self.status = status
+        self.failure: Failure | None = status.failure
+        self.exit_code: ExitCode = status.exit_code
+
+    def __reduce__(self) -> tuple[type[TrainingFailedError], tuple[str, RunStatus]]:
+        """Pickles the status, too: a process pool returns the exception of a worker process."""
+        return type(self), (str(self), self.status)

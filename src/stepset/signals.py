@@ -1,11 +1,11 @@
 """Handles signals that stop a run: the interpreter writes them to a pipe, and a thread acts on them.
 
 Python calls a signal handler in the main thread between two bytecodes, wherever that thread is: inside `Event.set`,
-inside another handler. A handler that takes a lock which the interrupted code holds waits for it forever. And while the
-main thread waits for a lock, Python may not call the handler at all: of two signals in quick succession the kernel
-gives both to another thread, and the main thread waits on (CPython 3.11 and Linux 6.18, executed: one pair in five).
+inside another handler. A handler that takes a lock of the interrupted code waits forever. And while the main thread
+waits for a lock, Python may not call the handler at all: of two signals in quick succession the kernel gives both to
+another thread, and the main thread continues to wait (CPython 3.11 and Linux 6.18, executed: one pair in five).
 
-So the handler here does nothing, and the interpreter itself writes the number of the signal to a pipe, in whichever
+Therefore the handler here does nothing, and the interpreter writes the number of the signal to a pipe, in whichever
 thread it arrives (signal.set_wakeup_fd; https://cr.yp.to/docs/selfpipe.html).
 """
 
@@ -43,7 +43,7 @@ def on_signals(numbers: Iterable[int], act: Callable[[int], None]) -> Iterator[N
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # Handlers that C code installed (None) could not be put back.
+    # Handlers that C code installed (None) could not be restored.
     found = {number: signal.getsignal(number) for number in numbers}
     before: dict[int, _Handler] = {n: h for n, h in found.items() if h is not None and h != signal.SIG_IGN}
     pipe = _SignalPipe(frozenset(before), act)
@@ -54,7 +54,7 @@ def on_signals(numbers: Iterable[int], act: Callable[[int], None]) -> Iterator[N
             signal.signal(number, _ignore)
         yield
     finally:
-        # While the handlers are still there: nothing can interrupt the end of the thread.
+        # Before the handlers are restored, so that no signal can interrupt the end of the thread.
         pipe.end()
         try:
             _restore(before)
@@ -144,7 +144,7 @@ class _SignalPipe:
     def end(self) -> None:
         """Ends the thread once it has acted on every signal that arrived before this call."""
         while self._thread.is_alive():
-            with suppress(BlockingIOError):  # full of signals: the thread is about to read them
+            with suppress(BlockingIOError):  # the pipe is full of signals, which the thread will read
                 os.write(self._write_end, bytes((_END,)))
             self._thread.join(_END_EVERY)
 

@@ -15,9 +15,9 @@ from stepset.plan.code import script_in_code
 from stepset.spec.job import TrainingJob
 
 CODE_LIMIT = 1024 * 1024
-"""Bytes of packed code a job may ship: a ConfigMap can hold no more (kubernetes v1.36 validation.MaxSecretSize)."""
+"""Bytes of packed code that a job may ship: the limit of a ConfigMap (kubernetes v1.36 validation.MaxSecretSize)."""
 
-_UNPACKED_LIMIT = 64 * CODE_LIMIT  # so that a forgotten data set is noticed before it is packed
+_UNPACKED_LIMIT = 64 * CODE_LIMIT  # so that a forgotten data set is reported before it is packed
 _LEFT_OUT = {"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"}
 
 
@@ -42,7 +42,7 @@ def read_sources(job: TrainingJob, base_dir: Path | None = None) -> Sources:
     """Reads the script or packs the code directory of a job.
 
     Args:
-        base_dir: what the job's paths are relative to; default: the current directory.
+        base_dir: the directory that the job's paths are relative to; default: the current directory.
 
     Raises:
         BadInputError: a file is missing or unreadable, or the code is over the limit.
@@ -52,7 +52,7 @@ def read_sources(job: TrainingJob, base_dir: Path | None = None) -> Sources:
         return _read_code(job, base, base / job.code)
     if job.script is not None:
         path = base / job.script
-        with _told_as("script", path):
+        with _located_errors("script", path):
             if not path.is_file():
                 raise _missing("script", "file", path)
             text = path.read_bytes()
@@ -64,13 +64,13 @@ def read_sources(job: TrainingJob, base_dir: Path | None = None) -> Sources:
 
 
 def _read_code(job: TrainingJob, base: Path, directory: Path) -> Sources:
-    with _told_as("code", directory):
+    with _located_errors("code", directory):
         if not directory.is_dir():
             raise _missing("code", "directory", directory)
         files = _files(directory)
         archive = _pack(directory, files)
     if job.script is not None and (script := script_in_code(job)) not in files:
-        with _told_as("script", directory / script):
+        with _located_errors("script", directory / script):
             if not (directory / script).is_file():
                 raise _missing("script", "file", directory / script)
         raise BadInputError(
@@ -85,8 +85,8 @@ def _missing(field: str, what: str, path: Path) -> BadInputError:
 
 
 @contextmanager
-def _told_as(field: str, path: Path) -> Iterator[None]:
-    """Turns an error of the operating system into an error of the job file's field."""
+def _located_errors(field: str, path: Path) -> Iterator[None]:
+    """Converts an OSError into a BadInputError that names the job file's field."""
     try:
         yield
     except OSError as error:
@@ -104,7 +104,7 @@ def _check_size(field: str, what: str, size: int) -> None:
 def _files(directory: Path) -> dict[str, Path]:
     """Returns path within the archive -> file, sorted, without directories that are never code.
 
-    Links are followed, because their targets do not exist in the pods; broken and circular ones are left out.
+    Links are followed, because their targets do not exist in the pods; broken and circular links are omitted.
     """
     found: dict[str, Path] = {}
 

@@ -1,4 +1,4 @@
-"""A pod to run agents in; some tests run with an old Python too, because images bring their own."""
+"""A pod that runs agents; some tests also use an old Python, because images contain their own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pod(tmp_path: Path) -> Pod:
 
 @pytest.fixture(params=["ranks", "launched"])
 def both(request: pytest.FixtureRequest, tmp_path: Path) -> Both:
-    """Ranks the agent starts itself, and ranks a launcher starts; the latter with an old Python, if there is one."""
+    """Ranks that the agent starts, and ranks that a launcher starts; the latter with an old Python, if available."""
     pod = Pod(tmp_path, (request.param == "launched" and _old_python()) or sys.executable)
     return Both(pod, pod.start_launched if request.param == "launched" else pod.start_ranks)
 
@@ -37,6 +37,6 @@ def any_pod(request: pytest.FixtureRequest, tmp_path: Path) -> Pod:
 
 @cache
 def _old_python() -> str | None:
-    """The oldest Python of this machine that the agent supports, if that is an older one than the tests run with."""
+    """Returns the oldest Python of this machine that the agent supports, if it is older than that of the tests."""
     found = interpreters(FOR_THE_AGENT)
     return str(found[0].path) if found and found[0].version[:2] < sys.version_info[:2] else None

@@ -1,4 +1,4 @@
-"""Programs that start ranks in the ways torchrun and mpirun do; the agent's tests run them as launchers."""
+"""Programs that start ranks as torchrun and mpirun do; the agent's tests run them as launchers."""
 
 TORCHRUN = """
 import os, signal, sys

@@ -1,4 +1,4 @@
-"""Runs the agent as pods run it: as a process of its own, with a config file, its output in a pipe."""
+"""Runs the agent as pods do: as a process, with a config file, and its output in a pipe."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Ended:
     log: bytes
 
     def lines(self, source: str) -> list[bytes]:
-        """The lines of one source, in order, without their heads."""
+        """Returns the lines of one source, in order, without their prefixes."""
         head = b"[%s] " % source.encode()
         return [line[len(head) :] for line in self.out.split(b"\n") if line.startswith(head)]
 
     def raw(self, source: str) -> bytes:
-        """All bytes of one source, parts joined."""
+        """Returns all bytes of one source, with the parts joined."""
         head, part_head = b"[%s] " % source.encode(), b"[%s+] " % source.encode()
         raw = b""
         for line in self.out.split(b"\n"):
@@ -46,23 +46,23 @@ class Ended:
         return raw
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """The events of one name, in order."""
+        """Returns the events with one name, in order."""
         return [e for e in (json.loads(line) for line in self.lines("stepset")) if e["event"] == name]
 
     def event(self, name: str) -> dict[str, Any]:
-        """The only event of that name."""
+        """Returns the only event with this name."""
         (event,) = self.events(name)
         return event
 
     @property
     def verdict(self) -> dict[str, Any]:
-        """The failure in the termination log."""
+        """Returns the failure in the termination log."""
         failed: dict[str, Any] = json.loads(self.log)["stepset"]["failed"]
         return failed
 
 
 class Running:
-    """An agent that runs; used with `with`, so that no test leaves one behind."""
+    """A running agent; a context manager, so that no test leaves one behind."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, mark: str) -> None:
         self.process = process
@@ -81,17 +81,17 @@ class Running:
             os.kill(pid, signal.SIGKILL)
 
     def wait_for_line(self, text: bytes, times: int = 1) -> bytes:
-        """Reads on until `times` lines have held `text`; returns the last of them."""
+        """Reads until `times` lines have contained `text`; returns the last of them."""
         assert self.process.stdout is not None
         for line in iter(self.process.stdout.readline, b""):
             self._out += line
             times -= text in line
             if not times:
                 return line
-        raise AssertionError(f"{text!r} never came; there was {self._out!r}")
+        raise AssertionError(f"{text!r} was not printed; the output is {self._out!r}")
 
     def read_in_parts(self, size: int) -> Iterator[bytes]:
-        """All it prints from now on, in parts of at least `size` bytes."""
+        """Yields its further output, in parts of at least `size` bytes."""
         assert self.process.stdout is not None
         chunks: list[bytes] = []
         while chunk := os.read(self.process.stdout.fileno(), 1 << 20):
@@ -106,35 +106,35 @@ class Running:
         self.process.send_signal(number)
 
     def close_lifeline(self) -> None:
-        """As if whoever holds the other end had died."""
+        """Closes the lifeline, as the death of the other process does."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.stdin = None
 
     def close_output(self) -> None:
-        """As if whoever reads its output had died."""
+        """Closes its output, as the death of the reader does."""
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.process.stdout = None
 
     def end(self) -> Ended:
-        """Waits for its end; fails where it hangs."""
+        """Waits for its end; fails if it hangs."""
         out, err = self.process.communicate(timeout=LIMIT)
         log = self._log.read_bytes() if self._log.exists() else b""
         return Ended(self.process.returncode, self._out + out, err, log)
 
     def alive(self) -> list[int]:
-        """The processes of this run that are alive, the agent and whatever has detached itself among them."""
+        """Returns the running processes of this run, including the agent and detached processes."""
         pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
         return [pid for pid in pids if is_alive(pid) and _is_marked(pid, self._mark.encode())]
 
-    def all_gone(self) -> bool:
-        """Whether soon no process of this run is alive."""
+    def all_ended(self) -> bool:
+        """Waits until no process of this run is running; returns False on a timeout."""
         return until(lambda: not self.alive())
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Returns whether a process is running; a zombie is not."""
     try:
         return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -153,7 +153,7 @@ class Pod:
 
     Args:
         directory: an empty directory.
-        python: the interpreter the agent runs with.
+        python: the interpreter of the agent.
     """
 
     def __init__(self, directory: Path, python: str = sys.executable) -> None:
@@ -172,11 +172,11 @@ class Pod:
         """Starts an agent.
 
         Args:
-            command: what it runs.
+            command: the command of the pod.
             env: added to the environment.
-            lifeline: whether its standard input is one.
-            before: words before its command line.
-            config: what the config says beside the necessary.
+            lifeline: whether its standard input is a lifeline.
+            before: arguments before its command line.
+            config: further keys of the config.
         """
         log = self.directory / "termination-log"
         mark = f"STEPSET_TEST_MARK={uuid.uuid4().hex}"
@@ -199,7 +199,7 @@ class Pod:
             return running.end()
 
     def run_ranks(self, script: str, processes: int = 1, **more: Any) -> Ended:
-        """Runs a shell script as this pod's ranks; each has its number in $RANK."""
+        """Runs a shell script as this pod's ranks, with the rank in $RANK."""
         with self.start_ranks(script, processes, **more) as running:
             return running.end()
 
@@ -218,7 +218,7 @@ class Pod:
         return self.start("torchrun", script, **{**launched, **more})
 
     def launcher(self, program: str, ranks: int) -> list[str]:
-        """The command line of one of the test's launchers."""
+        """Returns the command line of one of the test launchers."""
         path = self.directory / "launcher.py"
         path.write_text(program)
         return [sys.executable, "-I", "-S", str(path), str(ranks)]
@@ -229,20 +229,20 @@ class Both:
     """One of the two ways in which ranks are started.
 
     Args:
-        pod: where.
-        start: starts a shell script as so many ranks.
+        pod: the pod of the ranks.
+        start: starts a shell script as a number of ranks.
     """
 
     pod: Pod
     start: Callable[..., Running]
 
     def run(self, script: str, ranks: int = 1, **more: Any) -> Ended:
-        """Runs a shell script as so many ranks."""
+        """Runs a shell script as a number of ranks."""
         with self.start(script, ranks, **more) as running:
             return running.end()
 
 
 def _clean() -> dict[str, str]:
-    """This environment without what an agent or a launcher around the tests may have set."""
+    """Returns this environment without variables that an outer agent or launcher may have set."""
     unwanted = ("STEPSET_", "PMI", "OMPI_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "PYTHON")
     return {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}

@@ -26,7 +26,7 @@ TEXT = re.compile(r'(?<=TEXT=")[^"]+')
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of what the build reads and writes."""
+    """A copy of the files that the build reads and writes."""
     shutil.copytree(PACKAGE, tmp_path / "src" / "stepset" / "agent", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "tools").mkdir()
     shutil.copy(build_agent.__file__, tmp_path / "tools")
@@ -79,7 +79,7 @@ def test_the_result_of_another_compressor_is_current_too() -> None:
     assert is_current(built.replace(text, other))
 
 
-def test_every_text_is_decoded_again() -> None:
+def test_every_text_is_decoded_unchanged() -> None:
     for text in ("", "a", "ab", "\0\n}\\", "x" * 1000, "".join(map(chr, range(300)))):
         assert decode(encode(text)) == text
 
@@ -101,7 +101,7 @@ def _definitions(source: str) -> list[tuple[str, int]]:
     return sorted((node.name, node.lineno) for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef))
 
 
-def test_what_is_stripped() -> None:
+def test_the_build_strips_docstrings_annotations_and_unused_imports() -> None:
     source = '''"""Doc."""
 from __future__ import annotations
 from a import B
@@ -153,7 +153,7 @@ X = 1
         ("x = 'é'\n", "m.py: has characters outside ASCII"),
     ],
 )
-def test_what_cannot_be_built_is_refused(source: str, error: str) -> None:
+def test_rejects_sources_that_cannot_be_built(source: str, error: str) -> None:
     with pytest.raises(BuildError, match=re.escape(error)):
         strip(source, "m.py")
 

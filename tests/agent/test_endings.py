@@ -1,4 +1,4 @@
-"""How a command ends is how its agent ends."""
+"""The agent ends as its command ends."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.agent.pods import Pod
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 255])
-def test_the_exit_code_of_the_command_is_the_agents(any_pod: Pod, code: int) -> None:
+def test_the_agent_exits_with_the_code_of_the_command(any_pod: Pod, code: int) -> None:
     assert any_pod.run("/bin/sh", "-c", f"exit {code}").exit_code == code
 
 
-def test_a_command_that_a_signal_ended_gives_128_and_its_number(pod: Pod) -> None:
+def test_a_command_ended_by_signal_n_is_exit_code_128_plus_n(pod: Pod) -> None:
     ended = pod.run_ranks("kill -SEGV $$")
     assert ended.exit_code == 128 + signal.SIGSEGV
     assert ended.event("exited")["signal"] == signal.SIGSEGV
@@ -37,7 +37,7 @@ def test_the_rank_that_fails_first_gives_the_exit_code_and_the_verdict(pod: Pod)
     assert (ended.verdict["rank"], ended.verdict["exit_code"]) == (1, 5)
 
 
-def test_the_others_are_stopped_when_one_has_failed(pod: Pod) -> None:
+def test_the_other_ranks_are_stopped_after_a_failure(pod: Pod) -> None:
     ended = pod.run_ranks('[ "$RANK" = 1 ] && exit 5; exec sleep 1000', 2)
     assert ended.exit_code == 5
     assert {e["rank"]: e.get("signal", e.get("exit_code")) for e in ended.events("exited")} == {0: signal.SIGTERM, 1: 5}
@@ -51,13 +51,13 @@ def test_an_end_is_reported_after_the_last_line(pod: Pod) -> None:
     assert ended.events("failed")[0]["exit_code"] == 3
 
 
-def test_a_program_that_is_not_there_is_127_and_says_so(pod: Pod) -> None:
+def test_a_missing_program_is_exit_code_127_with_a_message(pod: Pod) -> None:
     ended = pod.run("no-such-program", processes=1)
     assert ended.exit_code == 127
     assert ended.verdict["error"] == "stepset: cannot start no-such-program: not found on PATH"
 
 
-def test_a_file_that_is_no_program_is_126_and_says_so(pod: Pod) -> None:
+def test_a_file_that_is_not_executable_is_exit_code_126_with_a_message(pod: Pod) -> None:
     pod.directory.joinpath("data").write_text("no program")
     ended = pod.run(str(pod.directory / "data"), processes=1)
     assert ended.exit_code == 126
@@ -83,19 +83,19 @@ def test_the_agent_does_not_wait_for_a_daemon_that_the_command_leaves_behind(pod
         assert running.alive() == []
 
 
-def test_a_program_starts_with_the_signals_of_a_fresh_process(pod: Pod) -> None:
+def test_a_program_starts_with_the_default_signal_handling(pod: Pod) -> None:
     ended = pod.run("grep", "-E", "Sig(Ign|Blk)", "/proc/self/status", processes=1)
     masks = dict(line.split(b":\t") for line in ended.lines("rank 0"))
-    # Of the signals from 32 up, which are the C library's own, it is no more than what the tests themselves were given.
+    # Signals from 32 on belong to the C library; the program ignores only those that the tests ignore.
     classic = (1 << 31) - 1
     assert {name: int(mask, 16) & classic for name, mask in masks.items()} == {b"SigBlk": 0, b"SigIgn": 0}
 
 
-def test_a_program_has_no_files_open_but_its_own_three(pod: Pod) -> None:
+def test_a_program_has_only_its_three_standard_files_open(pod: Pod) -> None:
     assert pod.run("ls", "/proc/self/fd", processes=2).lines("rank 1") == [b"0", b"1", b"2", b"3"]  # 3: ls reads there
 
 
-def test_an_agent_started_with_closed_standard_files_does_not_mix_them_up(pod: Pod) -> None:
+def test_an_agent_with_closed_standard_files_does_not_reuse_their_numbers(pod: Pod) -> None:
     ended = pod.run("/bin/sh", "-c", "echo fine; exit 9", processes=1, before=["sh", "-c", 'exec "$@" <&- 2>&-', "sh"])
     assert ended.lines("rank 0") == [b"fine"]
     assert ended.exit_code == 9

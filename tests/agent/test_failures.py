@@ -1,4 +1,4 @@
-"""A failed run says what went wrong first: which rank, how it ended, the error, its last lines."""
+"""A failed run reports its first failure: the rank, how it ended, the error, its last lines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_verdict_names_the_signal(any_pod: Pod) -> None:
     assert "exit_code" not in ended.verdict
 
 
-def test_a_rank_that_dies_of_its_error_late_still_failed_first(pod: Pod) -> None:
+def test_the_rank_with_the_first_traceback_failed_first_even_if_it_exits_last(pod: Pod) -> None:
     traceback = "echo 'Traceback (most recent call last):'; echo"
     slow = f"{traceback} 'ValueError: mine'; while [ ! -s pid ] || kill -0 $(cat pid); do sleep 0.02; done; exit 1"
     fast = f"until [ -e heard ]; do sleep 0.02; done; {traceback} 'ConnectionError: no peer'; echo $$ > pid; exit 1"
@@ -66,7 +66,7 @@ def test_a_rank_stopped_in_the_aftermath_is_not_a_failure(pod: Pod) -> None:
     assert ended.exit_code == 1  # the launcher's own
 
 
-def test_the_file_of_torchs_error_handler_is_asked_first(pod: Pod) -> None:
+def test_the_file_of_torchs_error_handler_has_priority(pod: Pod) -> None:
     error = {"message": {"message": "RuntimeError: recorded", "extraInfo": {"py_callstack": "...", "timestamp": "1"}}}
     script = f"""echo '{json.dumps(error)}' > $TORCHELASTIC_ERROR_FILE; echo 'ValueError: printed'; exit 1"""
     assert pod.run_ranks(script).verdict["error"] == "RuntimeError: recorded"
@@ -79,24 +79,24 @@ def test_an_error_file_of_an_earlier_attempt_does_not_count(pod: Pod) -> None:
     assert pod.run_ranks("echo 'ValueError: new'; exit 1").verdict["error"] == "ValueError: new"
 
 
-def test_an_error_file_the_job_names_is_left_to_it(pod: Pod) -> None:
+def test_the_jobs_own_error_file_is_unchanged(pod: Pod) -> None:
     path = str(pod.directory / "theirs.json")
     ended = pod.run_ranks("echo $TORCHELASTIC_ERROR_FILE", env={"TORCHELASTIC_ERROR_FILE": path})
     assert ended.lines("rank 0") == [path.encode()]
 
 
-def test_without_a_traceback_the_last_line_that_looks_like_an_error_is_it(pod: Pod) -> None:
+def test_without_a_traceback_the_last_line_that_looks_like_an_error_is_the_error(pod: Pod) -> None:
     ended = pod.run_ranks("echo step 1; echo 'train.py: error: unrecognized arguments: --foo'; echo bye; exit 2")
     assert ended.verdict["error"] == "train.py: error: unrecognized arguments: --foo"
     assert pod.run_ranks("echo step 1; echo loss 0.3; exit 2").verdict["error"] == ""
 
 
-def test_a_success_leaves_no_verdict(pod: Pod) -> None:
+def test_a_success_writes_no_verdict(pod: Pod) -> None:
     assert pod.run_ranks("echo fine").log == b""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a memory cgroup")
-def test_a_rank_killed_for_want_of_memory_is_known_by_the_kernels_count(pod: Pod) -> None:
+def test_an_out_of_memory_kill_is_recognized_by_the_kernels_count(pod: Pod) -> None:
     root = Path("/sys/fs/cgroup/memory")
     limit = "memory.limit_in_bytes"
     if not root.is_dir():
@@ -141,7 +141,7 @@ def test_the_verdict_always_fits_the_termination_log(output: list[bytes], code: 
     assert (verdict["rank"], verdict["exit_code"]) == (3, code)
 
 
-def test_the_log_holds_at_most_4096_bytes_whatever_was_printed(pod: Pod) -> None:
+def test_the_log_has_at_most_4096_bytes_for_any_output(pod: Pod) -> None:
     ended = pod.run_ranks("for i in $(seq 30); do head -c 900 /dev/urandom; echo; done; printf '\\377'; exit 1")
     assert 1000 < len(ended.log) <= 4096
     assert ended.verdict["exit_code"] == 1

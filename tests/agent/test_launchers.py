@@ -1,4 +1,4 @@
-"""The agent stands before every rank that a launcher starts."""
+"""The agent wraps every rank that a launcher starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.agent.pods import AGENT, Ended, Pod, is_alive
 from tests.waiting import until
 
 
-def test_ranks_are_told_apart_from_their_launcher(any_pod: Pod) -> None:
+def test_lines_of_ranks_and_launcher_have_different_sources(any_pod: Pod) -> None:
     ended = any_pod.run_launched("echo hello from $RANK", 3, source="node {node_rank}")
     assert ended.lines("node 0") == [b"launching 3"]
     assert [ended.lines(f"rank {rank}") for rank in range(3)] == [[b"hello from %d" % rank] for rank in range(3)]
@@ -41,11 +41,11 @@ def test_variables_in_launcher_and_program_are_expanded(pod: Pod) -> None:
     assert ended.lines("rank 1") == [b"me $(WHO) $(UNKNOWN) $(WHO)"]  # the command itself is expanded already
 
 
-LONG_FORM = "#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n"  # pip's, for paths the kernel finds too long
+LONG_FORM = "#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n"  # pip writes it for long paths
 
 
 @pytest.mark.parametrize("form", ["#!{python}\n", "#! {python} \n", LONG_FORM])
-def test_ranks_run_with_the_python_their_launcher_runs_with(pod: Pod, form: str) -> None:
+def test_ranks_use_the_python_of_their_launcher(pod: Pod, form: str) -> None:
     python = pod.directory / "elsewhere" / "bin" / "python3.99"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
@@ -59,10 +59,12 @@ def test_ranks_run_with_the_python_their_launcher_runs_with(pod: Pod, form: str)
     assert ended.lines("rank 0")[0].startswith(os.fsencode(python) + b"\0-c\0")
 
 
-def test_other_programs_stay_as_they_are(pod: Pod) -> None:
+def test_other_programs_are_unchanged(pod: Pod) -> None:
     config: dict[str, Any] = {"launcher": pod.launcher(TORCHRUN, 1), "program": ["python3", "-c"], "command_len": 1}
     ended = pod.run("torchrun", "print(open('/proc/self/cmdline').read())", **config)
-    assert b"-c\0print" in ended.lines("rank 0")[0]  # the launcher is python itself, and its first lines name none
+    assert (
+        b"-c\0print" in ended.lines("rank 0")[0]
+    )  # the launcher is python itself, whose first lines name no interpreter
 
 
 def test_a_launcher_that_starts_another_number_of_ranks_is_a_failure(any_pod: Pod) -> None:
@@ -74,12 +76,12 @@ def test_a_launcher_that_starts_another_number_of_ranks_is_a_failure(any_pod: Po
     assert verdict["error"].startswith("the launcher started 2 ranks instead of 4")
 
 
-def test_the_right_number_of_ranks_is_none(pod: Pod) -> None:
+def test_the_right_number_of_ranks_is_not_a_failure(pod: Pod) -> None:
     assert pod.run_launched("echo fine", 2, world_size=2).exit_code == 0
 
 
 def test_ranks_that_hang_after_another_has_failed_are_stopped(pod: Pod) -> None:
-    # A rank that had not started yet would have no end to be told of.
+    # A rank that had not started would have no end to report.
     fails = "[ $RANK = 1 ] && { until [ -e up ]; do sleep 0.02; done; exit 6; }"
     script = f"{fails}; touch up; exec sleep 1000"
     ended = pod.run_launched(script, 2, env={"GOES_ON": "1"}, work_dir=str(pod.directory))
@@ -88,13 +90,13 @@ def test_ranks_that_hang_after_another_has_failed_are_stopped(pod: Pod) -> None:
     assert {e["rank"]: e.get("signal") for e in ended.events("exited")} == {1: None, 0: signal.SIGTERM}
 
 
-def test_a_launcher_that_forgets_a_failure_does_not_make_it_a_success(pod: Pod) -> None:
+def test_a_rank_failure_counts_even_if_the_launcher_exits_with_0(pod: Pod) -> None:
     ended = pod.run_launched("[ $RANK = 1 ] && exit 6; exit 0", 2, env={"GOES_ON": "1", "FORGETS": "1"})
     assert ended.exit_code == 6
     assert ended.verdict["rank"] == 1
 
 
-# At first rank 0 hangs and rank 1 fails once rank 0 is there; started again, both do what follows.
+# In the first attempt rank 0 hangs, and rank 1 fails once rank 0 has started; after the restart both run what follows.
 FIRST_TIME = """
 cd {directory}
 [ -e tried ] || {{
@@ -106,7 +108,7 @@ cd {directory}
 """
 
 
-def test_a_failed_rank_that_the_launcher_restarts_is_no_failure(any_pod: Pod) -> None:
+def test_a_failed_rank_that_the_launcher_restarts_is_not_a_failure(any_pod: Pod) -> None:
     script = FIRST_TIME.format(directory=any_pod.directory) + "echo trained"
     ended = any_pod.run_launched(script, 2, launcher_restarts=True, env={"RESTARTS": "1"})
     assert (ended.exit_code, ended.log) == (0, b"")
@@ -121,7 +123,7 @@ def test_when_restarts_are_used_up_the_last_attempt_gives_the_verdict(pod: Pod) 
     assert ended.verdict["exit_code"] == 7
 
 
-def test_a_launcher_that_fails_by_itself_is_its_own_culprit(pod: Pod) -> None:
+def test_a_launcher_that_fails_by_itself_is_the_failure(pod: Pod) -> None:
     program = ["/bin/sh", "-c", "echo 'RendezvousError: no store at node-0'; exit 3"]
     ended = pod.run("x", launcher=program, program=["true"], command_len=1, source="node 0")
     assert ended.exit_code == 3
@@ -133,7 +135,7 @@ def test_a_launcher_that_fails_by_itself_is_its_own_culprit(pod: Pod) -> None:
 
 
 def rank(env: dict[str, str], *words: str, directory: str = "/nowhere") -> Ended:
-    """Runs `agent.py rank` as a launcher in another pod would, its output in a pipe."""
+    """Runs `agent.py rank` as a launcher in another pod does, with its output in a pipe."""
     clean = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
     command = [sys.executable, "-I", "-S", str(AGENT), "rank", "--dir", directory, *words]
     ended = subprocess.run(command, env={**clean, **env}, capture_output=True, timeout=30)
@@ -149,7 +151,7 @@ def rank(env: dict[str, str], *words: str, directory: str = "/nowhere") -> Ended
         ({"OMPI_COMM_WORLD_RANK": "6", "PMIX_RANK": "5", "RANK": "3"}, 6),
     ],
 )
-def test_the_rank_is_what_the_launcher_says(env: dict[str, str], number: int) -> None:
+def test_the_rank_is_read_from_the_launchers_variables(env: dict[str, str], number: int) -> None:
     assert rank(env, "--", "echo", "hi").lines(f"rank {number}") == [b"hi"]
 
 
@@ -164,7 +166,7 @@ def test_the_rank_is_what_the_launcher_says(env: dict[str, str], number: int) ->
         ({}, 71),
     ],
 )
-def test_the_size_of_the_world_is_what_the_launcher_says(env: dict[str, str], code: int) -> None:
+def test_the_world_size_is_read_from_the_launchers_variables(env: dict[str, str], code: int) -> None:
     ended = rank({"RANK": "0", **env}, "--world", "4", "--", "true")
     assert ended.exit_code == code
     assert [e["kind"] for e in ended.events("failed")] == ["Rendezvous"] * (code == 71)
@@ -176,20 +178,20 @@ def test_a_rank_ends_as_its_program_ends() -> None:
     assert rank({}, "--", "nothing-like-this").exit_code == 127
 
 
-def test_hydra_is_shown_a_signal_where_it_would_not_notice_an_exit_code() -> None:
+def test_under_hydra_a_failed_rank_ends_with_a_signal() -> None:
     ended = rank({"PMI_RANK": "2"}, "--", "sh", "-c", "exit 7")
     assert ended.exit_code == -signal.SIGKILL
     assert (ended.event("failed")["rank"], ended.event("failed")["exit_code"]) == (2, 7)
     assert rank({"PMI_RANK": "2"}, "--", "true").exit_code == 0
 
 
-def test_a_program_left_running_in_the_background_ends_with_its_rank(tmp_path: Path) -> None:
+def test_a_background_program_ends_with_its_rank(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     rank({}, "--", "sh", "-c", f"sleep 1000 > /dev/null 2>&1 & echo $! > {file}")
     assert until(lambda: not is_alive(int(file.read_text())))
 
 
-# -- ranks in other pods, whose words come through mpirun
+# -- ranks in other pods, whose output passes through mpirun
 
 
 def run_mpi(pod: Pod, script: str, ranks: int, **more: Any) -> Ended:
@@ -200,7 +202,7 @@ def run_mpi(pod: Pod, script: str, ranks: int, **more: Any) -> Ended:
 
 
 @pytest.mark.parametrize("env", [{}, {"TAGS": "1"}])
-def test_lines_of_ranks_in_other_pods_come_whole_through_mpirun(any_pod: Pod, env: dict[str, str]) -> None:
+def test_lines_of_ranks_in_other_pods_pass_through_mpirun_unbroken(any_pod: Pod, env: dict[str, str]) -> None:
     text = "x" * 1500
     script = f"i=0; while [ $i -lt 200 ]; do echo $i {text}; i=$((i+1)); done; printf end"
     ended = run_mpi(any_pod, script, 4, env=env)
@@ -210,8 +212,8 @@ def test_lines_of_ranks_in_other_pods_come_whole_through_mpirun(any_pod: Pod, en
     assert sorted(e["rank"] for e in ended.events("exited")) == [0, 1, 2, 3]
 
 
-def test_the_result_of_a_rank_in_another_pod_comes_through_mpirun(any_pod: Pod) -> None:
-    path = any_pod.directory / "other-pod" / "result"  # in a directory that no agent has made
+def test_the_result_of_a_rank_in_another_pod_passes_through_mpirun(any_pod: Pod) -> None:
+    path = any_pod.directory / "other-pod" / "result"  # in a directory that no agent has created
     text = '{"a": "' + "é" * 2000 + '"}'
     (any_pod.directory / "text").write_text(text)
     script = f"[ $OMPI_COMM_WORLD_RANK = 1 ] || cp {any_pod.directory}/text $STEPSET_RESULT_FILE"

@@ -1,4 +1,4 @@
-"""Every byte of every rank is passed on exactly once, in whole lines with their source."""
+"""Every byte of every rank is printed exactly once, in whole lines with their source."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ CHUNKS = st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"\n", b"x"
 
 
 def raw(lines: bytes) -> bytes:
-    """What a reader makes of the agent's lines of one rank."""
+    """Returns the output of one rank as a reader of the agent's lines sees it."""
     return Ended(0, lines, b"", b"").raw("rank 3")
 
 
 @given(CHUNKS, st.integers(1, 300))
-def test_lines_are_the_same_wherever_the_chunks_end(chunks: list[bytes], limit: int) -> None:
+def test_lines_do_not_depend_on_the_ends_of_chunks(chunks: list[bytes], limit: int) -> None:
     lines = Lines("rank 3", limit)
     out = b"".join([*map(lines.feed, chunks), lines.finish()])
     data = b"".join(chunks)
@@ -37,7 +37,7 @@ def test_lines_are_the_same_wherever_the_chunks_end(chunks: list[bytes], limit: 
 
 
 @given(CHUNKS, st.lists(st.integers(1, 9000), min_size=1))
-def test_what_is_cut_to_fit_one_write_is_joined_again(chunks: list[bytes], reads: list[int]) -> None:
+def test_lines_cut_to_fit_one_write_are_joined_again(chunks: list[bytes], reads: list[int]) -> None:
     lines = Lines("rank 3", ATOMIC)
     formatted = [*map(lines.feed, chunks), lines.finish()]
     pieces = [piece for block in formatted for piece in cut_into_writes(block)]
@@ -53,7 +53,7 @@ def test_what_is_cut_to_fit_one_write_is_joined_again(chunks: list[bytes], reads
 
 
 def _no_event(text: bytes) -> bytes:
-    raise AssertionError(f"{text!r} was taken for an event")
+    raise AssertionError(f"{text!r} was read as an event")
 
 
 def test_parts_of_several_ranks_do_not_mix() -> None:
@@ -62,7 +62,7 @@ def test_parts_of_several_ranks_do_not_mix() -> None:
     assert joiner.feed(b"[rank 2] y\n") == b"[rank 2] xy\n"
 
 
-def test_a_line_whose_rank_was_killed_half_way_is_still_shown() -> None:
+def test_an_incomplete_line_of_a_killed_rank_is_shown() -> None:
     joiner = PartJoiner(_no_event)
     assert joiner.feed(b"[rank 1+] half\n") == b""
     assert joiner.finish() == b"[rank 1] half\n"
@@ -72,16 +72,16 @@ def test_a_last_line_without_line_end_gets_one(both: Both) -> None:
     assert both.run("echo one; printf two").raw("rank 0") == b"one\ntwo\n"
 
 
-def test_both_outputs_of_a_rank_are_one_stream(both: Both) -> None:
+def test_stdout_and_stderr_of_a_rank_are_one_stream(both: Both) -> None:
     assert both.run("echo a; echo b >&2; echo c").lines("rank 0") == [b"a", b"b", b"c"]
 
 
-def test_bytes_that_are_no_text_pass_as_they_are(both: Both) -> None:
+def test_bytes_that_are_not_text_are_unchanged(both: Both) -> None:
     ended = both.run(r"printf '\377\376\000\r\033[1m\n\n\200'")
     assert ended.raw("rank 0") == b"\xff\xfe\x00\r\x1b[1m\n\n\x80\n"
 
 
-def test_a_rank_cannot_speak_for_another_or_for_the_agent(both: Both) -> None:
+def test_a_rank_cannot_print_lines_of_another_rank_or_of_the_agent(both: Both) -> None:
     forged = '[stepset] {"event": "failed", "rank": 0}'
     ended = both.run(f"echo '{forged}'; echo '[rank 7] x'; echo '[rank 0+] y'; printf '\\n'")
     assert ended.lines("rank 0") == [forged.encode(), b"[rank 7] x", b"[rank 0+] y", b""]
@@ -89,7 +89,7 @@ def test_a_rank_cannot_speak_for_another_or_for_the_agent(both: Both) -> None:
 
 
 @pytest.mark.parametrize("launched", [False, True])
-def test_a_line_of_five_megabytes_comes_in_parts_of_about_one(pod: Pod, launched: bool) -> None:
+def test_a_line_of_5_mb_is_printed_in_parts_of_about_1_mb(pod: Pod, launched: bool) -> None:
     script = f"{sys.executable} -I -S -c \"print('begin'); print('0123456789' * 524288 + '!'); print('end', end='')\""
     ended = (pod.run_launched if launched else pod.run_ranks)(script)
     assert ended.raw("rank 0") == b"begin\n" + b"0123456789" * 524288 + b"!\nend\n"
@@ -98,7 +98,7 @@ def test_a_line_of_five_megabytes_comes_in_parts_of_about_one(pod: Pod, launched
 
 
 @pytest.mark.parametrize("launched", [False, True])
-def test_ranks_that_print_at_once_never_tear_each_others_lines(pod: Pod, launched: bool) -> None:
+def test_ranks_that_print_at_the_same_time_do_not_interleave_lines(pod: Pod, launched: bool) -> None:
     text = "x" * 700
     script = f'i=0; while [ $i -lt 2000 ]; do echo "$RANK $i {text}"; i=$((i+1)); done'
     ended = (pod.run_launched if launched else pod.run_ranks)(script, 4)
@@ -106,7 +106,7 @@ def test_ranks_that_print_at_once_never_tear_each_others_lines(pod: Pod, launche
         assert ended.lines(f"rank {rank}") == [f"{rank} {i} {text}".encode() for i in range(2000)]
 
 
-def test_lines_of_a_command_that_is_no_rank_get_its_source(any_pod: Pod) -> None:
+def test_lines_of_a_command_that_is_not_a_rank_get_its_source(any_pod: Pod) -> None:
     ended = any_pod.run(
         "/bin/sh", "-c", "echo '[rank 0] mine'; echo b", source="node {node_rank}", env={"STEPSET_NODE_RANK": "4"}
     )
@@ -115,7 +115,7 @@ def test_lines_of_a_command_that_is_no_rank_get_its_source(any_pod: Pod) -> None
 
 
 @pytest.mark.parametrize("launched", [False, True])
-def test_memory_stays_bounded_whatever_a_rank_prints(pod: Pod, launched: bool) -> None:
+def test_memory_stays_bounded_for_any_output(pod: Pod, launched: bool) -> None:
     size, zeros = 50_000_000, 0
     peaks: list[int] = []
     start = pod.start_launched if launched else pod.start_ranks
@@ -137,13 +137,13 @@ def test_ranks_wait_for_a_slow_reader_instead_of_filling_memory(pod: Pod) -> Non
 
 
 def waiting_bytes(pipe: IO[bytes] | None) -> int:
-    """How much is in a pipe and not read yet."""
+    """Returns the number of unread bytes in a pipe."""
     assert pipe is not None
     return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
 
 
 def peak_memory(pid: int) -> int:
-    """The most bytes a process has held in memory; 0 once it is gone."""
+    """Returns the peak memory of a process in bytes; 0 after its end."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -151,7 +151,7 @@ def peak_memory(pid: int) -> int:
     return max((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), default=0)
 
 
-def test_events_that_come_between_the_parts_of_a_ranks_long_one_leave_it_whole() -> None:
+def test_events_between_the_parts_of_a_long_event_do_not_break_it() -> None:
     events: list[bytes] = []
 
     def note(text: bytes) -> bytes:

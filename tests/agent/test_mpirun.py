@@ -1,4 +1,4 @@
-"""The agent under real MPI launchers, with nodes that it plays itself."""
+"""The agent under real MPI launchers, with agents as the ssh servers of the nodes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
         yield Cluster(request.param, tmp_path, nodes)
 
 
-def test_ranks_run_on_the_nodes_and_the_result_comes_back(cluster: Cluster) -> None:
+def test_ranks_run_on_the_nodes_and_the_launcher_gets_the_result(cluster: Cluster) -> None:
     ended = cluster.run('echo "rank says hello"; echo 5 > $STEPSET_RESULT_FILE')
     assert (ended.exit_code, ended.log) == (0, b"5\n")
     assert ended.event("result")["result"] == 5
@@ -92,7 +92,7 @@ def test_ranks_run_on_the_nodes_and_the_result_comes_back(cluster: Cluster) -> N
     assert [second.lines(f"rank {n}") for n in (2, 3)] == [[b"rank says hello"]] * 2
 
 
-def test_a_rank_that_exits_with_a_code_is_noticed_and_named(cluster: Cluster) -> None:
+def test_a_rank_that_exits_with_a_code_is_reported(cluster: Cluster) -> None:
     script = "r=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; [ $r = 3 ] && { echo 'ValueError: bad'; exit 7; }; exec sleep 1000"
     ended = cluster.run(script)
     assert ended.exit_code != 0
@@ -100,12 +100,12 @@ def test_a_rank_that_exits_with_a_code_is_noticed_and_named(cluster: Cluster) ->
     assert ended.verdict["error"] == "ValueError: bad"
 
 
-def test_too_few_ranks_are_noticed(cluster: Cluster) -> None:
+def test_too_few_ranks_are_reported(cluster: Cluster) -> None:
     ended = cluster.run("true", world_size=5)
     assert (ended.exit_code, ended.verdict["kind"]) == (71, "Rendezvous")
 
 
-def test_lines_come_whole_through_mpirun_from_pods_without_agent(cluster: Cluster) -> None:
+def test_lines_of_pods_without_agent_pass_through_mpirun_unbroken(cluster: Cluster) -> None:
     text = "x" * 1500
     ended = cluster.run(f"i=0; while [ $i -lt 100 ]; do echo $i {text}; i=$((i+1)); done", *cluster.without_agents)
     assert ended.exit_code == 0
@@ -116,7 +116,7 @@ def test_lines_come_whole_through_mpirun_from_pods_without_agent(cluster: Cluste
 SAVES = "trap 'sleep 3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
 
 
-def test_ranks_have_the_grace_to_save_when_the_launcher_is_stopped(cluster: Cluster) -> None:
+def test_ranks_have_time_to_save_when_the_launcher_is_stopped(cluster: Cluster) -> None:
     with cluster.start(SAVES) as running:
         for node in cluster.nodes:
             node.wait_for_line(b"ready", 2)
@@ -126,7 +126,7 @@ def test_ranks_have_the_grace_to_save_when_the_launcher_is_stopped(cluster: Clus
     assert saved(cluster.end_nodes())
 
 
-def test_ranks_have_the_grace_to_save_when_the_nodes_are_stopped(cluster: Cluster) -> None:
+def test_ranks_have_time_to_save_when_the_nodes_are_stopped(cluster: Cluster) -> None:
     with cluster.start(SAVES) as running:
         for node in cluster.nodes:
             node.wait_for_line(b"ready", 2)
@@ -134,8 +134,8 @@ def test_ranks_have_the_grace_to_save_when_the_nodes_are_stopped(cluster: Cluste
         running.end()
 
 
-def test_ranks_are_told_once_when_everything_is_stopped(cluster: Cluster) -> None:
-    # Each goes on for two seconds after it was told, to be told a second time.
+def test_ranks_get_one_signal_when_all_pods_are_stopped(cluster: Cluster) -> None:
+    # Each rank continues for two seconds after the signal, so that it would get a second one.
     script = "trap 'echo told; told=1' TERM; echo ready; i=0; while [ $i -lt 20 ]; do sleep 0.1; i=$((i+told)); done"
     with cluster.start(script) as running:
         for node in cluster.nodes:
@@ -150,6 +150,6 @@ def test_ranks_are_told_once_when_everything_is_stopped(cluster: Cluster) -> Non
 
 
 def saved(nodes: list[Ended]) -> bool:
-    """Whether all four ranks had the time to."""
+    """Returns whether all four ranks had time to save."""
     sources = [(nodes[0], "rank 0"), (nodes[0], "rank 1"), (nodes[1], "rank 2"), (nodes[1], "rank 3")]
     return all(node.lines(source)[-1] == b"saved" for node, source in sources)

@@ -11,7 +11,7 @@ HERE = {"pattern": "localhost", "count": 1}
 NOWHERE = {"pattern": "nope-{index}.invalid", "count": 2}
 
 
-def test_names_that_resolve_let_the_command_start(any_pod: Pod) -> None:
+def test_the_command_starts_when_all_names_resolve(any_pod: Pod) -> None:
     ended = any_pod.run_ranks("echo started", peers=[HERE, {"pattern": "127.0.0.{index}", "count": 3}])
     assert ended.lines("rank 0") == [b"started"]
     assert ended.events("waiting") == []
@@ -29,18 +29,18 @@ def test_names_that_do_not_resolve_in_time_are_named(any_pod: Pod) -> None:
     assert ended.lines("rank 0") == []
 
 
-def test_what_is_no_host_name_at_all_is_said_to_be_none(pod: Pod) -> None:
+def test_an_invalid_host_name_is_reported(pod: Pod) -> None:
     ended = pod.run_ranks("true", peers=[{"pattern": "a..b", "count": 1}], peer_timeout=3)
     assert ended.exit_code == 70
     assert "not a host name" in ended.verdict["error"]
 
 
-def test_of_a_large_group_only_the_first_pod_is_waited_for() -> None:
+def test_in_a_large_group_only_the_first_pods_name_must_resolve() -> None:
     assert peer_names([{"pattern": "node-{index}", "count": 64}])[-1] == "node-63"
     assert peer_names([{"pattern": "node-{index}", "count": 65}]) == ["node-0"]
 
 
-def test_being_told_to_stop_ends_the_wait(pod: Pod) -> None:
+def test_a_stop_signal_ends_the_wait(pod: Pod) -> None:
     with pod.start("true", processes=1, peers=[NOWHERE], peer_timeout=1000) as running:
         running.wait_for_line(b'"waiting"')
         running.signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The agent as it is in a pod: process 1, to which the kernel gives no signal that it does not handle."""
+"""The agent as process 1 of a pod: the kernel delivers only signals that it handles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AS_PROCESS_1 = ["unshare", "--pid", "--fork", "--kill-child"]
 
 @pytest.fixture
 def starting(pod: Pod) -> Iterator[tuple[Running, int, int]]:
-    """An agent that has begun and waits for its config: it, its process, and where to write the config to."""
+    """An agent that has started and waits for its config: its handle, its process, and the path of the config."""
     if subprocess.run([*AS_PROCESS_1, "true"], capture_output=True, check=False).returncode:
         pytest.skip("process namespaces are only for root here")
     config = pod.directory / "config.json"
@@ -43,7 +43,7 @@ def configured(pod: Pod, written: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_that_comes_while_it_starts_is_heeded(pod: Pod, starting: tuple[Running, int, int], number: int) -> None:
+def test_a_stop_signal_during_the_start_stops_it(pod: Pod, starting: tuple[Running, int, int], number: int) -> None:
     running, agent, written = starting
     os.kill(agent, number)
     configured(pod, written)

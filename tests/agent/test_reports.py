@@ -1,6 +1,6 @@
-"""What launchers say of the rank that failed first is read, where the agent does not stand before the ranks itself.
+"""The agent reads which rank failed first from the launcher's report, if it does not wrap the ranks.
 
-The texts are what these launchers printed: torchrun 2.15, Open MPI 4.1.4 and 5.0, MPICH 4.0.2.
+The texts were printed by these launchers: torchrun 2.15, Open MPI 4.1.4 and 5.0, MPICH 4.0.2.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ MPICH_CODE = MPICH_SIGNAL.replace("CODE: 9", "CODE: 7").split("YOUR APPLICATION 
         ("loss 0.1\nsome rank failed\n", {}),
     ],
 )
-def test_the_rank_and_how_it_ended_are_read_from_the_launchers_report(text: str, report: dict[str, Any]) -> None:
+def test_reads_the_rank_and_its_end_from_the_launchers_report(text: str, report: dict[str, Any]) -> None:
     assert launcher_report("epoch 1\n" + text + "bye\n") == report
 
 
@@ -116,10 +116,10 @@ def test_the_error_is_the_ranks_not_the_launchers(text: str, error: str) -> None
     assert find_error(text, rank=5) == error
 
 
-def test_a_launcher_the_user_wrote_gets_its_verdict_from_its_report(any_pod: Pod) -> None:
-    said = any_pod.directory / "said"
-    said.write_text("ValueError: from nowhere\n" + TORCHRUN.format(code=-9, traceback="Signal 9 (SIGKILL)"))
-    ended = any_pod.run("/bin/sh", "-c", f"cat {said} >&2; exit 1", source="node 2")
+def test_the_report_of_a_users_launcher_becomes_the_verdict(any_pod: Pod) -> None:
+    report = any_pod.directory / "report"
+    report.write_text("ValueError: from nowhere\n" + TORCHRUN.format(code=-9, traceback="Signal 9 (SIGKILL)"))
+    ended = any_pod.run("/bin/sh", "-c", f"cat {report} >&2; exit 1", source="node 2")
     assert ended.exit_code == 1
     assert (ended.verdict["rank"], ended.verdict["signal"]) == (5, 9)
     assert "exit_code" not in ended.verdict

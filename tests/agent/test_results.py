@@ -1,4 +1,4 @@
-"""Rank 0's result is passed on as it is, or refused with a reason."""
+"""Rank 0's result is reported unchanged, or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_the_result_is_in_the_termination_log_and_in_an_event(both: Both) -> Non
     assert ended.exit_code == 0
 
 
-def test_no_result_is_no_failure(both: Both) -> None:
+def test_a_missing_result_is_not_a_failure(both: Both) -> None:
     ended = both.run("exit 0")
     assert (ended.exit_code, ended.log, ended.events("result")) == (0, b"", [])
 
@@ -27,7 +27,7 @@ def test_a_result_of_4096_bytes_is_accepted(pod: Pod) -> None:
     assert (ended.exit_code, ended.log) == (0, text.encode())
 
 
-def test_a_larger_result_is_refused_with_its_size_the_limit_and_the_way_out(both: Both) -> None:
+def test_a_larger_result_is_rejected_with_its_size_the_limit_and_a_remedy(both: Both) -> None:
     ended = both.run(f"printf %s '{json.dumps('x' * 4095)}' > $STEPSET_RESULT_FILE")
     assert ended.exit_code == 72
     assert ended.event("failed")["kind"] == ended.verdict["kind"] == "Rejected"
@@ -38,7 +38,7 @@ def test_a_larger_result_is_refused_with_its_size_the_limit_and_the_way_out(both
 
 
 @pytest.mark.parametrize("content", ["{'a': 1}", "", "{} {}", r"\377", "[" * 4000])
-def test_what_is_no_json_is_refused(pod: Pod, content: str) -> None:
+def test_a_result_that_is_not_json_is_rejected(pod: Pod, content: str) -> None:
     (pod.directory / "content").write_bytes(content.replace(r"\377", "\xff").encode("latin-1"))
     ended = pod.run_ranks(f"cp {pod.directory}/content $STEPSET_RESULT_FILE")
     assert (ended.exit_code, ended.verdict["kind"]) == (72, "Rejected")
@@ -67,7 +67,7 @@ def test_a_command_that_starts_ranks_by_itself_may_leave_the_result_in_any_pod(p
     assert ended.event("result")["result"] == 5
 
 
-def test_the_result_file_the_environment_names_is_the_one(pod: Pod) -> None:
+def test_the_environment_can_name_the_result_file(pod: Pod) -> None:
     path = pod.directory / "made" / "for" / "it.json"
     ended = pod.run_ranks("echo 7 > $STEPSET_RESULT_FILE", env={"STEPSET_RESULT_FILE": str(path)})
     assert (ended.log, path.read_text()) == (b"7\n", "7\n")

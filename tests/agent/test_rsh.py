@@ -1,4 +1,4 @@
-"""In local runs an agent stands in for sshd, and `rsh` for ssh."""
+"""In local runs an agent replaces sshd, and `rsh` replaces ssh."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ HOST = "127.70.1.2"
 
 @pytest.fixture
 def sockets(tmp_path: Path) -> Path:
-    """The directory `rsh` is given."""
+    """The directory of the sockets, an argument of `rsh`."""
     return tmp_path / "sockets"
 
 
 @pytest.fixture
 def node(tmp_path: Path, sockets: Path) -> Iterator[Running]:
-    """An agent that serves."""
+    """An agent that serves `rsh`."""
     (tmp_path / "node").mkdir()
     with serve(Pod(tmp_path / "node"), sockets) as running:
         running.wait_for_line(b'"ready"')
@@ -43,8 +43,8 @@ def rsh(sockets: Path, *words: str, **more: Any) -> subprocess.CompletedProcess[
     return subprocess.run(command, capture_output=True, timeout=30, **more)
 
 
-def ask(sockets: Path, line: str) -> subprocess.Popen[bytes]:
-    """An rsh that is left to run."""
+def start_rsh(sockets: Path, line: str) -> subprocess.Popen[bytes]:
+    """Starts an rsh without waiting for it."""
     command = [sys.executable, "-I", "-S", str(AGENT), "rsh", str(sockets), HOST, line]
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
@@ -54,7 +54,7 @@ def test_a_command_runs_with_the_callers_input_and_outputs(node: Running, socket
     assert (ended.returncode, ended.stdout, ended.stderr) == (5, b"to stdin", b"to stderr\n")
 
 
-def test_the_words_are_one_line_for_a_shell_as_with_ssh(node: Running, sockets: Path) -> None:
+def test_the_arguments_are_one_line_for_a_shell_as_with_ssh(node: Running, sockets: Path) -> None:
     options = ["-x", "-o", "ConnectionAttempts=10"]
     ended = rsh(sockets, *options, HOST, 'A="b  c" ;', 'echo "$A"', "d  e '\"'", "|", "cat -E")
     assert ended.stdout == b'b  c d e "$\n'
@@ -67,26 +67,26 @@ def test_a_command_has_the_nodes_environment_not_the_callers(node: Running, sock
 
 def test_several_commands_run_side_by_side(node: Running, sockets: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with ask(sockets, f"read a < {tmp_path}/fifo; exit $a") as waits:
+    with start_rsh(sockets, f"read a < {tmp_path}/fifo; exit $a") as waits:
         assert rsh(sockets, HOST, f"echo 9 > {tmp_path}/fifo").returncode == 0
         assert waits.wait(30) == 9
 
 
-def test_a_signal_is_128_and_its_number(node: Running, sockets: Path) -> None:
+def test_signal_n_is_exit_code_128_plus_n(node: Running, sockets: Path) -> None:
     assert rsh(sockets, HOST, "kill -KILL $$").returncode == 128 + signal.SIGKILL
 
 
-def test_a_command_ends_with_the_rsh_that_asked_for_it(node: Running, sockets: Path) -> None:
+def test_a_command_ends_with_the_rsh_that_requested_it(node: Running, sockets: Path) -> None:
     before = len(node.alive())
-    with ask(sockets, "trap '' TERM; echo on; while :; do sleep 0.1; done") as asked:
+    with start_rsh(sockets, "trap '' TERM; echo on; while :; do sleep 0.1; done") as asked:
         assert asked.stdout is not None
         assert asked.stdout.readline() == b"on\n"
         asked.kill()
     assert until(lambda: len(node.alive()) == before)
 
 
-def test_told_to_stop_it_takes_all_commands_along_and_has_done_its_job(node: Running, sockets: Path) -> None:
-    with ask(sockets, "echo on; setsid sleep 1000 & exec sleep 1000") as asked:
+def test_a_stop_signal_ends_all_commands_and_the_server_succeeds(node: Running, sockets: Path) -> None:
+    with start_rsh(sockets, "echo on; setsid sleep 1000 & exec sleep 1000") as asked:
         assert asked.stdout is not None
         assert asked.stdout.readline() == b"on\n"
         node.signal(signal.SIGTERM)
@@ -96,29 +96,29 @@ def test_told_to_stop_it_takes_all_commands_along_and_has_done_its_job(node: Run
     assert node.alive() == []
 
 
-def test_a_node_that_comes_late_is_waited_for(tmp_path: Path, sockets: Path) -> None:
+def test_rsh_waits_for_a_node_that_starts_later(tmp_path: Path, sockets: Path) -> None:
     sockets.mkdir()
-    with ask(sockets, "exit 3") as asked:
+    with start_rsh(sockets, "exit 3") as asked:
         with pytest.raises(subprocess.TimeoutExpired):
             asked.wait(0.3)
         with serve(Pod(tmp_path), sockets):
             assert asked.wait(30) == 3
 
 
-def test_a_node_that_cannot_be_there_is_255_as_with_ssh(sockets: Path) -> None:
+def test_an_unknown_node_is_exit_code_255_as_with_ssh(sockets: Path) -> None:
     ended = rsh(sockets, HOST, "true")
     assert ended.returncode == 255
     assert ended.stderr.startswith(b"stepset: no node 127.70.1.2 at ")
 
 
-def test_a_path_too_long_for_a_socket_is_none_for_us(tmp_path: Path) -> None:
+def test_a_path_above_the_limit_of_sockets_works(tmp_path: Path) -> None:
     sockets = tmp_path / ("deep" * 20) / ("deeper" * 20)
     with serve(Pod(tmp_path), sockets) as node:
         node.wait_for_line(b'"ready"')
         assert rsh(sockets, HOST, "exit 4").returncode == 4
 
 
-def test_an_agent_that_cannot_serve_says_so(tmp_path: Path) -> None:
+def test_an_agent_that_cannot_serve_reports_it(tmp_path: Path) -> None:
     with serve(Pod(tmp_path), Path("/proc/self/nothing")) as node:
         ended = node.end()
     assert ended.exit_code == 73

@@ -1,4 +1,4 @@
-"""What is put in its place before the command starts: files, code, variables; and what is wrong with a config."""
+"""The preparation before the command starts: files, code, variables; errors of a config."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_variables_are_filled_in_for_each_process(any_pod: Pod) -> None:
     assert ended.lines("rank 7") == [b'7 1 {"node": 3, "is_host": 0}']
 
 
-def test_the_first_pod_knows_that_it_is(pod: Pod) -> None:
+def test_the_first_pod_gets_is_host_1(pod: Pod) -> None:
     ended = pod.run("/bin/sh", "-c", "echo $A", processes=1, process_env={"A": "is_host={first}"})
     assert ended.lines("rank 0") == [b"is_host=1"]
 
 
-def test_output_is_unbuffered_unless_the_job_says_otherwise(pod: Pod) -> None:
+def test_output_is_unbuffered_unless_the_job_sets_it(pod: Pod) -> None:
     assert pod.run_ranks("echo $PYTHONUNBUFFERED").lines("rank 0") == [b"1"]
     assert pod.run_ranks("echo $PYTHONUNBUFFERED", env={"PYTHONUNBUFFERED": "0"}).lines("rank 0") == [b"0"]
     assert pod.run_launched("echo $PYTHONUNBUFFERED").lines("rank 0") == [b"1"]
@@ -56,7 +56,7 @@ def test_a_restarted_run_resumes_from_its_checkpoints(
 
 @pytest.mark.parametrize("run", ["run_ranks", "run_launched"])
 @pytest.mark.parametrize(("own", "counted"), [(None, "2"), ("0", "2"), ("3", "5")])
-def test_a_run_that_continues_an_earlier_one_counts_its_restarts_too_and_resumes(
+def test_a_run_that_continues_an_earlier_run_adds_its_restarts_and_resumes(
     pod: Pod, run: str, own: str | None, counted: str
 ) -> None:
     (pod.directory / "checkpoint").touch()
@@ -71,7 +71,7 @@ def test_a_rank_that_its_launcher_has_restarted_resumes_too(pod: Pod) -> None:
     assert pod.run_launched("echo $STEPSET_RESUME_FROM", env=env).lines("rank 0") == [str(pod.directory).encode()]
 
 
-def test_a_lifeline_is_the_agents_alone(pod: Pod) -> None:
+def test_only_the_agent_has_the_lifeline(pod: Pod) -> None:
     with pod.start("/bin/sh", "-c", "echo ${STEPSET_LIFELINE-none}; cat", processes=1, lifeline=True) as running:
         assert running.wait_for_line(b"[rank 0]") == b"[rank 0] none\n"
 
@@ -83,7 +83,7 @@ def test_files_are_copied_with_the_modes_they_need(pod: Pod) -> None:
         {"source": str(pod.directory / "key"), "path": "~/.ssh/id_rsa", "mode": "0600"},
         {"source": str(pod.directory / "key"), "path": str(home / "plain")},
     ]
-    for _ in range(2):  # again, as after a restart of the container
+    for _ in range(2):  # a second start, as after a restart of the container
         ended = pod.run_ranks('cd; stat -c "%a %n" .ssh .ssh/id_rsa plain', files=files, env={"HOME": str(home)})
         assert ended.lines("rank 0") == [b"700 .ssh", b"600 .ssh/id_rsa", b"644 plain"]
     assert (home / ".ssh/id_rsa").read_text() == "secret"
@@ -110,7 +110,7 @@ def test_code_is_unpacked_where_the_command_starts(any_pod: Pod) -> None:
         ("within", tarfile.LNKTYPE, "../outside"),
     ],
 )
-def test_an_archive_cannot_reach_outside_its_directory(any_pod: Pod, name: str, kind: bytes, link: str) -> None:
+def test_an_archive_cannot_write_outside_its_directory(any_pod: Pod, name: str, kind: bytes, link: str) -> None:
     archive = any_pod.directory / "code.tar.gz"
     info = tarfile.TarInfo(name)
     info.type, info.linkname = kind, link
@@ -123,7 +123,7 @@ def test_an_archive_cannot_reach_outside_its_directory(any_pod: Pod, name: str, 
     assert not list(code.iterdir())
 
 
-def test_a_link_within_an_archive_stays_one(any_pod: Pod) -> None:
+def test_a_link_within_an_archive_stays_a_link(any_pod: Pod) -> None:
     archive, code = any_pod.directory / "code.tar.gz", str(any_pod.directory / "code")
     with tarfile.open(archive, "w:gz") as tar:
         info = tarfile.TarInfo("data/real")
@@ -154,7 +154,9 @@ def test_a_link_within_an_archive_stays_one(any_pod: Pod) -> None:
         ({"serve": "/tmp/socket"}, "serve takes no command"),
     ],
 )
-def test_what_cannot_be_set_up_is_infrastructure_and_says_what(pod: Pod, config: dict[str, Any], says: str) -> None:
+def test_a_failed_setup_is_an_infrastructure_failure_with_its_cause(
+    pod: Pod, config: dict[str, Any], says: str
+) -> None:
     ended = pod.run("true", **{"processes": 1, **config})
     assert ended.exit_code == 73
     assert ended.event("failed")["kind"] == "Infrastructure"
@@ -162,7 +164,7 @@ def test_what_cannot_be_set_up_is_infrastructure_and_says_what(pod: Pod, config:
     assert ended.err == b""
 
 
-def test_a_config_that_is_not_there_or_no_json_is_infrastructure_too(tmp_path: Path) -> None:
+def test_a_missing_or_invalid_config_is_an_infrastructure_failure(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
     for name, says in (("none.json", "No such file"), ("bad.json", "not JSON")):
         ended = subprocess.run([sys.executable, AGENT, "run", tmp_path / name, "--", "true"], capture_output=True)
@@ -172,7 +174,7 @@ def test_a_config_that_is_not_there_or_no_json_is_infrastructure_too(tmp_path: P
 
 
 @pytest.mark.parametrize("words", [[], ["walk"], ["run"], ["run", "a.json", "true"], ["rank", "true"], ["rsh", "/tmp"]])
-def test_a_wrong_command_line_shows_the_right_one(words: list[str]) -> None:
+def test_an_invalid_command_line_shows_the_usage(words: list[str]) -> None:
     ended = subprocess.run([sys.executable, AGENT, *words], capture_output=True, text=True)
     assert ended.returncode == 2
     assert "usage: agent.py run CONFIG.json" in ended.stderr
@@ -190,5 +192,5 @@ def test_a_wrong_command_line_shows_the_right_one(words: list[str]) -> None:
         ("$$", "$"),
     ],
 )
-def test_variables_in_words_are_expanded_as_kubernetes_does(text: str, expanded: str) -> None:
+def test_variables_in_arguments_are_expanded_as_in_kubernetes(text: str, expanded: str) -> None:
     assert expand(text, {"A": "1", "B": "2"}) == expanded

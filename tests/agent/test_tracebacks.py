@@ -1,4 +1,4 @@
-"""The exception that ended a program is found in what it printed."""
+"""The exception that ended a program is found in its output."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
         ),
     ],
 )
-def test_what_python_prints_of_an_exception(program: str, error: str) -> None:
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr
-    assert last_traceback("noise\n" + said + "more noise\n").startswith(error)
+def test_finds_the_exception_line_of_python(program: str, error: str) -> None:
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr
+    assert last_traceback("noise\n" + output + "more noise\n").startswith(error)
 
 
 def test_an_exception_group_shows_its_last_member_that_was_raised() -> None:
     program = "try:\n 1/0\nexcept Exception as e:\n raise ExceptionGroup('both', [ValueError('a'), e])"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr
-    assert last_traceback(said) == "ZeroDivisionError: division by zero"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr
+    assert last_traceback(output) == "ZeroDivisionError: division by zero"
     program = "raise ExceptionGroup('both', [ValueError('a'), OSError('b')])"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr
-    assert last_traceback(said) == "ExceptionGroup: both (2 sub-exceptions)"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr
+    assert last_traceback(output) == "ExceptionGroup: both (2 sub-exceptions)"
 
 
-def test_the_last_of_several_counts() -> None:
+def test_the_last_of_several_tracebacks_counts() -> None:
     swallowed = "Traceback (most recent call last):\n  File 'a'\nValueError: early\n"
     fatal = "Traceback (most recent call last):\n  File 'b'\nTypeError: late\n"
     assert last_traceback(swallowed + "epoch 1\n" + fatal) == "TypeError: late"
 
 
-def test_a_tag_that_torch_puts_before_each_line_is_seen_through() -> None:
+def test_torchs_tag_before_each_line_is_ignored() -> None:
     tagged = "[rank1]: Traceback (most recent call last):\n[rank1]:   File 'a'\n[rank1]: ValueError: tagged\n"
     assert last_traceback(tagged) == "ValueError: tagged"
 
 
-def test_the_rank_that_failed_is_preferred_to_one_that_came_later() -> None:
+def test_the_traceback_of_the_failed_rank_is_preferred_to_a_later_one() -> None:
     tagged = (
         "[rank1]: Traceback (most recent call last):\n[rank1]:   File 'a'\n[rank1]: ValueError: cause\n"
         "[rank0]: Traceback (most recent call last):\n[rank0]:   File 'a'\n[rank0]: RuntimeError: aftermath\n"
@@ -80,14 +80,14 @@ def test_an_unfinished_traceback_has_no_error() -> None:
 
 def test_open_mpis_boxed_message_is_one_line() -> None:
     box = "-" * 74
-    said = f"{box}\nThere are not enough slots available\nin the system.\n{box}\n"
-    assert find_error(said) == "There are not enough slots available in the system."
+    output = f"{box}\nThere are not enough slots available\nin the system.\n{box}\n"
+    assert find_error(output) == "There are not enough slots available in the system."
 
 
-def test_a_progress_bar_leaves_only_its_last_state_in_the_tail() -> None:
+def test_the_tail_contains_only_the_last_state_of_a_progress_bar() -> None:
     assert last_lines("a\n 10%\r 50%\r100%\nb\r\n\n") == ["a", "100%", "b"]
 
 
 def test_an_error_is_one_line_of_bounded_length() -> None:
-    said = "Traceback (most recent call last):\n  File 'a'\nValueError: " + "x" * 5000
-    assert len(find_error(said)) == 1000
+    output = "Traceback (most recent call last):\n  File 'a'\nValueError: " + "x" * 5000
+    assert len(find_error(output)) == 1000

@@ -17,8 +17,8 @@ STEPSET = Path(sys.executable).parent / "stepset"
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command did: exit code, stdout, stderr."""
+class CommandResult:
+    """Exit code, stdout and stderr of a command."""
 
     code: int
     out: str
@@ -29,7 +29,7 @@ class Said:
         return self.err.splitlines()
 
 
-Cli = Callable[..., Said]
+Cli = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -40,12 +40,12 @@ def cli(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.M
     for name in ("STEPSET_DEBUG", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
 
-    def call(*argv: str) -> Said:
+    def call(*argv: str) -> CommandResult:
         capfd.readouterr()
         code = main(argv)
         sys.stdout.flush()
         out, err = capfd.readouterr()
-        return Said(code, out, err)
+        return CommandResult(code, out, err)
 
     return call
 
@@ -54,9 +54,9 @@ def cli(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.M
 def program(tmp_path: Path) -> Cli:
     """`program("run", "train.py")`: the installed `stepset`, in an empty directory."""
 
-    def call(*argv: str, env: dict[str, str] | None = None) -> Said:
+    def call(*argv: str, env: dict[str, str] | None = None) -> CommandResult:
         full = {**os.environ, "STEPSET_HOME": str(tmp_path / "home"), **(env or {})}
         done = subprocess.run([STEPSET, *argv], cwd=tmp_path, env=full, capture_output=True, timeout=120)
-        return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return call

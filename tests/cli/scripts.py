@@ -1,4 +1,4 @@
-"""Training scripts the tests of the command line run: plain Python, no framework, so that they are quick."""
+"""Training scripts that the tests of the command line run: plain Python without a framework, so that they are quick."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ import os, time
 from pathlib import Path
 
 rank = int(os.environ["RANK"])
-print(f"rank {rank} begins", flush=True)
-begun = Path(__file__).with_name(os.environ["STEPSET_RUN"])
-begun.mkdir(exist_ok=True)
-(begun / str(rank)).touch()
+print(f"rank {rank} starts", flush=True)
+started = Path(__file__).with_name(os.environ["STEPSET_RUN"])
+started.mkdir(exist_ok=True)
+(started / str(rank)).touch()
 if rank == 3:
-    while len(os.listdir(begun)) < int(os.environ["WORLD_SIZE"]):  # those that have not begun yet never would
+    while len(os.listdir(started)) < int(os.environ["WORLD_SIZE"]):  # ranks that have not started would be stopped
         time.sleep(0.02)
     raise ValueError("bad batch")
 time.sleep(600)
@@ -75,7 +75,7 @@ with open(os.environ["STEPSET_RESULT_FILE"], "w") as file:
 
 
 def write_scripts(directory: Path) -> None:
-    """All of them, as `train.py`, `fail.py` ..."""
+    """Writes all scripts, as `train.py`, `fail.py` ..."""
     for name, text in (
         ("train", TRAIN), ("fail", FAIL), ("sleep", SLEEP), ("talk", TALK), ("bytes", BYTES), ("big_result", BIG_RESULT)
     ):  # fmt: skip
@@ -83,7 +83,7 @@ def write_scripts(directory: Path) -> None:
 
 
 def processes_that_mention(path: Path) -> list[str]:
-    """Command lines of living processes that have `path` among their words or in their environment."""
+    """Returns the command lines of running processes with `path` in their arguments or environment."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

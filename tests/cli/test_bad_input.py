@@ -1,4 +1,4 @@
-"""Bad input: one line for each thing that is wrong, naming field, value and remedy; exit code 2; never a traceback."""
+"""Bad input: one line for each problem, with field, value and remedy; exit code 2; never a traceback."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli, Said
+from tests.cli.conftest import Cli, CommandResult
 
 COMMANDS = ("run", "validate", "explain")
 
 
-def refused(said: Said, *errors: str) -> bool:
-    """Whether a command ended as bad input should, with exactly these lines."""
-    assert "Traceback" not in said.err
-    assert said.out == ""
-    assert said.errors == [f"stepset: {error}" for error in errors]
-    return said.code == 2
+def refused(result: CommandResult, *errors: str) -> bool:
+    """Returns whether a command failed as bad input, with exactly these lines."""
+    assert "Traceback" not in result.err
+    assert result.out == ""
+    assert result.errors == [f"stepset: {error}" for error in errors]
+    return result.code == 2
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def script(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('trained')\n")
 
 
-# What a job file says, and what stepset says to it.
+# The content of a job file, and the message of stepset.
 JOBS = {
     "unknown key": ("script: train.py\nnum_node: 2\n", "unknown key 'num_node'; did you mean 'num_nodes'?"),
     "unknown key far from any": ("script: train.py\nqqq: 2\n", None),
@@ -41,11 +41,11 @@ JOBS = {
     ),
     "script and module": (
         "script: train.py\nmodule: a.b\n",
-        "exactly one of script, module, command, function says what to run; script and module are given",
+        "exactly one of script, module, command, function is required; script and module are given",
     ),
     "module and command": (
         "module: a.b\ncommand: [x]\n",
-        "exactly one of script, module, command, function says what to run; module and command are given",
+        "exactly one of script, module, command, function is required; module and command are given",
     ),
     "nothing to run": ("num_nodes: 2\n", None),
     "name too long": (
@@ -67,7 +67,7 @@ JOBS = {
         "procs_per_node: gpu, but resources_per_node has no accelerator; add for example gpus: 1",
     ),
     "num_nodes 0": ("script: train.py\nnum_nodes: 0\n", "num_nodes: 0 is too small; give 1 or more"),
-    "num_nodes a word": (
+    "num_nodes a text": (
         "script: train.py\nnum_nodes: two\n",
         "num_nodes: 'two' is not a whole number; give one such as 2",
     ),
@@ -87,36 +87,36 @@ JOBS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("case", JOBS)
-def test_a_job_file_that_says_something_wrong(cli: Cli, tmp_path: Path, command: str, case: str) -> None:
+def test_an_invalid_job_file_is_reported_in_one_line(cli: Cli, tmp_path: Path, command: str, case: str) -> None:
     text, error = JOBS[case]
     (tmp_path / "job.yaml").write_text(text)
-    said = cli(command, "job.yaml")
+    result = cli(command, "job.yaml")
     if error is None:
-        assert said.code == 2
-        assert len(said.errors) == 1
-        assert said.err.startswith("stepset: job.yaml: ")
+        assert result.code == 2
+        assert len(result.errors) == 1
+        assert result.err.startswith("stepset: job.yaml: ")
     else:
-        assert refused(said, f"job.yaml: {error}")
+        assert refused(result, f"job.yaml: {error}")
 
 
-def test_everything_that_is_wrong_is_said_at_once(cli: Cli, tmp_path: Path) -> None:
+def test_all_problems_of_a_job_file_are_reported_together(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("script: train.py\nnum_nodes: 0\nprocs_per_node: 0\ndeadline: soon\n")
-    said = cli("validate", "job.yaml")
-    assert said.code == 2
-    assert [line.split(": ")[2] for line in said.errors] == ["num_nodes", "procs_per_node", "deadline"]
+    result = cli("validate", "job.yaml")
+    assert result.code == 2
+    assert [line.split(": ")[2] for line in result.errors] == ["num_nodes", "procs_per_node", "deadline"]
 
 
-# Job files that cannot even be read: bytes, and the words that must be in the one line about them.
+# Job files that cannot be read: their bytes, and the text that the line about them must contain.
 FILES: dict[str, tuple[bytes, str]] = {
     "syntax": (b"script: [train.py\nnum_nodes: 2\n", "line 2, column 10: not readable as YAML: "),
     "tabs": (b"restart:\n\tmax_restarts: 1\n", "line 2, column 1: not readable as YAML: "),
     "JSON syntax": (b'{"script": "train.py",, }', "not readable as YAML: "),
     "binary": (bytes(range(256)), "cannot be read: it is not UTF-8 text"),
     "control characters": (b"script: train.py\x00\n", "not readable as YAML: "),
-    "empty": (b"", "holds nothing; a job file is a mapping of fields such as 'script: train.py'"),
-    "only comments": (b"# a job\n", "holds nothing; a job file is a mapping of fields such as 'script: train.py'"),
-    "a list": (b"- script: train.py\n", "holds a list; a job file is a mapping of fields such as 'script: train.py'"),
-    "a text": (b"train.py\n", "holds a str; a job file is a mapping of fields such as 'script: train.py'"),
+    "empty": (b"", "is empty; a job file is a mapping of fields such as 'script: train.py'"),
+    "only comments": (b"# a job\n", "is empty; a job file is a mapping of fields such as 'script: train.py'"),
+    "a list": (b"- script: train.py\n", "is a list; a job file is a mapping of fields such as 'script: train.py'"),
+    "a text": (b"train.py\n", "is a str; a job file is a mapping of fields such as 'script: train.py'"),
     "a key twice": (
         b"script: train.py\nscript: other.py\n",
         "line 2, column 1: not readable as YAML: the key 'script' is",
@@ -132,14 +132,14 @@ FILES: dict[str, tuple[bytes, str]] = {
 def test_a_job_file_that_cannot_be_read(cli: Cli, tmp_path: Path, case: str) -> None:
     content, words = FILES[case]
     (tmp_path / "job.yaml").write_bytes(content)
-    said = cli("run", "job.yaml")
-    assert (said.code, len(said.errors), said.out) == (2, 1, "")
-    assert said.err.startswith("stepset: job.yaml: ")
-    assert words in said.err
-    assert "\x00" not in said.err
+    result = cli("run", "job.yaml")
+    assert (result.code, len(result.errors), result.out) == (2, 1, "")
+    assert result.err.startswith("stepset: job.yaml: ")
+    assert words in result.err
+    assert "\x00" not in result.err
 
 
-def test_a_job_file_that_is_not_there_or_a_directory(cli: Cli, tmp_path: Path) -> None:
+def test_a_missing_job_file_and_a_directory_are_reported(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "dir.yaml").mkdir()
     assert refused(cli("run", "nope.yaml"), "nope.yaml: no such file; check the path")
     assert refused(cli("run", "dir.yaml"), "dir.yaml: cannot be read: Is a directory")
@@ -147,8 +147,8 @@ def test_a_job_file_that_is_not_there_or_a_directory(cli: Cli, tmp_path: Path) -
 
 
 @contextmanager
-def nobody() -> Iterator[None]:
-    """Without root's right to read everything, where the tests run as root."""
+def unprivileged() -> Iterator[None]:
+    """Drops root's permission to read all files, if the tests run as root."""
     if os.geteuid() != 0:
         yield
         return
@@ -165,17 +165,17 @@ def test_files_without_permission(cli: Cli, tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "job.yaml").chmod(0)
     (tmp_path / "secret.py").write_text("")
     (tmp_path / "secret.py").chmod(0)
-    with nobody():
+    with unprivileged():
         job, script = cli("validate", str(tmp_path / "job.yaml")), cli("validate", str(tmp_path / "secret.py"))
     assert refused(job, f"{tmp_path / 'job.yaml'}: cannot be read: Permission denied")
     path = tmp_path / "secret.py"
     assert refused(script, f"script: cannot read {path}: Permission denied; check the path and its permissions")
 
 
-def test_what_to_run_is_missing_or_said_twice(cli: Cli) -> None:
+def test_a_missing_program_and_two_programs_are_errors(cli: Cli) -> None:
     assert refused(
         cli("run"),
-        "nothing says what to run; give a script (train.py), a job file (job.yaml), -m MODULE, or --command -- PROGRAM",
+        "the program is missing; give a script (train.py), a job file (job.yaml), -m MODULE, or --command -- PROGRAM",
     )
     assert refused(cli("run", "nope.py"), "nope.py: no such file; check the path")
     assert refused(
@@ -183,9 +183,9 @@ def test_what_to_run_is_missing_or_said_twice(cli: Cli) -> None:
         "train: neither a script (.py) nor a job file (.yaml, .yml, .json); for a module use -m, for any other program"
         " --command -- PROGRAM",
     )
-    assert refused(cli("run", "train.py", "-m", "a.b"), "a script and --module are given; exactly one says what to run")
+    assert refused(cli("run", "train.py", "-m", "a.b"), "a script and --module are given; give only one of them")
     assert refused(
-        cli("run", "-m", "a", "--command", "--", "x"), "--module and --command are given; exactly one says what to run"
+        cli("run", "-m", "a", "--command", "--", "x"), "--module and --command are given; give only one of them"
     )
     assert refused(
         cli("run", "--command"),
@@ -206,19 +206,21 @@ def test_a_code_directory_over_the_limit(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "main.py").write_text("")
     (tmp_path / "src" / "weights.bin").write_bytes(os.urandom(1_200_000))
-    said = cli("run", "src/main.py", "--code", "src")
-    assert said.code == 2
-    assert len(said.errors) == 1
-    assert said.err.startswith(f"stepset: code: {tmp_path / 'src'} has 12")
-    assert "at most 1048576 bytes packed can be shipped; leave data out, or put the code into the image" in said.err
+    result = cli("run", "src/main.py", "--code", "src")
+    assert result.code == 2
+    assert len(result.errors) == 1
+    assert result.err.startswith(f"stepset: code: {tmp_path / 'src'} has 12")
+    assert "at most 1048576 bytes packed can be shipped; leave data out, or put the code into the image" in result.err
 
 
-def test_the_programs_arguments_without_the_dashes(cli: Cli) -> None:
-    assert refused(cli("run", "train.py", "x"), "'x' is one word too many; the program's own arguments go after --")
-    said = cli("run", "train.py", "--epochs", "3")
-    assert said.code == 2
-    assert said.errors[0].startswith("stepset: No such option: --epochs")
-    assert said.errors[0].endswith("; the program's own options go after --; see 'stepset run --help'")
+def test_program_arguments_without_dashes_are_errors(cli: Cli) -> None:
+    assert refused(
+        cli("run", "train.py", "x"), "'x' is an unexpected argument; the program's own arguments go after --"
+    )
+    result = cli("run", "train.py", "--epochs", "3")
+    assert result.code == 2
+    assert result.errors[0].startswith("stepset: No such option: --epochs")
+    assert result.errors[0].endswith("; the program's own options go after --; see 'stepset run --help'")
 
 
 @pytest.mark.parametrize(
@@ -229,11 +231,11 @@ def test_the_programs_arguments_without_the_dashes(cli: Cli) -> None:
         (["run", "train.py", "--backend", "moon"], "backend: 'moon' is not known; use one of local, kubernetes"),
         (
             ["status", "x", "--namespace", "ml"],
-            "--namespace: only says something with --backend kubernetes; add that, or leave it out",
+            "--namespace: requires --backend kubernetes; add that flag, or leave this one out",
         ),
         (
             ["run", "train.py", "--detach"],
-            "--detach: only says something with --backend kubernetes; add that, or leave it out",
+            "--detach: requires --backend kubernetes; add that flag, or leave this one out",
         ),
         (
             ["run", "train.py", "--backend", "kubernetes", "--startup-timeout", "soon"],
@@ -258,21 +260,21 @@ def test_the_programs_arguments_without_the_dashes(cli: Cli) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
-def test_wrong_words_on_the_command_line(cli: Cli, argv: list[str], error: str | None) -> None:
-    said = cli(*argv)
+def test_invalid_arguments_are_errors(cli: Cli, argv: list[str], error: str | None) -> None:
+    result = cli(*argv)
     if error is None:
-        assert said.code == 2
-        assert len(said.errors) == 1
-        assert "no such run" in said.err
+        assert result.code == 2
+        assert len(result.errors) == 1
+        assert "no such run" in result.err
     else:
-        assert refused(said, error)
+        assert refused(result, error)
 
 
-def test_a_program_that_is_not_there(cli: Cli) -> None:
-    said = cli("run", "--framework", "plain", "--command", "--", "no-such-program-anywhere", "1")
-    assert said.code == 2
-    assert len(said.errors) == 1
-    assert "no-such-program-anywhere" in said.err
+def test_a_missing_program(cli: Cli) -> None:
+    result = cli("run", "--framework", "plain", "--command", "--", "no-such-program-anywhere", "1")
+    assert result.code == 2
+    assert len(result.errors) == 1
+    assert "no-such-program-anywhere" in result.err
 
 
 def test_a_program_that_may_not_be_executed(cli: Cli, tmp_path: Path) -> None:
@@ -282,39 +284,39 @@ def test_a_program_that_may_not_be_executed(cli: Cli, tmp_path: Path) -> None:
     assert refused(cli("run", "--framework", "plain", "--command", "--", "./train.sh"), error)
 
 
-def test_words_of_the_shell_that_came_out_empty(cli: Cli) -> None:
-    said = cli("run", "")
-    assert said.code == 2
-    assert said.errors[0].startswith("stepset: nothing says what to run; give a script (train.py)")
+def test_empty_arguments_are_errors(cli: Cli) -> None:
+    result = cli("run", "")
+    assert result.code == 2
+    assert result.errors[0].startswith("stepset: the program is missing; give a script (train.py)")
     error = "command: its first word is empty; name the program there"
     assert refused(cli("run", "--framework", "plain", "--command", "--", "", "x"), error)
 
 
-def test_more_processes_than_there_can_be(cli: Cli, tmp_path: Path) -> None:
+def test_too_many_processes(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    said = cli("run", "train.py", "--framework", "plain", "-n", "100000", "-p", "1000")
-    assert (said.code, len(said.errors)) == (2, 1)
-    assert "num_nodes, procs_per_node: 100000000 processes are more than this machine can have at once (" in said.err
+    result = cli("run", "train.py", "--framework", "plain", "-n", "100000", "-p", "1000")
+    assert (result.code, len(result.errors)) == (2, 1)
+    assert "num_nodes, procs_per_node: 100000000 processes are more than this machine can have at once (" in result.err
 
 
-def test_a_home_directory_that_nobody_knows(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STEPSET_HOME", "~nobody-of-that-name/runs")
-    error = "STEPSET_HOME: ~nobody-of-that-name/runs: the home directory does not exist; give a path"
+def test_an_unknown_home_directory(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPSET_HOME", "~no-such-user/runs")
+    error = "STEPSET_HOME: ~no-such-user/runs: the home directory does not exist; give a path"
     assert refused(cli("list"), error)
 
 
-def test_the_cause_is_shown_when_asked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cause_is_shown_in_debug_mode(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSET_DEBUG", "1")
-    said = cli("run", "nope.yaml")
-    assert said.code == 2
-    assert "Traceback" in said.err
-    assert "FileNotFoundError" in said.err
-    assert said.errors[-1] == "stepset: nope.yaml: no such file; check the path"
+    result = cli("run", "nope.yaml")
+    assert result.code == 2
+    assert "Traceback" in result.err
+    assert "FileNotFoundError" in result.err
+    assert result.errors[-1] == "stepset: nope.yaml: no such file; check the path"
     monkeypatch.setenv("STEPSET_DEBUG", "0")
     assert "Traceback" not in cli("run", "nope.yaml").err
 
 
-def test_the_program_itself_ends_like_that_too(program: Cli, tmp_path: Path) -> None:
+def test_the_installed_program_reports_errors_in_the_same_way(program: Cli, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("script: train.py\nnum_node: 2\n")
     assert refused(program("run", "job.yaml"), "job.yaml: unknown key 'num_node'; did you mean 'num_nodes'?")
     assert refused(program("run", "--nodes"), "Option '--nodes' requires an argument; see 'stepset run --help'")

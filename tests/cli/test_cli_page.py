@@ -1,4 +1,4 @@
-"""docs/cli.md says what the command line does: its commands, flags and exit codes are those there are."""
+"""docs/cli.md lists exactly the commands, flags and exit codes of the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_every_command_has_a_row_and_every_row_a_command() -> None:
     assert sorted(rows) == sorted(COMMANDS)
 
 
-def test_every_flag_it_names_is_there(cli: Cli) -> None:
+def test_every_flag_on_the_page_exists(cli: Cli) -> None:
     helps = {command: cli(command, "--help").out for command in COMMANDS}
     named = set(re.findall(r"(?<![\w`-]-)(?<=[ `,(])--[a-z][a-z-]+", PAGE)) - {"--epochs", "--install-completion"}
     assert {"--set", "--now", "--timeout", "--procs-per-node"} <= named

@@ -1,4 +1,4 @@
-"""What `stepset run` shows while a run goes on: every line once, a status line that leaves no trace, no flood."""
+"""What `stepset run` shows during a run: every line once, a temporary status line, a limited rate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.waiting import LIMIT, until
 RUNNING = RunStatus("digits-1", "digits", "local", Phase.RUNNING, world_size=2, created=time.time())
 
 
-def test_every_line_comes_once_and_in_order_with_its_source_before_it() -> None:
+def test_every_line_is_shown_once_in_order_with_its_source() -> None:
     out = io.BytesIO()
     with RunDisplay(out, io.BytesIO()) as display:
         for n in range(20_000):
@@ -34,7 +34,7 @@ def test_any_text_can_be_written() -> None:
     assert out.getvalue().decode() == "[launcher] \ufffd ? \U0001f600\n"
 
 
-def test_lines_are_coloured_by_rank_where_colour_is_wanted() -> None:
+def test_lines_are_coloured_by_rank_if_colour_is_enabled() -> None:
     out = io.BytesIO()
     with RunDisplay(out, io.BytesIO(), lines_terminal=True, colour=True) as display:
         display.on_line(LogLine("rank 0", "a\rb"))
@@ -42,7 +42,7 @@ def test_lines_are_coloured_by_rank_where_colour_is_wanted() -> None:
     assert out.getvalue() == b"\x1b[36m[rank 0]\x1b[0m b\n\x1b[32m[rank 1]\x1b[0m c\n"
 
 
-def test_the_status_line_is_below_the_lines_and_gone_at_the_end() -> None:
+def test_the_status_line_is_below_the_lines_and_removed_at_the_end() -> None:
     terminal = io.BytesIO()
     with RunDisplay(terminal, terminal, lines_terminal=True, messages_terminal=True) as display:
         display.on_status(RUNNING)
@@ -55,7 +55,7 @@ def test_the_status_line_is_below_the_lines_and_gone_at_the_end() -> None:
 
 
 def screen(data: bytes) -> list[str]:
-    """What a terminal shows in the end, for the sequences a display uses."""
+    """Returns what a terminal finally shows, for the control sequences of the display."""
     rows, column = [""], 0
     for piece in re.findall("\r|\n|\x1b\\[K|[^\r\n\x1b]+", data.decode()):
         if piece == "\r":
@@ -105,7 +105,7 @@ def test_without_a_terminal_progress_is_a_plain_line_at_most_once_a_second() -> 
     assert "\x1b" not in messages.getvalue().decode()
 
 
-def test_what_did_not_change_is_not_said_again() -> None:
+def test_an_unchanged_status_is_not_shown_again() -> None:
     messages = io.BytesIO()
     with RunDisplay(io.BytesIO(), messages) as display:
         display.on_status(RUNNING)
@@ -115,7 +115,7 @@ def test_what_did_not_change_is_not_said_again() -> None:
     assert messages.getvalue().decode() == "stepset: run digits-1: Running, 2 ranks\n"
 
 
-def test_a_phase_that_is_past_is_not_shown_again_by_the_thread_that_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_writing_thread_does_not_show_an_earlier_phase(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TICKS_PER_SECOND", 1_000_000)
     messages = io.BytesIO()
     with RunDisplay(io.BytesIO(), messages) as display:
@@ -134,9 +134,9 @@ def test_each_note_is_shown_once() -> None:
     assert notes == ["stepset: note: few cores", "stepset: note: restart 1: rank 0 failed."]
 
 
-def test_trouble_is_shown_when_it_is_another_and_not_whenever_it_has_lasted_longer() -> None:
+def test_trouble_is_shown_again_only_if_its_cause_changes() -> None:
     def lost(node: str, seconds: int) -> RunStatus:
-        text = f"node {node} is lost: its pod should have been gone {seconds} s ago."
+        text = f"node {node} is lost: its pod should have ended {seconds} s ago."
         return RUNNING.with_(trouble=Failure(FailureKind.INFRASTRUCTURE, text, "Wait.", node=node))
 
     messages = io.BytesIO()
@@ -145,27 +145,27 @@ def test_trouble_is_shown_when_it_is_another_and_not_whenever_it_has_lasted_long
             display.on_status(status)
     shown = [line for line in messages.getvalue().decode().splitlines() if "trouble" in line]
     assert shown == [
-        "stepset: trouble: Infrastructure: node node-1 is lost: its pod should have been gone 1 s ago. Wait.",
-        "stepset: trouble: Infrastructure: node node-2 is lost: its pod should have been gone 4 s ago. Wait.",
+        "stepset: trouble: Infrastructure: node node-1 is lost: its pod should have ended 1 s ago. Wait.",
+        "stepset: trouble: Infrastructure: node node-2 is lost: its pod should have ended 4 s ago. Wait.",
     ]
 
 
-def test_a_closed_pipe_is_told_once_and_does_not_hurt_the_run() -> None:
+def test_a_closed_pipe_is_reported_once_and_does_not_affect_the_run() -> None:
     read, write = os.pipe()
     os.close(read)
-    told: list[int] = []
+    reported: list[int] = []
     with (
-        os.fdopen(write, "wb", buffering=0) as gone,
-        RunDisplay(gone, io.BytesIO(), on_gone=lambda: told.append(1)) as display,
+        os.fdopen(write, "wb", buffering=0) as closed,
+        RunDisplay(closed, io.BytesIO(), on_write_error=lambda: reported.append(1)) as display,
     ):
         for n in range(100):
             display.on_line(LogLine("rank 0", f"{n}" * 10_000))
-        assert until(lambda: bool(told))
-    assert told == [1]
+        assert until(lambda: bool(reported))
+    assert reported == [1]
     assert isinstance(display.error, BrokenPipeError)
 
 
-def test_a_slow_reader_slows_the_run_down_and_loses_nothing() -> None:
+def test_a_slow_reader_slows_the_run_down_and_loses_no_lines() -> None:
     read, write = os.pipe()
     lines = 300
     with os.fdopen(write, "wb", buffering=0) as slow, os.fdopen(read, "rb") as reader:
@@ -180,32 +180,32 @@ def test_a_slow_reader_slows_the_run_down_and_loses_nothing() -> None:
 
         producer = threading.Thread(target=produce)
         producer.start()
-        assert not done.wait(0.5), "nobody reads, so it must wait"
+        assert not done.wait(0.5), "without a reader, it must wait"
         seen = [line[:15].decode() for line in reader]
         producer.join()
     assert seen == [f"[rank 0] {n:06}" for n in range(lines)]
 
 
-def test_a_reader_that_reads_nothing_cannot_hold_up_the_end_of_a_run_that_is_stopped() -> None:
+def test_a_reader_that_reads_nothing_cannot_delay_the_end_of_a_stopped_run() -> None:
     read, write = os.pipe()
     messages = io.BytesIO()
     with os.fdopen(write, "wb", buffering=0) as stuck, os.fdopen(read, "rb") as reader:
         display = RunDisplay(stuck, messages)
-        told = threading.Event()
+        written = threading.Event()
 
         def produce() -> None:
             for n in range(300):
                 display.on_line(LogLine("rank 0", f"{n:06}" + "x" * 20_000))
-            told.set()
+            written.set()
 
         with display:
             producer = threading.Thread(target=produce)
             producer.start()
-            assert not told.wait(0.5)
+            assert not written.wait(0.5)
             display.hurry()
-            assert told.wait(LIMIT)
+            assert written.wait(LIMIT)
             producer.join()
-            drain = threading.Thread(target=reader.read)  # the user lets go of the pager
+            drain = threading.Thread(target=reader.read)  # the user closes the pager
             drain.start()
         stuck.close()
         drain.join()

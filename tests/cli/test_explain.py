@@ -1,4 +1,4 @@
-"""`stepset explain` shows exactly the plan: every variable of every pod group, its rule, what it replaced."""
+"""`stepset explain` shows the plan: every variable of every pod group, its rule, and the value that it replaced."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def train(cli: Cli, tmp_path: Path) -> Cli:
 
 
 def test_each_variable_has_a_row_with_value_and_rule(train: Cli) -> None:
-    said = train("--nodes", "2", "--procs-per-node", "2")
+    result = train("--nodes", "2", "--procs-per-node", "2")
     job = TrainingJob(script="train.py", num_nodes=2, procs_per_node=2)
-    assert said.code == 0
-    lines = [" ".join(line.split()) for line in said.out.splitlines()]
+    assert result.code == 0
+    lines = [" ".join(line.split()) for line in result.out.splitlines()]
     for row in explain(job):
         assert f"{row.variable} {row.value} {row.rule}" in lines
     assert "train: torch, 2 nodes x 2 processes = 4 ranks" in lines
@@ -41,27 +41,27 @@ def test_the_command_of_each_group_is_shown(cli: Cli) -> None:
     assert "  solver-node-0-2.solver slots=2" in lines
 
 
-def test_the_command_is_shown_as_the_shell_would_take_it(train: Cli) -> None:
+def test_the_command_is_shown_quoted_for_a_shell(train: Cli) -> None:
     lines = train("--", "--title", "two words").out.splitlines()
     assert "  runs torchrun /stepset/code/train.py --title 'two words'" in lines
 
 
 def test_what_the_job_replaced_is_shown_beside_the_value(train: Cli) -> None:
-    said = train("-n", "2", "--set", "env.PET_NNODES={value: '4', override: true}")
-    row = next(line for line in said.out.splitlines() if line.startswith("PET_NNODES"))
+    result = train("-n", "2", "--set", "env.PET_NNODES={value: '4', override: true}")
+    row = next(line for line in result.out.splitlines() if line.startswith("PET_NNODES"))
     assert row.split() == ["PET_NNODES", "4", "overridden", "by", "the", "job", "2"]
 
 
-def test_nothing_is_cut_and_no_colour_is_used_where_there_is_no_terminal(train: Cli) -> None:
+def test_without_a_terminal_text_is_neither_cut_nor_coloured(train: Cli) -> None:
     value = "x" * 500
-    said = train("-e", f"LONG={value}", "-e", "MARKUP=[red]a[/red]")
-    assert value in said.out
-    assert "[red]a[/red]" in said.out
-    assert "\x1b" not in said.out
+    result = train("-e", f"LONG={value}", "-e", "MARKUP=[red]a[/red]")
+    assert value in result.out
+    assert "[red]a[/red]" in result.out
+    assert "\x1b" not in result.out
 
 
 @pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_json_and_yaml_hold_the_whole_plan(cli: Cli, form: str, load: Any) -> None:
+def test_json_and_yaml_contain_the_whole_plan(cli: Cli, form: str, load: Any) -> None:
     shown = load(cli("explain", "-o", form, *MPI).out)
     job = TrainingJob(framework="mpi", num_nodes=3, procs_per_node=2, command=["./solver"])
     plan = make_plan(job)
@@ -77,23 +77,25 @@ def test_json_and_yaml_hold_the_whole_plan(cli: Cli, form: str, load: Any) -> No
 
 def test_a_secret_is_shown_by_its_name_only(train: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSET_SECRET_HUB_TOKEN", "hunter2")
-    said = train("--set", "env.HF_TOKEN={secret: hub, key: token}")
-    assert "<secret hub, key token>" in said.out
-    assert "hunter2" not in said.out + said.err
+    result = train("--set", "env.HF_TOKEN={secret: hub, key: token}")
+    assert "<secret hub, key token>" in result.out
+    assert "hunter2" not in result.out + result.err
 
 
 def test_an_unknown_format_is_bad_input(train: Cli) -> None:
-    said = train("-o", "xml")
-    assert (said.code, said.errors) == (2, ["stepset: --output: 'xml' is not known; use text, json or yaml"])
+    result = train("-o", "xml")
+    assert (result.code, result.errors) == (2, ["stepset: --output: 'xml' is not known; use text, json or yaml"])
 
 
-def test_a_reader_that_goes_away_is_no_error(program: Cli, tmp_path: Path) -> None:
+def test_a_closed_reader_is_not_an_error(program: Cli, tmp_path: Path) -> None:
     import subprocess
 
     from tests.cli.conftest import STEPSET
 
     (tmp_path / "train.py").write_text("")
-    big = [word for name in ("A", "B") for word in ("-e", f"{name}={'x' * 100_000}")]  # more than a pipe holds
+    big = [
+        word for name in ("A", "B") for word in ("-e", f"{name}={'x' * 100_000}")
+    ]  # more than the capacity of a pipe
     with subprocess.Popen(
         [STEPSET, "explain", tmp_path / "train.py", *big], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

@@ -1,4 +1,4 @@
-"""`stepset --help`: understood by a newcomer, and quick."""
+"""`stepset --help` lists commands and exit codes, has examples, and starts fast."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ COMMANDS = (
 
 
 def test_help_names_every_command_and_every_exit_code(cli: Cli) -> None:
-    said = cli("--help")
-    assert said.code == 0
-    assert all(f"\n  {command} " in said.out for command in COMMANDS)
-    assert all(word in said.out for word in ("0 success", "1 the training failed", "2 bad input", "130 interrupted"))
+    result = cli("--help")
+    assert result.code == 0
+    assert all(f"\n  {command} " in result.out for command in COMMANDS)
+    assert all(word in result.out for word in ("0 success", "1 the training failed", "2 bad input", "130 interrupted"))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_a_command_has_an_example(cli: Cli, command: str) -> None:
-    said = cli(command, "--help")
-    assert said.code == 0
-    assert f"    stepset {command}" in said.out
-    assert said.out == cli(command, "-h").out
+    result = cli(command, "--help")
+    assert result.code == 0
+    assert f"    stepset {command}" in result.out
+    assert result.out == cli(command, "-h").out
 
 
 def test_no_command_shows_the_help(cli: Cli) -> None:
@@ -47,7 +47,7 @@ HEAVY = {"yaml", "rich", "stepset.spec", "stepset.api", "stepset.backends"}
 @pytest.mark.parametrize(
     ("argv", "heavy"), [(["--help"], HEAVY | {"pydantic"}), (["run", "--help"], HEAVY), (["logs", "--help"], HEAVY)]
 )
-def test_help_imports_nothing_that_it_does_not_need(argv: list[str], heavy: set[str]) -> None:
+def test_help_imports_no_unnecessary_module(argv: list[str], heavy: set[str]) -> None:
     code = (
         "import sys; from stepset.cli import main; main(sys.argv[1:]); "
         f"found = {heavy} & set(sys.modules); sys.exit(f'imported: {{found}}' if found else 0)"
@@ -57,9 +57,9 @@ def test_help_imports_nothing_that_it_does_not_need(argv: list[str], heavy: set[
 
 
 def test_a_mistyped_command_is_a_usage_error_that_names_the_nearest(cli: Cli) -> None:
-    said = cli("statsu")
-    assert said.code == 2
-    assert said.errors == ["stepset: No such command 'statsu'. Did you mean 'status'?; see 'stepset --help'"]
+    result = cli("statsu")
+    assert result.code == 2
+    assert result.errors == ["stepset: No such command 'statsu'. Did you mean 'status'?; see 'stepset --help'"]
 
 
 def test_ctrl_c_while_the_program_is_loaded_ends_it_without_a_traceback() -> None:

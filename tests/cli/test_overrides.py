@@ -1,4 +1,4 @@
-"""Flags and `--set` over a job file: same names, same meaning, the file's other fields untouched."""
+"""Flags and `--set` override fields of a job file with the same names; other fields are unchanged."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ deadline: 1h
 
 @pytest.fixture
 def validated(cli: Cli, tmp_path: Path) -> Any:
-    """The job that the command line makes of FILE and some flags, or the job file named first."""
+    """Returns the job of a command line: FILE with flags, or the given job file."""
     (tmp_path / "train.py").write_text("")
     (tmp_path / "job.yaml").write_text(FILE)
 
     def call(*argv: str) -> dict[str, Any]:
-        said = cli("validate", "-o", "yaml", *argv)
-        assert (said.code, said.err) == (0, "")
-        job: dict[str, Any] = yaml.safe_load(said.out)
+        result = cli("validate", "-o", "yaml", *argv)
+        assert (result.code, result.err) == (0, "")
+        job: dict[str, Any] = yaml.safe_load(result.out)
         return job
 
     return call
 
 
-def test_flags_that_are_fields_carry_the_fields_names() -> None:
+def test_flags_for_fields_have_the_names_of_the_fields() -> None:
     others = {"target", "settings", "program", "max_restarts"}  # the last one is restart.max_restarts
     flags = {field.name for field in fields(JobArgs)} - others
     assert flags <= set(TrainingJob.model_fields)
 
 
-def test_without_flags_the_file_is_the_job(validated: Any) -> None:
+def test_without_flags_the_job_equals_the_file(validated: Any) -> None:
     assert validated("job.yaml") == yaml.safe_load(FILE)
 
 
-def test_flags_go_over_the_files_fields(validated: Any, tmp_path: Path) -> None:
+def test_flags_override_the_fields_of_the_file(validated: Any, tmp_path: Path) -> None:
     job = validated(
         "job.yaml", "--nodes", "2", "--procs-per-node", "cpu", "--name", "other", "--image", "i:1", "--env", "A=x=y",
         "-e", "C=", "--checkpoint-dir", "ckpt", "--max-restarts", "5", "--deadline", "90s", "--", "--epochs", "3",
@@ -76,12 +76,12 @@ def test_num_nodes_is_nodes(validated: Any) -> None:
     assert validated("job.yaml", "--num-nodes", "3") == validated("job.yaml", "--nodes", "3")
 
 
-def test_another_framework_drops_the_options_of_the_files(validated: Any) -> None:
+def test_another_framework_removes_the_options_of_the_files_framework(validated: Any) -> None:
     assert validated("job.yaml", "--framework", "jax", "-p", "1")["framework"] == "jax"
     assert validated("job.yaml", "--framework", "torch")["framework"] == {"kind": "torch", "launcher": "none"}
 
 
-def test_nothing_after_the_dashes_means_no_arguments(validated: Any) -> None:
+def test_empty_arguments_after_the_dashes_replace_the_files(validated: Any) -> None:
     assert "args" not in validated("job.yaml", "--")
 
 
@@ -105,7 +105,7 @@ def test_a_module_and_a_command_are_jobs_too(validated: Any) -> None:
     }
 
 
-def test_code_and_script_are_meant_from_where_the_command_is_given(
+def test_code_and_script_are_relative_to_the_current_directory(
     validated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inside = tmp_path / "jobs"
@@ -135,13 +135,13 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("setting", "field"), SETTINGS, ids=[s for s, _ in SETTINGS])
-def test_set_reaches_any_field(validated: Any, setting: str, field: tuple[str, Any]) -> None:
+def test_set_changes_any_field(validated: Any, setting: str, field: tuple[str, Any]) -> None:
     launcher = ["--set", "framework.launcher=torchrun", "--set", "procs_per_node=1"] if "framework" in setting else []
     name, value = field
     assert validated("job.yaml", *launcher, "--set", setting)[name] == value
 
 
-def test_set_to_null_takes_a_field_out(validated: Any) -> None:
+def test_set_to_null_removes_a_field(validated: Any) -> None:
     job = validated("job.yaml", "--set", "deadline=null", "--set", "env.A=null", "--set", "storage.0=null")
     assert "deadline" not in job
     assert "storage" not in job
@@ -152,7 +152,7 @@ def test_set_is_applied_after_the_other_flags(validated: Any) -> None:
     assert validated("job.yaml", "--set", "num_nodes=7", "--nodes", "2")["num_nodes"] == 7
 
 
-def test_the_file_given_is_not_changed_by_a_setting() -> None:
+def test_a_setting_does_not_change_the_parsed_file() -> None:
     data = {"env": {"A": "1"}, "storage": [{"path": "/a"}]}
     changed = with_field(with_field(data, ("env", "A"), "2"), ("storage", "0", "path"), "/b")
     assert data == {"env": {"A": "1"}, "storage": [{"path": "/a"}]}
@@ -166,18 +166,18 @@ def test_the_file_given_is_not_changed_by_a_setting() -> None:
         (["--set", "a..b=1"], "--set: 'a..b=1' is not PATH=VALUE; write it like restart.max_restarts=3"),
         (["--set", "args=[1"], "--set: the value of 'args' is not readable as YAML; quote it: '[1'"),
         (["--set", "name.x=1"], "name.x: 'x' lies within 'digits', which is neither a mapping nor a list"),
-        (["--set", "storage.5.path=/x"], "storage.5.path: '5' is no place in a list of 1; give 0 to 1"),
+        (["--set", "storage.5.path=/x"], "storage.5.path: '5' is not a place in a list of 1; give 0 to 1"),
         (["--env", "A"], "--env: 'A' is not NAME=VALUE; write it like LR=0.1"),
         (["--env", "=1"], "--env: '=1' is not NAME=VALUE; write it like LR=0.1"),
     ],
 )
-def test_what_cannot_be_set_is_one_line(cli: Cli, tmp_path: Path, argv: list[str], error: str) -> None:
+def test_an_invalid_setting_is_reported_in_one_line(cli: Cli, tmp_path: Path, argv: list[str], error: str) -> None:
     (tmp_path / "job.yaml").write_text(FILE)
-    said = cli("validate", "job.yaml", *argv)
-    assert (said.code, said.errors) == (2, [f"stepset: {error}"])
+    result = cli("validate", "job.yaml", *argv)
+    assert (result.code, result.errors) == (2, [f"stepset: {error}"])
 
 
-def test_a_wrong_value_names_the_file_only_where_the_file_gave_it(cli: Cli, tmp_path: Path) -> None:
+def test_an_invalid_value_names_the_file_only_if_it_is_from_the_file(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("script: train.py\nnum_nodes: 0\n")
     assert cli("validate", "job.yaml").errors == ["stepset: job.yaml: num_nodes: 0 is too small; give 1 or more"]
     assert cli("validate", "job.yaml", "-n", "-1").errors == ["stepset: num_nodes: -1 is too small; give 1 or more"]

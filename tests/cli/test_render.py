@@ -1,4 +1,4 @@
-"""`stepset render`, `stepset rbac`, and what `stepset validate` says about clusters."""
+"""`stepset render`, `stepset rbac`, and what `stepset validate` reports about clusters."""
 
 from __future__ import annotations
 
@@ -25,51 +25,51 @@ def job(tmp_path: Path) -> Path:
 
 
 class TestRender:
-    def test_it_prints_what_the_python_door_gives(self, cli: Cli, job: Path) -> None:
-        said = cli("render", "job.yaml")
-        assert (said.code, said.err) == (0, "")
-        assert said.out == to_yaml(stepset.render(job))
+    def test_it_prints_what_stepset_render_returns(self, cli: Cli, job: Path) -> None:
+        result = cli("render", "job.yaml")
+        assert (result.code, result.err) == (0, "")
+        assert result.out == to_yaml(stepset.render(job))
 
-    def test_twice_is_the_same(self, cli: Cli, job: Path) -> None:
+    def test_two_calls_print_the_same(self, cli: Cli, job: Path) -> None:
         assert cli("render", "job.yaml").out == cli("render", "job.yaml").out
 
     @pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
     def test_every_target_in_json(self, cli: Cli, job: Path, target: str) -> None:
-        said = cli("render", "job.yaml", "--target", target, "-o", "json")
-        assert said.out == to_json(stepset.render(job, target))
-        assert json.loads(said.out)["kind"] == "List"
+        result = cli("render", "job.yaml", "--target", target, "-o", "json")
+        assert result.out == to_json(stepset.render(job, target))
+        assert json.loads(result.out)["kind"] == "List"
 
-    def test_the_namespace_is_written_where_given(self, cli: Cli, job: Path) -> None:
+    def test_the_namespace_is_in_the_manifests_if_given(self, cli: Cli, job: Path) -> None:
         objects = list(yaml.safe_load_all(cli("render", "job.yaml", "--namespace", "ml").out))
         assert {each["metadata"]["namespace"] for each in objects} == {"ml"}
 
-    def test_a_script_with_flags_will_do(self, cli: Cli, job: Path) -> None:
-        said = cli("render", "train.py", "--image", "a:1", "--nodes", "3", "--", "--epochs", "2")
-        spec = list(yaml.safe_load_all(said.out))[-1]["spec"]["replicatedJobs"][0]["template"]["spec"]
+    def test_accepts_a_script_with_flags(self, cli: Cli, job: Path) -> None:
+        result = cli("render", "train.py", "--image", "a:1", "--nodes", "3", "--", "--epochs", "2")
+        spec = list(yaml.safe_load_all(result.out))[-1]["spec"]["replicatedJobs"][0]["template"]["spec"]
         assert spec["completions"] == 3
         assert spec["template"]["spec"]["containers"][0]["args"] == ["--epochs", "2"]
 
-    def test_what_a_cluster_would_refuse_is_bad_input(self, cli: Cli, job: Path) -> None:
-        said = cli("render", "job.yaml", "--set", "image=null", "--set", "deadline=1h", "-t", "statefulset")
-        assert (said.code, said.out) == (2, "")
-        assert said.errors == [
+    def test_a_job_that_a_cluster_would_reject_is_bad_input(self, cli: Cli, job: Path) -> None:
+        result = cli("render", "job.yaml", "--set", "image=null", "--set", "deadline=1h", "-t", "statefulset")
+        assert (result.code, result.out) == (2, "")
+        assert result.errors == [
             "stepset: job.yaml: image: is missing; pods need one",
             "stepset: job.yaml: deadline: a StatefulSet has none; leave it out, or use another target",
         ]
 
     @pytest.mark.parametrize(("flag", "value"), [("--target", "swarm"), ("-o", "toml")])
-    def test_unknown_words_are_bad_input(self, cli: Cli, job: Path, flag: str, value: str) -> None:
-        said = cli("render", "job.yaml", flag, value)
-        assert (said.code, said.out) == (2, "")
-        assert f"{value!r} is not known; use" in said.errors[0]
+    def test_unknown_values_are_bad_input(self, cli: Cli, job: Path, flag: str, value: str) -> None:
+        result = cli("render", "job.yaml", flag, value)
+        assert (result.code, result.out) == (2, "")
+        assert f"{value!r} is not known; use" in result.errors[0]
 
 
 class TestRbac:
     def test_it_prints_the_role_of_a_backend(self, cli: Cli) -> None:
-        said = cli("rbac", "--backend", "airflow", "--namespace", "ml")
-        assert (said.code, said.out) == (0, to_yaml(rbac("airflow", namespace="ml")))
+        result = cli("rbac", "--backend", "airflow", "--namespace", "ml")
+        assert (result.code, result.out) == (0, to_yaml(rbac("airflow", namespace="ml")))
 
-    def test_it_is_given_to_whom_one_says(self, cli: Cli) -> None:
+    def test_the_role_is_bound_to_the_given_accounts(self, cli: Cli) -> None:
         objects = json.loads(cli("rbac", "--account", "team/trainer", "--account", "other", "-o", "json").out)["items"]
         assert [(s["namespace"], s["name"]) for s in objects[-1]["subjects"]] == [
             ("team", "trainer"),
@@ -77,23 +77,26 @@ class TestRbac:
         ]
 
     def test_an_unknown_backend_is_bad_input(self, cli: Cli) -> None:
-        said = cli("rbac", "--backend", "cron")
-        assert (said.code, said.errors) == (2, ["stepset: backend: 'cron' is not known; use one of airflow, kfp, cli"])
+        result = cli("rbac", "--backend", "cron")
+        assert (result.code, result.errors) == (
+            2,
+            ["stepset: backend: 'cron' is not known; use one of airflow, kfp, cli"],
+        )
 
 
 class TestValidate:
     def test_a_job_with_an_image_is_checked_as_a_jobset(self, cli: Cli, job: Path) -> None:
-        said = cli("validate", "job.yaml", "--set", "labels.a=b c")
-        assert said.code == 2
-        assert said.errors[0].startswith("stepset: job.yaml: labels.a: 'b c' is not a label value")
+        result = cli("validate", "job.yaml", "--set", "labels.a=b c")
+        assert result.code == 2
+        assert result.errors[0].startswith("stepset: job.yaml: labels.a: 'b c' is not a label value")
 
-    def test_a_job_without_an_image_runs_locally_and_is_left_alone(self, cli: Cli, job: Path) -> None:
+    def test_a_job_without_an_image_is_not_checked_for_a_cluster(self, cli: Cli, job: Path) -> None:
         assert cli("validate", "job.yaml", "--set", "image=null").code == 0
 
-    def test_another_target_has_rules_of_its_own(self, cli: Cli, job: Path) -> None:
+    def test_each_target_has_its_own_rules(self, cli: Cli, job: Path) -> None:
         assert cli("validate", "job.yaml", "--set", "ttl=1h").code == 0
-        said = cli("validate", "job.yaml", "--set", "ttl=1h", "--target", "statefulset")
-        assert (said.code, said.errors) == (
+        result = cli("validate", "job.yaml", "--set", "ttl=1h", "--target", "statefulset")
+        assert (result.code, result.errors) == (
             2,
             ["stepset: job.yaml: ttl: a StatefulSet has none; leave it out, or use another target"],
         )

@@ -1,4 +1,4 @@
-"""How a run's state reads in words: status line, last line, failure block."""
+"""The state of a run as text: status line, last line, failure block."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FAILURE = Failure(
 FAILED = RUNNING.with_(phase=Phase.FAILED, finished=1062.0, failure=FAILURE)
 
 
-def test_where_ranks_cannot_be_told_apart_their_nodes_are_counted() -> None:
+def test_nodes_are_counted_if_their_ranks_are_unknown() -> None:
     rows = tuple(RankStatus(f"node {n}", None, f"digits-{n}", state="Succeeded") for n in range(2))
     launcher = RankStatus("launcher", None, "digits-launcher", state="Running")
     run = RUNNING.with_(ranks=(launcher, *rows), progress=None)
@@ -49,13 +49,13 @@ def test_where_ranks_cannot_be_told_apart_their_nodes_are_counted() -> None:
     assert state_line(run.with_(phase=Phase.SUCCEEDED)) == "Succeeded, 2/2 nodes succeeded"
 
 
-def test_the_state_line_tells_phase_ranks_and_progress() -> None:
+def test_the_state_line_shows_phase_ranks_and_progress() -> None:
     assert state_line(RUNNING) == "Running, 4/4 ranks running, 40 %, step 120, loss=0.31235, accuracy=0.9"
     assert state_line(RunStatus("a-1", "a", "local", reason="Starting")) == "Pending (Starting)"
     assert state_line(RUNNING.with_(attempt=1, progress=None)) == "Running, 4/4 ranks running, restart 1"
 
 
-def test_progress_tells_only_what_was_said() -> None:
+def test_progress_shows_only_reported_values() -> None:
     assert progress_words(None) == ""
     assert progress_words(Progress(step=3)) == "step 3"
     assert progress_words(Progress(progress=1.0)) == "100 %"
@@ -68,7 +68,7 @@ def test_success_is_one_line_with_result_and_duration() -> None:
     assert outcome(done.with_(result=0)).endswith("; result: 0")
 
 
-def test_a_failure_names_who_failed_first_how_and_what_to_do() -> None:
+def test_a_failure_names_the_first_rank_the_cause_and_the_advice() -> None:
     assert outcome(FAILED).splitlines() == [
         "stepset: run digits-1 failed after 1m02s: UserError: rank 3 exited with code 1.",
         "  first failure rank 3, pod digits-node-1, on 127.1.0.2, exit code 1",
@@ -82,48 +82,48 @@ def test_a_failure_names_who_failed_first_how_and_what_to_do() -> None:
     ]
 
 
-def test_what_to_type_next_names_where_the_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_suggested_command_contains_the_flags_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STEPSET_BACKEND", raising=False)
     where = Where("kubernetes", namespace="ml", kubeconfig="my config")
     flags = "--backend kubernetes --namespace ml --kubeconfig 'my config'"
-    assert outcome(FAILED, where=where.said).splitlines()[-1] == (
+    assert outcome(FAILED, where=where.as_flags).splitlines()[-1] == (
         f"  more          stepset logs digits-1 {flags} --ranks 3"
     )
     monkeypatch.setenv("STEPSET_BACKEND", "kubernetes")
-    assert Where("kubernetes", namespace="ml").said == " --namespace ml"
-    assert Where().said == ""
+    assert Where("kubernetes", namespace="ml").as_flags == " --namespace ml"
+    assert Where().as_flags == ""
 
 
-def test_a_failure_of_which_little_is_known_says_that_little() -> None:
+def test_a_failure_with_few_details_shows_those() -> None:
     lost = RUNNING.with_(
-        phase=Phase.LOST, failure=Failure(FailureKind.LOST, "gone.", "Start it again."), finished=1001.0
+        phase=Phase.LOST, failure=Failure(FailureKind.LOST, "deleted.", "Start it again."), finished=1001.0
     )
     assert outcome(lost).splitlines() == [
-        "stepset: run digits-1 failed after 1 s: Lost: gone.",
+        "stepset: run digits-1 failed after 1 s: Lost: deleted.",
         "  advice        Start it again.",
         "  more          stepset logs digits-1",
     ]
     assert "no reason is known" in outcome(RUNNING.with_(phase=Phase.FAILED))
 
 
-def test_cancelled_is_one_line_and_running_is_said_to_be_running() -> None:
+def test_a_cancelled_run_and_a_running_run_are_one_line() -> None:
     cancelled = FAILED.with_(failure=Failure(FailureKind.CANCELLED, "cancelled.", "-"))
     assert outcome(cancelled) == "stepset: run digits-1 was cancelled after 1m02s"
     now = RUNNING.with_(created=time.time())
     assert outcome(now).startswith("stepset: run digits-1 is not over: Running, 4/4 ranks running")
 
 
-def test_of_a_run_that_is_held_up_it_is_said_by_what_and_what_to_do() -> None:
-    trouble = Failure(FailureKind.UNSCHEDULABLE, "pod a has no room.", "Ask for less.", pod="a")
+def test_a_blocked_run_shows_the_cause_and_the_advice() -> None:
+    trouble = Failure(FailureKind.UNSCHEDULABLE, "pod a has no room.", "Request less.", pod="a")
     held_up = RUNNING.with_(phase=Phase.PENDING, reason="Unschedulable", created=time.time(), trouble=trouble)
     first, *rest = outcome(held_up).splitlines()
     assert first.startswith("stepset: run digits-1 is not over: Pending (Unschedulable)")
-    assert rest == ["  trouble       Unschedulable: pod a has no room.", "  advice        Ask for less."]
+    assert rest == ["  trouble       Unschedulable: pod a has no room.", "  advice        Request less."]
     lines = [line.split(maxsplit=1) for line in status_page(held_up).splitlines()]
-    assert ["trouble", "Unschedulable: pod a has no room."] in lines and ["advice", "Ask for less."] in lines
+    assert ["trouble", "Unschedulable: pod a has no room."] in lines and ["advice", "Request less."] in lines
 
 
-def test_what_a_program_printed_cannot_forge_or_break_the_block() -> None:
+def test_program_output_cannot_forge_or_break_the_block() -> None:
     nasty = Failure(FailureKind.USER_ERROR, "x\nstepset: all is well", "y", error="a\x1b[2Jb", tail=("c\rd", "\x00"))
     text = outcome(RUNNING.with_(phase=Phase.FAILED, failure=nasty))
     assert "\x1b" not in text
@@ -132,20 +132,20 @@ def test_what_a_program_printed_cannot_forge_or_break_the_block() -> None:
     assert [line for line in text.splitlines() if line.startswith("stepset:")] == text.splitlines()[:1]
 
 
-def test_colour_only_where_asked_for() -> None:
+def test_colour_is_used_only_if_requested() -> None:
     assert "\x1b" not in outcome(FAILED)
     assert "\x1b[1;31mfailed\x1b[0m" in outcome(FAILED, colour=True)
 
 
 @pytest.mark.parametrize(
-    ("code", "signal", "words"),
+    ("code", "signal", "text"),
     [(None, None, ""), (0, None, "exit code 0"), (None, 9, "signal 9 (SIGKILL)"), (None, 99, "signal 99 (unknown)")],
 )
-def test_how_a_process_ended(code: int | None, signal: int | None, words: str) -> None:
-    assert ended(code, signal) == words
+def test_how_a_process_ended(code: int | None, signal: int | None, text: str) -> None:
+    assert ended(code, signal) == text
 
 
-def test_lengths_of_time_are_for_people() -> None:
+def test_durations_are_readable() -> None:
     assert [duration(s) for s in (-1, 0.04, 59.9, 60, 3599.9, 86400)] == [
         "0 s",
         "0 s",
@@ -166,14 +166,14 @@ def test_the_status_page_has_a_row_for_each_rank() -> None:
     assert not any(line != line.rstrip() for line in lines)
 
 
-def test_the_names_of_runs_are_whole_in_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_runs_are_not_folded_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(tables, "is_terminal", lambda stream: True)
     name = "a-job-with-a-long-name-indeed-1bdcdb"
     assert name in list_page([FAILED.with_(name=name, job="a-job-with-a-long-name-indeed")])
 
 
-def test_numbers_that_json_has_no_word_for_are_null() -> None:
+def test_nan_and_infinity_are_null_in_json() -> None:
     status = RUNNING.with_(result={"loss": math.nan, "best": [1.5, -math.inf]})
     assert json.loads(as_json(status.to_dict()), parse_constant=pytest.fail)["result"] == {
         "loss": None,

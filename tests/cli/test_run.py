@@ -1,4 +1,4 @@
-"""`stepset run`: what it shows, how it ends, and that nothing is left when it is stopped."""
+"""`stepset run`: what it shows, how it ends, and that no process remains when it is stopped."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PATIENT = (
 def started(
     directory: Path, *argv: str, stepset: Sequence[str | Path] = (STEPSET,), **popen: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`stepset` running in the background; ended at the end of the block, whatever happens in it."""
+    """Runs `stepset` in the background, and ends it at the end of the block."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
     env = {**os.environ, "STEPSET_HOME": str(directory / "home"), **streams.pop("env", {})}
     with subprocess.Popen([*stepset, *argv], cwd=directory, env=env, **streams) as process:
@@ -55,13 +55,13 @@ def started(
 
 
 def merged_log(directory: Path) -> str:
-    """The log of the only run there is."""
+    """Returns the log of the only run."""
     logs = list((directory / "home" / "runs").glob("*/log"))
     return logs[0].read_text(errors="replace") if logs else ""
 
 
 def wait_until_ready(process: subprocess.Popen[bytes], directory: Path) -> None:
-    """Until all four ranks of `sleep.py` have said that they are ready."""
+    """Waits until all four ranks of `sleep.py` have printed that they are ready."""
     until(lambda: merged_log(directory).count("ready") == 4 or process.poll() is not None)
     if merged_log(directory).count("ready") != 4:
         process.kill()
@@ -70,89 +70,89 @@ def wait_until_ready(process: subprocess.Popen[bytes], directory: Path) -> None:
 
 @pytest.mark.smoke
 def test_a_run_that_succeeds(cli: Cli) -> None:
-    said = cli("run", "train.py", *FLAGS, "--", "--epochs", "3", "--", "x")
-    assert said.code == 0
-    assert sorted(said.out.splitlines()) == [f"[rank {n}] args ['--epochs', '3', '--', 'x']" for n in range(4)]
-    assert said.errors[-1].startswith("stepset: run train-")
-    assert said.errors[-1].endswith('; result: {"world_size": 4}')
-    assert " succeeded in " in said.errors[-1]
-    assert "\x1b" not in said.out + said.err
+    result = cli("run", "train.py", *FLAGS, "--", "--epochs", "3", "--", "x")
+    assert result.code == 0
+    assert sorted(result.out.splitlines()) == [f"[rank {n}] args ['--epochs', '3', '--', 'x']" for n in range(4)]
+    assert result.errors[-1].startswith("stepset: run train-")
+    assert result.errors[-1].endswith('; result: {"world_size": 4}')
+    assert " succeeded in " in result.errors[-1]
+    assert "\x1b" not in result.out + result.err
 
 
 def test_a_job_file_finds_its_files_beside_it(cli: Cli, tmp_path: Path) -> None:
     inside = tmp_path / "jobs"
     inside.mkdir()
     (inside / "job.yaml").write_text("{script: ../train.py, framework: {kind: torch, launcher: none}}\n")
-    said = cli("run", "jobs/job.yaml", "--name", "digits")
-    assert (said.code, said.out) == (0, "[rank 0] args []\n")
-    assert said.errors[-1].startswith("stepset: run digits-")
+    result = cli("run", "jobs/job.yaml", "--name", "digits")
+    assert (result.code, result.out) == (0, "[rank 0] args []\n")
+    assert result.errors[-1].startswith("stepset: run digits-")
 
 
 def test_any_command_can_be_run(cli: Cli) -> None:
-    said = cli("run", "--framework", "plain", "--nodes", "2", "-e", "WHO=$(STEPSET_NODE_RANK)", "--command", "--",
+    result = cli("run", "--framework", "plain", "--nodes", "2", "-e", "WHO=$(STEPSET_NODE_RANK)", "--command", "--",
                "sh", "-c", "echo i am $WHO")  # fmt: skip
-    assert said.code == 0
-    assert sorted(line.split("] ")[1] for line in said.out.splitlines()) == ["i am 0", "i am 1"]
+    assert result.code == 0
+    assert sorted(line.split("] ")[1] for line in result.out.splitlines()) == ["i am 0", "i am 1"]
 
 
 def test_progress_is_shown_and_its_lines_are_not(cli: Cli) -> None:
-    said = cli("run", "train.py", *FLAGS)
-    assert '{"stepset"' not in said.out
-    assert any(line.startswith("stepset: progress: ") for line in said.errors)
+    result = cli("run", "train.py", *FLAGS)
+    assert '{"stepset"' not in result.out
+    assert any(line.startswith("stepset: progress: ") for line in result.errors)
 
 
 def test_a_run_that_fails_names_the_first_rank_and_its_error(cli: Cli, tmp_path: Path) -> None:
-    said = cli("run", "fail.py", *FLAGS)
-    assert said.code == 1
-    assert sorted(line for line in said.out.splitlines() if "begins" in line) == [
-        f"[rank {n}] rank {n} begins" for n in range(4)
+    result = cli("run", "fail.py", *FLAGS)
+    assert result.code == 1
+    assert sorted(line for line in result.out.splitlines() if "starts" in line) == [
+        f"[rank {n}] rank {n} starts" for n in range(4)
     ]
-    first = next(i for i, line in enumerate(said.errors) if " failed after " in line)
-    assert ": UserError: " in said.errors[first]
-    block = [line[2:15].strip() for line in said.errors[first + 1 :]]
+    first = next(i for i, line in enumerate(result.errors) if " failed after " in line)
+    assert ": UserError: " in result.errors[first]
+    block = [line[2:15].strip() for line in result.errors[first + 1 :]]
     assert {"first failure", "error", "last lines", "aftermath", "advice", "more"} <= set(block)
-    assert any(line.startswith("  first failure rank 3, ") for line in said.errors)
-    assert "  error         ValueError: bad batch" in said.errors
+    assert any(line.startswith("  first failure rank 3, ") for line in result.errors)
+    assert "  error         ValueError: bad batch" in result.errors
     assert processes_that_mention(tmp_path) == []
 
 
 def test_a_result_over_the_limit_is_bad_input(cli: Cli) -> None:
-    said = cli("run", "big_result.py", "--set", "framework.launcher=none")
-    assert said.code == 2
-    assert ": Rejected: " in said.err
-    assert "4096" in said.err
+    result = cli("run", "big_result.py", "--set", "framework.launcher=none")
+    assert result.code == 2
+    assert ": Rejected: " in result.err
+    assert "4096" in result.err
 
 
-def test_a_deadline_ends_with_four(cli: Cli) -> None:
-    said = cli("run", "sleep.py", "--deadline", "1s", "--set", "framework.launcher=none")
-    assert said.code == 4
-    assert ": DeadlineExceeded: " in said.err
+def test_a_missed_deadline_is_exit_code_4(cli: Cli) -> None:
+    result = cli("run", "sleep.py", "--deadline", "1s", "--set", "framework.launcher=none")
+    assert result.code == 4
+    assert ": DeadlineExceeded: " in result.err
 
 
-def test_a_home_that_cannot_be_written_is_infrastructure(
+def test_a_home_that_cannot_be_written_is_an_infrastructure_error(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("STEPSET_HOME", str(tmp_path / "file"))
-    said = cli("run", "train.py", *FLAGS)
-    assert (said.code, said.out, len(said.errors)) == (3, "", 1)
-    assert str(tmp_path / "file") in said.err
+    result = cli("run", "train.py", *FLAGS)
+    assert (result.code, result.out, len(result.errors)) == (3, "", 1)
+    assert str(tmp_path / "file") in result.err
 
 
-def test_json_is_the_final_status_alone_on_stdout(cli: Cli) -> None:
-    said = cli("run", "train.py", *FLAGS, "-o", "json")
-    status = json.loads(said.out)
+def test_with_json_stdout_contains_only_the_final_status(cli: Cli) -> None:
+    result = cli("run", "train.py", *FLAGS, "-o", "json")
+    status = json.loads(result.out)
     assert (status["phase"], status["result"], len(status["ranks"])) == ("Succeeded", {"world_size": 4}, 4)
     assert status["progress"] == {"step": 2, "progress": 1.0, "metrics": {"loss": 0.5}}
-    assert "[rank 3] args []" in said.errors
+    assert "[rank 3] args []" in result.errors
     failed = cli("run", "fail.py", *FLAGS, "-o", "json")
     assert failed.code == 1
     assert json.loads(failed.out)["failure"]["rank"] == 3
 
 
-def test_whatever_a_rank_prints_is_one_line_each(program: Cli) -> None:
-    said = program("run", "bytes.py", *FLAGS, env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
-    assert said.out.splitlines() == [
+def test_each_line_of_a_rank_becomes_one_line_of_output(program: Cli) -> None:
+    result = program("run", "bytes.py", *FLAGS, env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
+    assert result.out.splitlines() == [
         "[rank 0] café \ufffd\ufffd",
         "[rank 0] ",
         "[rank 0] [rank 9] not me",
@@ -168,7 +168,7 @@ def test_the_first_signal_stops_the_ranks_with_grace(tmp_path: Path, number: sig
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out.decode().count("saved a checkpoint") == 4
-    assert "stepset: stopping the run; once more kills it at once" in err.decode()
+    assert "stepset: stopping the run; a second signal kills it at once" in err.decode()
     assert err.decode().splitlines()[-1].startswith("stepset: run sleep-")
     assert " was cancelled after " in err.decode().splitlines()[-1]
     assert processes_that_mention(tmp_path) == []
@@ -179,7 +179,7 @@ def test_the_second_signal_kills_at_once(tmp_path: Path) -> None:
         wait_until_ready(process, tmp_path)
         process.send_signal(signal.SIGINT)
         assert process.stderr
-        assert any(b"once more" in line for line in iter(process.stderr.readline, b""))
+        assert any(b"a second signal kills it" in line for line in iter(process.stderr.readline, b""))
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
@@ -187,12 +187,12 @@ def test_the_second_signal_kills_at_once(tmp_path: Path) -> None:
     assert processes_that_mention(tmp_path) == []
 
 
-def test_a_reader_that_goes_away_stops_the_run(tmp_path: Path) -> None:
+def test_a_closed_reader_stops_the_run(tmp_path: Path) -> None:
     with started(tmp_path, "run", "sleep.py", *FLAGS) as process:
         assert process.stdout and process.stderr
         assert [process.stdout.readline().count(b"ready") for _ in range(4)] == [1] * 4
         process.stdout.close()
-        # Whoever prints next finds the pipe closed: a signal makes a rank print.
+        # The next write fails because the pipe is closed: a signal makes a rank print.
         pid = int(merged_log(tmp_path).split("ready ")[1].split()[0])
         os.kill(pid, signal.SIGTERM)
         err = process.stderr.read()
@@ -202,7 +202,7 @@ def test_a_reader_that_goes_away_stops_the_run(tmp_path: Path) -> None:
     assert processes_that_mention(tmp_path) == []
 
 
-def test_a_reader_of_both_streams_that_goes_away_stops_the_run(tmp_path: Path) -> None:
+def test_a_closed_reader_of_both_streams_stops_the_run(tmp_path: Path) -> None:
     with started(tmp_path, "run", "talk.py", *FLAGS, stderr=subprocess.STDOUT) as process:
         assert process.stdout
         assert any(b"still here" in line for line in iter(process.stdout.readline, b""))
@@ -211,7 +211,7 @@ def test_a_reader_of_both_streams_that_goes_away_stops_the_run(tmp_path: Path) -
     assert processes_that_mention(tmp_path) == []
 
 
-def test_json_reaches_stdout_although_nobody_reads_the_lines(tmp_path: Path) -> None:
+def test_json_is_written_to_stdout_if_the_lines_have_no_reader(tmp_path: Path) -> None:
     with started(tmp_path, "run", "talk.py", *FLAGS, "-o", "json") as process:
         assert process.stdout and process.stderr
         assert any(b"still here" in line for line in iter(process.stderr.readline, b""))
@@ -220,7 +220,7 @@ def test_json_reaches_stdout_although_nobody_reads_the_lines(tmp_path: Path) -> 
         assert process.wait(60) == 130
 
 
-def test_a_full_disk_under_stdout_stops_the_run_and_says_so(tmp_path: Path) -> None:
+def test_a_full_disk_under_stdout_stops_the_run_and_is_reported(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full, started(tmp_path, "run", "sleep.py", *FLAGS, stdout=full) as process:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 3
@@ -234,7 +234,7 @@ def test_a_full_disk_under_stdout_stops_the_run_and_says_so(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("limit", "error"),
     [
-        (  # stacks for which there is no room: the system refuses to start a thread
+        (  # stacks that exceed the limit, so that the system refuses to start a thread
             f"ulimit -s {1 << 30} && ulimit -v 8000000",
             "stepset: nothing can be started: can't start new thread; see the limits of processes and memory"
             " (ulimit -u, ulimit -v)",
@@ -251,7 +251,7 @@ def test_a_limit_of_the_system_is_named_and_is_infrastructure(tmp_path: Path, li
     assert processes_that_mention(tmp_path) == []
 
 
-def test_closed_streams_do_not_hurt(tmp_path: Path) -> None:
+def test_runs_with_closed_standard_streams(tmp_path: Path) -> None:
     words = f"'{STEPSET}' run train.py {' '.join(FLAGS)}"
     env = {**os.environ, "STEPSET_HOME": str(tmp_path / "home")}
     assert subprocess.run(["sh", "-c", f"{words} <&- >&- 2>&-"], cwd=tmp_path, env=env, timeout=60).returncode == 0
@@ -261,9 +261,9 @@ def test_closed_streams_do_not_hurt(tmp_path: Path) -> None:
 def on_a_terminal(
     directory: Path, *argv: str, env: dict[str, str], typed: tuple[bytes, bytes] = (b"", b"")
 ) -> tuple[int, str]:
-    """`stepset` with a terminal for everything: (exit code, all that was written to the terminal).
+    """Runs `stepset` in a terminal; returns (exit code, the output on the terminal).
 
-    `typed` is (what to wait for, what to type then).
+    `typed` is (the output to wait for, the input to type then).
     """
     ours, theirs = os.openpty()
 
@@ -282,7 +282,7 @@ def on_a_terminal(
                 keys = b""
             try:
                 data = os.read(ours, 65536)
-            except OSError:  # Linux says EIO when the last writer is gone
+            except OSError:  # Linux reports EIO when the last writer has closed it
                 break
             if not data:
                 break
@@ -292,11 +292,11 @@ def on_a_terminal(
     return code, seen.decode()
 
 
-def test_on_a_terminal_lines_are_coloured_and_a_status_line_stands_below(tmp_path: Path) -> None:
+def test_on_a_terminal_lines_are_coloured_above_a_status_line(tmp_path: Path) -> None:
     code, seen = on_a_terminal(tmp_path, "run", "fail.py", *FLAGS, env={"NO_COLOR": ""})
     assert code == 1
-    assert "\x1b[36m[rank 0]\x1b[0m rank 0 begins" in seen
-    assert "\x1b[35m[rank 3]\x1b[0m rank 3 begins" in seen
+    assert "\x1b[36m[rank 0]\x1b[0m rank 0 starts" in seen
+    assert "\x1b[35m[rank 3]\x1b[0m rank 3 starts" in seen
     assert "ranks running" in seen
     assert "\r\x1b[K" in seen
     assert "stepset: progress" not in seen
@@ -319,12 +319,12 @@ def test_a_terminal_that_is_closed_stops_the_run(tmp_path: Path) -> None:
         seen = b""
         while b"still here" not in seen:
             seen += os.read(ours, 65536)
-        os.close(ours)  # no terminal of its own: what tells stepset is that it cannot write, not a signal
+        os.close(ours)  # not a controlling terminal: stepset gets a write error, not a signal
         assert process.wait(60) == 130
     assert processes_that_mention(tmp_path) == []
 
 
-def test_ctrl_c_on_a_terminal_reaches_stepset_alone(tmp_path: Path) -> None:
+def test_ctrl_c_on_a_terminal_signals_only_stepset(tmp_path: Path) -> None:
     argv = ("run", "sleep.py", *FLAGS)
     code, seen = on_a_terminal(tmp_path, *argv, env={"NO_COLOR": "1"}, typed=(rb"\] ready \d+", b"\x03"))
     assert code == 130

@@ -1,7 +1,7 @@
-"""`stepset run` under several signals at once: it always ends, and the run it started with it.
+"""`stepset run` under several signals at once: it always ends, and its run ends with it.
 
-A Python signal handler interrupts the main thread wherever it is, also inside another handler. One that takes a lock
-waits for ever where the interrupted code of the same thread holds it.
+A Python signal handler interrupts the main thread at any bytecode, also inside another handler. A handler that takes a
+lock of the interrupted code waits forever.
 """
 
 from __future__ import annotations
@@ -63,23 +63,23 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.fixture(autouse=True)
 def noisy(tmp_path: Path) -> None:
-    """Ranks that print all the time, so that the display is busy whenever a signal comes."""
+    """Writes a script that prints continuously, so that the display is busy when a signal arrives."""
     (tmp_path / "noisy.py").write_text(NOISY)
 
 
 def end_of(run: subprocess.Popen[bytes], directory: Path) -> tuple[int, str]:
-    """(exit code, stderr) of a `stepset run` that has got its signals; fails the test if it does not end."""
+    """Returns (exit code, stderr) of a `stepset run` after its signals; fails the test if it does not end."""
     try:
         _, err = run.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
         env = {**os.environ, "STEPSET_HOME": str(directory / "home")}
         seen = subprocess.run([STEPSET, "status", "noisy"], env=env, capture_output=True, text=True, timeout=LIMIT)
-        raise AssertionError(f"it did not end; `stepset status` says:\n{seen.stdout}") from None
+        raise AssertionError(f"it did not end; `stepset status` reports:\n{seen.stdout}") from None
     return run.returncode, err.decode()
 
 
 def burst(directory: Path, numbers: Sequence[int], pause: float = 0.0) -> tuple[int, str]:
-    """Sends signals to a `stepset run`, `pause` seconds apart: (its exit code, what it wrote to stderr)."""
+    """Sends signals to a `stepset run`, `pause` seconds apart; returns (exit code, stderr)."""
     with (directory / "stdout").open("wb") as lines, started(directory, "run", "noisy.py", *FLAGS, stdout=lines) as run:
         wait_until_ready(run, directory)
         for number in numbers:
@@ -90,7 +90,7 @@ def burst(directory: Path, numbers: Sequence[int], pause: float = 0.0) -> tuple[
         return end_of(run, directory)
 
 
-def test_a_signal_before_any_line_of_the_main_thread_does_not_stop_it_for_good(tmp_path: Path) -> None:
+def test_a_signal_before_any_line_of_the_main_thread_does_not_block_it(tmp_path: Path) -> None:
     with (
         (tmp_path / "stdout").open("wb") as lines,
         started(tmp_path, "run", "noisy.py", *FLAGS, stepset=INTERRUPTED_EVERYWHERE, stdout=lines) as run,
@@ -100,7 +100,7 @@ def test_a_signal_before_any_line_of_the_main_thread_does_not_stop_it_for_good(t
         run.send_signal(signal.SIGINT)
         code, err = end_of(run, tmp_path)
     assert code == 130
-    assert "stepset: stopping the run; once more kills it at once" in err
+    assert "stepset: stopping the run; a second signal kills it at once" in err
     assert processes_that_mention(tmp_path) == []
 
 
@@ -108,19 +108,19 @@ def test_a_signal_before_any_line_of_the_main_thread_does_not_stop_it_for_good(t
 def test_two_signals_in_quick_succession_end_it(tmp_path: Path, microseconds: int) -> None:
     code, err = burst(tmp_path, (signal.SIGINT, signal.SIGTERM), microseconds / 1e6)
     assert code == 130
-    words = [line for line in err.splitlines() if line.startswith(("stepset: stopping", "stepset: killing"))]
-    assert words == ["stepset: stopping the run; once more kills it at once", "stepset: killing the run"]
+    messages = [line for line in err.splitlines() if line.startswith(("stepset: stopping", "stepset: killing"))]
+    assert messages == ["stepset: stopping the run; a second signal kills it at once", "stepset: killing the run"]
     assert processes_that_mention(tmp_path) == []
 
 
 def test_hundreds_of_signals_within_milliseconds_end_it(tmp_path: Path) -> None:
-    # The last of them may come after it has put the handlers back: then it dies of one, as any program does.
+    # The last signals may arrive after it has restored the handlers: then a signal ends it, as any program.
     code, _ = burst(tmp_path, [STOPS[n % 3] for n in range(600)])
     assert code in (130, *(-number for number in STOPS))
     assert processes_that_mention(tmp_path) == []
 
 
-def test_signals_that_go_on_until_it_ends_do_not_hold_it_up(tmp_path: Path) -> None:
+def test_continuous_signals_do_not_delay_its_end(tmp_path: Path) -> None:
     with (tmp_path / "stdout").open("wb") as lines, started(tmp_path, "run", "noisy.py", *FLAGS, stdout=lines) as run:
         wait_until_ready(run, tmp_path)
         end, sent = time.monotonic() + LIMIT, 0
@@ -159,7 +159,7 @@ def test_a_signal_that_was_ignored_before_stays_ignored(tmp_path: Path) -> None:
     ],
     ids=["succeeds", "fails", "interrupted"],
 )
-def test_no_thread_is_left_when_the_command_ends(cli: Cli, tmp_path: Path, script: str, code: int) -> None:
+def test_no_thread_remains_when_the_command_ends(cli: Cli, tmp_path: Path, script: str, code: int) -> None:
     (tmp_path / "one.py").write_text(script)
     before = threading.enumerate()
     handlers = [signal.getsignal(number) for number in STOPS]

@@ -1,4 +1,4 @@
-"""Commands about runs, from another shell than the one that started them."""
+"""Commands about runs that another process started."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def known(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """The command line, looking at those runs."""
+    """The command line, with the home of those runs."""
     monkeypatch.setenv("STEPSET_HOME", str(home))
     return cli
 
 
 @pytest.fixture
 def running(cli: Cli, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A run of `sleep.py` that goes on."""
+    """A run of `sleep.py` that is running."""
     write_scripts(tmp_path)
     home = tmp_path / "home"
     env = {**os.environ, "STEPSET_HOME": str(home)}
@@ -63,42 +63,42 @@ def running(cli: Cli, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_status_shows_the_run_and_its_ranks(known: Cli) -> None:
-    said = known("status", "train")
-    assert said.code == 0
-    rows = {tuple(line.split()[:4]) for line in said.out.splitlines()}
+    result = known("status", "train")
+    assert result.code == 0
+    rows = {tuple(line.split()[:4]) for line in result.out.splitlines()}
     assert {("rank", str(n)) for n in range(4)} <= {row[:2] for row in rows}
     assert any(row[:2] == ("phase", "Succeeded") for row in rows)
-    assert any(line.split(maxsplit=1) == ["result", '{"world_size": 4}'] for line in said.out.splitlines())
+    assert any(line.split(maxsplit=1) == ["result", '{"world_size": 4}'] for line in result.out.splitlines())
 
 
-def test_a_runs_name_does_as_well_as_the_jobs(known: Cli) -> None:
+def test_accepts_the_name_of_a_run_or_of_a_job(known: Cli) -> None:
     run = json.loads(known("status", "train", "-o", "json").out)
     assert run["job"] == "train"
     assert json.loads(known("status", run["name"], "-o", "json").out) == run
 
 
-def test_status_of_a_failed_run_is_an_answer_not_a_failure(known: Cli) -> None:
-    said = known("status", "fail")
-    assert said.code == 0
-    assert "UserError" in said.out
-    assert "exit code 1" in said.out
+def test_status_of_a_failed_run_exits_with_0(known: Cli) -> None:
+    result = known("status", "fail")
+    assert result.code == 0
+    assert "UserError" in result.out
+    assert "exit code 1" in result.out
 
 
-def test_list_has_the_newest_first(known: Cli) -> None:
-    said = known("list")
-    assert [line.split()[1] for line in said.out.splitlines()] == ["Job", "bytes", "fail", "train"]
+def test_list_shows_the_newest_run_first(known: Cli) -> None:
+    result = known("list")
+    assert [line.split()[1] for line in result.out.splitlines()] == ["Job", "bytes", "fail", "train"]
     assert [run["job"] for run in json.loads(known("list", "-o", "json").out)] == ["bytes", "fail", "train"]
 
 
 def test_logs_are_what_the_ranks_printed(known: Cli) -> None:
-    said = known("logs", "fail")
-    assert {f"[rank {n}] rank {n} begins" for n in range(4)} <= set(said.out.splitlines())
-    assert "[rank 3] ValueError: bad batch" in said.out.splitlines()
+    result = known("logs", "fail")
+    assert {f"[rank {n}] rank {n} starts" for n in range(4)} <= set(result.out.splitlines())
+    assert "[rank 3] ValueError: bad batch" in result.out.splitlines()
 
 
 def test_logs_of_some_ranks(known: Cli) -> None:
-    begins = [line for line in known("logs", "fail", "--ranks", "0,2-3").out.splitlines() if "begins" in line]
-    assert sorted(begins) == [f"[rank {n}] rank {n} begins" for n in (0, 2, 3)]
+    starts = [line for line in known("logs", "fail", "--ranks", "0,2-3").out.splitlines() if "starts" in line]
+    assert sorted(starts) == [f"[rank {n}] rank {n} starts" for n in (0, 2, 3)]
     assert known("logs", "fail", "--ranks", "launcher").out == ""
 
 
@@ -110,11 +110,11 @@ def test_logs_of_some_ranks(known: Cli) -> None:
         ("0-9999999999", "'0-9999999999' is more than 100000 ranks; leave --ranks out for all"),
     ],
 )
-def test_logs_of_ranks_that_cannot_be_are_bad_input(known: Cli, ranks: str, error: str) -> None:
-    said = known("logs", "fail", "--ranks", ranks)
-    assert (said.code, said.out, len(said.errors)) == (2, "", 1)
-    assert error in said.err
-    assert known("logs", "fail", "--ranks", "03-9").out.startswith("[rank 3] rank 3 begins\n")
+def test_logs_of_impossible_ranks_are_bad_input(known: Cli, ranks: str, error: str) -> None:
+    result = known("logs", "fail", "--ranks", ranks)
+    assert (result.code, result.out, len(result.errors)) == (2, "", 1)
+    assert error in result.err
+    assert known("logs", "fail", "--ranks", "03-9").out.startswith("[rank 3] rank 3 starts\n")
 
 
 def test_raw_logs_are_the_bytes_as_they_were_printed(known: Cli, home: Path) -> None:
@@ -125,10 +125,10 @@ def test_raw_logs_are_the_bytes_as_they_were_printed(known: Cli, home: Path) -> 
     assert headed.stdout.splitlines()[0] == b"[rank 0] caf\xc3\xa9 \xff\xfe"
 
 
-def test_diagnose_says_why_and_exits_as_the_run_did(known: Cli) -> None:
-    said = known("diagnose", "fail")
-    assert said.code == 1
-    assert any(line.startswith("  first failure rank 3, ") for line in said.errors)
+def test_diagnose_shows_the_cause_and_exits_as_the_run_did(known: Cli) -> None:
+    result = known("diagnose", "fail")
+    assert result.code == 1
+    assert any(line.startswith("  first failure rank 3, ") for line in result.errors)
     assert known("diagnose", "train").code == 0
 
 
@@ -137,13 +137,13 @@ def test_wait_for_a_run_that_is_over_exits_as_it_did(known: Cli) -> None:
     assert known("wait", "fail").code == 1
 
 
-def test_cancel_of_a_run_that_is_over_says_so(known: Cli) -> None:
-    said = known("cancel", "train")
-    assert said.code == 0
-    assert said.err.endswith(" is already over: Succeeded\n")
+def test_cancel_reports_that_a_run_is_already_over(known: Cli) -> None:
+    result = known("cancel", "train")
+    assert result.code == 0
+    assert result.err.endswith(" is already over: Succeeded\n")
 
 
-def test_a_running_run_is_seen_from_here(cli: Cli, running: subprocess.Popen[bytes]) -> None:
+def test_status_shows_a_run_of_another_process(cli: Cli, running: subprocess.Popen[bytes]) -> None:
     status = json.loads(cli("status", "sleep", "-o", "json").out)
     assert status["phase"] == "Running"
     assert cli("list").out.splitlines()[1].split()[2] == "Running"
@@ -156,9 +156,9 @@ def test_a_running_run_is_seen_from_here(cli: Cli, running: subprocess.Popen[byt
 
 
 def test_cancel_stops_a_run_that_another_shell_started(cli: Cli, running: subprocess.Popen[bytes]) -> None:
-    said = cli("cancel", "sleep")
-    assert said.code == 0
-    assert " was cancelled after " in said.err
+    result = cli("cancel", "sleep")
+    assert result.code == 0
+    assert " was cancelled after " in result.err
     assert running.wait(60) == 130
     assert cli("wait", "sleep").code == 130
     assert cli("logs", "sleep").out.count("saved a checkpoint") == 4
@@ -178,31 +178,31 @@ def test_followed_logs_end_with_the_run(cli: Cli, running: subprocess.Popen[byte
 def test_a_run_whose_process_was_killed_is_lost(cli: Cli, running: subprocess.Popen[bytes]) -> None:
     running.kill()
     running.wait(60)
-    said = cli("wait", "sleep")
-    assert said.code == 3
-    assert ": Lost: " in said.err
-    # How long it took is up to its last sign of life, whenever one asks.
+    result = cli("wait", "sleep")
+    assert result.code == 3
+    assert ": Lost: " in result.err
+    # Its duration ends at its last update, regardless of the time of the request.
     ended = json.loads(cli("status", "sleep", "-o", "json").out)["finished"]
     assert ended <= time.time()
     assert json.loads(cli("status", "sleep", "-o", "json").out)["finished"] == ended
 
 
-def test_cancel_of_a_lost_run_ends_what_is_left_of_it(
+def test_cancel_of_a_lost_run_ends_its_remaining_processes(
     cli: Cli, running: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     ranks = [int(line.split()[-1]) for line in cli("logs", "sleep").out.splitlines()]
     agents = {int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1]) for rank in ranks}
-    for pid in agents:  # an agent that hangs cannot end its ranks when stepset is gone
+    for pid in agents:  # an agent that hangs cannot end its ranks when stepset has ended
         os.kill(pid, signal.SIGSTOP)
     running.kill()
     running.wait(60)
     assert len(processes_that_mention(tmp_path)) == 6
-    said = cli("cancel", "sleep")
-    assert (said.code, said.errors[-1].endswith(" is already over: Lost")) == (0, True)
+    result = cli("cancel", "sleep")
+    assert (result.code, result.errors[-1].endswith(" is already over: Lost")) == (0, True)
     assert until(lambda: not processes_that_mention(tmp_path))
 
 
-def test_a_log_that_nobody_reads_to_its_end_is_no_error(known: Cli, home: Path) -> None:
+def test_a_reader_that_stops_early_is_not_an_error(known: Cli, home: Path) -> None:
     env = {**os.environ, "STEPSET_HOME": str(home)}
     for words in ("list", "status train", "logs train", "schema"):
         piped = f"'{STEPSET}' {words} | true; echo ${{PIPESTATUS[0]}}"
@@ -210,7 +210,7 @@ def test_a_log_that_nobody_reads_to_its_end_is_no_error(known: Cli, home: Path) 
         assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-def test_output_that_cannot_be_written_is_infrastructure(known: Cli, home: Path) -> None:
+def test_output_that_cannot_be_written_is_an_infrastructure_error(known: Cli, home: Path) -> None:
     env = {**os.environ, "STEPSET_HOME": str(home)}
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run([STEPSET, "list"], env=env, stdout=full, stderr=subprocess.PIPE, timeout=60)
@@ -230,8 +230,8 @@ def test_messages_that_cannot_be_written_do_not_change_the_exit_code(known: Cli,
 @pytest.mark.parametrize("command", ["status", "logs", "wait", "cancel", "diagnose"])
 def test_the_shell_completes_the_names_of_runs(home: Path, command: str) -> None:
     env = {**os.environ, "STEPSET_HOME": str(home), "_STEPSET_COMPLETE": "complete_bash"}
-    words = {"COMP_WORDS": f"stepset {command} tra", "COMP_CWORD": "2"}
-    done = subprocess.run([STEPSET], env={**env, **words}, capture_output=True, text=True, timeout=60)
+    completion = {"COMP_WORDS": f"stepset {command} tra", "COMP_CWORD": "2"}
+    done = subprocess.run([STEPSET], env={**env, **completion}, capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
     names = done.stdout.split()
     assert len(names) == 1
@@ -253,6 +253,6 @@ def test_the_shell_completes_commands_and_flags(tmp_path: Path) -> None:
 
 
 def test_the_completion_script_is_shown(program: Cli) -> None:
-    said = program("--show-completion", "bash", env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
-    assert said.code == 0
-    assert "_STEPSET_COMPLETE=complete_bash" in said.out
+    result = program("--show-completion", "bash", env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
+    assert result.code == 0
+    assert "_STEPSET_COMPLETE=complete_bash" in result.out

@@ -1,4 +1,4 @@
-"""`stepset schema`: a JSON Schema that holds for every valid job file and refuses what the models refuse."""
+"""`stepset schema`: a JSON Schema that accepts every valid job file and rejects what the models reject."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def accepted(job: Any) -> bool:
 
 def test_it_is_a_schema_of_its_dialect(cli: Cli) -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    said = cli("schema")
-    assert (said.code, json.loads(said.out)) == (0, SCHEMA)
+    result = cli("schema")
+    assert (result.code, json.loads(result.out)) == (0, SCHEMA)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.name)
-def test_the_example_job_files_keep_to_it(path: Path) -> None:
+def test_the_example_job_files_match_it(path: Path) -> None:
     assert list(VALIDATOR.iter_errors(yaml.safe_load(path.read_text(encoding="utf-8")))) == []
 
 
 def _objects(node: Any) -> list[dict[str, Any]]:
-    """Every part of the schema that describes a mapping with named keys."""
+    """Yields every part of the schema that describes a mapping with named keys."""
     if isinstance(node, list):
         return [found for item in node for found in _objects(item)]
     if not isinstance(node, dict):
@@ -57,20 +57,20 @@ def _objects(node: Any) -> list[dict[str, Any]]:
     return found + [more for value in node.values() for more in _objects(value)]
 
 
-def test_every_mapping_with_named_keys_refuses_others() -> None:
+def test_every_mapping_with_named_keys_rejects_unknown_keys() -> None:
     parts = [part for part in _objects(SCHEMA) if set(part["properties"]) != {"kind"} or "description" in part]
     assert len(parts) > 15
     assert all(part["additionalProperties"] is False for part in parts)
 
 
-def test_every_field_of_the_job_is_described_in_the_words_of_the_models() -> None:
+def test_every_field_has_the_description_of_the_models() -> None:
     missing = [name for name, field in SCHEMA["properties"].items() if not field.get("description")]
     assert set(missing) <= {"labels", "annotations"}
     assert SCHEMA["properties"]["num_nodes"]["description"] == "Pods that join the training world."
     assert SCHEMA["$defs"]["Torch"]["properties"]["launcher"]["description"].startswith("`torchrun` starts")
 
 
-# What people write in short, and what the models turn down. `script: a.py` is added where no entry is given.
+# Short forms, and values that the models reject. `script: a.py` is added if no entry is given.
 FORMS: list[dict[str, Any]] = [
     {},
     {"framework": "torch"},
@@ -146,12 +146,12 @@ FORMS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("form", FORMS, ids=json.dumps)
-def test_it_accepts_what_the_models_accept_and_no_more(form: dict[str, Any]) -> None:
+def test_it_accepts_exactly_what_the_models_accept(form: dict[str, Any]) -> None:
     job = form if {"script", "module", "command", "function"} & set(form) else {"script": "a.py", **form}
     assert holds(job) == accepted(job)
 
 
-def test_the_table_has_both_kinds() -> None:
+def test_the_table_contains_valid_and_invalid_jobs() -> None:
     kinds = [accepted({"script": "a.py", **form}) for form in FORMS]
     assert kinds.count(True) > 20
     assert kinds.count(False) > 20
@@ -159,14 +159,14 @@ def test_the_table_has_both_kinds() -> None:
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(job_files())
-def test_any_valid_job_file_keeps_to_it_as_written_and_as_written_back(file: dict[str, Any]) -> None:
+def test_any_valid_job_file_matches_it_before_and_after_a_round_trip(file: dict[str, Any]) -> None:
     job = load_job(file)
     assert list(VALIDATOR.iter_errors(file)) == []
     assert list(VALIDATOR.iter_errors(job.to_dict())) == []
 
 
 @pytest.mark.parametrize("data", ["script: a.py", ["script"], None, 3])
-def test_what_is_no_mapping_is_refused(data: Any) -> None:
+def test_rejects_anything_but_a_mapping(data: Any) -> None:
     assert not holds(data)
 
 
@@ -177,11 +177,11 @@ def _pattern(name: str) -> str:
 
 @settings(deadline=None, derandomize=True, max_examples=200)
 @given(st.one_of(st.from_regex(_pattern("Quantity"), fullmatch=True), st.text("0123456789.eEkKmMiGn+", max_size=6)))
-def test_quantities_are_told_as_the_models_tell_them(text: str) -> None:
+def test_quantities_match_as_the_models_accept_them(text: str) -> None:
     try:
         read_quantity(text)
     except ValueError as error:
-        # The pattern cannot know how much is too much.
+        # The pattern cannot express the largest quantity.
         assert "more than a quantity" in str(error) or not re.search(_pattern("Quantity"), text)
     else:
         assert re.search(_pattern("Quantity"), text)
@@ -189,12 +189,12 @@ def test_quantities_are_told_as_the_models_tell_them(text: str) -> None:
 
 @settings(deadline=None, derandomize=True, max_examples=200)
 @given(st.one_of(st.from_regex(_pattern("Duration"), fullmatch=True), st.text("0123456789dhms ", max_size=6)))
-def test_durations_are_told_as_the_models_tell_them(text: str) -> None:
+def test_durations_match_as_the_models_accept_them(text: str) -> None:
     shape = bool(text) and bool(re.search(_pattern("Duration"), text)) and not text.endswith("\n")
     try:
         parse_duration(text)
     except ValueError as error:
-        # The pattern cannot know how long is too long.
+        # The pattern cannot express the longest duration.
         assert "positive" in str(error) or "longer than" in str(error) or not shape
     else:
         assert shape or text != text.strip()

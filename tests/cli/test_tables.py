@@ -1,4 +1,4 @@
-"""Tables are aligned, fit into the terminal, and cost little for each row."""
+"""Tables are aligned, fit into the terminal, and take little time for each row."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_wide_characters_take_two_columns() -> None:
     assert rendered(table(("A", "B"), [("模型", "x"), ("ab", "y")])) == "A     B\n模型  x\nab    y\n"
 
 
-def test_what_is_no_terminal_is_as_wide_as_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_a_table_is_as_wide_as_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "10")
     assert rendered("x" * 500) == "x" * 500 + "\n"
     assert len(rendered(table(("A",), [("y" * 500,)])).splitlines()[1]) == 500
 
 
 def test_cells_and_lines_are_wrapped_at_words_to_the_width_of_the_terminal(terminal: pytest.MonkeyPatch) -> None:
-    page = rendered(Line("a line that is longer than thirty"), table(("Name", "Said"), [("n", "one two " * 6)]))
+    page = rendered(Line("a line that is longer than thirty"), table(("Name", "Text"), [("n", "one two " * 6)]))
     assert all(len(line) <= 30 for line in page.splitlines())
     assert page.splitlines()[:2] == ["a line that is longer than", "thirty"]
     assert page.split().count("one") == page.split().count("two") == 6
@@ -64,13 +64,13 @@ def test_the_first_column_is_the_last_to_become_narrower(terminal: pytest.Monkey
     assert all(len(line) <= 30 for line in page.splitlines())
 
 
-def test_a_terminal_narrower_than_the_columns_gets_every_cell_nonetheless(terminal: pytest.MonkeyPatch) -> None:
+def test_a_terminal_narrower_than_the_columns_shows_every_cell(terminal: pytest.MonkeyPatch) -> None:
     terminal.setenv("COLUMNS", "4")
     page = rendered(table(("A", "B", "C"), [("abc", "def", "ghi")]))
     assert sorted("".join(page.split())) == sorted("ABC" + "abcdefghi")
 
 
-def test_colours_are_only_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_terminals_with_colour_enabled_get_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     made = table(("A", "B"), [("1", "2")], ("cyan",))
     plain = rendered(Line("x", "bold red"), made)
     assert "\x1b" not in plain

@@ -1,4 +1,4 @@
-"""What reaches a terminal: colours where they are wanted, no sequences that tear lines, never a broken character."""
+"""Output to a terminal: colours if enabled, no control sequences that break lines, no broken characters."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from stepset.cli.output.terminal import for_terminal, is_terminal, painted, prin
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal, as sys.stdout does on one."""
+    """A stream whose isatty() returns True."""
 
     def isatty(self) -> bool:
         return True
 
 
 @pytest.mark.parametrize("module", [terminal, overrides, log_lines, world], ids=lambda m: m.__name__)
-def test_the_examples_in_the_docstrings_hold(module: object) -> None:
+def test_the_docstring_examples_are_correct(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]  # a module
     assert result.attempted > 0
     assert result.failed == 0
 
 
-def test_colour_is_for_terminals_where_nobody_declined_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colour_is_for_terminals_without_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     assert wants_colour(Terminal())
@@ -65,13 +65,13 @@ def test_neighbouring_ranks_have_different_colours() -> None:
         ("cut \x1b", "cut "),
     ],
 )
-def test_a_line_as_a_terminal_would_end_up_showing_it(printed: str, shown: str) -> None:
+def test_a_line_is_shown_as_a_terminal_would_finally_show_it(printed: str, shown: str) -> None:
     assert for_terminal(printed) == shown
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.text(st.sampled_from("ab\x1b[]m0;2K\r\x07\\\x9b\t"), max_size=30))
-def test_nothing_but_colours_is_left_of_control_sequences(text: str) -> None:
+def test_all_control_sequences_but_colours_are_removed(text: str) -> None:
     import re
 
     shown = re.sub("\x1b\\[[0-9;:]*m", "", for_terminal(text))
@@ -80,7 +80,7 @@ def test_nothing_but_colours_is_left_of_control_sequences(text: str) -> None:
 
 @settings(deadline=None, derandomize=True)
 @given(st.text(max_size=20))
-def test_printable_text_is_one_line_and_text_without_controls_is_untouched(text: str) -> None:
+def test_printable_text_is_one_line_and_otherwise_unchanged(text: str) -> None:
     assert len(printable(text).split("\n")) == 1
     if text.isprintable():
         assert printable(text) == text

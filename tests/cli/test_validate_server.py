@@ -1,4 +1,4 @@
-"""`stepset validate --server` before any server is asked: the package, the kubeconfig, the flags."""
+"""`stepset validate --server` before it sends a request: the package, the kubeconfig, the flags."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Cli
-from tests.cli.test_bad_input import nobody
+from tests.cli.test_bad_input import unprivileged
 
 KUBECONFIG = {
     "apiVersion": "v1",
@@ -33,10 +33,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refused(cli: Cli, *flags: str) -> str:
-    said = cli("validate", "job.yaml", *flags)
-    assert (said.code, said.out, len(said.errors)) == (2, "", 1), said
-    assert "s3cret" not in said.err
-    return said.errors[0].removeprefix("stepset: ")
+    result = cli("validate", "job.yaml", *flags)
+    assert (result.code, result.out, len(result.errors)) == (2, "", 1), result
+    assert "s3cret" not in result.err
+    return result.errors[0].removeprefix("stepset: ")
 
 
 BLOCKED = """
@@ -56,7 +56,7 @@ class TestWithoutThePackage:
         words = [sys.executable, "-W", "error", "-c", BLOCKED, *argv]
         return subprocess.run(words, cwd=directory, capture_output=True, text=True, timeout=60)
 
-    def test_one_line_says_how_to_install_it(self, tmp_path: Path) -> None:
+    def test_one_line_states_how_to_install_it(self, tmp_path: Path) -> None:
         done = self._stepset(tmp_path, "validate", "job.yaml", "--server")
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == (
@@ -64,7 +64,7 @@ class TestWithoutThePackage:
         )
 
     @pytest.mark.parametrize("command", ["validate", "render", "explain"])
-    def test_everything_else_goes_on_without(self, tmp_path: Path, command: str) -> None:
+    def test_other_commands_work_without_it(self, tmp_path: Path, command: str) -> None:
         assert self._stepset(tmp_path, command, "job.yaml").returncode == 0
 
 
@@ -76,26 +76,26 @@ class TestKubeconfig:
     def test_none(self, cli: Cli) -> None:
         assert refused(cli, "--server") == "no cluster is named; give --kubeconfig FILE, or set KUBECONFIG"
 
-    def test_a_file_that_is_not_there(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-        said = refused(cli, "--server", "--kubeconfig", "nope")
-        assert said == "kubeconfig nope: no such file; check the path"
+    def test_a_missing_file(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        message = refused(cli, "--server", "--kubeconfig", "nope")
+        assert message == "kubeconfig nope: no such file; check the path"
         monkeypatch.setenv("KUBECONFIG", f"nope{os.pathsep}neither")
         assert refused(cli, "--server") == f"kubeconfig nope{os.pathsep}neither: no such file; check KUBECONFIG"
 
-    def test_a_file_that_may_not_be_read(self, cli: Cli, tmp_path: Path) -> None:
+    def test_a_file_without_read_permission(self, cli: Cli, tmp_path: Path) -> None:
         path = tmp_path / "config"
         path.write_text(yaml.safe_dump(KUBECONFIG))
         path.chmod(0)
         words = ("validate", "-m", "train", "--image", "a:1", "--server")
         cli(*words)  # everything is imported while it can be read
-        with nobody():
-            said = cli(*words, "--kubeconfig", str(path))
-        assert said.errors == [
+        with unprivileged():
+            result = cli(*words, "--kubeconfig", str(path))
+        assert result.errors == [
             f"stepset: kubeconfig {path}: cannot be read: Permission denied; check the path and its permissions"
         ]
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("users: [s3cret\n", "line 2: not readable as YAML; fix the file"),
             ("s3cret\n", "cannot be used: it is not a kubeconfig; check the file and its current context"),
@@ -104,35 +104,35 @@ class TestKubeconfig:
             ("{current-context: s, users: s3cret, contexts: 3, clusters: []}", "cannot be used: "),
         ],
     )
-    def test_a_file_that_is_none_and_nothing_of_it_is_shown(
-        self, cli: Cli, tmp_path: Path, text: str, said: str
+    def test_an_invalid_kubeconfig_is_reported_without_its_content(
+        self, cli: Cli, tmp_path: Path, text: str, message: str
     ) -> None:
         (tmp_path / "config").write_text(text)
-        assert refused(cli, "--server", "--kubeconfig", "config").startswith(f"kubeconfig config: {said}")
+        assert refused(cli, "--server", "--kubeconfig", "config").startswith(f"kubeconfig config: {message}")
 
-    def test_a_context_that_is_not_in_it(self, cli: Cli, tmp_path: Path) -> None:
+    def test_an_unknown_context(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "config").write_text(yaml.safe_dump(KUBECONFIG))
         assert refused(cli, "--server", "--kubeconfig", "config", "--context", "there") == (
             "--context: 'there' is not in kubeconfig config; `kubectl config get-contexts` lists them"
         )
 
-    def test_certificates_that_are_not_there(self, cli: Cli, tmp_path: Path) -> None:
+    def test_missing_certificates(self, cli: Cli, tmp_path: Path) -> None:
         cluster = {"server": "https://127.0.0.1:1", "certificate-authority": "nope.crt"}
         content = {**KUBECONFIG, "clusters": [{"name": "here", "cluster": cluster}]}
         (tmp_path / "config").write_text(yaml.safe_dump(content))
-        said = refused(cli, "--server", "--kubeconfig", "config")
-        assert said.startswith("kubeconfig config: ")
-        assert "nope.crt" in said
+        message = refused(cli, "--server", "--kubeconfig", "config")
+        assert message.startswith("kubeconfig config: ")
+        assert "nope.crt" in message
 
-    def test_a_server_that_is_not_there_is_no_bad_input(self, cli: Cli, tmp_path: Path) -> None:
+    def test_an_unreachable_server_is_not_bad_input(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "config").write_text(yaml.safe_dump(KUBECONFIG))
-        said = cli("validate", "job.yaml", "--server", "--kubeconfig", "config")
-        assert (said.code, said.out, len(said.errors)) == (3, "", 1)
-        assert said.errors[0].startswith("stepset: server https://127.0.0.1:1: cannot be reached: ")
-        assert "s3cret" not in said.err
+        result = cli("validate", "job.yaml", "--server", "--kubeconfig", "config")
+        assert (result.code, result.out, len(result.errors)) == (3, "", 1)
+        assert result.errors[0].startswith("stepset: server https://127.0.0.1:1: cannot be reached: ")
+        assert "s3cret" not in result.err
 
 
 @pytest.mark.parametrize("flag", ["--namespace", "--context", "--kubeconfig"])
-def test_flags_about_a_server_need_one(cli: Cli, flag: str) -> None:
-    said = refused(cli, flag, "x")
-    assert said == f"{flag}: only says something with --server; add that, or leave it out"
+def test_flags_for_a_server_require_server(cli: Cli, flag: str) -> None:
+    message = refused(cli, flag, "x")
+    assert message == f"{flag}: requires --server; add that flag, or leave this one out"

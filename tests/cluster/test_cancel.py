@@ -129,7 +129,7 @@ class TestFromTheCommandLine:
             out, err = process.communicate(timeout=180)
         lines += out.splitlines()
         assert sorted(lines) == sorted(f"[rank {r}] {text}" for r in (0, 1) for text in ("training", "saving", "saved"))
-        assert "stopping the run; once more kills it at once" in err
+        assert "stopping the run; a second signal kills it at once" in err
         assert "was cancelled after" in err.splitlines()[-1]
         assert process.returncode == 130
         runs.wait_nothing_left()
@@ -140,7 +140,7 @@ class TestFromTheCommandLine:
             _read_until(process, "training", 2)
             process.send_signal(signal.SIGINT)
             assert process.stderr is not None
-            assert any("once more kills it" in line for line in process.stderr)
+            assert any("a second signal kills it" in line for line in process.stderr)
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=180)
         assert process.returncode == 130

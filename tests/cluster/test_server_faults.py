@@ -222,7 +222,10 @@ def test_restarts_a_list_whose_next_page_has_expired(runs: Runs, testbed_choice:
         outages.start(testbed_choice, outages.API_SERVER)
         assert connection.get(path, {**feed.next_request().query, "limit": "1"}).status == 410
         feed.expired()
-        found = {each.object["metadata"]["name"] for each in feed.listed(connection.get(path, feed.next_request().query).body)}
+        found = {
+            each.object["metadata"]["name"]
+            for each in feed.listed(connection.get(path, feed.next_request().query).body)
+        }
     assert found >= {"a", "b"} and "c" not in found
 
 

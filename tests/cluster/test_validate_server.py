@@ -96,7 +96,7 @@ class TestAccepted:
     ) -> None:
         code, lines = admin.validate("--target", target, **job)
         assert (code, lines[0].startswith("job.yaml: valid: digits, ")) == (0, True), lines
-        assert lines[1].startswith(f"server {address(admin.kubeconfig)}: takes it as a {target} in namespace")
+        assert lines[1].startswith(f"server {address(admin.kubeconfig)}: accepts it as a {target} in namespace")
         assert f"(dry run of {tried};" in lines[1]
         kinds = "configmaps,secrets,services,pods,jobs,jobsets,trainjobs,trainingruntimes,statefulsets"
         made = [each["metadata"]["name"] for each in cluster.get(kinds, admin.namespace)["items"]]

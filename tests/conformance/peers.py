@@ -1,4 +1,4 @@
-"""Rows of data/peers.json and how a test asks one of stepset. Used by the test_peers_* modules.
+"""Rows of data/peers.json, and how a test uses one. Used by the test_peers_* modules.
 
 Rows record what other launchers, and the programs they launch, do for a given input: from their own tests, from their
 source, or executed.
@@ -17,12 +17,12 @@ ASKED: set[str] = set()
 
 
 def row(name: str) -> Row:
-    """A row of the data."""
+    """Returns a row of the data."""
     return ROWS[name]
 
 
 def rows(*names: str) -> pytest.MarkDecorator:
-    """A parameter that goes through these rows, noted as asked."""
+    """Parametrizes a test with these rows, and records them as tested."""
     ASKED.update(names)
     return pytest.mark.parametrize("vector", [pytest.param(row(name), id=name) for name in names])
 

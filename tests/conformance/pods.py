@@ -1,4 +1,4 @@
-"""What the pods of a plan's group get, in the words of the reference data. Used by both conformance suites."""
+"""What the pods of a plan's group get, in the form of the reference data. Used by both conformance suites."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 def load_rows(file: str) -> tuple[dict[str, Row], list[str]]:
-    """(rows by name, names of the rows that were left out) of a data file."""
+    """Returns (rows by name, names of the omitted rows) of a data file."""
     data = json.loads((DATA / file).read_text(encoding="utf-8"))
     rows = {row["name"]: row for row in data["rows"]}
     assert len(rows) == len(data["rows"]), "two rows of one name"
@@ -25,7 +25,7 @@ def load_rows(file: str) -> tuple[dict[str, Row], list[str]]:
 
 
 class Planned:
-    """A job, its plan, and how the plan reads in a JobSet's pods."""
+    """A job, its plan, and the plan's content in a JobSet's pods."""
 
     def __init__(self, **job: Any) -> None:
         self.job: TrainingJob = parse_job(job)
@@ -39,7 +39,7 @@ class Planned:
         return [resolve(text, self.names) for text in texts]
 
     def env(self, group: str = "node") -> dict[str, Any]:
-        """A group's variables as its manifest would hold them, without stepset's own (STEPSET_*)."""
+        """Returns a group's variables as in its manifest, without stepset's own (STEPSET_*)."""
         shown = ((entry.name, self._shown(entry)) for entry in self.group(group).env)
         return {name: value for name, value in shown if value is not None and not name.startswith("STEPSET_")}
 
@@ -60,6 +60,6 @@ class Planned:
                 return {"secretKeyRef": {"name": secret, "key": key}}
 
     def file(self, name: str) -> str:
-        """One of the plan's files, as the pods find it."""
+        """Returns one of the plan's files, as in the pods."""
         found = next(f for f in self.plan.files if f.name == name)
         return "".join(line + "\n" for line in self.words(found.lines))

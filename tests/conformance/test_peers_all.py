@@ -1,4 +1,4 @@
-"""Every row of data/peers.json is asked of stepset by a test that names it, or stands here with the reason why not."""
+"""A test covers every row of data/peers.json, or this module lists the reason why none does."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ NOT_APPLICABLE = {
 }
 
 
-def test_every_row_is_asked_or_listed_with_a_reason() -> None:
+def test_every_row_is_tested_or_listed_with_a_reason() -> None:
     assert sorted(NOT_APPLICABLE) == sorted(LEFT_OUT)
-    assert sorted(set(ROWS)) == sorted(ASKED | _asked_in_a_body())
+    assert sorted(set(ROWS)) == sorted(ASKED | _tested_in_a_body())
 
 
-def _asked_in_a_body() -> set[str]:
-    """Rows that a test asks for by name inside its body, which need not have run for this."""
+def _tested_in_a_body() -> set[str]:
+    """Returns the rows that tests use by name in their bodies; the tests need not have run."""
     return {
         constant
         for module in (test_peers_torch, test_peers_mpi, test_peers_names)

@@ -31,13 +31,13 @@ def test_the_hostfile_has_mpi_operators_hosts_in_its_implementations_form(vector
         procs_per_node=given["slots"] or 1,
     )
     theirs = vector["expect"]["hostfile"].splitlines()
-    if as_node:  # theirs stands first; here rank 0 is on node 0, as in Kubeflow Trainer
+    if as_node:  # the peer's launcher is first; here rank 0 is on node 0, as in Kubeflow Trainer
         theirs = [*theirs[1:], theirs[0]]
     assert job.file("mpi-hostfile").splitlines() == [_as_in_a_jobset(line, given["job"]) for line in theirs]
 
 
 def _as_in_a_jobset(line: str, their_job: str) -> str:
-    """A line of mpi-operator's hostfile with the host name a JobSet's pod has."""
+    """Returns a line of mpi-operator's hostfile with the host name of a JobSet's pod."""
     host, form = re.fullmatch(r"([^ :]+)([ :].*)", line).groups()  # type: ignore[union-attr]  # fails the test if None
     pod = host.split(".")[0].removeprefix(f"{their_job}-")
     return ("job-launcher-0-0" if pod == "launcher" else f"job-node-0-{pod.split('-')[1]}") + ".job" + form
@@ -70,14 +70,14 @@ def test_the_hostfile_is_never_empty(vector: Row) -> None:
 
 
 @rows("volcano.ssh.defaults", "volcano.ssh.custom_key_path", "volcano.ssh.custom_port")
-def test_where_sshd_listens_and_its_keys_lie_can_be_said(vector: Row) -> None:
+def test_the_port_of_sshd_and_the_path_of_its_keys_can_be_set(vector: Row) -> None:
     port, path = vector["expect"]["port"], vector["expect"].get("key_path", "/root/.ssh")
     plan = planned({"kind": "mpi", "ssh_port": port, "ssh_auth_mount_path": path}).plan
     assert plan.ports == {"ssh": port}
     assert plan.ssh is not None and plan.ssh.path == path
 
 
-def test_a_port_that_is_none_is_an_error_and_not_another_port() -> None:
+def test_an_invalid_port_is_an_error() -> None:
     vector = row("volcano.ssh.invalid_port_falls_back")
     port = int(vector["input"]["args"][0].split("=")[1])
     with pytest.raises(BadInputError, match=r"framework\.ssh_port: -10 is too small; give 1 or more"):
@@ -115,7 +115,7 @@ def test_slots_are_never_lost() -> None:
 
 
 def test_the_launcher_starts_when_the_nodes_are_ready() -> None:
-    # Not a row: the pain behind several (kubeflow/mpi-operator#386), a launcher that burns its retries on absent nodes.
+    # Not a row: the cause of several (kubeflow/mpi-operator#386), a launcher that uses up its retries on missing nodes.
     assert planned("mpi", num_nodes=2).group("launcher").start_after == (StartAfter("node", "Ready"),)
 
 
@@ -123,7 +123,7 @@ def test_the_launcher_starts_when_the_nodes_are_ready() -> None:
 
 
 def _read_deepspeed_hostfile(text: str) -> dict[str, int]:
-    """A hostfile read by DeepSpeed's rules: `HOST slots=N`, `#` comments, no host twice (runner.py, edaa722)."""
+    """Reads a hostfile by DeepSpeed's rules: `HOST slots=N`, `#` comments, no host twice (runner.py, edaa722)."""
     pool: dict[str, int] = {}
     for line in text.splitlines():
         stripped = line.strip()
@@ -142,7 +142,7 @@ def _read_deepspeed_hostfile(text: str) -> dict[str, int]:
     "deepspeed.hostfile.bad.colon_format",
     "deepspeed.hostfile.trailing_keys_ignored",
 )
-def test_deepspeeds_launcher_can_read_the_hostfile(vector: Row) -> None:
+def test_the_launcher_of_deepspeed_can_read_the_hostfile(vector: Row) -> None:
     if "error" in vector["expect"]:
         with pytest.raises(ValueError, match="bad entry"):
             _read_deepspeed_hostfile(vector["input"]["hostfile"])
@@ -152,7 +152,7 @@ def test_deepspeeds_launcher_can_read_the_hostfile(vector: Row) -> None:
     assert _read_deepspeed_hostfile(job.file("deepspeed-hostfile")) == {f"job-node-0-{k}.job": 2 for k in range(3)}
 
 
-def test_deepspeeds_launcher_numbers_ranks_as_the_plan_does() -> None:
+def test_the_launcher_of_deepspeed_numbers_ranks_as_the_plan_does() -> None:
     vector = row("deepspeed.launch.worker_env")
     given, expected = vector["input"], vector["expect"]
     procs = len(given["world_info"]["h0"])
@@ -194,7 +194,7 @@ def test_mlx_launch_is_never_used(vector: Row) -> None:
             assert "mlx.launch" not in str(group.command)
 
 
-def test_jax_gets_names_that_mean_something_to_it() -> None:
+def test_jax_gets_no_names_that_it_does_not_read() -> None:
     vector = row("kfv1.jax.env")
     theirs = dict(vector["expect"]["env"])
     env = planned("jax", num_nodes=vector["input"]["workers"], network={"port": vector["input"]["port"]}).env()

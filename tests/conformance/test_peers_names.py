@@ -1,4 +1,4 @@
-"""stepset beside its peers: names and sizes that are refused before anything is made."""
+"""stepset beside its peers: names and sizes that are rejected before anything is rendered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_name_is_as_long_as_its_longest_pods_name_allows() -> None:
         parse_job({"name": "a" * (budget + 1), "script": "t.py", "num_nodes": given["completions"]})
 
 
-def test_the_subdomain_is_the_jobs_name_unless_said() -> None:
+def test_the_subdomain_is_the_jobs_name_by_default() -> None:
     vector = row("jobset.network_defaults")
     assert vector["input"]["network"] is None and vector["expect"]["subdomain"] == "<jobset name>"
     assert planned(name="digits").env()["PET_MASTER_ADDR"] == "digits-node-0-0.digits"
@@ -36,7 +36,7 @@ def test_the_subdomain_is_the_jobs_name_unless_said() -> None:
     "mpiop.validation.name_must_start_with_letter",
     "torchx.k8s.pod_name_over_63_rejected_at_dryrun",
 )
-def test_a_name_no_pod_could_have_is_refused_before_anything_is_made(vector: Row) -> None:
+def test_a_name_that_no_pod_can_have_is_rejected_before_rendering(vector: Row) -> None:
     given = vector["input"]
     role = [{"name": given["role"], "image": "x"}] if "role" in given else []
     job = {"name": given.get("name") or given["job"], "num_nodes": given.get("workers") or 1, "roles": role}

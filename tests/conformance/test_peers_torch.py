@@ -38,10 +38,10 @@ def test_the_world_size_counts_nodes_and_never_other_roles(vector: Row) -> None:
         assert job.group(role["name"]).env == ()
 
 
-def test_a_variable_never_stands_twice() -> None:
+def test_no_variable_is_set_twice() -> None:
     vector = row("volcano.pytorch.user_env_is_appended_to_not_replaced")
     [[name, value]] = vector["input"]["pod"]["user_env"]
-    assert [n for n, _ in vector["expect"]["env"]].count(name) == 2  # what must not happen here
+    assert [n for n, _ in vector["expect"]["env"]].count(name) == 2  # must not happen here
     framework = {"kind": "torch", "launcher": "none"}
     with pytest.raises(BadInputError, match=name):
         planned(framework, env={name: value})
@@ -50,7 +50,7 @@ def test_a_variable_never_stands_twice() -> None:
 
 
 @rows("lws.env.g0_i0_default", "lws.env.g1_i0_default", "lws.env.g1_i3_lws")
-def test_stepsets_variables_stand_before_the_jobs(vector: Row) -> None:
+def test_stepsets_variables_precede_the_jobs(vector: Row) -> None:
     size = int(dict(vector["expect"]["first_three_env"])["LWS_GROUP_SIZE"])
     entries = planned(num_nodes=size, env={"ADDRESS": "$(PET_MASTER_ADDR)", "A": "1"}).group().env
     origins = [entry.origin for entry in entries]
@@ -87,10 +87,10 @@ def test_elastic_variables_are_those_of_training_operator_v1() -> None:
     env = planned(
         {"kind": "torch", "elastic": elastic}, num_nodes=vector["input"]["workers"], network={"port": policy["port"]}
     ).env()
-    # The store always lives on node 0: there is no other host to name.
+    # The store is always on node 0: no other host can be set.
     assert env.pop("PET_RDZV_ENDPOINT") == expected.pop("PET_RDZV_ENDPOINT").replace("localhost", "job-node-0-0.job")
     assert env.pop("PET_NPROC_PER_NODE") == "1"
-    # Ours beside theirs: without it a node that comes back dies (torch 2.15).
+    # stepset's addition: without it a node that returns fails (torch 2.15).
     assert env.pop("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") == "1"
     assert env == expected
 
@@ -112,12 +112,12 @@ def test_an_elastic_world_has_no_ranks_beforehand() -> None:
     assert not set(vector["expect"]["absent"]) & set(env)
 
 
-def test_torchrun_counts_gpus_itself_unless_told() -> None:
+def test_torchrun_counts_gpus_itself_by_default() -> None:
     vector = row("kfv1.defaults.nproc_per_node_auto")
     assert planned(resources_per_node={"gpus": 2}).env()["PET_NPROC_PER_NODE"] == vector["expect"]["nprocPerNode"]
 
 
-def test_only_node_0_hosts_the_store_whatever_dns_says() -> None:
+def test_only_node_0_hosts_the_store_even_without_dns() -> None:
     vector = row("torchrun.c10d.is_host_true_when_dns_ready")
     assert vector["expect"] == {"_matches_machine_hostname": True}  # true only while DNS is ready, hence is_host
     job = planned({"kind": "torch", "elastic": {}}, num_nodes=2)
@@ -146,7 +146,7 @@ def test_no_flag_is_set_by_a_variable_and_none_is_empty(vector: Row) -> None:
     if "" in theirs.values():
         with pytest.raises(BadInputError, match="is empty, which torchrun takes for a value"):
             planned(env=theirs)
-    else:  # what the user sets is the user's
+    else:  # values of the user
         assert theirs.items() <= planned(env=theirs).env().items()
 
 
@@ -158,13 +158,13 @@ def test_torchrun_can_read_every_type() -> None:
     assert read["rdzv_backend"] == "static" and "PET_RDZV_BACKEND" not in env
 
 
-def test_one_node_meets_where_many_do() -> None:
+def test_one_node_uses_the_same_rendezvous_as_many() -> None:
     vector = row("torchrun.single_node_default_is_standalone_in_2_13")
-    assert vector["input"]["PET_MASTER_PORT"] is None  # that is what makes torchrun choose a port of its own
+    assert vector["input"]["PET_MASTER_PORT"] is None  # which makes torchrun choose a port
     assert planned(num_nodes=1).env()["PET_MASTER_PORT"] == "29500"
 
 
-def test_a_rendezvous_setting_cannot_break_the_others() -> None:
+def test_a_rendezvous_setting_cannot_change_the_others() -> None:
     given = row("torchrun.rdzv_conf.trailing_comma_rejected")["input"]["rdzv_conf"]
     key, value = given.split("=")
     with pytest.raises(BadInputError, match=r"framework\.elastic\.rdzv_conf: a: '1,' cannot be handed to torchrun"):
@@ -173,7 +173,7 @@ def test_a_rendezvous_setting_cannot_break_the_others() -> None:
     assert env["PET_RDZV_CONF"] == "a=1,b=2"
 
 
-def test_the_endpoint_always_says_its_port() -> None:
+def test_the_endpoint_always_contains_its_port() -> None:
     vector = row("torchrun.rdzv_endpoint.default_port")
     env = planned({"kind": "torch", "elastic": {}}, num_nodes=2).env()
     assert env["PET_RDZV_ENDPOINT"] == vector["input"]["endpoint"] + ":29500"  # not 29400, torchrun's own default
@@ -184,7 +184,7 @@ def test_the_endpoint_always_says_its_port() -> None:
     "torchtune.flag_without_endpoint_forces_standalone",
     "torchtune.flag_plus_pet_endpoint_ok",
 )
-def test_tune_run_is_given_the_endpoint_on_its_command_line(vector: Row) -> None:
+def test_tune_run_gets_the_endpoint_on_its_command_line(vector: Row) -> None:
     assert vector["expect"]["mode"] in ("single-process", "torchrun")
     job = planned({"kind": "torchtune", "model": "llama3_3/70B"}, num_nodes=2, script=None)
     command = job.words(job.group().command)

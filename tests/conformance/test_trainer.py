@@ -1,8 +1,8 @@
-"""stepset gives every pod what Kubeflow Trainer v2.3.0 gives it, its defects mended.
+"""stepset gives every pod what Kubeflow Trainer v2.3.0 gives it, with the defects fixed.
 
-Each row of data/trainer.json is one TrainJob with its runtime and what the reference made of it; `source` says where
-that is from. Rows that stepset answers differently on purpose stand in MENDED, rows it has no question for in
-NOT_APPLICABLE, each with the reason.
+Each row of data/trainer.json is one TrainJob with its runtime and the result of the reference; `source` states its
+origin. DIFFERENT contains rows for which stepset has another result on purpose, NOT_APPLICABLE rows that stepset cannot
+express, each with the reason.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STUBS = "the table's host names are stubs; a real run has <job>-node-0-<k>, nod
 _MERGED = "processes are counted from the merged resources, which keep the runtime's GPUs (kubeflow/trainer#3974)"
 
 # Row -> (what is expected instead, why).
-MENDED: dict[str, tuple[dict[str, Any], str]] = {
+DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
     "exec/torch: runtime gpu=4, TrainJob memory-only override (upstream bug: nproc=1 though pod keeps 4 GPUs)": (
         {"env": _torch("job-node-0-0.job", procs="auto")},
         _MERGED,
@@ -101,7 +101,7 @@ MENDED: dict[str, tuple[dict[str, Any], str]] = {
     ),
 }
 
-# Rows in which the job sets a name that is stepset's: refused as they stand, taken as they are with `override: true`.
+# Rows in which the job sets a reserved name: rejected without `override: true`, accepted with it.
 TAKES_RESERVED_NAMES = {
     "exec/torch: reserved env PET_NNODES": ["PET_NNODES"],
     "exec/torch: reserved env PET_NPROC_PER_NODE": ["PET_NPROC_PER_NODE"],
@@ -115,14 +115,14 @@ TAKES_RESERVED_NAMES = {
     "exec/shipped xgboost-distributed: reserved env": ["DMLC_TASK_ID"],
     "exec/mpi: reserved env OMPI_MCA_orte_default_hostfile": ["OMPI_MCA_orte_default_hostfile"],
     "exec/mpi: reserved env OMPI_MCA_orte_set_default_slots": ["OMPI_MCA_orte_set_default_slots"],
-    # The reference reserves no JAX_* name; stepset asks for the override with every name it sets.
+    # The reference reserves no JAX_* name; stepset requires the override for every name that it sets.
     "exec/shipped jax-distributed: user overrides JAX_ env (accepted, user wins)": [
         "JAX_COORDINATOR_ADDRESS",
         "JAX_NUM_PROCESSES",
     ],
 }
 
-# Row -> what the refusal says.
+# Row -> the error.
 REFUSED = {
     "go/torch/TestTorchValidate/multi-node mode is only enabled for Llama-3.3-70b": "num_nodes: llama3_2/3B trains",
     "go/torch/TestTorchValidate/qlora is not supported for qwen in torchtune": "no QLoRA recipe for qwen2_5/1.5B",
@@ -130,7 +130,7 @@ REFUSED = {
         "procs_per_node: QLoRA of llama3_2/1B needs one device"
     ),
     "go/torch/TestTorchValidate/unsupported pretrained model": "framework.model: 'llama3_1/70B' has no built-in recipe",
-    # At this level the reference's webhook, which refuses it as in the first row, is not asked.
+    # The reference's webhook, which rejects it as in the first row, is not called at this level.
     "go/torch/TestTorchEnforceMLPolicy/envInjection with torchtune command": "num_nodes: llama3_2/1B trains on one",
     "exec/shipped torchtune-llama3.2-3b: 2 gpu qlora rejected on 3B": "QLoRA of llama3_2/3B needs one device",
     "exec/shipped torchtune-qwen2.5-1.5b: 1 gpu qlora rejected on qwen": "no QLoRA recipe for qwen2_5/1.5B",
@@ -190,7 +190,7 @@ def _too_long(row: Row) -> bool:
     return bool((row["expect"].get("jobSetAdmission") or {}).get("admissionError"))
 
 
-def _is_plain_question(row: Row) -> bool:
+def _is_plain(row: Row) -> bool:
     name = row["name"]
     return not (_is_function(row) or _too_long(row) or name in TAKES_RESERVED_NAMES or name in REFUSED)
 
@@ -200,23 +200,23 @@ def _params(*rows: Row) -> list[Any]:
 
 
 def _expected(row: Row) -> dict[str, Any]:
-    return {**row["expect"], **MENDED.get(row["name"], ({}, ""))[0]}
+    return {**row["expect"], **DIFFERENT.get(row["name"], ({}, ""))[0]}
 
 
 def _in_small_letters(value: Any, row: Row) -> Any:
-    """The expectation with the job's name as stepset accepts it."""
+    """Returns the expectation with the job's name in lower case, as stepset requires."""
     given, accepted = str(row["input"].get("jobName", "job")), name_of(row)
     if isinstance(value, dict):
         return {key: _in_small_letters(inner, row) for key, inner in value.items()}
     return value.replace(given, accepted) if isinstance(value, str) else value
 
 
-PLAIN = [row for row in ROWS.values() if _is_plain_question(row)]
+PLAIN = [row for row in ROWS.values() if _is_plain(row)]
 
 
 def test_every_row_is_used_or_listed_with_a_reason() -> None:
     assert sorted(NOT_APPLICABLE) == sorted(LEFT_OUT)
-    for table in (MENDED, TAKES_RESERVED_NAMES, REFUSED):
+    for table in (DIFFERENT, TAKES_RESERVED_NAMES, REFUSED):
         assert set(table) <= set(ROWS)
     asserted = [
         row
@@ -247,8 +247,8 @@ def test_mpirun_finds_the_references_hostfile(row: Row) -> None:
     assert Planned(**job_of(row)).file("mpi-hostfile") == _in_small_letters(_expected(row)["hostfile"], row)
 
 
-@pytest.mark.parametrize("row", _params(*(r for r in PLAIN if "pods" in r["expect"] and r["name"] not in MENDED)))
-def test_as_many_pods_run_as_in_the_reference_and_those_beside_the_launcher_get_no_more(row: Row) -> None:
+@pytest.mark.parametrize("row", _params(*(r for r in PLAIN if "pods" in r["expect"] and r["name"] not in DIFFERENT)))
+def test_pods_and_resources_are_those_of_the_reference(row: Row) -> None:
     planned = Planned(**job_of(row))
     for name, pods in row["expect"]["pods"].items():
         if name in ("worker", "nope"):  # from a second replicated job of the runtime, and from a patch of one it lacks
@@ -258,24 +258,26 @@ def test_as_many_pods_run_as_in_the_reference_and_those_beside_the_launcher_get_
         if "env" in pods and name == "node" and row["input"]["framework"] == "mpi":
             assert planned.env("node") == pods["env"]
         if "resources" in pods and name == "node":
-            asked = {"requests": group.resources.requests, "limits": group.resources.limits}
-            assert asked == {kind: {k: str(v) for k, v in pods["resources"].get(kind, {}).items()} for kind in asked}
+            requested = {"requests": group.resources.requests, "limits": group.resources.limits}
+            assert requested == {
+                kind: {k: str(v) for k, v in pods["resources"].get(kind, {}).items()} for kind in requested
+            }
 
 
 @pytest.mark.parametrize("row", _params(*(r for r in PLAIN if r["expect"].get("validateErrors") == [])))
-def test_what_the_reference_accepts_is_accepted(row: Row) -> None:
+def test_accepts_what_the_reference_accepts(row: Row) -> None:
     assert Planned(**job_of(row)).plan.groups
 
 
 @pytest.mark.parametrize("row", _params(*(ROWS[name] for name in REFUSED)))
-def test_what_the_reference_refuses_is_refused(row: Row) -> None:
+def test_rejects_what_the_reference_rejects(row: Row) -> None:
     with pytest.raises(BadInputError) as caught:
         Planned(**job_of(row))
     assert REFUSED[row["name"]] in str(caught.value)
 
 
 @pytest.mark.parametrize("row", _params(*(ROWS[name] for name in TAKES_RESERVED_NAMES)))
-def test_a_reserved_name_is_refused_by_name(row: Row) -> None:
+def test_a_reserved_name_is_rejected_by_name(row: Row) -> None:
     with pytest.raises(BadInputError) as caught:
         Planned(**job_of(row))
     assert [line.split(":")[0] for line in caught.value.problems] == [
@@ -285,7 +287,7 @@ def test_a_reserved_name_is_refused_by_name(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", _params(*(ROWS[n] for n in TAKES_RESERVED_NAMES if "env" in ROWS[n]["expect"])))
-def test_a_reserved_name_taken_knowingly_wins_as_in_the_reference(row: Row) -> None:
+def test_an_overridden_name_has_the_jobs_value_as_in_the_reference(row: Row) -> None:
     job = job_of(row)
     job["env"] = {name: {"value": value, "override": True} for name, value in job["env"].items()}
     planned = Planned(**job)
@@ -296,7 +298,7 @@ def test_a_reserved_name_taken_knowingly_wins_as_in_the_reference(row: Row) -> N
 
 
 @pytest.mark.parametrize("row", _params(*(r for r in ROWS.values() if _too_long(r))))
-def test_a_name_the_jobset_webhook_refuses_is_refused_before(row: Row) -> None:
+def test_a_name_that_the_jobset_webhook_rejects_is_rejected_before(row: Row) -> None:
     with pytest.raises(BadInputError, match=r"^name: '.*' has \d+ characters; .* at most \d+ fit"):
         Planned(**job_of(row))
 
@@ -319,13 +321,13 @@ def test_torchtune_recipes_follow_the_reference(row: Row) -> None:
 
 
 def _without_open_mpi_5(env: dict[str, Any]) -> dict[str, Any]:
-    """Without the names that only Open MPI 5 reads, which the reference lacks; each says what its elder says."""
+    """Removes the names that only Open MPI 5 reads, which the reference lacks; asserts their values."""
     elders = {
         "PRTE_MCA_prte_default_hostfile": "OMPI_MCA_orte_default_hostfile",
         "PRTE_MCA_prte_set_default_slots": "OMPI_MCA_orte_set_default_slots",
         "PRTE_MCA_plm_ssh_args": "OMPI_MCA_plm_rsh_args",
     }
     if "OMPI_MCA_orte_default_hostfile" in env:
-        assert env["PRTE_MCA_prte_keep_fqdn_hostnames"] == "false"  # true makes Open MPI 5 take every node for itself
+        assert env["PRTE_MCA_prte_keep_fqdn_hostnames"] == "false"  # with true, Open MPI 5 takes every node for its own
         assert set(elders) <= set(env)
     return {name: value for name, value in env.items() if not name.startswith("PRTE_")}

@@ -1,4 +1,4 @@
-"""A TrainJob with its runtime, as a row of the reference data gives them, said as a job file."""
+"""Converts a TrainJob and its runtime, from a row of the reference data, into a job file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from tests.conformance.pods import Row
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
-# What a TorchTune runtime hands on from its own command (trainer v2.3.0 pkg/constants, TorchTuneImmutableConfigs).
-# A job file has no runtime behind it, so these stand first among its args.
+# What a TorchTune runtime passes on from its own command (trainer v2.3.0 pkg/constants, TorchTuneImmutableConfigs).
+# A job file has no runtime, so these are its first args.
 _RUNTIME_OVERRIDES = ("output_dir", "tokenizer.path", "checkpointer.checkpoint_dir", "tokenizer.merges_file")
 
 
 def job_of(row: Row) -> dict[str, Any]:
-    """The job file that asks for what the row's TrainJob and runtime ask for together."""
+    """Returns the job file that is equivalent to the row's TrainJob and runtime together."""
     given, kind = row["input"], row["input"]["framework"]
     runtime = given.get("runtime") or {}
     container = _container(runtime, "launcher" if kind == "mpi" else "node")
@@ -40,7 +40,7 @@ def name_of(row: Row) -> str:
 
 
 def model_of(runtime_ref: str) -> str:
-    """The TorchTune model that a runtime called `torchtune-<family>-<size>` stands for."""
+    """Returns the TorchTune model of a runtime with the name `torchtune-<family>-<size>`."""
     _, family, size = runtime_ref.split("-")
     return f"{family.replace('.', '_')}/{size.upper()}"
 
@@ -93,7 +93,7 @@ def _procs_per_node(given: Mapping[str, Any], runtime: Mapping[str, Any]) -> int
 
 
 def _resources(given: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[str, Any]:
-    """The runtime's resources with the TrainJob's merged over them, by stepset's own merging."""
+    """Returns the runtime's resources with the TrainJob's merged over them by stepset."""
     below = _container(runtime, "node").get("resources") or runtime.get("runtimeResources") or {}
     above = given.get("resourcesPerNode") or {}
     if not (below and above):

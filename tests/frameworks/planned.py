@@ -1,4 +1,4 @@
-"""A plan read back as a pod of it would read it. Used by the tests of each framework."""
+"""A plan as its pods would read it. Used by the tests of each framework."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepset.targets.names import PodNames
 
 
 class Plan:
-    """A job's plan with its places filled in as in a JobSet called `job`."""
+    """A job's plan with its places resolved as in a JobSet with the name `job`."""
 
     def __init__(self, framework: Any, **job: Any) -> None:
         entries = {"script", "module", "command", "function"}
@@ -28,7 +28,7 @@ class Plan:
         return self.words(self.plan.group(group).command)
 
     def env(self, group: str = "node") -> dict[str, str]:
-        """The group's variables with places filled in, without stepset's own."""
+        """Returns the group's variables with places resolved, without stepset's own."""
         entries = self.plan.group(group).env
         return {
             e.name: resolve(e.value, self.names)
@@ -37,11 +37,11 @@ class Plan:
         }
 
     def in_manifest(self, name: str, group: str = "node") -> str | None:
-        """What the manifest holds for a variable that the agent sets."""
+        """Returns the value in the manifest for a variable that the agent sets."""
         [entry] = [e for e in self.plan.group(group).env if e.name == name]
         return None if entry.pod_value is None else resolve(entry.pod_value, self.names)  # type: ignore[arg-type]  # a Text
 
     def file(self) -> str:
-        """The plan's only file."""
+        """Returns the plan's only file."""
         [file] = self.plan.files
         return "".join(line + "\n" for line in self.words(file.lines))

@@ -64,7 +64,7 @@ def test_the_hostfile_lists_nodes_first_and_the_launcher_last(
     assert plan.plan.world.size == 6
 
 
-def test_hosts_honour_the_subdomain() -> None:
+def test_hosts_contain_the_subdomain() -> None:
     assert mpi(network={"subdomain": "ring"}).file() == "job-node-0-0.ring slots=1\n"
 
 
@@ -77,13 +77,13 @@ def test_num_nodes_pods_join_the_world_with_or_without_the_launcher(as_node: boo
 
 
 def test_a_launcher_that_is_the_only_node_has_no_others() -> None:
-    """The reference makes two nodes of this one (kubeflow/trainer v2.3.0, plugins/mpi: max(numNodes-1, 1))."""
+    """The reference creates two nodes instead of one (kubeflow/trainer v2.3.0, plugins/mpi: max(numNodes-1, 1))."""
     plan = mpi(run_launcher_as_node=True, num_nodes=1)
     assert [group.name for group in plan.plan.groups] == ["launcher"]
     assert plan.file() == "job-launcher-0-0.job slots=1\n"
 
 
-def test_the_launcher_starts_when_the_nodes_are_ready_and_they_when_roles_are_done() -> None:
+def test_the_launcher_starts_after_the_nodes_and_the_nodes_after_the_roles() -> None:
     plan = mpi(num_nodes=2, roles=[{"name": "prepare", "before": True, "image": "x"}]).plan
     assert [group.name for group in plan.groups] == ["prepare", "node", "launcher"]
     assert plan.group("node").start_after == (StartAfter("prepare", "Complete"),)
@@ -101,7 +101,7 @@ def test_nodes_serve_ssh_with_the_runs_keys() -> None:
     assert (plan.ssh.path, plan.ssh.groups) == ("/home/mpiuser/.ssh", ("node", "launcher"))
 
 
-def test_the_launcher_asks_for_a_nodes_resources_only_where_it_is_one() -> None:
+def test_the_launcher_requests_a_nodes_resources_only_if_it_is_a_node() -> None:
     resources = {"resources_per_node": {"gpus": 2, "shm": "1Gi"}}
     beside, inside = (mpi(num_nodes=2, run_launcher_as_node=as_node, **resources).plan for as_node in (False, True))
     assert beside.group("launcher").resources.limits == {}
@@ -109,7 +109,7 @@ def test_the_launcher_asks_for_a_nodes_resources_only_where_it_is_one() -> None:
 
 
 @pytest.mark.parametrize("as_node", [False, True])
-def test_the_jobs_variables_reach_ssh_servers_only_beside_a_launcher_that_is_one(as_node: bool) -> None:
+def test_ssh_servers_get_the_jobs_variables_only_if_the_launcher_is_a_node(as_node: bool) -> None:
     plan = mpi(num_nodes=2, run_launcher_as_node=as_node, env={"NCCL_DEBUG": "INFO"})
     assert plan.env("launcher")["NCCL_DEBUG"] == "INFO"
     assert ("NCCL_DEBUG" in plan.env("node")) is as_node
@@ -126,12 +126,12 @@ def test_every_variable_of_the_launcher_is_reserved(implementation: str) -> None
 # --- what mpirun starts ----------------------------------------------------------------------------------------------
 
 
-def test_open_mpi_hands_the_jobs_variables_on_by_name() -> None:
+def test_open_mpi_forwards_the_jobs_variables_by_name() -> None:
     plan = mpi(num_nodes=2, env={"LR": "0.1", "TOKEN": {"secret": "hub", "key": "token"}, "OMPI_MCA_btl": "tcp"})
     command = plan.command("launcher")
     handed_on = [command[at + 1] for at, word in enumerate(command) if word == "-x"]
     assert {"LR", "TOKEN", "STEPSET_RUN", "STEPSET_RESULT_FILE"} <= set(handed_on)
-    # Open MPI's own travel by themselves, and the launcher's index is not a rank's node.
+    # Open MPI forwards its own variables, and the launcher's index is not a rank's node.
     assert not {name for name in handed_on if name.startswith(("OMPI_", "PRTE_"))} | {"STEPSET_NODE_RANK"} & set(
         handed_on
     )
@@ -140,7 +140,7 @@ def test_open_mpi_hands_the_jobs_variables_on_by_name() -> None:
 
 
 @pytest.mark.parametrize(("implementation", "program"), [("intel", "mpirun"), ("mpich", "mpiexec.hydra")])
-def test_hydra_hands_everything_on_by_itself(implementation: str, program: str) -> None:
+def test_hydra_forwards_all_variables(implementation: str, program: str) -> None:
     assert mpi(implementation=implementation, env={"LR": "1"}).command("launcher") == [
         program,
         "python3",
@@ -148,14 +148,14 @@ def test_hydra_hands_everything_on_by_itself(implementation: str, program: str) 
     ]
 
 
-def test_a_command_goes_to_the_launcher_as_it_is() -> None:
+def test_the_launcher_gets_a_command_unchanged() -> None:
     plan = mpi(command=["mpirun", "-np", "4", "./a.out"], args=["-v"])
     assert plan.command("launcher") == ["mpirun", "-np", "4", "./a.out"]
     assert plan.words(plan.plan.group("launcher").args) == ["-v"]
     assert plan.command("node") == []
 
 
-def test_the_world_is_checked_in_every_rank_the_agent_can_reach() -> None:
+def test_the_world_size_is_checked_in_every_wrapped_rank() -> None:
     plan = mpi(num_nodes=2, procs_per_node=2, command=["mpirun", "-np", "4", "./a.out"])
     settings = plan.plan.group("launcher").agent
     assert settings is not None and settings.wrap is not None
@@ -165,14 +165,14 @@ def test_the_world_is_checked_in_every_rank_the_agent_can_reach() -> None:
     assert plan.plan.notes == ()
 
 
-def test_where_it_cannot_reach_them_the_plan_says_so() -> None:
+def test_the_plan_notes_ranks_that_the_agent_cannot_wrap() -> None:
     plan = mpi(command=["mpirun", "--strange", "x", "./a.out"]).plan
     settings = plan.group("launcher").agent
     assert settings is not None and settings.wrap is None
-    assert len(plan.notes) == 1 and plan.notes[0].startswith("command: where the program starts")
+    assert len(plan.notes) == 1 and plan.notes[0].startswith("command: the position of the program")
 
 
-def test_the_launcher_waits_for_every_name_and_the_nodes_for_none() -> None:
+def test_only_the_launcher_waits_for_names() -> None:
     plan = mpi(num_nodes=2).plan
     launcher, node = plan.group("launcher").agent, plan.group("node").agent
     assert launcher is not None and launcher.wait_for == ("node", "launcher")

@@ -1,4 +1,4 @@
-"""Where the program starts in an mpirun command, or that it cannot be told."""
+"""The position of the program in an mpirun command, if it can be determined."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_program_is_found_behind_known_options(launcher: str, program: str) 
         "",
         "python3 train.py",
         "bash -c mpirun",
-        "mpirun",  # no program: it is among the args, or forgotten
+        "mpirun",  # no program: it is among the args, or missing
         "mpirun -np",
         "mpirun -np 4",
         "mpirun --unknown 3 ./a.out",
@@ -46,5 +46,5 @@ def test_the_program_is_found_behind_known_options(launcher: str, program: str) 
         "srun mpirun ./a.out",
     ],
 )
-def test_otherwise_nobody_guesses(command: str) -> None:
+def test_the_position_is_unknown_for_other_commands(command: str) -> None:
     assert split_mpirun(command.split()) is None

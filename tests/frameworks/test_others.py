@@ -52,7 +52,7 @@ def test_its_own_launcher_runs_once_in_every_pod_without_ssh(entry: dict[str, st
     assert (plan.words(settings.wrap.program)[:2], settings.world_size) == (["python3", "-u"], 4)
 
 
-def test_its_node_rank_is_a_variable_that_stands_before_the_command_needs_it() -> None:
+def test_its_node_rank_is_set_before_the_command_uses_it() -> None:
     assert "STEPSET_NODE_RANK" in {entry.name for entry in Plan(OWN).plan.group("node").env}
 
 
@@ -74,13 +74,13 @@ def test_an_mlx_ring_names_every_rank_in_order(nodes: int, procs: int) -> None:
     assert plan.plan.ports == {f"ring-{local}": 32323 + local for local in range(procs)}
 
 
-def test_a_ring_of_one_is_no_ring() -> None:
+def test_one_rank_does_not_form_a_ring() -> None:
     plan = Plan("mlx")
     assert (plan.env(), plan.plan.files, plan.plan.ports) == ({}, (), {})
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_a_rings_names_are_reserved_also_where_they_are_not_set(nodes: int) -> None:
+def test_the_variables_of_a_ring_are_reserved_even_if_not_set(nodes: int) -> None:
     for name in ("MLX_RANK", "MLX_HOSTFILE"):
         with pytest.raises(BadInputError, match=f"^env.{name}: reserved, because mlx jobs get it"):
             Plan("mlx", num_nodes=nodes, env={name: "0"})
@@ -101,7 +101,7 @@ def test_jax_runs_one_process_a_node() -> None:
     assert plan.plan.notes == ()
 
 
-def test_more_processes_for_jax_are_no_error_but_said_to_be_ignored() -> None:
+def test_several_processes_for_jax_are_ignored_with_a_note() -> None:
     plan = Plan("jax", procs_per_node=4).plan
     assert plan.world.procs_per_node == 1
     assert plan.notes == ("procs_per_node: jax runs one process a node that drives all its devices; 4 is ignored",)
@@ -123,7 +123,7 @@ def test_xgboost_runs_a_worker_for_every_accelerator() -> None:
     assert plan.in_manifest("DMLC_TASK_ID") == "<pod index>"  # what the reference writes
 
 
-def test_xgboost_counts_cpus_only_when_told() -> None:
+def test_xgboost_counts_cpus_only_if_requested() -> None:
     assert Plan("xgboost", num_nodes=3, resources_per_node={"cpu": 8}).env()["DMLC_NUM_WORKER"] == "3"
     assert (
         Plan("xgboost", num_nodes=3, procs_per_node="cpu", resources_per_node={"cpu": 8}).env()["DMLC_NUM_WORKER"]
@@ -147,8 +147,8 @@ def test_a_plain_command_gets_no_training_environment() -> None:
     assert plan.plan.success.count == 3
 
 
-def test_pods_of_a_plain_command_wait_for_nobody() -> None:
-    """One that is done before another has begun has no name any more, and would be waited for in vain."""
+def test_pods_of_a_plain_command_do_not_wait_for_each_other() -> None:
+    """The name of a pod that has ended does not resolve: a pod that starts later would wait for it forever."""
     settings = Plan("plain", num_nodes=3, script="x.py").plan.group("node").agent
     assert settings is not None
     assert settings.wait_for == ()

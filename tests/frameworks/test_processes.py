@@ -21,14 +21,14 @@ NONE = {"kind": "torch", "launcher": "none"}
         ("auto", GPUS, "auto", 4),  # torchrun counts GPUs itself
         ("gpu", GPUS, "gpu", 4),
         ("cpu", GPUS, "8", 8),
-        ("auto", MIG, "3", 3),  # but no slices of them
+        ("auto", MIG, "3", 3),  # but not MIG slices
         ("gpu", MIG, "3", 3),
         (2, GPUS, "2", 2),
         (5, {}, "5", 5),
         ("auto", {"gpus": 0, "cpu": 6}, "6", 6),
     ],
 )
-def test_torchrun_is_told(procs: Any, resources: dict[str, Any], told: str, counted: int) -> None:
+def test_torchrun_gets_the_number_of_processes(procs: Any, resources: dict[str, Any], told: str, counted: int) -> None:
     plan = Plan("torch", procs_per_node=procs, resources_per_node=resources)
     assert plan.env()["PET_NPROC_PER_NODE"] == told
     assert plan.plan.world.procs_per_node == counted
@@ -45,13 +45,13 @@ COUNTS: list[tuple[Any, tuple[int, int, int, int, int]]] = [
     ("mlx", (1, 1, 4, 2, 8)),
     ({"kind": "mlx", "backend": "mpi"}, (1, 1, 4, 2, 8)),
     ("xgboost", (1, 1, 4, 2, 8)),
-    ("jax", (1, 1, 1, 1, 1)),  # one process drives all devices of its node
+    ("jax", (1, 1, 1, 1, 1)),  # one process uses all devices of its node
     ("plain", (1, 1, 1, 2, 8)),
 ]
 
 
 @pytest.mark.parametrize(("framework", "counts"), COUNTS)
-def test_processes_are_counted_from_what_a_pod_asks_for(framework: Any, counts: tuple[int, ...]) -> None:
+def test_processes_are_counted_from_the_requests_of_a_pod(framework: Any, counts: tuple[int, ...]) -> None:
     jobs: list[dict[str, Any]] = [
         {},
         {"resources_per_node": CPUS},
@@ -72,13 +72,13 @@ def test_gpu_without_a_gpu_is_an_error(framework: Any) -> None:
 
 @pytest.mark.parametrize("framework", [f for f, _ in COUNTS if f != "jax"])
 @pytest.mark.parametrize(("procs", "cpu"), [("cpu", "16Gi"), (4097, 1)])
-def test_more_than_any_machine_can_run_are_refused_before_they_are_listed(framework: Any, procs: Any, cpu: Any) -> None:
-    with pytest.raises(BadInputError, match=r"^procs_per_node: \d+ processes a node are more than 4096; look at"):
+def test_too_many_processes_are_rejected_before_they_are_listed(framework: Any, procs: Any, cpu: Any) -> None:
+    with pytest.raises(BadInputError, match=r"^procs_per_node: \d+ processes a node are more than 4096; check"):
         Plan(framework, num_nodes=2, procs_per_node=procs, resources_per_node={"cpu": cpu})
 
 
 def test_the_merged_resources_count() -> None:
-    """kubeflow/trainer#3974: an override of the memory must not lose the GPUs."""
+    """kubeflow/trainer#3974: an override of the memory must not remove the GPUs."""
     template = {"containers": [{"name": "node", "resources": {"limits": {"memory": "64Gi"}}}]}
     plan = Plan("torch", resources_per_node={"gpus": 4}, pod_template={"spec": template})
     assert plan.env()["PET_NPROC_PER_NODE"] == "auto"

@@ -1,4 +1,4 @@
-"""The real torchrun understands the variables it is given: its own parser, no training."""
+"""torchrun's own argument parser reads the variables of the plan, without training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch, whose launcher is asked"),
 ]
 
-# Reads the variables of each pod in turn, all in one process: importing torch is what takes the time.
+# Reads the variables of each pod in turn in one process, because importing torch is slow.
 _ASK = """
 import json, os, sys
 from torch.distributed.run import config_from_args, parse_args
@@ -44,7 +44,7 @@ _ELASTIC = {
 
 
 def env_of(plan: Plan, node: int) -> dict[str, str]:
-    """The variables of one pod, with what differs between pods filled in."""
+    """Returns the variables of one pod, with the places resolved for it."""
     places = {"<pod index>": str(node), "<1 in pod 0, else 0>": "0" if node else "1"}
     env = plan.env()
     for place, value in places.items():
@@ -52,7 +52,7 @@ def env_of(plan: Plan, node: int) -> dict[str, str]:
     return env
 
 
-def test_torchrun_reads_what_the_plan_says() -> None:
+def test_torchrun_reads_the_variables_of_the_plan() -> None:
     fixed, single = Plan("torch", num_nodes=3, procs_per_node=2), Plan("torch", num_nodes=1, procs_per_node=2)
     elastic = Plan(_ELASTIC, num_nodes=2, procs_per_node=1)
     pods = [env_of(fixed, 2), env_of(single, 0), env_of(elastic, 0), env_of(elastic, 1)]

@@ -19,7 +19,7 @@ WORKER = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOC
 # --- torchrun, fixed size --------------------------------------------------------------------------------------------
 
 
-def test_torchrun_gets_its_own_layer_and_no_other() -> None:
+def test_torchrun_gets_only_its_own_layer() -> None:
     plan = Plan("torch", num_nodes=2, procs_per_node=4)
     assert plan.env() == {
         "PET_NNODES": "2",
@@ -45,13 +45,13 @@ def test_torchrun_gets_its_own_layer_and_no_other() -> None:
         ({"command": ["python", "x.py"]}, ["python", "x.py"]),
     ],
 )
-def test_torchrun_starts_what_the_job_says(entry: dict[str, Any], command: list[str]) -> None:
+def test_torchrun_starts_the_jobs_program(entry: dict[str, Any], command: list[str]) -> None:
     plan = Plan("torch", args=["--epochs", "3"], **entry)
     assert plan.command() == command
     assert plan.words(plan.plan.group("node").args) == ["--epochs", "3"]
 
 
-def test_the_agent_reaches_each_rank_behind_torchrun() -> None:
+def test_the_agent_wraps_each_rank_that_torchrun_starts() -> None:
     settings = Plan("torch", num_nodes=2).plan.group("node").agent
     assert settings is not None and settings.wrap is not None
     plan = Plan("torch", num_nodes=2)
@@ -60,28 +60,28 @@ def test_the_agent_reaches_each_rank_behind_torchrun() -> None:
     assert settings.wait_for == ("node",)
 
 
-def test_a_command_of_the_users_is_left_as_it_is() -> None:
+def test_the_users_command_is_unchanged() -> None:
     settings = Plan("torch", command=["torchrun", "x.py"]).plan.group("node").agent
     assert settings is not None and settings.wrap is None
     assert Plan("torch", command=["bash", "run.sh"]).plan.group("node").agent is None
     assert Plan("torch", command=["torchrun", "x.py"], agent=False).plan.group("node").agent is None
 
 
-def test_the_masters_name_honours_the_subdomain_and_the_port() -> None:
+def test_the_masters_address_contains_the_subdomain_and_the_port() -> None:
     env = Plan("torch", network={"subdomain": "ring", "port": 1234}).env()
     assert (env["PET_MASTER_ADDR"], env["PET_MASTER_PORT"]) == ("job-node-0-0.ring", "1234")
 
 
 @pytest.mark.parametrize("name", PET)
 @pytest.mark.parametrize("framework", ["torch", ELASTIC])
-def test_what_torchrun_reads_is_reserved(framework: Any, name: str) -> None:
+def test_variables_that_torchrun_reads_are_reserved(framework: Any, name: str) -> None:
     with pytest.raises(BadInputError, match=f"^env.{name}: reserved, because torch jobs get it from stepset"):
         Plan(framework, env={name: "1"})
     taken = Plan(framework, env={name: {"value": "1", "override": True}})
     assert taken.env()[name] == "1"
 
 
-def test_what_torchrun_reads_besides_is_the_jobs() -> None:
+def test_the_job_can_set_other_variables_of_torchrun() -> None:
     env = {"PET_RDZV_ID": "x", "PET_LOG_DIR": "/logs", "MASTER_ADDR": "x", "RANK": "0", "WORLD_SIZE": "9"}
     assert env.items() <= Plan("torch", env=env).env().items()
 
@@ -104,25 +104,25 @@ def test_an_elastic_world_meets_at_a_store_on_node_0() -> None:
     assert plan.plan.world.elastic == (2, 4)
 
 
-def test_a_manifest_never_holds_an_empty_rendezvous_setting() -> None:
+def test_a_manifest_never_contains_an_empty_rendezvous_setting() -> None:
     assert Plan(ELASTIC).in_manifest("PET_RDZV_CONF") is None
     with_settings = Plan({"kind": "torch", "elastic": {"rdzv_conf": {"read_timeout": 60, "join_timeout": "90"}}})
     assert with_settings.in_manifest("PET_RDZV_CONF") == "read_timeout=60,join_timeout=90"
     assert with_settings.env()["PET_RDZV_CONF"] == "is_host=<1 in pod 0, else 0>,read_timeout=60,join_timeout=90"
 
 
-def test_an_elastic_world_has_succeeded_with_its_fewest_nodes() -> None:
+def test_an_elastic_world_succeeds_with_min_nodes() -> None:
     plan = Plan({"kind": "torch", "elastic": {"min_nodes": 2, "max_nodes": 4}}, num_nodes=4).plan
     assert (plan.success.group, plan.success.count) == ("node", 2)
 
 
 @pytest.mark.parametrize(("max_restarts", "by_launcher"), [(0, False), (3, True)])
-def test_a_failed_rank_is_final_unless_torchrun_starts_it_again(max_restarts: int, by_launcher: bool) -> None:
+def test_a_failed_rank_is_final_unless_torchrun_restarts_it(max_restarts: int, by_launcher: bool) -> None:
     settings = Plan({"kind": "torch", "elastic": {"max_restarts": max_restarts}}).plan.group("node").agent
     assert settings is not None and settings.launcher_restarts is by_launcher
 
 
-def test_an_elastic_world_needs_the_agent_to_tell_node_0_from_the_others() -> None:
+def test_an_elastic_world_needs_the_agent_to_identify_node_0() -> None:
     for job in ({"command": ["bash", "run.sh"]}, {"agent": False}):
         with pytest.raises(BadInputError, match=r"^agent: only stepset's agent can set PET_RDZV_CONF, which differs"):
             Plan(ELASTIC, **job)
@@ -164,7 +164,7 @@ def test_several_processes_a_pod_need_the_agent() -> None:
 # --- both layers -----------------------------------------------------------------------------------------------------
 
 
-def test_both_layers_are_there_when_asked_for() -> None:
+def test_both_layers_are_set_if_requested() -> None:
     without = Plan({**NONE, "env_layer": "both"}, num_nodes=2, procs_per_node=2).env()
     assert set(without) == {*PET, *WORKER}
     assert (without["PET_NNODES"], without["WORLD_SIZE"]) == ("2", "4")
@@ -191,10 +191,10 @@ def test_an_elastic_world_has_no_worker_layer_to_count() -> None:
         Plan({**ELASTIC, "env_layer": "both"})
 
 
-# --- what stepset's own variables say --------------------------------------------------------------------------------
+# --- stepset's own variables ------------------------------------------------------------------------------------------
 
 
-def test_every_process_can_know_the_run_it_belongs_to() -> None:
+def test_every_process_gets_the_identity_of_its_run() -> None:
     plan = Plan("torch", num_nodes=2, checkpoint_dir="/ckpt")
     own = {e.name: plan.words((e.value,))[0] for e in plan.plan.group("node").env if e.name.startswith("STEPSET_")}  # type: ignore[arg-type]  # all Texts
     assert own == {
@@ -208,6 +208,6 @@ def test_every_process_can_know_the_run_it_belongs_to() -> None:
     }
 
 
-def test_without_the_agent_nobody_would_fetch_a_result() -> None:
+def test_without_the_agent_no_result_file_is_set() -> None:
     names = {e.name for e in Plan("torch", agent=False, script="x.py").plan.group("node").env}
     assert "STEPSET_RESULT_FILE" not in names and "STEPSET_CHECKPOINT_DIR" not in names

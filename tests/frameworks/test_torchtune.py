@@ -1,4 +1,4 @@
-"""TorchTune: the recipe and config for model, nodes, devices and method, and the flag without which it runs alone."""
+"""TorchTune: the recipe and config for model, nodes, devices and method, and the rendezvous flag."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_recipe_fits(nodes: int, one_device: bool, args: list[str], recipe: 
         ([DORA, LORA, QUANTISED], True, False),
     ],
 )
-def test_the_args_tell_the_method(args: list[str], lora: bool, qlora: bool) -> None:
+def test_the_args_select_the_method(args: list[str], lora: bool, qlora: bool) -> None:
     assert (uses_lora(args), uses_qlora(args)) == (lora, qlora)
 
 
@@ -79,24 +79,24 @@ ENDPOINT = "--rdzv_endpoint=job-node-0-0.job:29500"
         ({"command": ["tune", "run"]}, ["full_finetune_single_device", "--config", f"{M1B}_full_single_device"]),
     ],
 )
-def test_tune_run_is_told_recipe_and_config(job: dict[str, Any], command: list[str]) -> None:
+def test_tune_run_gets_recipe_and_config(job: dict[str, Any], command: list[str]) -> None:
     plan = tune(args=["epochs=3"], **job)
     assert plan.command() == ["tune", "run", *command]
     assert plan.words(plan.plan.group("node").args) == ["epochs=3"]
 
 
-def test_tune_run_gets_torchruns_variables_but_the_masters() -> None:
+def test_tune_run_gets_torchruns_variables_except_the_masters() -> None:
     env = tune(M70B, num_nodes=2, resources_per_node={"gpus": 8}).env()
     assert env == {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "auto", "PET_NODE_RANK": "<pod index>"}
 
 
 @pytest.mark.parametrize("name", ["PET_NNODES", "PET_MASTER_ADDR", "PET_MASTER_PORT"])
-def test_what_torchrun_would_read_is_reserved_here_too(name: str) -> None:
+def test_variables_that_torchrun_reads_are_reserved_for_torchtune(name: str) -> None:
     with pytest.raises(BadInputError, match=f"^env.{name}: reserved"):
         tune(env={name: "1"})
 
 
-def test_a_recipe_and_config_of_ones_own_are_taken_as_they_are() -> None:
+def test_the_users_recipe_and_config_are_unchanged() -> None:
     own = {"kind": "torchtune", "recipe": "my_recipe.py", "config": "my.yaml"}
     assert Plan(own, script=None, num_nodes=2).command() == [
         "tune",
@@ -113,7 +113,7 @@ def test_a_script_is_the_recipe_of_a_models_config() -> None:
     assert plan.command() == ["tune", "run", "/stepset/code/mine.py", "--config", f"{M1B}_full_single_device"]
 
 
-def test_another_command_than_tune_run_is_torchruns() -> None:
+def test_other_commands_are_started_by_torchrun() -> None:
     for command in (["torchrun", "x.py"], ["tune", "run", "--x"]):
         plan = Plan({"kind": "torchtune", "model": M1B}, command=command, num_nodes=2)
         assert plan.command() == command
@@ -150,11 +150,11 @@ def test_another_command_than_tune_run_is_torchruns() -> None:
         ({"model": M1B}, {"function": "pass"}, r"function: tune runs a recipe; give it as script"),
     ],
 )
-def test_what_torchtune_cannot_do_is_told(framework: dict[str, str], job: dict[str, Any], message: str) -> None:
+def test_unsupported_jobs_are_rejected(framework: dict[str, str], job: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInputError, match=f"^{message}"):
         Plan({"kind": "torchtune", **framework}, **({"script": None} | job))
 
 
-def test_qlora_of_the_large_model_may_use_many_devices() -> None:
+def test_qlora_of_the_large_model_can_use_many_devices() -> None:
     plan = tune(M70B, args=[LORA, QUANTISED], resources_per_node={"gpus": 8})
     assert plan.command()[-1] == f"{M70B}_qlora"

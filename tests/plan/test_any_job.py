@@ -1,4 +1,4 @@
-"""What holds for the plan of any job whatever."""
+"""Rules that hold for the plan of any job."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.strategies import jobs
 
 WHOLE = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
-# Why a valid job may have no plan. Everything else is a defect.
+# The reasons for which a valid job may have no plan. Any other error is a defect.
 REASONS = (
     r"procs_per_node: gpu, but resources_per_node has no accelerator; add for example gpus: 1",
-    r"procs_per_node: \d+ processes a node are more than 4096; look at procs_per_node and at resources_per_node\.cpu",
+    r"procs_per_node: \d+ processes a node are more than 4096; check procs_per_node and resources_per_node\.cpu",
     r"agent: only stepset's agent can ",
     r"args: TorchTune has no LoRA recipe for several nodes",
     r"procs_per_node: QLoRA of .* needs one device",
@@ -32,7 +32,7 @@ REASONS = (
 
 
 def planned(job: TrainingJob) -> LaunchPlan | None:
-    """The job's plan, or None where there is none for a documented reason."""
+    """Returns the job's plan, or None if it has none for a documented reason."""
     try:
         return make_plan(job)
     except BadInputError as error:
@@ -44,14 +44,14 @@ def names_of(plan: LaunchPlan, job: TrainingJob) -> PodNames:
     return PodNames(plan, job.name, job.network.subdomain or job.name)
 
 
-# --- sentences, each for one job and its plan ------------------------------------------------------------------------
+# --- rules, each for one job and its plan ----------------------------------------------------------------------------
 
 
 def the_same_job_has_an_equal_plan(job: TrainingJob, plan: LaunchPlan) -> None:
     assert make_plan(parse_job(job.to_dict())) == plan
 
 
-def no_variable_stands_twice_in_a_group(job: TrainingJob, plan: LaunchPlan) -> None:
+def no_variable_is_set_twice_in_a_group(job: TrainingJob, plan: LaunchPlan) -> None:
     for group in plan.groups:
         assert not [name for name, times in Counter(e.name for e in group.env).items() if times > 1]
 
@@ -64,7 +64,7 @@ def no_variable_torchrun_reads_is_empty(job: TrainingJob, plan: LaunchPlan) -> N
                 assert entry.pod_value is None or any(entry.pod_value.parts)  # type: ignore[union-attr]  # a Text
 
 
-def stepsets_variables_stand_first_and_the_jobs_in_its_order(job: TrainingJob, plan: LaunchPlan) -> None:
+def stepsets_variables_are_first_and_the_jobs_in_its_order(job: TrainingJob, plan: LaunchPlan) -> None:
     for group in plan.groups:
         if group.in_world or group.name == "launcher":
             own = [e.name for e in group.env if e.origin == "job" and e.replaced is None]
@@ -72,14 +72,14 @@ def stepsets_variables_stand_first_and_the_jobs_in_its_order(job: TrainingJob, p
             assert own == last == [name for name in job.env if name in own]
 
 
-def what_the_job_takes_replaces_stepsets_in_its_place(job: TrainingJob, plan: LaunchPlan) -> None:
+def an_overridden_variable_keeps_stepsets_position(job: TrainingJob, plan: LaunchPlan) -> None:
     for group in plan.groups:
         for entry in group.env:
             if entry.replaced is not None:
                 assert entry.origin == "job" and job.env[entry.name].override
 
 
-def roles_get_what_they_say_and_no_more(job: TrainingJob, plan: LaunchPlan) -> None:
+def roles_get_only_their_own_variables(job: TrainingJob, plan: LaunchPlan) -> None:
     for role in job.roles:
         group = plan.group(role.name)
         assert not group.in_world and group.agent is None and group.ports == ()
@@ -96,11 +96,11 @@ def the_world_is_num_nodes_pods(job: TrainingJob, plan: LaunchPlan) -> None:
         assert plan.world.size == job.num_nodes * job.procs_per_node
 
 
-def success_is_that_of_pods_there_are(job: TrainingJob, plan: LaunchPlan) -> None:
+def success_refers_to_existing_pods(job: TrainingJob, plan: LaunchPlan) -> None:
     assert 1 <= plan.success.count <= plan.group(plan.success.group).count
 
 
-def groups_start_after_groups_that_stand_before_them(job: TrainingJob, plan: LaunchPlan) -> None:
+def groups_start_after_groups_that_precede_them(job: TrainingJob, plan: LaunchPlan) -> None:
     seen: set[str] = set()
     for group in plan.groups:
         assert {after.group for after in group.start_after} <= seen
@@ -108,15 +108,15 @@ def groups_start_after_groups_that_stand_before_them(job: TrainingJob, plan: Lau
         seen.add(group.name)
 
 
-def roles_that_come_before_hold_back_the_first_of_the_world(job: TrainingJob, plan: LaunchPlan) -> None:
+def the_world_starts_after_its_roles(job: TrainingJob, plan: LaunchPlan) -> None:
     before = {role.name for role in job.roles if role.before}
     first = next(group for group in plan.groups if group.name in ("node", "launcher"))
     assert {after.group for after in first.start_after} == before
     assert all(after.condition == "Complete" for after in first.start_after)
 
 
-def every_place_can_be_filled_in(job: TrainingJob, plan: LaunchPlan) -> None:
-    """Ports, files and pods that a text names are there."""
+def every_place_can_be_resolved(job: TrainingJob, plan: LaunchPlan) -> None:
+    """Ports, files and pods in a text exist."""
     names = names_of(plan, job)
     for group in plan.groups:
         for word in (*group.command, *group.args, *(e.value for e in group.env if isinstance(e.value, Text))):
@@ -127,11 +127,11 @@ def every_place_can_be_filled_in(job: TrainingJob, plan: LaunchPlan) -> None:
         assert all(isinstance(names(part), str) for line in file.lines for part in line.parts)
 
 
-def every_variable_says_its_rule(job: TrainingJob, plan: LaunchPlan) -> None:
+def every_variable_has_a_rule(job: TrainingJob, plan: LaunchPlan) -> None:
     assert all(entry.rule for group in plan.groups for entry in group.env)
 
 
-def ports_are_listened_on_and_numbered(job: TrainingJob, plan: LaunchPlan) -> None:
+def every_port_has_a_listener_and_a_number(job: TrainingJob, plan: LaunchPlan) -> None:
     for group in plan.groups:
         assert set(group.ports) <= set(plan.ports)
     assert all(1 <= number <= 65535 for number in plan.ports.values())
@@ -144,7 +144,7 @@ def only_the_agent_starts_several_processes(job: TrainingJob, plan: LaunchPlan) 
         assert group.agent is None or group.agent.processes >= 1
 
 
-def explain_has_a_row_for_every_variable_and_agrees(job: TrainingJob, plan: LaunchPlan) -> None:
+def explain_has_a_row_for_every_variable(job: TrainingJob, plan: LaunchPlan) -> None:
     rows = explain_plan(plan, names_of(plan, job))
     entries: list[tuple[PodGroup, EnvEntry]] = [(group, entry) for group in plan.groups for entry in group.env]
     assert len(rows) == len(entries)
@@ -156,36 +156,36 @@ def explain_has_a_row_for_every_variable_and_agrees(job: TrainingJob, plan: Laun
             assert row.value == f"<secret {entry.value.secret}, key {entry.value.key}>"
 
 
-SENTENCES: list[Callable[[TrainingJob, LaunchPlan], None]] = [
+RULES: list[Callable[[TrainingJob, LaunchPlan], None]] = [
     the_same_job_has_an_equal_plan,
-    no_variable_stands_twice_in_a_group,
+    no_variable_is_set_twice_in_a_group,
     no_variable_torchrun_reads_is_empty,
-    stepsets_variables_stand_first_and_the_jobs_in_its_order,
-    what_the_job_takes_replaces_stepsets_in_its_place,
-    roles_get_what_they_say_and_no_more,
+    stepsets_variables_are_first_and_the_jobs_in_its_order,
+    an_overridden_variable_keeps_stepsets_position,
+    roles_get_only_their_own_variables,
     the_world_is_num_nodes_pods,
-    success_is_that_of_pods_there_are,
-    groups_start_after_groups_that_stand_before_them,
-    roles_that_come_before_hold_back_the_first_of_the_world,
-    every_place_can_be_filled_in,
-    every_variable_says_its_rule,
-    ports_are_listened_on_and_numbered,
+    success_refers_to_existing_pods,
+    groups_start_after_groups_that_precede_them,
+    the_world_starts_after_its_roles,
+    every_place_can_be_resolved,
+    every_variable_has_a_rule,
+    every_port_has_a_listener_and_a_number,
     only_the_agent_starts_several_processes,
-    explain_has_a_row_for_every_variable_and_agrees,
+    explain_has_a_row_for_every_variable,
 ]
 
 
 @WHOLE
 @given(jobs())
-def test_every_sentence_holds_for_any_job(job: TrainingJob) -> None:
+def test_every_rule_holds_for_any_job(job: TrainingJob) -> None:
     plan = planned(job)
     if plan is not None:
-        for sentence in SENTENCES:
-            sentence(job, plan)
+        for rule in RULES:
+            rule(job, plan)
 
 
-def test_nearly_every_valid_job_has_a_plan() -> None:
-    """Else the sentences above would hold for nothing."""
+def test_most_valid_jobs_have_a_plan() -> None:
+    """Otherwise the rules above would be tested with few plans."""
     count: Counter[bool] = Counter()
 
     @WHOLE

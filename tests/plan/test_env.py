@@ -1,4 +1,4 @@
-"""Merging what stepset sets with what the job sets: who wins, who is asked, and what is remembered."""
+"""Merging stepset's variables with the job's: precedence, reserved names, and recorded values."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from stepset.spec.environ import EnvField, EnvSecret, EnvText
 OURS = (EnvEntry("NODES", text(4), "how many"), EnvEntry("RANK", text(0), "which"))
 
 
-def test_stepsets_stand_first_in_its_order_then_the_jobs_in_its() -> None:
+def test_stepsets_variables_are_first_and_the_jobs_follow_in_order() -> None:
     env = {"Z": EnvText(value="1"), "A": EnvText(value="$(NODES)")}
     assert [entry.name for entry in merge_env(OURS, env, (), "torch")] == ["NODES", "RANK", "Z", "A"]
 
 
-def test_a_name_taken_knowingly_keeps_its_place_and_remembers_what_it_replaced() -> None:
+def test_an_overridden_variable_keeps_its_position_and_records_stepsets_value() -> None:
     env = {"A": EnvText(value="1"), "NODES": EnvText(value="8", override=True)}
     first, second, third = merge_env(OURS, env, (), "torch")
     assert (first.name, first.value, first.replaced) == ("NODES", text("8"), text(4))
@@ -38,12 +38,12 @@ def test_a_name_taken_knowingly_keeps_its_place_and_remembers_what_it_replaced()
         (EnvField(field="status.hostIP"), FieldValue("status.hostIP")),
     ],
 )
-def test_each_kind_of_value_is_carried_as_it_is(var: Any, value: Any) -> None:
+def test_each_kind_of_value_is_unchanged(var: Any, value: Any) -> None:
     [entry] = merge_env((), {"A": var}, (), "plain")
     assert (entry.value, entry.origin, entry.replaced) == (value, "job", None)
 
 
-def test_every_reserved_name_is_told_at_once_and_in_order() -> None:
+def test_all_reserved_names_are_reported_together_in_order() -> None:
     env = {name: EnvText(value="1") for name in ("RANK", "LATER", "NODES", "MINE", "STEPSET_JOB")}
     with pytest.raises(BadInputError) as caught:
         merge_env(OURS, env, ("LATER",), "torch")
@@ -59,14 +59,14 @@ def test_every_reserved_name_is_told_at_once_and_in_order() -> None:
     )
 
 
-def test_a_reserved_name_that_is_not_set_can_be_taken_too() -> None:
+def test_a_reserved_name_that_stepset_does_not_set_can_be_overridden() -> None:
     env = {"LATER": EnvText(value="1", override=True)}
     last = merge_env(OURS, env, ("LATER",), "torch")[-1]
     assert (last.name, last.replaced) == ("LATER", None)
 
 
 @pytest.mark.parametrize("framework", ["torch", "mpi", "xgboost", "plain"])
-def test_the_pod_template_cannot_take_a_reserved_name_behind_the_jobs_back(framework: str) -> None:
+def test_the_pod_template_cannot_set_a_reserved_name(framework: str) -> None:
     name = {"torch": "PET_NNODES", "mpi": "OMPI_MCA_plm_rsh_args", "xgboost": "DMLC_TASK_ID"}.get(
         framework, "STEPSET_RUN"
     )
@@ -79,6 +79,6 @@ def test_the_pod_template_cannot_take_a_reserved_name_behind_the_jobs_back(frame
     )
 
 
-def test_other_containers_of_the_pod_template_are_their_own_masters() -> None:
+def test_other_containers_of_the_pod_template_can_set_any_name() -> None:
     template = {"containers": [{"name": "sidecar", "env": [{"name": "PET_NNODES", "value": "1"}]}]}
     assert make_plan(parse_job({"script": "a.py", "pod_template": {"spec": template}})).groups

@@ -1,4 +1,4 @@
-"""`$(NAME)` means locally what it means in a pod.
+"""`$(NAME)` has the same meaning locally as in a pod.
 
 The rules are those Kubernetes documents for `env[].value`, `command` and `args` (k8s.io/api core/v1 Container): known
 names are replaced once, unknown ones stay, `$$` is a plain `$`.
@@ -33,11 +33,11 @@ def test_a_known_name_is_replaced(text: str, expanded: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["$(UNKNOWN)", "$(nodes)", "$()", "$( NODES)", "$(NODES )", "$(NO\nDES)"])
-def test_an_unknown_name_is_left_alone(text: str) -> None:
+def test_an_unknown_name_is_unchanged(text: str) -> None:
     assert expand(text, KNOWN) == text
 
 
-def test_what_was_put_in_is_not_expanded_again() -> None:
+def test_an_expanded_value_is_not_expanded_again() -> None:
     assert expand("<$(TEXT)>", KNOWN) == "<$(NODES) and $$>"
 
 
@@ -54,12 +54,12 @@ def test_what_was_put_in_is_not_expanded_again() -> None:
         ("a$$b$$", "a$b$"),
     ],
 )
-def test_two_dollars_are_one(text: str, expanded: str) -> None:
+def test_two_dollars_become_one(text: str, expanded: str) -> None:
     assert expand(text, KNOWN) == expanded
 
 
 @pytest.mark.parametrize("text", ["$", "$NODES", "${NODES}", "$HOME/x", "$?", "a$", "(NODES)", "\\$", "100$ each"])
-def test_a_single_dollar_is_the_shells(text: str) -> None:
+def test_a_single_dollar_is_unchanged(text: str) -> None:
     assert expand(text, KNOWN) == text
 
 
@@ -70,18 +70,18 @@ def test_a_single_dollar_is_the_shells(text: str) -> None:
         ("$(", "$("),
         ("$($($(", "$($($("),
         ("$(NODES) $(RANK", "4 $(RANK"),
-        # The first `)` ends the name, and no name holds `$(`.
+        # The first `)` ends the name, and no name contains `$(`.
         ("$(A$(NODES))", "$(A$(NODES))"),
         ("$(A$$)", "$(A$$)"),
         ("\\$(NODES)", "\\4"),
         ("$($$", "$($"),
     ],
 )
-def test_what_is_unfinished_or_nested_is_no_name(text: str, expanded: str) -> None:
+def test_unfinished_and_nested_references_are_unchanged(text: str, expanded: str) -> None:
     assert expand(text, KNOWN) == expanded
 
 
 @given(st.text())
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_any_text_can_be_written_so_that_it_stays(text: str) -> None:
+def test_any_text_can_be_escaped(text: str) -> None:
     assert expand(text.replace("$", "$$"), KNOWN) == text

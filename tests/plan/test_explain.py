@@ -1,4 +1,4 @@
-"""`explain` tells what each pod gets and why, without giving secrets away."""
+"""`explain` shows what each pod gets and why, without the values of secrets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def rows(**job: object) -> dict[str, ExplainRow]:
     return {row.variable: row for row in stepset.explain({"name": "digits", "script": "train.py", **job})}
 
 
-def test_a_rule_names_where_the_value_comes_from() -> None:
+def test_a_rule_states_the_source_of_the_value() -> None:
     found = rows(num_nodes=2, resources_per_node={"gpus": 4}, network={"port": 29501})
     assert found["PET_NNODES"].rule == "torchrun, static rendezvous: num_nodes"
     assert found["PET_NPROC_PER_NODE"].rule == "torchrun, static rendezvous: 4 x nvidia.com/gpu"
@@ -18,14 +18,14 @@ def test_a_rule_names_where_the_value_comes_from() -> None:
     assert found["PET_MASTER_PORT"].rule == "torchrun, static rendezvous: network.port"
 
 
-def test_the_number_of_processes_says_what_it_was_counted_from() -> None:
+def test_the_rule_of_the_number_of_processes_states_its_source() -> None:
     given = rows(procs_per_node=3)["PET_NPROC_PER_NODE"]
     cpus = rows(resources_per_node={"cpu": "2500m", "gpus": 1}, procs_per_node="cpu")["PET_NPROC_PER_NODE"]
     assert given.rule.endswith(": procs_per_node")
     assert (cpus.value, cpus.rule.split(": ")[1]) == ("3", "3 CPUs, rounded up")
 
 
-def test_what_differs_between_pods_is_told_in_brackets() -> None:
+def test_values_that_differ_between_pods_are_in_brackets() -> None:
     found = rows(num_nodes=2, framework={"kind": "torch", "elastic": {}})
     assert found["PET_RDZV_CONF"].value == "is_host=<1 in pod 0, else 0>"
     assert found["STEPSET_NODE_RANK"].value == "<pod index>"
@@ -45,7 +45,7 @@ def test_a_secret_is_shown_by_its_name_and_a_field_by_its_path() -> None:
     assert (taken.value, taken.replaced) == ("<secret hub, key token>", "1")
 
 
-def test_every_group_is_told_with_its_size_and_in_the_order_of_the_plan() -> None:
+def test_every_group_is_shown_with_its_size_in_the_order_of_the_plan() -> None:
     told = stepset.explain(
         {
             "name": "digits",

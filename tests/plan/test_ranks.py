@@ -1,4 +1,4 @@
-"""Which pods hold which ranks: what a watcher that has no job file goes by."""
+"""Which pods contain which ranks, for a watcher without the job file."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ def ranges(**job: Any) -> dict[str, RankRange]:
 
 
 @pytest.mark.parametrize("framework", ["torch", "deepspeed", "mlx", {"kind": "torch", "launcher": "none"}])
-def test_a_node_holds_as_many_as_it_has_processes(framework: Any) -> None:
+def test_a_node_has_one_rank_for_each_process(framework: Any) -> None:
     assert ranges(framework=framework, script="train.py") == {"node": RankRange(0, 2)}
 
 
-def test_roles_hold_none() -> None:
+def test_roles_have_no_ranks() -> None:
     roles = [{"name": "monitor", "command": ["top"]}]
     assert ranges(framework="torch", script="train.py", roles=roles) == {"node": RankRange(0, 2)}
 
 
-def test_an_mpi_launcher_holds_none_unless_it_is_a_node_and_then_the_last() -> None:
+def test_an_mpi_launcher_has_ranks_only_if_it_is_a_node_and_then_the_last() -> None:
     mpi = {"kind": "mpi"}
     assert ranges(framework=mpi, command=["mpirun", "train"]) == {"node": RankRange(0, 2)}
     as_node = ranges(framework={**mpi, "run_launcher_as_node": True}, command=["mpirun", "train"])
     assert as_node == {"node": RankRange(0, 2), "launcher": RankRange(4, 2)}
 
 
-def test_nobody_knows_them_where_the_users_own_launcher_starts_them() -> None:
+def test_ranks_that_the_users_launcher_starts_are_unknown() -> None:
     assert ranges(framework="torch", command=["torchrun", "train.py"]) == {}

@@ -1,4 +1,4 @@
-"""The job's own files: read whole, packed the same every time, and refused in the job file's words."""
+"""The job's own files: read completely, packed reproducibly, and rejected with the field of the job file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def packed(sources: Sources) -> dict[str, tarfile.TarInfo]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A job's directory: code/ with a script, a package, and what is never code."""
+    """A job's directory: code/ with a script, a package, and files that are never code."""
     for path, text in {
         "code/train.py": "import lib.data\n",
         "code/lib/__init__.py": "",
@@ -57,26 +57,26 @@ def project(tmp_path: Path) -> Path:
 # --- a script alone --------------------------------------------------------------------------------------------------
 
 
-def test_a_script_travels_alone(project: Path) -> None:
+def test_a_script_is_shipped_alone(project: Path) -> None:
     sources = read(project, script="code/train.py")
     assert sources.script == b"import lib.data\n"
     assert (sources.archive, sources.code_dir) == (None, project / "code")
 
 
-def test_a_module_or_command_brings_nothing(project: Path) -> None:
+def test_a_module_or_command_has_no_files(project: Path) -> None:
     for job in ({"module": "train"}, {"command": ["train"]}, {"function": "pass"}):
         sources = read(project, **job)
         assert (sources.script, sources.archive, sources.code_dir) == (None, None, project)
 
 
 @pytest.mark.parametrize("script", ["gone.py", "code", "code/train.py/x", "a" * 300 + ".py", "no/such/dir.py"])
-def test_a_missing_script_is_told(project: Path, script: str) -> None:
+def test_a_missing_script_is_reported(project: Path, script: str) -> None:
     with pytest.raises(BadInputError, match=r"^script: (no such file: .*; paths are relative|cannot read .*; check)"):
         read(project, script=script)
 
 
 @pytest.mark.parametrize("job", [{"script": "big.py"}, {"function": "#" * (CODE_LIMIT + 1)}])
-def test_a_program_over_the_limit_is_told_with_its_size(tmp_path: Path, job: dict[str, str]) -> None:
+def test_a_program_over_the_limit_is_reported_with_its_size(tmp_path: Path, job: dict[str, str]) -> None:
     (tmp_path / "big.py").write_bytes(b"#" * (CODE_LIMIT + 1))
     [field] = job
     with pytest.raises(BadInputError, match=rf"^{field}: .* has {CODE_LIMIT + 1} bytes; at most {CODE_LIMIT} can be"):
@@ -97,7 +97,7 @@ def test_the_script_is_found_by_its_path_inside_or_with_the_directory(project: P
     assert "train.py" in packed(read(project, code="code", script=script))
 
 
-def test_the_archive_holds_no_times_no_owners_and_only_whether_a_file_runs(project: Path) -> None:
+def test_the_archive_contains_no_times_no_owners_and_only_the_executable_bit(project: Path) -> None:
     for name, member in packed(read(project, code="code", module="train")).items():
         assert (member.mtime, member.uid, member.gid, member.uname, member.gname) == (0, 0, 0, "", "")
         assert member.mode == (0o755 if name == "run.sh" else 0o644)
@@ -121,7 +121,7 @@ def test_a_changed_file_makes_other_bytes(project: Path) -> None:
     assert read(project, code="code", module="train").archive != before
 
 
-def test_links_are_shipped_as_what_they_show(project: Path) -> None:
+def test_links_are_shipped_as_their_targets(project: Path) -> None:
     code = project / "code"
     (code / "linked.py").symlink_to(project / "outside.py")
     (project / "shared").mkdir()
@@ -132,7 +132,7 @@ def test_links_are_shipped_as_what_they_show(project: Path) -> None:
     assert all(member.isreg() for member in members.values())
 
 
-def test_links_in_circles_and_to_nowhere_are_left_out(project: Path) -> None:
+def test_circular_and_broken_links_are_omitted(project: Path) -> None:
     code = project / "code"
     (code / "up").symlink_to(code)
     (code / "lib/back").symlink_to(code / "lib")
@@ -149,12 +149,12 @@ def test_links_in_circles_and_to_nowhere_are_left_out(project: Path) -> None:
     ]
 
 
-def test_what_is_no_file_is_left_out(project: Path) -> None:
+def test_only_regular_files_are_packed(project: Path) -> None:
     os.mkfifo(project / "code/pipe")
     assert "pipe" not in packed(read(project, code="code", module="train"))
 
 
-def test_names_of_any_bytes_survive(project: Path) -> None:
+def test_names_of_any_bytes_are_kept(project: Path) -> None:
     for name in ("ünï-训练.py", "a" * 200 + ".py", "new\nline.py"):
         (project / "code" / name).write_text("1", encoding="utf-8")
     os.close(os.open(os.fsencode(project / "code") + b"/latin-\xe9.py", os.O_CREAT | os.O_WRONLY))
@@ -163,26 +163,26 @@ def test_names_of_any_bytes_survive(project: Path) -> None:
 
 
 @pytest.mark.parametrize("code", ["gone", "code/train.py", "a" * 300])
-def test_a_missing_directory_is_told(project: Path, code: str) -> None:
+def test_a_missing_directory_is_reported(project: Path, code: str) -> None:
     with pytest.raises(BadInputError, match=r"^code: (no such directory: .*; paths are|cannot read .*; check)"):
         read(project, code=code, module="train")
 
 
 @pytest.mark.parametrize("script", ["gone.py", "lib", "code/gone.py"])
-def test_a_script_that_is_not_in_the_code_is_told(project: Path, script: str) -> None:
+def test_a_script_outside_the_code_is_reported(project: Path, script: str) -> None:
     with pytest.raises(BadInputError, match=r"^script: no such file: .*; paths are relative to the job file$"):
         read(project, code="code", script=script)
 
 
 @pytest.mark.parametrize("script", ["../outside.py", "{project}/outside.py", ".venv/bin/python"])
-def test_a_script_that_would_not_be_shipped_is_told_before_a_pod_misses_it(project: Path, script: str) -> None:
+def test_a_script_that_would_not_be_shipped_is_reported(project: Path, script: str) -> None:
     with pytest.raises(
         BadInputError, match=r"is not among the files of code that are shipped .*; give a path inside it"
     ):
         read(project, code="code", script=script.format(project=project))
 
 
-def test_code_over_the_limit_is_told_packed_and_unpacked(project: Path) -> None:
+def test_code_over_the_limit_is_reported_packed_and_unpacked(project: Path) -> None:
     noise = project / "code/noise.bin"
     noise.write_bytes(os.urandom(CODE_LIMIT + 1024))
     with pytest.raises(
@@ -190,20 +190,20 @@ def test_code_over_the_limit_is_told_packed_and_unpacked(project: Path) -> None:
     ):
         read(project, code="code", module="train")
     with noise.open("wb") as file:
-        file.truncate(65 * CODE_LIMIT)  # a hole: nothing is written, and nothing of it may be read
+        file.truncate(65 * CODE_LIMIT)  # a sparse file: nothing is written, and the test must not read it
     with pytest.raises(
         BadInputError, match=r"^code: .* bytes unpacked; .* leave data out, or put the code into the image"
     ):
         read(project, code="code", module="train")
 
 
-def test_large_code_that_packs_well_is_fine(project: Path) -> None:
+def test_large_code_that_packs_well_is_accepted(project: Path) -> None:
     (project / "code/table.csv").write_bytes(b"0,0,0,0\n" * (CODE_LIMIT // 2))
     archive = read(project, code="code", module="train").archive
     assert archive is not None and len(archive) < CODE_LIMIT
 
 
-# What is closed -> what is asked for -> what is told.
+# Path without permission -> fields of the job -> message.
 _CLOSED = [
     ("alone.py", {"script": "alone.py"}, "script: cannot read {base}/alone.py: Permission denied; check the path"),
     (
@@ -235,14 +235,14 @@ for base, job in json.loads(sys.argv[1]):
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """A directory others may enter; pytest keeps its own closed, and closes them again whenever it starts."""
+    """A directory that other users can read; pytest makes its own directories private each time it starts."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name).resolve()
 
 
-def test_what_may_not_be_read_is_told(open_path: Path) -> None:
-    """As another user than root, who may read everything."""
+def test_unreadable_files_are_reported(open_path: Path) -> None:
+    """Runs as another user than root, who can read every file."""
     bases = [open_path / str(number) for number in range(len(_CLOSED))]
     for base, (closed, _, _) in zip(bases, _CLOSED, strict=True):
         for name in ("alone.py", "code/train.py", "code/lib/data.py"):

@@ -34,13 +34,13 @@ def test_a_bare_value_is_text(given: Any, text: str) -> None:
     assert variable(given) == EnvText(value=text)
 
 
-def test_a_variable_may_come_from_elsewhere() -> None:
+def test_a_variable_can_refer_to_a_secret_or_a_field() -> None:
     assert variable({"secret": "hub", "key": "token"}) == EnvSecret(secret="hub", key="token")
     assert variable({"field": "status.hostIP"}) == EnvField(field="status.hostIP")
 
 
 @pytest.mark.parametrize("given", [{"value": "4"}, {"secret": "hub", "key": "token"}, {"field": "status.hostIP"}])
-def test_each_kind_can_take_a_reserved_name_knowingly(given: dict[str, str]) -> None:
+def test_each_kind_can_override_a_reserved_name(given: dict[str, str]) -> None:
     assert variable(given).override is False
     assert variable({**given, "override": True}).override is True
 
@@ -60,17 +60,17 @@ def test_the_shortest_form_is_written(given: Any, written: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["A", "_", "my.var", "my-var", "-x", ".x", "a1"])
-def test_a_name_is_what_kubernetes_takes_for_one(name: str) -> None:
+def test_accepts_names_that_kubernetes_accepts(name: str) -> None:
     assert name in parse_job({"script": "a.py", "env": {name: "1"}}).env
 
 
 @pytest.mark.parametrize("name", ["", "1A", "A B", "A=B", "A\n", "Ä"])
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_rejects_invalid_names(name: str) -> None:
     with pytest.raises(BadInputError, match="is not a variable name"):
         parse_job({"script": "a.py", "env": {name: "1"}})
 
 
-def test_an_empty_value_is_fine_unless_torchrun_would_read_it() -> None:
+def test_an_empty_value_is_valid_unless_torchrun_would_read_it() -> None:
     assert variable("") == EnvText(value="")
     for name in ("PET_RDZV_ID", "PET_STANDALONE"):
         with pytest.raises(BadInputError, match=f"{name} is empty, which torchrun takes for a value; leave it out"):

@@ -1,4 +1,4 @@
-"""An error names the field, the value and the remedy, in the job file's own words and on one line."""
+"""An error names the field, the value and the remedy in one line, with the names of the job file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from stepset.errors import BadInputError
 from stepset.spec import parse_job
 
-# What is added to `script: train.py` -> the whole message.
+# Fields beside `script: train.py` -> the whole message.
 ERRORS: list[tuple[dict[str, Any], str]] = [
     # unknown keys
     ({"num_node": 2}, "unknown key 'num_node'; did you mean 'num_nodes'?"),
@@ -137,7 +137,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         {"roles": [{"name": "m", "image": "x"}, {"name": "m", "image": "y"}]},
         "roles: the name 'm' is taken; give each role a name of its own",
     ),
-    ({"roles": [{"name": "m"}]}, "roles.0: role 'm' has neither image nor command; say what it runs"),
+    ({"roles": [{"name": "m"}]}, "roles.0: role 'm' has neither image nor command; give one of them"),
     (
         {"roles": [{"name": "m" * 60, "image": "x"}]},
         f"roles: '{'m' * 60}' has 60 characters, which leaves none of Kubernetes' 63-character pod names for the job;"
@@ -194,15 +194,15 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         {"network": {"peer_timeout": "²"}},
         "network.peer_timeout: '²' is not a duration; write it like 90s, 30m, 12h or 1d",
     ),
-    # what runs
+    # entry points
     (
         {"module": "train"},
-        "exactly one of script, module, command, function says what to run; script and module are given",
+        "exactly one of script, module, command, function is required; script and module are given",
     ),
     ({"command": []}, "command: is empty; give a value or leave it out"),
     (
         {"script": None},
-        "exactly one of script, module, command, function says what to run; none is given",
+        "exactly one of script, module, command, function is required; none is given",
     ),
     # the pod template
     ({"pod_template": []}, "pod_template: [] is not a mapping; write {key: value}"),
@@ -231,8 +231,8 @@ def test_every_unknown_key_is_named_at_once() -> None:
     assert len(caught.value.problems) == 2
 
 
-def test_a_value_given_once_is_complained_of_once() -> None:
-    """The short form of resources stands for requests and limits, which the user never wrote."""
+def test_a_problem_in_a_value_given_once_is_reported_once() -> None:
+    """The short form of resources is both requests and limits, which the user did not write."""
     with pytest.raises(BadInputError) as caught:
         parse_job({"script": "a.py", "resources_per_node": {"cpu": "x", "memory": "y"}})
     assert [line.split(":")[0] for line in caught.value.problems] == [
@@ -247,8 +247,8 @@ def test_a_long_value_is_shortened_in_the_message() -> None:
     assert len(str(caught.value)) < 160 and "..." in str(caught.value)
 
 
-def test_a_secrets_name_is_no_secret_but_its_place_is_no_place_for_one() -> None:
-    """Who puts the value itself where the key's name belongs sees an error that does not repeat it."""
+def test_an_invalid_secret_key_is_not_repeated_in_the_message() -> None:
+    """A value given in the place of a key's name does not appear in the message."""
     with pytest.raises(BadInputError) as caught:
         parse_job({"script": "a.py", "env": {"TOKEN": {"secret": "hub", "key": "token", "value": "hunter2"}}})
     assert "hunter2" not in str(caught.value)

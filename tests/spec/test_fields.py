@@ -1,4 +1,4 @@
-"""Every field of the job file: what it may hold and what it is when left out."""
+"""Every field of the job file: its values and its default."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ FULL: dict[str, Any] = {
 
 
 def _unset(part: Any, path: str = "") -> list[str]:
-    """Fields of a loaded model that still have their defaults."""
+    """Yields the fields of a loaded model that have their defaults."""
     if isinstance(part, list):
         return [field for item in part for field in _unset(item, f"{path}[]")]
     if not hasattr(type(part), "model_fields"):
@@ -88,7 +88,7 @@ def _unset(part: Any, path: str = "") -> list[str]:
     return missing + [field for name in fields for field in _unset(getattr(part, name), f"{path}.{name}")]
 
 
-def test_the_full_job_sets_every_field_there_is() -> None:
+def test_the_full_job_sets_every_field() -> None:
     # `launcher` must stay torchrun beside `elastic`, and the other entries exclude `script`.
     assert _unset(parse_job(FULL)) == [".module", ".command", ".function", ".framework.launcher"]
 
@@ -97,7 +97,7 @@ def test_the_full_job_is_read_back_as_it_was_written() -> None:
     assert parse_job(FULL).to_dict() == FULL
 
 
-def test_what_is_left_out_has_the_documented_default() -> None:
+def test_an_omitted_field_has_the_documented_default() -> None:
     job = parse_job({"script": "train.py"})
     assert job.to_dict() == {"name": "train", "framework": "torch", "script": "train.py"}
     assert (job.num_nodes, job.procs_per_node, job.agent) == (1, "auto", "auto")
@@ -135,12 +135,12 @@ def test_a_frameworks_options_are_read_back_as_they_were_written(framework: dict
 @pytest.mark.parametrize(
     ("entry", "value"), [("script", "a.py"), ("module", "pkg.a"), ("command", ["a"]), ("function", "pass")]
 )
-def test_each_way_to_say_what_runs_stands_alone(entry: str, value: Any) -> None:
+def test_each_entry_point_is_sufficient(entry: str, value: Any) -> None:
     assert getattr(parse_job({entry: value}), entry) == value
     assert entry in ENTRIES
 
 
-def test_a_torchtune_model_needs_nothing_else_to_run() -> None:
+def test_a_torchtune_model_is_sufficient() -> None:
     job = parse_job({"framework": {"kind": "torchtune", "model": "llama3_2/1B"}})
     assert all(getattr(job, entry) is None for entry in ENTRIES)
 
@@ -148,14 +148,14 @@ def test_a_torchtune_model_needs_nothing_else_to_run() -> None:
 @pytest.mark.parametrize(
     ("given", "meant"), [("auto", "auto"), ("cpu", "cpu"), ("gpu", "gpu"), (1, 1), ("8", 8), ("08", 8)]
 )
-def test_processes_per_node_are_a_number_or_a_way_to_count(given: Any, meant: Any) -> None:
+def test_processes_per_node_are_a_number_or_a_keyword(given: Any, meant: Any) -> None:
     assert parse_job({"script": "a.py", "procs_per_node": given}).procs_per_node == meant
 
 
 @pytest.mark.parametrize(
     ("given", "meant"), [("auto", "auto"), (True, True), ("true", True), ("False", False), (False, False)]
 )
-def test_the_agent_is_wanted_unwanted_or_up_to_stepset(given: Any, meant: Any) -> None:
+def test_agent_is_true_false_or_auto(given: Any, meant: Any) -> None:
     assert parse_job({"script": "a.py", "agent": given}).agent is meant
 
 
@@ -167,8 +167,8 @@ def test_bare_numbers_among_words_are_text() -> None:
     assert (job.roles[0].command, job.roles[0].args) == (["sleep", "3"], ["2"])
 
 
-def test_the_strategies_know_every_field() -> None:
-    """The properties elsewhere hold for whole jobs only if every field is drawn."""
+def test_the_strategies_draw_every_field() -> None:
+    """Other property tests cover whole jobs only if every field is drawn."""
     drawn: set[str] = set()
 
     @settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))

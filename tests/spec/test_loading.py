@@ -1,4 +1,4 @@
-"""A job is read from YAML, JSON, a mapping, or is one already."""
+"""A job is read from YAML, JSON or a mapping; a TrainingJob is returned unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def job_file(tmp_path: Path) -> Path:
 
 
 def _error(path: Path, content: str | bytes) -> str:
-    """The one line that loading this content fails with, without the file's name."""
+    """Returns the one-line error of this content, without the file's name."""
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(BadInputError) as caught:
         load_job(path)
@@ -40,7 +40,7 @@ def test_the_same_job_comes_from_yaml_json_and_a_mapping(tmp_path: Path) -> None
 
 def test_json_may_write_any_character_as_escapes(job_file: Path) -> None:
     job_file.write_text(json.dumps({**JOB, "annotations": {"mood": "\N{ROCKET}"}}), encoding="utf-8")
-    assert "\\ud83d" in job_file.read_text(encoding="utf-8")  # YAML would refuse this half of a character
+    assert "\\ud83d" in job_file.read_text(encoding="utf-8")  # YAML would reject this surrogate
     assert load_job(job_file).annotations == {"mood": "\N{ROCKET}"}
     assert _error(job_file, json.dumps({**JOB, "image": "\ud83d"})).startswith("image: '\\ud83d' is not Unicode text")
 
@@ -67,8 +67,8 @@ def test_anchors_and_merge_keys_work(job_file: Path) -> None:
     assert job["roles"][1]["env"] == job["env"] == {"A": "1", "B": "2"}
 
 
-def test_merging_one_mapping_into_another_is_no_key_given_twice(job_file: Path) -> None:
-    # The outer mapping is made first and merges the inner one, which thereby gets the key of its own base again.
+def test_a_merge_key_does_not_create_a_duplicate_key(job_file: Path) -> None:
+    # The outer mapping is constructed first and merges the inner mapping, which then contains its base's key again.
     job_file.write_text(
         "script: t.py\n"
         "pod_template:\n"
@@ -90,7 +90,7 @@ def test_merging_one_mapping_into_another_is_no_key_given_twice(job_file: Path) 
         ("script: a.py\npod_template:\n  spec:\n    x: {y: 1, z: 1, y: 2}\n", 4, 21, "y"),
     ],
 )
-def test_a_key_given_twice_is_an_error_at_its_second_place(
+def test_a_duplicate_key_is_an_error_at_its_second_position(
     job_file: Path, content: str, line: int, column: int, key: str
 ) -> None:
     assert _error(job_file, content) == (
@@ -101,10 +101,10 @@ def test_a_key_given_twice_is_an_error_at_its_second_place(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "holds nothing; a job file is a mapping of fields such as 'script: train.py'"),
-        ("# nothing\n", "holds nothing; a job file is a mapping of fields such as 'script: train.py'"),
-        ("- script: a.py\n", "holds a list; a job file is a mapping of fields such as 'script: train.py'"),
-        ("train.py", "holds a str; a job file is a mapping of fields such as 'script: train.py'"),
+        ("", "is empty; a job file is a mapping of fields such as 'script: train.py'"),
+        ("# nothing\n", "is empty; a job file is a mapping of fields such as 'script: train.py'"),
+        ("- script: a.py\n", "is a list; a job file is a mapping of fields such as 'script: train.py'"),
+        ("train.py", "is a str; a job file is a mapping of fields such as 'script: train.py'"),
         ("1: 2\nscript: a.py\n", "the key 1 is not text; quote it"),
         ("on: 2\nscript: a.py\n", "the key True is not text; quote it"),
         ("script: [a\n", "line 2, column 1: not readable as YAML: while parsing a flow sequence, did not find"),
@@ -118,18 +118,18 @@ def test_a_key_given_twice_is_an_error_at_its_second_place(
         (b"\x89PNG\r\n\x1a\n", "cannot be read: it is not UTF-8 text"),
     ],
 )
-def test_what_is_no_job_file_is_told_in_one_line(job_file: Path, content: str | bytes, message: str) -> None:
+def test_an_invalid_job_file_is_reported_in_one_line(job_file: Path, content: str | bytes, message: str) -> None:
     assert message in _error(job_file, content)
 
 
-def test_a_missing_file_and_a_directory_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_directory_have_different_messages(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"gone\.yaml: no such file; check the path$"):
         load_job(tmp_path / "gone.yaml")
     with pytest.raises(BadInputError, match=r"cannot be read: Is a directory$"):
         load_job(tmp_path)
 
 
-def test_every_problem_is_a_line_of_its_own_with_the_file_in_front(job_file: Path) -> None:
+def test_every_problem_is_one_line_with_the_files_name(job_file: Path) -> None:
     job_file.write_text(
         "script: a.py\nnum_nodes: 0\nagent: maybe\nnetwork: {port: 0, subdomain: A}\n", encoding="utf-8"
     )
@@ -144,7 +144,7 @@ def test_every_problem_is_a_line_of_its_own_with_the_file_in_front(job_file: Pat
     assert all(line.startswith(f"{job_file}: ") for line in str(caught.value).splitlines())
 
 
-def test_the_error_says_where_only_if_there_is_a_where() -> None:
+def test_the_error_has_a_prefix_only_if_where_is_given() -> None:
     with pytest.raises(BadInputError) as caught:
         parse_job({"script": "a.py", "num_nodes": 0})
     assert str(caught.value) == "num_nodes: 0 is too small; give 1 or more"

@@ -1,4 +1,4 @@
-"""Names: derived where none is given, refused where no pod could carry them."""
+"""Names: derived if not given, rejected if no pod could have them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_jobs_name_fits_its_pod_groups(more: dict[str, Any], budget: int) -> N
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "1a", "A", "a.b", "a_b", "ä", "a b", "a\n", "a" * 64])
-def test_what_is_no_dns_1035_label_is_refused(name: str) -> None:
+def test_rejects_names_that_are_not_dns_1035_labels(name: str) -> None:
     for job in ({"name": name}, {"network": {"subdomain": name}}, {"roles": [{"name": name, "image": "x"}]}):
         with pytest.raises(BadInputError, match=r"is not a DNS-1035 label|at most 63 are allowed"):
             parse_job({"script": "a.py", **job})

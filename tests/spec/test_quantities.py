@@ -46,7 +46,7 @@ def test_a_quantity_is_a_number_with_a_suffix(text: str, number: str) -> None:
     "text",
     ["", ".", "m", "1 Gi", "1gi", "1KI", "1kb", "16GB", "1e", "1e1.5", "1,5", "0x10", "1_000", "4\n", "٤", "nan"],
 )
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_rejects_invalid_quantities(text: str) -> None:
     with pytest.raises(ValueError, match="is not a Kubernetes quantity; write it like 4, 500m or 16Gi"):
         parse_quantity(text)
 
@@ -54,7 +54,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["9223372036854775808", "8Ei", "1e19", "1e999999999", "1e99999999999999999999", "9" * 99]
 )
-def test_a_quantity_beyond_what_kubernetes_can_hold_is_refused_at_once(text: str) -> None:
+def test_a_quantity_above_the_range_of_kubernetes_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is more than a quantity can be; give 9223372036854775807 or less"):
         parse_quantity(text)
 
@@ -74,22 +74,22 @@ def test_a_quantity_beyond_what_kubernetes_can_hold_is_refused_at_once(text: str
         ("1n", 1),
     ],
 )
-def test_a_part_of_a_cpu_counts_as_a_whole_one(text: str, whole: int) -> None:
+def test_a_fraction_of_a_cpu_is_rounded_up(text: str, whole: int) -> None:
     assert ceil_quantity(text) == whole
 
 
-def test_a_tiny_quantity_is_still_something() -> None:
+def test_a_tiny_quantity_is_rounded_up() -> None:
     assert ceil_quantity("1e-999999999") == 1
 
 
 @pytest.mark.parametrize(("value", "text"), [(4, "4"), (0.5, "0.5"), (" 16Gi ", "16Gi"), (0, "0"), (1e-7, "1e-07")])
-def test_a_job_file_may_give_a_quantity_bare(value: Any, text: str) -> None:
+def test_a_job_file_may_contain_a_bare_number(value: Any, text: str) -> None:
     assert read_quantity(value) == text
     assert parse_quantity(text) >= 0
 
 
 @pytest.mark.parametrize("value", [True, None, [4], {"cpu": 4}, float("nan"), float("inf"), -1, "-1m"])
-def test_what_cannot_be_an_amount_is_refused(value: Any) -> None:
+def test_rejects_invalid_amounts(value: Any) -> None:
     with pytest.raises(ValueError, match=r"quantity|negative"):
         read_quantity(value)
 
@@ -117,19 +117,19 @@ def test_a_duration_is_seconds_or_text(value: Any, seconds: int) -> None:
 @pytest.mark.parametrize(
     "value", ["", "1h30", "30m1h", "1.5h", "1w", "1 h", "1H", "-1h", "soon", "²", True, 1.5, None, []]
 )
-def test_what_is_no_duration_is_refused(value: Any) -> None:
+def test_rejects_invalid_durations(value: Any) -> None:
     with pytest.raises(ValueError, match="is not a duration; write it like 90s, 30m, 12h or 1d"):
         parse_duration(value)
 
 
 @pytest.mark.parametrize("value", [0, -1, "0", "0s", "0d0h"])
-def test_no_time_at_all_is_refused(value: Any) -> None:
+def test_rejects_a_duration_of_zero(value: Any) -> None:
     with pytest.raises(ValueError, match="is not a positive duration; give at least 1s"):
         parse_duration(value)
 
 
 @pytest.mark.parametrize("value", [2**31, "24856d", "9" * 30])
-def test_more_seconds_than_kubernetes_can_hold_are_refused(value: Any) -> None:
+def test_rejects_durations_above_the_range_of_kubernetes(value: Any) -> None:
     assert parse_duration("2147483647s") == 2**31 - 1
     with pytest.raises(ValueError, match=r"is longer than a duration can be; give 2147483647s \(68 years\) or less"):
         parse_duration(value)

@@ -1,4 +1,4 @@
-"""What a pod asks for: two ways to write it, and how many processes it is good for."""
+"""The resources of a pod: two forms, and the number of processes that they provide for."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def test_the_short_form_makes_requests_equal_to_limits() -> None:
     assert short.shm == "8Gi"
 
 
-def test_requests_and_limits_stand_apart_where_said() -> None:
+def test_requests_and_limits_can_differ() -> None:
     apart = resources({"requests": {"cpu": 2}, "limits": {"cpu": "4", "hugepages-2Mi": "1Gi"}})
     assert (apart.requests, apart.limits) == ({"cpu": "2"}, {"cpu": "4", "hugepages-2Mi": "1Gi"})
     assert resources({"requests": {"cpu": 2}}).limits == {}
 
 
-def test_gpus_are_nvidias_wherever_they_are_written() -> None:
+def test_gpus_means_nvidia_gpus_in_each_form() -> None:
     assert resources({"requests": {"gpus": 2}, "limits": {"gpus": 2}}) == resources({"gpus": 2})
 
 
@@ -68,14 +68,14 @@ def test_the_shortest_form_is_written(given: dict[str, Any], written: dict[str, 
         "aws.amazon.com/neuroncore",
     ],
 )
-def test_an_accelerator_is_known_by_its_name(name: str) -> None:
+def test_an_accelerator_is_recognized_by_its_name(name: str) -> None:
     assert accelerator(resources({"limits": {name: 4}})) == (name, 4)
 
 
 @pytest.mark.parametrize(
     "name", ["vendor.example/nic", "rdma/hca", "cpu", "memory", "smarter-devices/fuse", "intel.com/qat"]
 )
-def test_other_devices_are_none(name: str) -> None:
+def test_other_devices_are_not_accelerators(name: str) -> None:
     assert accelerator(resources({"limits": {name: 4}})) == ("", 0)
 
 
@@ -84,12 +84,12 @@ def test_requests_are_counted_before_limits() -> None:
     assert accelerator(resources({"requests": {"cpu": 1}, "limits": {"nvidia.com/gpu": 2}}))[1] == 2
 
 
-def test_no_gpus_are_no_accelerator() -> None:
+def test_zero_gpus_are_not_an_accelerator() -> None:
     assert accelerator(resources({"gpus": 0, "cpu": 6})) == ("", 0)
     assert accelerator(resources({"requests": {"gpus": 0}, "limits": {"gpus": 2}})) == ("nvidia.com/gpu", 2)
 
 
-def test_the_answer_does_not_depend_on_the_order_of_names() -> None:
+def test_the_result_does_not_depend_on_the_order_of_names() -> None:
     names = ["nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "nvidia.com/mig-1g.5gb"]
     answers = {accelerator(resources({"limits": dict.fromkeys(order, 2)})) for order in permutations(names)}
     assert answers == {("amd.com/gpu", 2)}
@@ -116,7 +116,7 @@ def test_gpus_are_counted_before_other_kinds() -> None:
         ({"requests": {"cpu": 0}, "limits": {"cpu": 8}}, 8),
     ],
 )
-def test_cpus_are_counted_up_and_never_none(given: dict[str, Any], cpus: int) -> None:
+def test_cpus_are_rounded_up_to_at_least_1(given: dict[str, Any], cpus: int) -> None:
     assert cpu_count(resources(given)) == cpus
 
 
@@ -149,6 +149,6 @@ def test_the_pod_templates_training_container_is_merged_over_by_name(pod_spec: A
     "pod_template",
     [{}, {"spec": {}}, {"spec": None}, {"spec": {"containers": None}}, {"containers": ["x", {"name": "node"}]}],
 )
-def test_a_pod_template_may_say_nothing_of_resources(pod_template: dict[str, Any]) -> None:
+def test_a_pod_template_without_resources_changes_nothing(pod_template: dict[str, Any]) -> None:
     job = parse_job({"script": "a.py", "resources_per_node": {"cpu": 2}, "pod_template": pod_template})
     assert job.node_resources() == job.resources_per_node

@@ -1,4 +1,4 @@
-"""What a job says survives being written down: as a mapping, as YAML, as JSON."""
+"""A job is unchanged after it is written as a mapping, as YAML or as JSON, and read again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tests.strategies import JobFile, job_files
 
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(job_file=job_files())
-@example(job_file={"script": "train.py", "annotations": {"a": "b\x85c\u2028"}})  # line ends of YAML's, not only of ours
+@example(
+    job_file={"script": "train.py", "annotations": {"a": "b\x85c\u2028"}}
+)  # characters that only YAML treats as line ends
 def test_a_job_is_written_and_read_without_loss(tmp_path: Path, job_file: JobFile) -> None:
     job = parse_job(job_file)
     short = job.to_dict()
@@ -30,7 +32,7 @@ def test_a_job_is_written_and_read_without_loss(tmp_path: Path, job_file: JobFil
 
 @settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(job_files())
-def test_what_is_written_down_leaves_defaults_out(job_file: JobFile) -> None:
+def test_defaults_are_not_written(job_file: JobFile) -> None:
     short = parse_job(job_file).to_dict()
     assert None not in short.values()
     assert not [field for field, value in short.items() if value in ({}, []) or field not in {*job_file, "name"}]

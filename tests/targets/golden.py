@@ -1,7 +1,7 @@
-"""The golden files: what every example becomes in every target that can hold it, beside the examples.
+"""The golden files, beside the examples: the manifests of every example in every target that supports it.
 
-Used by the tests, and by `make golden`, which writes them anew. What comes from other files - the agent, the job's
-code, their hash - is named instead of repeated; that it is all there is tested by itself.
+Used by the tests, and by `make golden`, which writes the files. Content of other files (the agent, the job's code,
+their hash) is replaced by a name; other tests check that it is complete.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from stepset.targets.render import TARGETS
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GOLDEN = EXAMPLES / "golden"
 
-# Examples whose manifests hold the namespace.
+# Examples whose manifests contain the namespace.
 NAMESPACES = {"mpich": "ml"}
 
-# (example, target) -> what the refusal says, where the target cannot hold the example.
+# (example, target) -> the error, if the target does not support the example.
 REFUSED = {
     ("job", "job"): "roles.prepare: target job",
     ("job", "statefulset"): "roles.prepare: target statefulset",
@@ -48,7 +48,7 @@ def examples() -> list[str]:
 
 
 def pairs() -> Iterator[tuple[str, str]]:
-    """Every example with every target that can hold it."""
+    """Yields every example with every target that supports it."""
     for name in examples():
         for target in TARGETS:
             if (name, target) not in REFUSED:
@@ -65,7 +65,7 @@ def render_example(name: str, target: str) -> list[dict[str, Any]]:
 
 
 def golden_text(objects: list[dict[str, Any]]) -> str:
-    """The manifests as the golden file holds them."""
+    """Returns the manifests as the golden file contains them."""
     return to_yaml(_shortened(each) for each in objects)
 
 
@@ -76,13 +76,13 @@ def _without_hash(each: dict[str, Any]) -> dict[str, Any]:
 
 def _shortened(each: dict[str, Any]) -> dict[str, Any]:
     short = _without_hash(each)
-    if each["kind"] == "TrainingRuntime":  # it holds the JobSet's, too
+    if each["kind"] == "TrainingRuntime":  # it also contains the JobSet's
         spec = each["spec"]
         short["spec"] = {**spec, "template": _without_hash(spec["template"])}
     if each["metadata"]["name"].endswith("-code"):
         for field in ("data", "binaryData"):
             if field in each:
-                # Still valid base64, so that the file can be given to an API server as it is.
+                # Valid base64, so that the file can be sent to an API server unchanged.
                 short[field] = dict.fromkeys(each[field], "Y29kZQ==" if field == "binaryData" else "(the job's code)")
     elif AGENT_KEY in each.get("data", {}):
         short["data"] = {**each["data"], AGENT_KEY: "(src/stepset/agent/built/agent.py)"}

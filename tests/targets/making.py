@@ -1,4 +1,4 @@
-"""Short ways to a rendered job, for the tests of the targets."""
+"""Helpers that render jobs for the tests of the targets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCRIPT = b"print('training')\n"
 def request(
     run: str | None = None, namespace: str | None = None, owner: str | None = None, **job: Any
 ) -> RenderRequest:
-    """A request for a job that has an image and a script, unless it says otherwise."""
+    """Returns a request for a job with an image and a script by default."""
     runs = {"script": "train.py"} if not {"script", "module", "command", "function"} & job.keys() else {}
     parsed = parse_job({"name": "digits", "image": IMAGE, **runs, **job})
     script = SCRIPT if parsed.script is not None and parsed.code is None else None
@@ -36,19 +36,19 @@ def plan(**job: Any) -> LaunchPlan:
 
 
 def rendered(target: str = "jobset", **job: Any) -> list[Manifest]:
-    """The manifests of such a job; preflight is not asked."""
+    """Returns the manifests of such a job, without the preflight."""
     return TARGETS[target](request(**job))
 
 
 def of_kind(objects: list[Manifest], kind: str) -> Manifest:
-    """The only object of that kind."""
+    """Returns the only object of this kind."""
     found = [each for each in objects if each["kind"] == kind]
     assert len(found) == 1, [each["kind"] for each in objects]
     return found[0]
 
 
 def workload(objects: list[Manifest]) -> Manifest:
-    """What runs; it comes last."""
+    """Returns the workload, which is the last object."""
     return objects[-1]
 
 
@@ -58,7 +58,7 @@ def replicated_job(objects: list[Manifest], name: str = "node") -> Manifest:
 
 
 def pod(objects: list[Manifest], group: str = "node") -> Manifest:
-    """The pod template of a group, whatever holds it."""
+    """Returns the pod template of a group, in any kind of workload."""
     last = workload(objects)
     spec = last["spec"]
     if last["kind"] == "JobSet":
@@ -91,7 +91,7 @@ def _shown(row: Manifest) -> Any:
 
 
 def agent_config(objects: list[Manifest], group: str = "node") -> Manifest:
-    """What a group's agent is told."""
+    """Returns the config of a group's agent."""
     for each in objects:
         if each["kind"] == "ConfigMap" and f"{group}.json" in each.get("data", {}):
             config: Manifest = json.loads(each["data"][f"{group}.json"])

@@ -1,4 +1,4 @@
-"""Writes the golden files and deploy/rbac anew: `make golden`."""
+"""Writes the golden files and deploy/rbac: `make golden`."""
 
 from __future__ import annotations
 

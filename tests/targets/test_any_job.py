@@ -1,4 +1,4 @@
-"""Whatever a job asks for: a target renders it, the same twice, with all that belongs together; or says why not."""
+"""A target renders any job, twice the same and with all references resolved, or rejects it with a reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 
 
 def _request(job: TrainingJob) -> RenderRequest | None:
-    """A request for the job with an image, as pods need one; None where its framework refuses it."""
+    """Returns a request for the job with an image; None if its framework rejects it."""
     job = job.model_copy(update={"image": job.image or "registry.example/train:1"})
     script = b"print()\n" if job.script is not None and job.code is None else None
     archive = b"packed" if job.code is not None else None
@@ -61,7 +61,7 @@ def _pod_specs(objects: list[Manifest]) -> list[Manifest]:
 @pytest.mark.parametrize("target", TARGETS)
 @SLOW
 @given(job=jobs())
-def test_it_is_rendered_the_same_twice_or_refused_in_words(target: str, job: TrainingJob) -> None:
+def test_two_renders_are_equal_or_the_job_is_rejected_with_a_reason(target: str, job: TrainingJob) -> None:
     request = _request(job)
     if request is None:
         return
@@ -75,7 +75,7 @@ def test_it_is_rendered_the_same_twice_or_refused_in_words(target: str, job: Tra
 @pytest.mark.parametrize("target", TARGETS)
 @SLOW
 @given(job=jobs())
-def test_what_belongs_together_is_there(target: str, job: TrainingJob) -> None:
+def test_references_between_manifests_are_resolved(target: str, job: TrainingJob) -> None:
     request = _request(job)
     objects = None if request is None else TARGETS[target](request) if _rendered(request, target) else None
     if objects is None:

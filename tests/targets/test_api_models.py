@@ -1,7 +1,7 @@
-"""Golden manifests go through the generated models of Kubeflow's API without losing a key.
+"""Golden manifests keep every key in the generated models of Kubeflow's API.
 
-The models (kubeflow-trainer-api) are made from the OpenAPI schemas of Kubernetes, JobSet and Trainer; what they do not
-know they drop, so that a key which is misspelt or in the wrong place is found missing.
+The models (kubeflow-trainer-api) are made from the OpenAPI schemas of Kubernetes, JobSet and Trainer; they drop
+unknown keys, so that a misspelt or misplaced key is missing afterwards.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JOB = "IoK8sApiBatchV1JobSpec"
 
 
 def _lost(given: Any, kept: Any, path: str = "") -> list[str]:
-    """Paths of what is in `given` and not, or otherwise, in `kept`."""
+    """Yields the paths of values in `given` that are missing from `kept` or differ."""
     if isinstance(given, dict):
         if not isinstance(kept, dict):
             return [path]
@@ -45,7 +45,7 @@ BY_PARTS = [pair for pair in pairs() if pair[1] not in ("jobset", "trainjob")]
 
 
 @pytest.mark.parametrize(("name", "target"), KNOWN, ids=lambda v: v)
-def test_kubeflows_and_jobsets_objects_lose_nothing(name: str, target: str) -> None:
+def test_objects_of_kubeflow_and_jobset_lose_no_key(name: str, target: str) -> None:
     known = [each for each in render_example(name, target) if each["kind"] in MODEL_OF]
     assert known
     for each in known:
@@ -53,7 +53,7 @@ def test_kubeflows_and_jobsets_objects_lose_nothing(name: str, target: str) -> N
 
 
 @pytest.mark.parametrize(("name", "target"), BY_PARTS, ids=lambda v: v)
-def test_the_pods_of_other_targets_lose_nothing(name: str, target: str) -> None:
+def test_pods_of_other_targets_lose_no_key(name: str, target: str) -> None:
     spec = render_example(name, target)[-1]["spec"]
     for template in [task["template"] for task in spec["tasks"]] if "tasks" in spec else [spec["template"]]:
         assert _through(POD, template) == []

@@ -1,8 +1,8 @@
-"""A JobSet of ours holds what Kubeflow Trainer v2.3.0 puts into its own, its defects mended.
+"""A JobSet of stepset contains what Kubeflow Trainer v2.3.0 puts into its JobSet, with the defects fixed.
 
-data/objects.json says, for rows of the conformance data, which objects the reference makes of them: numbers of pods,
-ports, volumes, order, ConfigMap, Secret, PodGroup, and what JobSet's webhook said. Variables, commands and hostfiles
-are compared in tests/conformance.
+data/objects.json states, for rows of the conformance data, which objects the reference creates: numbers of pods,
+ports, volumes, order, ConfigMap, Secret, PodGroup, and the answer of JobSet's webhook. tests/conformance compares
+variables, commands and hostfiles.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tests.targets.making import Manifest, container, of_kind, pod, replicated_j
 ROWS, _ = load_rows("trainer.json")
 EXPECTED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "objects.json").read_text("utf-8"))
 
-# Rows that are refused before there are manifests; tests/conformance asserts that.
+# Rows that are rejected before they are rendered; tests/conformance asserts that.
 REFUSED = (
     "exec/shipped torchtune-llama3.2-3b: 2 gpu qlora rejected on 3B",
     "exec/shipped torchtune-qwen2.5-1.5b: 1 gpu qlora rejected on qwen",
 )
-# Row -> the PodGroup's sizes as we have them: a launcher that waits for its nodes is not counted with them, and limits
-# count as requests, which the API server makes of them.
+# Row -> the sizes of stepset's PodGroup: a launcher that waits for its nodes is not counted with them, and limits
+# count as requests, as for the API server.
 MENDED_POD_GROUPS = {
     "exec/coscheduling: mpi launcher dependsOn node Ready counts launcher in minMember (deadlock risk)": {
         "minMember": 2
@@ -44,7 +44,7 @@ MENDED_POD_GROUPS = {
         "minResources": {"cpu": "8", "nvidia.com/gpu": "32"},
     },
 }
-# The reference drops 8080 for its own port, as both have no name.
+# The reference replaces 8080 with its own port, because both have no name.
 MENDED_PORTS = {"exec/torch: unnamed runtime port is clobbered (upstream quirk)": {8080, 29500}}
 
 
@@ -60,7 +60,7 @@ def _params(*rows: dict[str, Any]) -> list[Any]:
 
 
 def _pod_template(row: dict[str, Any]) -> Manifest:
-    """What the row's runtime and patches say about the node's pod, as a job's pod_template."""
+    """Returns the node's pod of the row's runtime and patches as a job's pod_template."""
     given = row.get("given", {})
     template: Manifest = {}
     if "ports" in given:
@@ -137,7 +137,7 @@ def test_every_row_is_asserted() -> None:
 def test_each_group_has_the_references_pods_in_the_references_order(row: dict[str, Any]) -> None:
     objects = _render(row)
     for name, expected in row["expect"]["replicatedJobs"].items():
-        if name in ("worker", "nope"):  # from a second replicated job of the runtime, and from a patch of one it lacks
+        if name in ("worker", "nope"):  # of a second replicated job of the runtime, and of a patch for a missing one
             continue
         ours = replicated_job(objects, name)
         spec = ours["template"]["spec"]
@@ -190,7 +190,7 @@ def test_a_pod_group_counts_the_references_pods_that_start_at_once(row: dict[str
     ours, theirs = of_kind(objects, "PodGroup"), row["expect"]["podGroup"]
     assert (ours["apiVersion"], ours["metadata"]["name"]) == (theirs["apiVersion"], theirs["name"])
     wanted = {**theirs["spec"], **MENDED_POD_GROUPS.get(row["name"], {})}
-    # The time a half-placed gang waits is ours; there is no field for it.
+    # stepset sets the time for which a partly scheduled gang waits; there is no field for it.
     assert {k: v for k, v in ours["spec"].items() if k != "scheduleTimeoutSeconds"} == {
         k: v for k, v in wanted.items() if k != "scheduleTimeoutSeconds"
     }
@@ -200,7 +200,7 @@ def test_a_pod_group_counts_the_references_pods_that_start_at_once(row: dict[str
 
 
 @pytest.mark.parametrize("row", _params(*(r for r in RENDERED if "runtimePatches" in r.get("given", {}))))
-def test_what_the_reference_patches_a_pod_template_patches(row: dict[str, Any]) -> None:
+def test_a_pod_template_can_set_what_the_reference_patches(row: dict[str, Any]) -> None:
     objects = _render(row)
     assert _patched_metadata(row, "labels").items() <= of_kind(objects, "JobSet")["metadata"]["labels"].items()
     if not any(job["name"] == "node" for p in row["given"]["runtimePatches"] for job in _patched_jobs(p)):
@@ -224,7 +224,7 @@ _ADMITTED = [row for row in EXPECTED if "jobSetAdmission" in row["expect"] and r
 
 
 @pytest.mark.parametrize("row", _params(*_ADMITTED))
-def test_preflight_refuses_the_run_names_that_jobsets_webhook_refuses_and_no_others(row: dict[str, Any]) -> None:
+def test_preflight_rejects_exactly_the_run_names_that_jobsets_webhook_rejects(row: dict[str, Any]) -> None:
     job = parse_job({**job_of(ROWS[row["name"]]), "name": "short", "image": "img", "env": {}})
     run = name_of(ROWS[row["name"]])
     said = [line for line in problems(job, make_plan(job), "jobset", run) if line.startswith("the run's name: ")]

@@ -1,4 +1,4 @@
-"""Manifests as text: the fast way writes the very bytes that PyYAML's own would."""
+"""Manifests as text: the fast emitter writes the same bytes as PyYAML's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepset.targets.dump import to_yaml
 
 
 class _Slow(yaml.SafeDumper):
-    """The same style, all by PyYAML itself."""
+    """The same style, written by PyYAML alone."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -37,7 +37,7 @@ _TEXTS = st.text(alphabet="ab \n\t:#-é\u2028\x85\xa0\ufeff\U0001f600|>'\"\\", m
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(_TEXTS, _TEXTS)
-def test_any_text_is_written_as_pyyaml_writes_it(first: str, second: str) -> None:
+def test_any_text_is_written_as_by_pyyaml(first: str, second: str) -> None:
     document = {"a": {"b": [first, {"c": second}]}, "z": first}
     slow = yaml.dump(document, Dumper=_Slow, sort_keys=False, width=2**20, allow_unicode=True)
     assert to_yaml([document]) == slow
@@ -45,6 +45,6 @@ def test_any_text_is_written_as_pyyaml_writes_it(first: str, second: str) -> Non
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(_TEXTS)
-def test_what_is_written_reads_back(text: str) -> None:
+def test_written_text_is_read_back_unchanged(text: str) -> None:
     document = {"data": {"file": text}}
     assert yaml.safe_load(to_yaml([document])) == document

@@ -1,4 +1,4 @@
-"""All pods or none: what the queue or the scheduler is told, and who is counted."""
+"""All pods or none: the fields for the queue or the scheduler, and the pods that are counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _pod_groups(**job: Any) -> dict[str, dict[str, Any]]:
 
 class TestKueue:
     @pytest.mark.parametrize("target", ALL)
-    def test_a_queue_holds_the_workload_back_by_its_label(self, target: str) -> None:
+    def test_the_queue_label_suspends_the_workload(self, target: str) -> None:
         found = workload(rendered(target, scheduling={"queue_name": "team-a"}))
         assert found["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
         # A StatefulSet has no such field; Kueue gates its pods instead.
@@ -33,7 +33,7 @@ class TestKueue:
         objects = rendered("trainjob", scheduling={"queue_name": "team-a"})
         assert "suspend" not in of_kind(objects, "TrainingRuntime")["spec"]["template"]["spec"]
 
-    def test_without_a_queue_nothing_is_held_back(self) -> None:
+    def test_without_a_queue_nothing_is_suspended(self) -> None:
         found = workload(rendered())
         assert "suspend" not in found["spec"]
         assert "kueue.x-k8s.io/queue-name" not in found["metadata"]["labels"]
@@ -41,7 +41,7 @@ class TestKueue:
 
 class TestPodGroups:
     @pytest.mark.parametrize("target", ALL)
-    def test_coscheduling_counts_the_nodes_and_knows_them_by_label(self, target: str) -> None:
+    def test_coscheduling_counts_the_nodes_and_finds_them_by_label(self, target: str) -> None:
         objects = rendered(target, num_nodes=4, resources_per_node=NODE, scheduling={"gang": "coscheduling"})
         group = of_kind(objects, "PodGroup")
         assert group["apiVersion"] == "scheduling.x-k8s.io/v1alpha1"
@@ -51,7 +51,7 @@ class TestPodGroups:
         assert template["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "digits"
         assert template["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
 
-    def test_volcano_knows_them_by_annotation_and_takes_queue_and_priority(self) -> None:
+    def test_volcano_finds_them_by_annotation_and_gets_queue_and_priority(self) -> None:
         scheduling = {"gang": "volcano", "queue_name": "research", "priority_class": "high"}
         objects = rendered(num_nodes=2, scheduling=scheduling)
         group = of_kind(objects, "PodGroup")
@@ -61,7 +61,7 @@ class TestPodGroups:
         assert template["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "digits"
         assert template["spec"]["schedulerName"] == "volcano"
 
-    def test_a_cluster_with_another_scheduler_says_so_in_the_template(self) -> None:
+    def test_the_template_can_set_another_scheduler(self) -> None:
         objects = rendered(scheduling={"gang": "coscheduling"}, pod_template={"schedulerName": "mine"})
         assert pod(objects)["spec"]["schedulerName"] == "mine"
 
@@ -70,7 +70,7 @@ class TestPodGroups:
         assert {name: spec["minMember"] for name, spec in _pod_groups(**job).items()} == {"digits": 3}
         assert "scheduling.x-k8s.io/pod-group" not in pod(rendered(**job), "launcher")["metadata"]["labels"]
 
-    def test_what_starts_before_the_nodes_is_a_gang_of_its_own(self) -> None:
+    def test_pods_that_start_before_the_nodes_are_a_separate_gang(self) -> None:
         job: dict[str, Any] = {
             "num_nodes": 4,
             "roles": [PREPARE, MONITOR],
@@ -111,7 +111,7 @@ class TestPodGroups:
 
 
 class TestStages:
-    def test_groups_start_when_what_they_wait_for_is_there(self) -> None:
+    def test_groups_start_after_the_groups_they_wait_for(self) -> None:
         found = stages(plan(framework="mpi", procs_per_node=1, roles=[PREPARE, MONITOR]))
         assert [[group.name for group in stage] for stage in found] == [["prepare", "monitor"], ["node"], ["launcher"]]
 
@@ -119,12 +119,12 @@ class TestStages:
 class TestAmounts:
     """As kubernetes v1.36 pkg/api/v1/resource/helpers.go counts a pod."""
 
-    def test_containers_add_up_and_limits_stand_for_missing_requests(self) -> None:
+    def test_containers_are_summed_and_limits_replace_missing_requests(self) -> None:
         one = {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4", "memory": "1Gi"}}}
         two = {"resources": {"limits": {"cpu": "500m"}}}
         assert total([(pod_requests({"containers": [one, two]}), 2)]) == {"cpu": "3", "memory": "2Gi"}
 
-    def test_the_largest_init_container_counts_where_it_needs_more(self) -> None:
+    def test_the_largest_init_container_counts_if_it_requests_more(self) -> None:
         spec = {
             "initContainers": [{"resources": {"requests": {"cpu": "3"}}}],
             "containers": [{"resources": {"requests": {"cpu": "1", "memory": "1"}}}],
@@ -149,7 +149,7 @@ class TestAmounts:
 
 
 class TestPeers:
-    """Rows of the conformance data's peers that are about gangs, by their names."""
+    """Rows about gangs in the conformance data of the peers, by their names."""
 
     def test_mpiop_gang_min_available_explicit(self) -> None:
         job = {"framework": "mpi", "num_nodes": 1000, "procs_per_node": 1}

@@ -1,4 +1,4 @@
-"""Every example becomes, byte for byte, the manifests that lie beside it; `make golden` writes them anew."""
+"""Every example renders to the bytes of the golden file beside it; `make golden` writes the files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.targets.golden import (
 )
 
 PAIRS = list(pairs())
-# What must be there before what mounts it, selects by it or refers to it.
+# An object precedes the objects that mount it, select by it or refer to it.
 ORDER = [
     "ConfigMap",
     "Secret",
@@ -42,13 +42,13 @@ ORDER = [
 
 
 @pytest.mark.parametrize(("name", "target"), PAIRS, ids=lambda v: v)
-def test_the_example_becomes_the_golden_manifests(name: str, target: str) -> None:
+def test_the_example_renders_to_its_golden_file(name: str, target: str) -> None:
     path = golden_path(name, target)
     assert path.exists(), f"{path.name} is missing; run `make golden`"
     assert golden_text(render_example(name, target)) == path.read_text(encoding="utf-8")
 
 
-def test_no_golden_file_is_left_over() -> None:
+def test_every_golden_file_has_an_example() -> None:
     assert {path.name for path in GOLDEN.iterdir()} == {golden_path(*pair).name for pair in PAIRS}
 
 
@@ -61,25 +61,25 @@ def test_every_framework_is_among_the_examples() -> None:
 
 
 @pytest.mark.parametrize(("name", "target"), REFUSED, ids=lambda v: v)
-def test_a_target_that_cannot_hold_the_example_says_so(name: str, target: str) -> None:
+def test_a_target_that_does_not_support_the_example_rejects_it(name: str, target: str) -> None:
     with pytest.raises(BadInputError) as caught:
         render_example(name, target)
     assert REFUSED[name, target] in str(caught.value)
 
 
 @pytest.mark.parametrize(("name", "target"), PAIRS, ids=lambda v: v)
-def test_manifests_come_in_the_order_an_apply_needs(name: str, target: str) -> None:
+def test_manifests_are_in_the_order_of_an_apply(name: str, target: str) -> None:
     kinds = [each["kind"] for each in render_example(name, target)]
     assert kinds == sorted(kinds, key=ORDER.index)
 
 
-def test_yaml_and_json_hold_the_same_objects() -> None:
+def test_yaml_and_json_contain_the_same_objects() -> None:
     objects = render_example("roles", "jobset")
     assert list(yaml.safe_load_all(to_yaml(objects))) == objects
     assert json.loads(to_json(objects)) == {"apiVersion": "v1", "kind": "List", "items": objects}
 
 
-def test_the_agent_and_the_code_are_in_the_manifests_as_they_are() -> None:
+def test_the_manifests_contain_the_agent_and_the_code_unchanged() -> None:
     found = {each["metadata"]["name"]: each for each in stepset.render(EXAMPLES / "torch.yaml")}
     assert found["digits-agent"]["data"]["agent.py"] == agent_text()
     script = (EXAMPLES / "torch" / "train.py").read_text(encoding="utf-8")

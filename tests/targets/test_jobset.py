@@ -1,4 +1,4 @@
-"""The JobSet: who starts when, what a failure means, when the run is over."""
+"""The JobSet: the order of starts, the meaning of failures, the end of the run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.targets.making import of_kind, pod, rendered, replicated_job
 PREPARE = {"name": "prepare", "before": True, "command": ["fetch"]}
 MONITOR = {"name": "monitor", "command": ["watch"]}
 
-# What Kubernetes' Job controller says of a Job that a pod's failure ended: (reason, message). Sources: kubernetes
+# What Kubernetes' Job controller reports about a Job that a pod's failure ended: (reason, message). Sources: kubernetes
 # v1.36.3 pkg/controller/job/{pod_failure_policy.go,job_controller.go}.
 DISRUPTED = (
     "PodFailurePolicy",
@@ -30,7 +30,7 @@ COUNTED = ("BackoffLimitExceeded", "Job has reached the specified backoff limit"
 
 
 def _job_failure(job: dict[str, Any], *, code: int = 0, disrupted: bool = False) -> tuple[str, str] | None:
-    """How a Job fails when a pod does, by its podFailurePolicy; None where it goes on."""
+    """Returns how a Job fails after a pod, by its podFailurePolicy; None if the Job continues."""
     for index, rule in enumerate(job["podFailurePolicy"]["rules"]):
         on_code = rule.get("onExitCodes")
         listed = bool(on_code) and (code in on_code["values"]) == (on_code["operator"] == "In")
@@ -42,7 +42,7 @@ def _job_failure(job: dict[str, Any], *, code: int = 0, disrupted: bool = False)
 
 
 def _jobset_action(jobset: dict[str, Any], failure: tuple[str, str]) -> str:
-    """What a JobSet does about a failed Job: the first rule that matches, else a restart that counts."""
+    """Returns the action of a JobSet after a failed Job: the first matching rule, else a restart that counts."""
     for rule in jobset["spec"]["failurePolicy"]["rules"]:
         patterns = rule.get("onJobFailureMessagePatterns", [])
         if failure[0] in rule["onJobFailureReasons"] and (
@@ -59,10 +59,10 @@ def _answer(*, code: int = 0, disrupted: bool = False, **job: Any) -> str | None
 
 
 class TestFailure:
-    """By the rules of both controllers, as their source has them."""
+    """By the rules in the source of both controllers."""
 
     @pytest.mark.parametrize("restart", [{}, {"max_restarts": 3}, {"max_restarts": 3, "user_errors": "fail"}])
-    def test_a_disruption_starts_the_gang_again_for_free(self, restart: dict[str, Any]) -> None:
+    def test_a_disruption_restarts_the_gang_without_counting(self, restart: dict[str, Any]) -> None:
         assert _answer(disrupted=True, code=143, restart=restart) == "RestartJobSetAndIgnoreMaxRestarts"
 
     @pytest.mark.parametrize("code", [1, 2, 42, 134, 139])
@@ -71,11 +71,11 @@ class TestFailure:
         assert _answer(code=code, restart={"max_restarts": 3, "user_errors": "fail"}) == "FailJobSet"
 
     @pytest.mark.parametrize("code", [137, 143, 70, 71, 73])
-    def test_memory_signals_and_what_the_agent_meets_always_count(self, code: int) -> None:
+    def test_memory_errors_signals_and_agent_errors_always_count(self, code: int) -> None:
         for restart in ({"max_restarts": 3}, {"max_restarts": 3, "user_errors": "fail"}):
             assert _answer(code=code, restart=restart) == "RestartJobSet"
 
-    def test_a_result_that_is_refused_is_final(self) -> None:
+    def test_a_rejected_result_is_final(self) -> None:
         assert _answer(code=72, restart={"max_restarts": 3}) == "FailJobSet"
 
     def test_the_deadline_is_final(self) -> None:
@@ -83,7 +83,7 @@ class TestFailure:
         assert _jobset_action(of_kind(objects, "JobSet"), DEADLINE) == "FailJobSet"
         assert replicated_job(objects)["template"]["spec"]["activeDeadlineSeconds"] == 3600
 
-    def test_the_gang_is_started_again_as_a_whole_when_no_old_pod_is_left(self) -> None:
+    def test_the_whole_gang_restarts_after_its_old_pods_are_deleted(self) -> None:
         policy = of_kind(rendered(restart={"max_restarts": 3}), "JobSet")["spec"]["failurePolicy"]
         assert (policy["maxRestarts"], policy["restartStrategy"]) == (3, "BlockingRecreate")
 
@@ -93,11 +93,11 @@ class TestFailure:
         assert spec["template"]["spec"]["restartPolicy"] == "Never"
 
     def test_no_pattern_is_needed_without_restarts(self) -> None:
-        # A JobSet before 0.10 drops patterns; what is left must mean the same.
+        # A JobSet before 0.10 drops patterns; the remaining rules must have the same meaning.
         rules = replicated_job(rendered())["template"]["spec"]["podFailurePolicy"]["rules"]
         assert [list(rule) for rule in rules] == [["action", "onPodConditions"]]
 
-    def test_rule_names_are_what_jobset_accepts(self) -> None:
+    def test_jobset_accepts_the_names_of_the_rules(self) -> None:
         job = {"deadline": "1h", "restart": {"max_restarts": 1}}
         names = [rule["name"] for rule in of_kind(rendered(**job), "JobSet")["spec"]["failurePolicy"]["rules"]]
         assert len(set(names)) == len(names)
@@ -113,7 +113,7 @@ class TestElastic:
         "restart": {"max_restarts": 3},
     }
 
-    def test_a_lost_node_is_replaced_by_itself_and_a_failed_one_counts(self) -> None:
+    def test_a_lost_node_is_replaced_and_a_failed_node_counts(self) -> None:
         spec = replicated_job(rendered(**self.JOB))["template"]["spec"]
         assert _job_failure(spec, disrupted=True) is None
         assert spec["backoffLimit"] == 3
@@ -138,7 +138,7 @@ class TestOrder:
 
     @pytest.mark.parametrize("framework", ["torch", "mpi"])
     def test_a_replicated_job_depends_on_earlier_ones_only(self, framework: str) -> None:
-        # JobSet's webhook refuses anything else.
+        # JobSet's webhook rejects anything else.
         jobs = of_kind(rendered(framework=framework, roles=[MONITOR, PREPARE], procs_per_node=1), "JobSet")
         seen: set[str] = set()
         for each in jobs["spec"]["replicatedJobs"]:
@@ -147,7 +147,7 @@ class TestOrder:
 
 
 class TestSuccess:
-    def test_the_run_has_succeeded_when_the_nodes_have_whatever_runs_beside(self) -> None:
+    def test_the_run_succeeds_with_its_nodes_regardless_of_other_pods(self) -> None:
         policy = of_kind(rendered(roles=[MONITOR]), "JobSet")["spec"]["successPolicy"]
         assert policy == {"operator": "All", "targetReplicatedJobs": ["node"]}
 

@@ -55,7 +55,7 @@ def test_a_containers_lists_merge_by_their_own_keys(field: str, entry: dict[str,
     assert _node(**{field: [entry]})[field] == merged
 
 
-def test_entries_keep_their_place_and_new_ones_come_last() -> None:
+def test_entries_keep_their_position_and_new_entries_are_last() -> None:
     merged = merge(BASE, {"containers": [{"name": "sidecar", "image": "s"}, {"name": "node", "image": "b"}]})
     assert [(each["name"], each["image"]) for each in merged["containers"]] == [("node", "b"), ("sidecar", "s")]
 
@@ -70,20 +70,20 @@ def test_a_volume_of_the_same_source_is_merged() -> None:
     assert merged["volumes"] == [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]
 
 
-def test_null_and_patch_delete_take_away() -> None:
+def test_null_and_patch_delete_remove_fields() -> None:
     assert "nodeSelector" not in merge(BASE, {"nodeSelector": None})
     assert "nodeSelector" not in merge(BASE, {"nodeSelector": {"$patch": "delete"}})
     assert _node(env=[{"name": "A", "$patch": "delete"}])["env"] == [{"name": "B", "value": "2"}]
     assert _node(env=[{"name": "never", "$patch": "delete"}])["env"] == BASE["containers"][0]["env"]
 
 
-def test_patch_replace_takes_ours_away_first() -> None:
+def test_patch_replace_removes_the_existing_content() -> None:
     replaced = [{"$patch": "replace"}, {"name": "C", "value": "3"}]
     assert _node(env=replaced)["env"] == [{"name": "C", "value": "3"}]
     assert merge(BASE, {"nodeSelector": {"$patch": "replace", "z": "1"}})["nodeSelector"] == {"z": "1"}
 
 
-def test_nothing_that_is_merged_is_changed() -> None:
+def test_merging_does_not_change_its_inputs() -> None:
     import copy
 
     base, patch = copy.deepcopy(BASE), {"containers": [{"name": "node", "env": [{"name": "A", "value": "9"}]}]}
@@ -102,7 +102,7 @@ class TestInAJob:
         metadata = pod(rendered(pod_template={"metadata": {"annotations": {"a": "b"}}}))["metadata"]
         assert metadata["annotations"] == {"sidecar.istio.io/inject": "false", "a": "b"}
 
-    def test_the_sidecar_can_be_let_in_again(self) -> None:
+    def test_the_template_can_enable_the_sidecar_again(self) -> None:
         labels = {"sidecar.istio.io/inject": None}
         assert (
             "sidecar.istio.io/inject"
@@ -119,7 +119,7 @@ class TestInAJob:
         for group in ("prepare", "node", "launcher"):
             assert container(objects, group)["imagePullPolicy"] == "Always"
 
-    def test_the_users_shared_memory_takes_the_place_of_ours(self) -> None:
+    def test_the_users_shared_memory_replaces_stepsets(self) -> None:
         spec = {
             "containers": [{"name": "node", "volumeMounts": [{"name": "big", "mountPath": "/dev/shm"}]}],
             "volumes": [{"name": "big", "emptyDir": {"medium": "Memory", "sizeLimit": "1Ti"}}],

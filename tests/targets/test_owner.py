@@ -1,4 +1,4 @@
-"""Whose a run is: the object that its workload goes with."""
+"""The owner of a run: the object with which its workload is deleted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKFLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "d
 
 
 @pytest.mark.parametrize("target", TARGET_NAMES)
-def test_the_workload_has_the_owner_it_was_given_and_nothing_else_has(target: str) -> None:
+def test_only_the_workload_has_the_given_owner(target: str) -> None:
     job = parse_job({"name": "digits", "image": "i:1", "command": ["true"], "framework": "plain"})
     sources = read_sources(job, Path())
     owned = render(make_request(job, sources, owned_by=WORKFLOW), target)

@@ -1,4 +1,4 @@
-"""What every pod gets, whatever the target: variables, ports, volumes, the agent, and what keeps others out."""
+"""What every pod gets in every target: variables, ports, volumes, the agent, and protection from other services."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ALL = ("jobset", "trainjob", "statefulset", "job", "volcano")
 
 
 class TestVariables:
-    def test_stepsets_come_first_so_that_the_jobs_may_use_them(self) -> None:
+    def test_stepsets_variables_are_first_so_that_the_jobs_can_use_them(self) -> None:
         names = list(env(rendered(num_nodes=2, procs_per_node=2, env={"A": "$(PET_NNODES)"})))
         assert names.index("A") == len(names) - 1
 
-    def test_a_secret_is_a_reference_and_its_value_is_nowhere(self) -> None:
+    def test_a_secret_is_a_reference_without_its_value(self) -> None:
         rows = container(rendered(env={"TOKEN": {"secret": "hub", "key": "token"}}))["env"]
         assert rows[-1] == {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
 
@@ -40,7 +40,7 @@ class TestVariables:
             ("job", "0"),
         ],
     )
-    def test_the_attempt_is_whoever_restarts_the_gang_counts(self, target: str, attempt: str | None) -> None:
+    def test_the_attempt_is_the_controllers_restart_count(self, target: str, attempt: str | None) -> None:
         objects = rendered(target)
         if target == "trainjob":
             rows = workload(objects)["spec"]["trainer"]["env"]
@@ -49,7 +49,7 @@ class TestVariables:
         else:
             assert env(objects)["STEPSET_ATTEMPT"] == attempt
 
-    def test_what_only_the_agent_knows_is_left_to_it(self) -> None:
+    def test_the_agent_sets_variables_that_only_it_can_determine(self) -> None:
         objects = rendered(framework={"kind": "torch", "launcher": "none"}, num_nodes=2, procs_per_node=2)
         assert {"RANK", "LOCAL_RANK"}.isdisjoint(env(objects))
         assert agent_config(objects)["process_env"] == {"RANK": "{rank}", "LOCAL_RANK": "{local_rank}"}
@@ -60,7 +60,7 @@ class TestVariables:
         assert env(objects)["PET_RDZV_CONF"] == "read_timeout=90"
         assert agent_config(objects)["process_env"] == {"PET_RDZV_CONF": "is_host={first},read_timeout=90"}
 
-    def test_roles_get_their_own_and_none_of_the_training_environment(self) -> None:
+    def test_roles_get_only_their_own_variables(self) -> None:
         role = {"name": "monitor", "command": ["watch"], "env": {"A": "1"}}
         assert env(rendered(roles=[role]), "monitor") == {"A": "1"}
 
@@ -74,17 +74,17 @@ class TestNames:
             ("volcano", "digits-node-0.digits"),
         ],
     )
-    def test_the_master_is_called_as_the_target_calls_its_pods(self, target: str, host: str) -> None:
+    def test_the_masters_name_is_the_targets_pod_name(self, target: str, host: str) -> None:
         assert env(rendered(target, num_nodes=2))["PET_MASTER_ADDR"] == host
 
-    def test_the_master_honours_the_subdomain_and_the_run(self) -> None:
+    def test_the_masters_name_contains_the_subdomain_and_the_run(self) -> None:
         from stepset.targets.kinds import jobset
 
         objects = jobset.render(request(run="digits-ab12", num_nodes=2, network={"subdomain": "ring"}))
         assert env(objects)["PET_MASTER_ADDR"] == "digits-ab12-node-0-0.ring"
         assert workload(objects)["spec"]["network"]["subdomain"] == "ring"
 
-    def test_volcano_calls_a_tasks_pods_job_task_index(self) -> None:
+    def test_volcano_names_pods_job_task_index(self) -> None:
         # Vectors volcano.pytorch.* and volcano.mpi.host_list_comma_no_trailing of the conformance data.
         from stepset.targets.kinds import volcano
 
@@ -95,16 +95,16 @@ class TestNames:
             "test-mpi-valid-worker-node-1.test-mpi-valid-worker",
         ]
 
-    def test_peers_are_waited_for_by_the_names_they_have(self) -> None:
+    def test_the_agent_waits_for_the_names_of_the_peers(self) -> None:
         config = agent_config(rendered("job", num_nodes=3))
         assert config["peers"] == [{"pattern": "digits-{index}.digits", "count": 3}]
 
-    def test_of_a_large_world_only_the_first_node_is_waited_for(self) -> None:
+    def test_in_a_large_world_the_agent_waits_only_for_the_first_node(self) -> None:
         assert agent_config(rendered(num_nodes=65))["peers"][0]["count"] == 1
 
 
 class TestAgent:
-    def test_it_stands_before_the_command_and_knows_how_long_that_is(self) -> None:
+    def test_the_agent_precedes_the_command_and_gets_its_length(self) -> None:
         objects = rendered(args=["--epochs", "3"])
         found = container(objects)
         at = found["command"].index("--") + 1
@@ -115,33 +115,33 @@ class TestAgent:
         assert config["launcher"] == ["torchrun", "--no-python"]
         assert config["program"] == ["python3", "-u", "/stepset/code/train.py"]
 
-    def test_without_it_the_command_is_the_users(self) -> None:
+    def test_without_the_agent_the_users_command_runs(self) -> None:
         objects = rendered(command=["/opt/train"], agent=False, args=["x"])
         assert (container(objects)["command"], container(objects)["args"]) == (["/opt/train"], ["x"])
         assert [each["kind"] for each in objects] == ["JobSet"]
 
     @pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
-    def test_a_run_that_continues_an_earlier_one_is_counted_on_from_there(self, target: str) -> None:
+    def test_a_run_that_continues_an_earlier_run_continues_its_count(self, target: str) -> None:
         assert "attempt" not in agent_config(render(request(), target))
         assert agent_config(render(replace(request(), attempt=2), target))["attempt"] == 2
 
-    def test_a_rank_that_the_agent_starts_is_told_from_a_launcher(self) -> None:
+    def test_ranks_of_the_agent_are_distinguished_from_a_launcher(self) -> None:
         assert agent_config(rendered(framework="jax"))["processes"] == 1
         assert "processes" not in agent_config(rendered(framework="torch"))
         assert "processes" not in agent_config(rendered(command=["torchrun", "train.py"]))
 
-    def test_it_leaves_the_code_time_for_a_checkpoint_before_the_pod_is_killed(self) -> None:
+    def test_the_code_has_time_for_a_checkpoint_before_the_pod_is_killed(self) -> None:
         objects = rendered()
         assert agent_config(objects)["grace"] < pod(objects)["spec"]["terminationGracePeriodSeconds"]
         objects = rendered(pod_template={"terminationGracePeriodSeconds": 300})
         assert (agent_config(objects)["grace"], pod(objects)["spec"]["terminationGracePeriodSeconds"]) == (290, 300)
 
-    def test_its_verdict_or_the_last_lines_become_the_termination_message(self) -> None:
+    def test_the_verdict_or_the_last_lines_are_the_termination_message(self) -> None:
         assert container(rendered())["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
 class TestCode:
-    def test_a_script_is_copied_to_where_ranks_may_write(self) -> None:
+    def test_a_script_is_copied_to_a_writable_directory(self) -> None:
         objects = rendered()
         assert of_kind_named(objects, "digits-code")["data"] == {"train.py": "print('training')\n"}
         config = agent_config(objects)
@@ -150,18 +150,18 @@ class TestCode:
         ]
         assert config["work_dir"] == "/stepset/code"
 
-    def test_a_directory_is_unpacked_there(self) -> None:
+    def test_a_code_directory_is_unpacked(self) -> None:
         objects = rendered(code="src", script="src/train.py")
         assert "code.tar.gz" in of_kind_named(objects, "digits-code")["binaryData"]
         config = agent_config(objects)
         assert config["code_archive"] == "/stepset/source/code.tar.gz"
         assert config["code_dir"] == config["work_dir"] == "/stepset/code"
 
-    def test_a_function_is_a_program_of_its_own(self) -> None:
+    def test_a_function_is_a_program(self) -> None:
         objects = rendered(function="print('hi')\n")
         assert of_kind_named(objects, "digits-code")["data"] == {"stepset_main.py": "print('hi')\n"}
 
-    def test_without_the_agent_a_script_is_mounted_where_it_is_called(self) -> None:
+    def test_without_the_agent_a_script_is_mounted_at_its_path(self) -> None:
         objects = rendered(agent=False)
         assert container(objects)["command"] == ["torchrun", "/stepset/code/train.py"]
         assert container(objects)["workingDir"] == "/stepset/code"
@@ -169,23 +169,23 @@ class TestCode:
         volume = next(v for v in pod(objects)["spec"]["volumes"] if v["name"] == mounts["/stepset/code"])
         assert volume["configMap"]["items"] == [{"key": "train.py", "path": "train.py"}]
 
-    def test_a_file_name_no_configmap_takes_gets_another_key(self) -> None:
+    def test_a_file_name_that_a_configmap_rejects_gets_another_key(self) -> None:
         objects = rendered(script="treino ção.py")
         assert list(of_kind_named(objects, "digits-code")["data"]) == ["main.py"]
         assert agent_config(objects)["files"][0]["path"] == "/stepset/code/treino ção.py"
 
-    def test_a_configmap_that_is_no_text_is_counted_by_its_bytes(self) -> None:
+    def test_the_size_of_a_binary_configmap_is_its_bytes(self) -> None:
         made = config_map(request(), "x", data={"a": "é"}, binary={"b": "AAAA"})
         assert content_size(made) == 2 + 3
 
 
 class TestVolumes:
-    def test_shared_memory_is_memory_of_the_wanted_size(self) -> None:
+    def test_shared_memory_has_the_requested_size(self) -> None:
         assert _volume("dshm")["emptyDir"] == {"medium": "Memory"}
         sized = _volume("dshm", resources_per_node={"memory": "8Gi", "shm": "2Gi"})
         assert sized["emptyDir"] == {"medium": "Memory", "sizeLimit": "2Gi"}
 
-    def test_storage_is_mounted_in_every_pod_and_a_claim_used_twice_is_one_volume(self) -> None:
+    def test_storage_is_mounted_in_every_pod_and_each_claim_is_one_volume(self) -> None:
         storage = [
             {"path": "/data", "claim": "team", "sub_path": "data", "read_only": True},
             {"path": "/ckpt", "claim": "team"},
@@ -211,7 +211,7 @@ class TestVolumes:
 
 class TestProtection:
     @pytest.mark.parametrize("target", ALL)
-    def test_there_is_no_token_unless_the_job_asks_for_an_account(self, target: str) -> None:
+    def test_no_token_is_mounted_unless_the_job_has_an_account(self, target: str) -> None:
         spec = pod(rendered(target))["spec"]
         assert spec["automountServiceAccountToken"] is False
         spec = pod(rendered(target, service_account="trainer"))["spec"]
@@ -219,7 +219,7 @@ class TestProtection:
         assert "automountServiceAccountToken" not in spec
 
     @pytest.mark.parametrize("target", ALL)
-    def test_other_services_do_not_reach_the_environment_nor_istio_the_pod(self, target: str) -> None:
+    def test_no_variables_of_services_and_no_istio_sidecar(self, target: str) -> None:
         template = pod(rendered(target))
         assert template["spec"]["enableServiceLinks"] is False
         assert template["metadata"]["labels"]["sidecar.istio.io/inject"] == "false"
@@ -227,7 +227,7 @@ class TestProtection:
 
 
 class TestIdentity:
-    def test_objects_say_run_job_and_spec_and_pods_their_group(self) -> None:
+    def test_labels_state_run_job_spec_and_group(self) -> None:
         from stepset.targets.kinds import jobset
 
         objects = jobset.render(request(run="digits-ab12", owner="f00", namespace="ml"))
@@ -239,7 +239,7 @@ class TestIdentity:
             assert len(each["metadata"]["annotations"]["stepset.dev/spec-hash"]) == 64
         assert pod(objects)["metadata"]["labels"]["stepset.dev/group"] == "node"
 
-    def test_no_namespace_is_written_unless_given(self) -> None:
+    def test_manifests_have_no_namespace_unless_given(self) -> None:
         assert all("namespace" not in each["metadata"] for each in rendered())
 
     def test_the_spec_hash_changes_with_the_job_and_its_code_only(self) -> None:
@@ -249,14 +249,14 @@ class TestIdentity:
         assert one.spec_hash != request(num_nodes=2).spec_hash
         assert one.spec_hash != replace(one, sources=replace(one.sources, script=b"other")).spec_hash
 
-    def test_the_jobs_labels_are_there_and_cannot_replace_stepsets(self) -> None:
+    def test_the_jobs_labels_cannot_replace_stepsets(self) -> None:
         metadata = pod(rendered(labels={"team": "vision"}, annotations={"note": "a b"}))["metadata"]
         assert metadata["labels"]["team"] == "vision"
         assert metadata["annotations"]["note"] == "a b"
 
 
 class TestScheduling:
-    def test_where_pods_may_stand_is_said_in_each(self) -> None:
+    def test_every_pod_has_the_scheduling_fields(self) -> None:
         scheduling: dict[str, Any] = {
             "priority_class": "high",
             "node_selector": {"gpu": "h200"},
@@ -275,7 +275,7 @@ class TestScheduling:
 
 
 class TestSsh:
-    def test_nodes_run_a_server_that_the_launcher_finds_ready_without_probing_for_ever(self) -> None:
+    def test_nodes_run_an_ssh_server_with_a_startup_probe_only(self) -> None:
         objects = rendered(framework="mpi", num_nodes=2, procs_per_node=1)
         assert container(objects)["command"][-1].endswith("exec /usr/sbin/sshd -De -f /stepset/ssh/sshd_config")
         assert container(objects)["startupProbe"]["tcpSocket"] == {"port": 2222}
@@ -288,7 +288,7 @@ class TestSsh:
         assert "Port 22\n" in config["sshd_config"]
         assert "Port 22\n" in config["ssh_config"]
 
-    def test_keys_are_placeholders_and_the_agent_copies_them_with_the_mode_ssh_wants(self) -> None:
+    def test_keys_are_placeholders_that_the_agent_copies_with_mode_600(self) -> None:
         objects = rendered(framework="mpi", num_nodes=1, procs_per_node=1)
         secret = of_kind(objects, "Secret")
         assert set(secret["stringData"]) == {"ssh-privatekey", "ssh-publickey"}
@@ -297,7 +297,7 @@ class TestSsh:
         assert copied == {"source": "/home/mpiuser/.ssh/id_rsa", "path": "/stepset/run/ssh/id_rsa", "mode": "0600"}
         assert "/stepset/run/ssh/id_rsa" in of_kind_named(objects, "digits-ssh-config")["data"]["ssh_config"]
 
-    def test_without_the_agent_they_are_used_where_they_are_mounted(self) -> None:
+    def test_without_the_agent_keys_are_used_from_their_mount(self) -> None:
         objects = rendered(framework="mpi", num_nodes=1, procs_per_node=1, command=["mpirun", "x"], agent=False)
         assert "HostKey /home/mpiuser/.ssh/id_rsa" in of_kind_named(objects, "digits-ssh-config")["data"]["sshd_config"]
 
@@ -321,7 +321,7 @@ class TestSsh:
         assert after[:4] == prefix
         assert config["command_len"] == len(after)
 
-    def test_the_launcher_asks_for_no_accelerators_unless_it_is_a_node(self) -> None:
+    def test_the_launcher_requests_no_accelerators_unless_it_is_a_node(self) -> None:
         gpus = {"resources_per_node": {"cpu": 1, "gpus": 2}, "num_nodes": 2}
         assert "resources" not in container(rendered(framework="mpi", **gpus), "launcher")
         as_node = rendered(framework={"kind": "mpi", "run_launcher_as_node": True}, **gpus)
@@ -329,7 +329,7 @@ class TestSsh:
 
 
 @pytest.mark.parametrize("target", ALL)
-def test_the_image_and_the_containers_name_are_the_expected(target: str) -> None:
+def test_image_and_container_name(target: str) -> None:
     objects = rendered(target)
     found = container(objects)
     image = workload(objects)["spec"]["trainer"]["image"] if target == "trainjob" else found["image"]
@@ -337,7 +337,7 @@ def test_the_image_and_the_containers_name_are_the_expected(target: str) -> None
 
 
 @pytest.mark.parametrize("target", ALL)
-def test_manifests_of_a_world_of_equal_nodes_do_not_grow_with_it(target: str) -> None:
+def test_the_size_of_manifests_does_not_depend_on_the_number_of_equal_nodes(target: str) -> None:
     def size(nodes: int) -> int:
         return sum(len(str(each)) for each in rendered(target, num_nodes=nodes, procs_per_node=8))
 
@@ -350,5 +350,5 @@ def _volume(name: str, **job: Any) -> dict[str, Any]:
 
 
 def of_kind_named(objects: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    """The object of that name."""
+    """Returns the object with this name."""
     return next(each for each in objects if each["metadata"]["name"] == name)

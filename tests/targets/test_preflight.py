@@ -1,4 +1,4 @@
-"""Preflight tells, in the job file's words, what a cluster would refuse late."""
+"""The preflight reports, with the fields of the job file, what a cluster would reject."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 EXCLUSIVE = {"scheduling": {"topology": {"exclusive": "rack"}}}
 
 
-def _said(target: str = "jobset", run: str | None = None, **job: Any) -> list[str]:
+def _problems(target: str = "jobset", run: str | None = None, **job: Any) -> list[str]:
     parsed = parse_job({"name": "digits", "image": IMAGE, "command": ["train"], "agent": True, **job})
     try:
         check(parsed, make_plan(parsed), target, run)
@@ -48,31 +48,31 @@ class TestNames:
     def test_each_target_has_its_budget(self, target: str, nodes: int, budget: int) -> None:
         job = parse_job({"name": "digits", "image": IMAGE, "command": ["train"], "num_nodes": nodes})
         assert name_budget(make_plan(job), target) == budget
-        assert _said(target, "a" * budget, num_nodes=nodes) == []
-        (line,) = _said(target, "a" * (budget + 1), num_nodes=nodes)
+        assert _problems(target, "a" * budget, num_nodes=nodes) == []
+        (line,) = _problems(target, "a" * (budget + 1), num_nodes=nodes)
         assert line == (
             f"the run's name: {'a' * (budget + 1)!r} has {budget + 1} characters; target {target} allows {budget} with"
             " these pod groups; shorten it"
         )
 
-    def test_a_long_group_leaves_less(self) -> None:
+    def test_a_long_group_name_shortens_the_budget(self) -> None:
         initializer = {"name": "dataset-initializer", **BEFORE}
-        assert _said(run="a" * 33, roles=[initializer]) == []
-        assert "allows 33" in _said(run="a" * 34, roles=[initializer])[0]
+        assert _problems(run="a" * 33, roles=[initializer]) == []
+        assert "allows 33" in _problems(run="a" * 34, roles=[initializer])[0]
 
     @pytest.mark.parametrize("run", ["1abc", "a.b", "Ab", "a-", "a_b"])
     def test_a_run_is_a_dns_1035_label(self, run: str) -> None:
-        assert _said(run=run) == [
+        assert _problems(run=run) == [
             f"the run's name: {run!r} is not a DNS-1035 label; use lower-case letters, digits and '-', starting with a"
             " letter"
         ]
 
-    def test_a_jobs_own_name_is_called_by_its_field(self) -> None:
-        assert _said("statefulset", name="a" * 47)[:1] == []
-        assert _said("statefulset", run=None, name="a" * 48)[:1] == []
+    def test_a_name_of_48_characters_is_valid_for_a_statefulset(self) -> None:
+        assert _problems("statefulset", name="a" * 47)[:1] == []
+        assert _problems("statefulset", run=None, name="a" * 48)[:1] == []
 
 
-# What is asked -> how the line begins.
+# Fields of a job -> the start of the line.
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("no image", {"image": None}, "image: is missing"),
     ("no image for a role", {"image": None, "roles": [{"name": "r", "command": ["x"]}]}, "roles.r.image: is missing"),
@@ -93,9 +93,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("a label's value with a line end", {"labels": {"a": "b\n"}}, "labels.a: 'b\\n' is not a label value"),
     ("kueue without queue", {"scheduling": {"gang": "kueue"}}, "scheduling.gang: kueue needs a queue"),
     (
-        "a queue nobody reads",
+        "a queue without effect",
         {"scheduling": {"gang": "coscheduling", "queue_name": "q"}},
-        "scheduling.queue_name: nobody reads it with gang: coscheduling",
+        "scheduling.queue_name: has no effect with gang: coscheduling",
     ),
     ("queue name", {"scheduling": {"queue_name": "Team A"}}, "scheduling.queue_name: 'Team A' is not a name"),
     (
@@ -115,7 +115,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"scheduling": {"affinity": {"podAffinity": {"required": []}}}},
         "scheduling.affinity.podAffinity: unknown field 'required'; known keys: preferredDuring",
     ),
-    ("min_member without gang", {"scheduling": {"min_member": 1}}, "scheduling.min_member: nobody reads it"),
+    ("min_member without gang", {"scheduling": {"min_member": 1}}, "scheduling.min_member: has no effect"),
     (
         "min_member above all",
         {"scheduling": {"gang": "volcano", "min_member": 3}, "num_nodes": 2},
@@ -186,7 +186,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "huge pages that do not come out even",
         {"resources_per_node": {kind: {"hugepages-2Mi": "3Mi", "cpu": 1} for kind in ("requests", "limits")}},
-        "resources_per_node: hugepages-2Mi: 3Mi is no number of such pages",
+        "resources_per_node: hugepages-2Mi: 3Mi is not a multiple of the page size",
     ),
     (
         "huge pages alone",
@@ -196,7 +196,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "huge pages of no size",
         {"resources_per_node": {kind: {"hugepages-x": "2Mi", "cpu": 1} for kind in ("requests", "limits")}},
-        "resources_per_node: 'hugepages-x' does not say the pages' size",
+        "resources_per_node: 'hugepages-x' does not contain the size of the pages",
     ),
     (
         "huge pages over-committed",
@@ -215,7 +215,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "code without agent",
         {"code": "src", "agent": False, "command": ["x"]},
-        "code: without stepset's agent nobody unpacks it",
+        "code: only stepset's agent unpacks it",
     ),
     (
         "template's field",
@@ -245,7 +245,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("restart policy", {"pod_template": {"restartPolicy": "Always"}}, "pod_template.restartPolicy: a gang"),
     ("host name", {"pod_template": {"hostname": "x"}}, "pod_template.hostname: pods are found by"),
 ]
-# A toleration -> what is said about it.
+# A toleration -> the message about it.
 TOLERATIONS: list[tuple[dict[str, Any], str]] = [
     ({"key": "a b"}, "'a b' is not the key of a taint"),
     ({"key": "a", "operator": "Nope"}, "operator 'Nope' is not known; use one of Equal, Exists"),
@@ -259,13 +259,13 @@ TOLERATIONS: list[tuple[dict[str, Any], str]] = [
     ({"key": "a", "efect": "NoExecute"}, "unknown field 'efect'; did you mean 'effect'?"),
 ]
 REFUSED_BY_TARGET: list[tuple[str, dict[str, Any], str]] = [
-    ("job", {"roles": [{"name": "r", "command": ["x"]}]}, "roles.r: target job has nobody"),
-    ("statefulset", LAUNCHER, "framework: target statefulset has nobody"),
+    ("job", {"roles": [{"name": "r", "command": ["x"]}]}, "roles.r: target job cannot start and stop"),
+    ("statefulset", LAUNCHER, "framework: target statefulset cannot start and stop"),
     ("job", {"restart": {"max_restarts": 1}}, "restart.max_restarts: target job cannot"),
     (
         "statefulset",
         {"restart": {"max_restarts": 1, "user_errors": "fail"}},
-        "restart.user_errors: target statefulset cannot tell",
+        "restart.user_errors: target statefulset cannot distinguish",
     ),
     ("volcano", {"restart": {"max_restarts": 1, "user_errors": "fail"}}, "restart.user_errors: target volcano"),
     ("statefulset", {"deadline": "1h"}, "deadline: a StatefulSet has none"),
@@ -299,15 +299,15 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("job", "begins"), [pytest.param(job, text, id=name) for name, job, text in REFUSED])
-def test_it_is_refused_with_field_reason_and_remedy(job: dict[str, Any], begins: str) -> None:
-    lines = [line for line in _said(**job) if line.startswith(begins)]
-    assert len(lines) == 1, _said(**job)
+def test_rejects_with_field_reason_and_remedy(job: dict[str, Any], begins: str) -> None:
+    lines = [line for line in _problems(**job) if line.startswith(begins)]
+    assert len(lines) == 1, _problems(**job)
     assert "\n" not in lines[0]
 
 
 @pytest.mark.parametrize(("toleration", "begins"), TOLERATIONS)
-def test_a_toleration_no_server_takes_is_refused(toleration: dict[str, Any], begins: str) -> None:
-    (line,) = _said(scheduling={"tolerations": [toleration]})
+def test_an_invalid_toleration_is_rejected(toleration: dict[str, Any], begins: str) -> None:
+    (line,) = _problems(scheduling={"tolerations": [toleration]})
     assert line.startswith(f"scheduling.tolerations.0: {begins}")
 
 
@@ -315,18 +315,18 @@ def test_a_toleration_no_server_takes_is_refused(toleration: dict[str, Any], beg
     ("target", "job", "begins"),
     [pytest.param(*each, id=f"{each[0]}-{each[2].split(':')[0]}") for each in REFUSED_BY_TARGET],
 )
-def test_what_a_target_cannot_do_is_refused_and_not_left_out(target: str, job: dict[str, Any], begins: str) -> None:
-    assert any(line.startswith(begins) for line in _said(target, **job))
-    assert not any(line.startswith(begins) for line in _said("jobset", **job))
+def test_unsupported_fields_of_a_target_are_rejected(target: str, job: dict[str, Any], begins: str) -> None:
+    assert any(line.startswith(begins) for line in _problems(target, **job))
+    assert not any(line.startswith(begins) for line in _problems("jobset", **job))
 
 
 @pytest.mark.parametrize(("target", "job"), ACCEPTED)
-def test_what_a_cluster_takes_is_taken(target: str, job: dict[str, Any]) -> None:
-    assert _said(target, **job) == []
+def test_valid_jobs_are_accepted(target: str, job: dict[str, Any]) -> None:
+    assert _problems(target, **job) == []
 
 
-def test_all_that_is_wrong_is_told_at_once_and_once() -> None:
-    lines = _said("statefulset", image=None, deadline="1h", labels={"a": "b c"})
+def test_all_problems_are_reported_together_and_once() -> None:
+    lines = _problems("statefulset", image=None, deadline="1h", labels={"a": "b c"})
     assert [line.split(":")[0] for line in lines] == ["image", "labels.a", "deadline"]
 
 
@@ -335,7 +335,7 @@ def test_an_unknown_target_is_refused_with_the_known_ones() -> None:
         render(request(), "swarm")
 
 
-def test_every_render_asks_first() -> None:
+def test_every_render_runs_the_preflight() -> None:
     with pytest.raises(BadInputError, match=r"^deadline: a StatefulSet has none"):
         render(request(deadline="1h"), "statefulset")
 

@@ -1,4 +1,4 @@
-"""The least Role: enough for a run's objects, and no secret can be read with it."""
+"""The minimal Role: sufficient for a run's objects, without permission to read Secrets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _verbs(**how: Any) -> dict[tuple[str, str], list[str]]:
 
 
 @pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
-def test_every_object_a_target_renders_can_be_made_owned_and_removed(target: str) -> None:
+def test_the_role_can_create_own_and_delete_every_rendered_object(target: str) -> None:
     gang = {} if target == "volcano" else {"gang": "coscheduling"}
     framework = "mpi" if target in ("jobset", "trainjob", "volcano") else "torch"
     objects = rendered(target, framework=framework, procs_per_node=1, num_nodes=2, scheduling=gang)
@@ -47,14 +47,14 @@ def test_secrets_cannot_be_read() -> None:
     assert _verbs()["", "secrets"] == ["create", "patch", "delete"]
 
 
-def test_nothing_is_allowed_wholesale() -> None:
+def test_no_rule_contains_a_wildcard() -> None:
     for backend in ("cli", "airflow", "kfp"):
         for each in rbac(backend):
             assert "*" not in str(each)
             assert not each["kind"].startswith("Cluster")
 
 
-def test_pods_are_read_and_a_lost_nodes_are_removed() -> None:
+def test_pods_can_be_read_and_pods_of_a_lost_node_deleted() -> None:
     verbs = _verbs()
     assert verbs["", "pods"] == ["get", "list", "watch", "delete"]
     assert verbs["", "pods/status"] == ["patch"]
@@ -62,19 +62,19 @@ def test_pods_are_read_and_a_lost_nodes_are_removed() -> None:
     assert verbs["", "events"] == ["list", "watch"]
 
 
-def test_why_a_run_waits_is_read_from_kueue_only_where_there_is_one() -> None:
+def test_workloads_of_kueue_can_be_read_only_with_gang_kueue() -> None:
     assert ("kueue.x-k8s.io", "workloads") in _verbs(gang="kueue")
     assert ("kueue.x-k8s.io", "workloads") not in _verbs(gang="none")
 
 
-def test_the_position_in_a_queue_is_granted_and_no_check_misses_it() -> None:
+def test_the_position_in_a_queue_is_granted_but_not_required() -> None:
     place = ("visibility.kueue.x-k8s.io", "localqueues/pendingworkloads")
     assert _verbs(gang="kueue")[place] == ["get"]
     assert place not in _verbs(gang="none")
-    assert place[0] not in str(rules("jobset", "kueue")), "these are asked for by `validate --server`"
+    assert place[0] not in str(rules("jobset", "kueue")), "`validate --server` checks these"
 
 
-def test_it_is_given_to_the_accounts_a_backend_has() -> None:
+def test_the_role_is_bound_to_the_accounts_of_the_backend() -> None:
     def subjects(**how: Any) -> list[str]:
         return [f"{s['namespace']}/{s['name']}" for s in of_kind(rbac(**how), "RoleBinding")["subjects"]]
 
@@ -84,18 +84,18 @@ def test_it_is_given_to_the_accounts_a_backend_has() -> None:
     assert subjects(backend="kfp", accounts=[Account("a", "b")]) == ["b/a"]
 
 
-def test_the_clis_account_is_made_and_others_are_there() -> None:
+def test_only_the_clis_account_is_created() -> None:
     assert [each["kind"] for each in rbac("cli")] == ["ServiceAccount", "Role", "RoleBinding"]
     assert [each["kind"] for each in rbac("airflow")] == ["Role", "RoleBinding"]
 
 
 @pytest.mark.parametrize("backend", ["airflow", "kfp", "cli"])
-def test_deploy_holds_what_is_printed(backend: str) -> None:
+def test_deploy_rbac_equals_the_output(backend: str) -> None:
     path = DEPLOY / f"{backend}.yaml"
     assert path.read_text(encoding="utf-8") == to_yaml(rbac(backend)), "run `make golden`"
 
 
 @pytest.mark.parametrize(("field", "value"), [("backend", "x"), ("target", "x"), ("gang", "x")])
-def test_what_is_not_known_is_refused(field: str, value: str) -> None:
+def test_unknown_values_are_rejected(field: str, value: str) -> None:
     with pytest.raises(BadInputError, match=f"^{field}: 'x' is not known; use one of "):
         rbac(**{field: value})

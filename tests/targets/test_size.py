@@ -1,4 +1,4 @@
-"""Rendered examples stay small: whoever reviews or applies one sees the job, and little of what runs it."""
+"""Rendered examples stay small, so that a reviewer sees mostly the job."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.targets.golden import pairs, render_example
 KIB = 1024
 TORCH = 36 * KIB
 MORE = 10 * KIB
-"""What any other example may add to TORCH, beside the files of its own."""
+"""Bytes that any other example may add to TORCH, except its own files."""
 
 PAIRS = sorted(pairs())
 
 
 def budget(name: str, objects: list[dict[str, Any]]) -> int:
-    """The bytes that an example may render to."""
+    """Returns the limit for the bytes of a rendered example."""
     return TORCH if name == "torch" else TORCH + MORE + own_files(objects)
 
 
@@ -28,7 +28,7 @@ def size(objects: list[dict[str, Any]]) -> int:
 
 
 def own_files(objects: list[dict[str, Any]]) -> int:
-    """The bytes of a job's code, as the manifests hold it."""
+    """Returns the bytes of a job's code in the manifests."""
     code = [each for each in objects if each["metadata"]["name"].endswith("-code")]
     values = [value for each in code for field in ("data", "binaryData") for value in each.get(field, {}).values()]
     return sum(len(value.encode()) for value in values)

@@ -1,6 +1,6 @@
-"""The StatefulSet: the platform's variables, what a pod derives from them, and how a finished pod is seen.
+"""The StatefulSet: the platform's variables, what a pod derives from them, and the state of a finished pod.
 
-The shell that stands around the command is run for real, in a directory of the test's instead of the pod's.
+The tests run the shell script around the command in a temporary directory instead of the pod's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PLATFORM = {
 
 
 class Pod:
-    """A pod's container on this machine: its script, its variables, and the directory that outlives restarts."""
+    """A pod's container on this machine: its script, its variables, and the directory that is kept across restarts."""
 
     def __init__(self, directory: Path, platform: dict[str, str], **job: Any) -> None:
         self.directory = directory
@@ -54,7 +54,7 @@ class Pod:
         )
 
     def run(self) -> tuple[int, str]:
-        """(exit code, what it printed) of one start of the container."""
+        """Starts the container once; returns (exit code, output)."""
         with self.start() as process:
             out, _ = process.communicate(timeout=30)
             return process.returncode, out.decode()
@@ -66,13 +66,13 @@ class Pod:
             time.sleep(0.02)
 
     def holds(self) -> bool:
-        """Whether the next start holds instead of training; it is stopped again."""
+        """Returns whether the next start waits instead of training; stops it."""
         with self.start() as process:
             self.wait_for("holding")
             process.send_signal(signal.SIGTERM)
             code = process.wait(timeout=30)
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # in a container its first process takes the rest along
+                os.killpg(process.pid, signal.SIGKILL)  # in a container, the end of its first process ends the others
             out, _ = process.communicate(timeout=30)
             return (code, out) == (0, b"")
 
@@ -90,7 +90,7 @@ def pod(tmp_path: Path) -> Maker:
 
 
 def _shown(*names: str) -> list[str]:
-    """A command that prints its variables as JSON."""
+    """Returns a command that prints its variables as JSON."""
     return ["python3", "-c", f"import json, os; print(json.dumps([os.environ.get(n) for n in {names!r}]))"]
 
 
@@ -112,7 +112,7 @@ class TestPlatform:
         assert spec["selector"]["matchLabels"].items() <= labels.items()
         assert service["spec"]["selector"].items() <= labels.items()
 
-    def test_nothing_that_differs_between_pods_is_written_down(self) -> None:
+    def test_the_manifest_contains_no_value_that_differs_between_pods(self) -> None:
         found = env(rendered("statefulset", num_nodes=2))
         assert {"PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "STEPSET_NODE_RANK"}.isdisjoint(found)
         assert found["PET_NNODES"] == "2"
@@ -139,25 +139,25 @@ class TestDerived:
         _, out = pod(*_shown("PET_MASTER_ADDR"), network={"cluster_domain": "k8s.example"}).run()
         assert json.loads(out) == ["digits-0.digits.ml.svc.k8s.example"]
 
-    def test_the_jobs_variables_may_use_what_is_derived(self, pod: Maker) -> None:
+    def test_the_jobs_variables_can_use_derived_variables(self, pod: Maker) -> None:
         job = {
             "env": {"WHO": "node $(PET_NODE_RANK) of $(PET_NNODES)", "AND": "$(WHO)!", "NO": "$(NOBODY) $$(PET_NNODES)"}
         }
         _, out = pod(*_shown("WHO", "AND"), **job).run()
         assert json.loads(out) == ["node 1 of 2", "node 1 of 2!"]
 
-    def test_a_name_no_shell_has_is_set_all_the_same(self, pod: Maker) -> None:
+    def test_a_name_that_a_shell_does_not_allow_is_set(self, pod: Maker) -> None:
         _, out = pod(*_shown("my.var"), env={"my.var": "node $(PET_NODE_RANK)"}).run()
         assert json.loads(out) == ["node 1"]
 
-    def test_arguments_may_use_them_and_keep_what_is_special_to_a_shell(self, pod: Maker) -> None:
+    def test_arguments_can_use_them_and_keep_special_characters(self, pod: Maker) -> None:
         args = ["$(PET_NODE_RANK)", "a b", "it's", '"', "$HOME", "`id`", "\\", "*", ""]
         _, out = pod("python3", "-c", "import json, sys; print(json.dumps(sys.argv[1:]))", args=args).run()
         assert json.loads(out) == ["1", *args[1:]]
 
     @settings(max_examples=60, deadline=None)
     @given(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=30))
-    def test_a_quoted_text_is_what_kubernetes_would_make_of_it(self, text: str) -> None:
+    def test_a_quoted_text_expands_as_in_kubernetes(self, text: str) -> None:
         for word in (text, f"{text}$(A)", f"$$(A){text}", f"$({text})$(A"):
             done = subprocess.run(
                 ["/bin/sh", "-c", f"printf %s {quote(word, {'A'})}"],
@@ -169,12 +169,12 @@ class TestDerived:
 
 
 class TestFinished:
-    def test_a_rank_that_has_finished_is_not_trained_again_and_holds(self, pod: Maker) -> None:
+    def test_a_rank_that_has_finished_does_not_train_again_and_waits(self, pod: Maker) -> None:
         found = pod("sh", "-c", "echo trained")
         assert found.run() == (0, "trained\n")
         assert found.holds()
 
-    def test_holding_is_what_makes_the_pod_ready(self, pod: Maker) -> None:
+    def test_a_waiting_pod_is_ready(self, pod: Maker) -> None:
         found = pod("true")
         probe = container(rendered("statefulset"))["readinessProbe"]["exec"]["command"]
         assert probe[:2] == ["/bin/sh", "-c"]
@@ -189,12 +189,12 @@ class TestFinished:
         assert found.run()[0] == 7
         assert found.holds()
 
-    def test_it_is_started_again_as_often_as_the_job_says_and_counts_that(self, pod: Maker) -> None:
+    def test_the_command_restarts_up_to_max_restarts_and_counts_attempts(self, pod: Maker) -> None:
         found = pod("sh", "-c", 'echo "$STEPSET_ATTEMPT"; exit 7', restart={"max_restarts": 2})
         assert [found.run() for _ in range(3)] == [(7, "0\n"), (7, "1\n"), (7, "2\n")]
         assert found.holds()
 
-    def test_a_pod_that_is_stopped_from_outside_has_no_verdict(self, pod: Maker) -> None:
+    def test_a_pod_that_is_stopped_externally_has_no_verdict(self, pod: Maker) -> None:
         found = pod("sh", "-c", 'trap "echo saved; exit 0" TERM; touch "$DIR/up"; while :; do sleep 0.1; done')
         found.environ["DIR"] = str(found.directory)
         with found.start() as process:

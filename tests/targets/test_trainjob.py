@@ -1,4 +1,4 @@
-"""The TrainJob and its runtime: what Kubeflow Trainer adds by itself is left to it, the rest is written once."""
+"""The TrainJob and its runtime contain, without repetition, what Kubeflow Trainer does not add by itself."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _group(framework: str) -> str:
 
 
 @pytest.mark.parametrize("framework", INJECTED)
-def test_what_the_controller_sets_is_not_written_and_all_else_is(framework: str) -> None:
+def test_only_variables_that_the_controller_does_not_set_are_written(framework: str) -> None:
     job = {"framework": framework, "num_nodes": 2, "procs_per_node": 1, "env": {"LR": "0.1"}}
     written = _names(_trainer(**job)["env"])
     _, added = INJECTED[framework]
@@ -53,7 +53,7 @@ def test_what_the_controller_sets_is_not_written_and_all_else_is(framework: str)
 
 
 @pytest.mark.parametrize("framework", INJECTED)
-def test_the_runtime_says_nothing_that_the_trainjob_says(framework: str) -> None:
+def test_the_runtime_does_not_repeat_the_trainjob(framework: str) -> None:
     found = container(rendered("trainjob", framework=framework, procs_per_node=1), _group(framework))
     assert {"image", "command", "args", "env"}.isdisjoint(found)
 
@@ -74,7 +74,7 @@ def test_the_rendezvous_port_is_opened_by_the_controller() -> None:
     assert "ports" not in container(rendered("trainjob"))
 
 
-def test_every_port_has_a_name_as_the_controller_takes_those_without_for_one_and_the_same() -> None:
+def test_every_port_has_a_name_because_the_controller_merges_ports_without() -> None:
     ports = [{"containerPort": 8080}, {"containerPort": 53, "protocol": "UDP"}, {"name": "mine", "containerPort": 9}]
     template = {"containers": [{"name": "node", "ports": ports}, {"name": "x", "image": "x", "ports": ports[:1]}]}
     objects = rendered("trainjob", framework="mlx", num_nodes=2, procs_per_node=2, pod_template=template)
@@ -83,7 +83,7 @@ def test_every_port_has_a_name_as_the_controller_takes_those_without_for_one_and
     assert container(objects, name="x")["ports"] == [{"containerPort": 8080, "name": "tcp-8080"}]
 
 
-def test_a_launchers_variables_are_the_runtimes_where_the_controller_would_give_the_trainjobs_to_all_nodes() -> None:
+def test_a_launchers_variables_are_in_the_runtime_if_the_controller_copies_the_trainjobs_to_all_nodes() -> None:
     def job(as_node: bool) -> dict[str, Any]:
         framework = {"kind": "mpi", "run_launcher_as_node": as_node}
         return {"framework": framework, "num_nodes": 2, "procs_per_node": 1}
@@ -130,7 +130,7 @@ ELASTIC = {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}}
         pytest.param({"framework": "xgboost", "resources_per_node": {"google.com/tpu": 4}}, id="a TPU it cannot count"),
     ],
 )
-def test_where_the_controller_would_do_something_else_it_is_told_to_do_nothing(job: dict[str, Any]) -> None:
+def test_the_controller_is_configured_to_add_nothing_if_it_would_differ(job: dict[str, Any]) -> None:
     job = {"num_nodes": 2, **({} if "resources_per_node" in job else {"procs_per_node": 1}), **job}
     objects, jobset = rendered("trainjob", **job), rendered("jobset", **job)
     spec = of_kind(objects, "TrainingRuntime")["spec"]

@@ -1,4 +1,4 @@
-"""The Volcano Job: the right world whatever runs beside it, restarts, success, order."""
+"""The Volcano Job: the world, restarts, success, order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _spec(**job: Any) -> dict[str, Any]:
 
 
 def test_the_world_does_not_grow_with_tasks_beside_it() -> None:
-    """The defect Volcano's pytorch plugin had up to v1.11: 4 nodes and 4 extra pods made WORLD_SIZE 8."""
+    """A defect of Volcano's pytorch plugin up to v1.11: WORLD_SIZE was 8 for 4 nodes and 4 extra pods."""
     job = {"framework": {"kind": "torch", "launcher": "none"}, "num_nodes": 4, "procs_per_node": 1}
     objects = rendered("volcano", roles=[MONITOR], **job)
     assert env(objects)["WORLD_SIZE"] == "4"
@@ -69,7 +69,7 @@ def test_queue_priority_deadline_and_time_to_live_are_volcanos() -> None:
     assert "kueue.x-k8s.io/queue-name" not in workload(rendered("volcano", **job))["metadata"]["labels"]
 
 
-def test_the_job_makes_its_own_pod_group_and_service() -> None:
+def test_volcano_creates_the_pod_group_and_the_service() -> None:
     kinds = {each["kind"] for each in rendered("volcano", scheduling={"gang": "volcano"})}
     assert kinds == {"ConfigMap", "Job"}
     assert of_kind(rendered("volcano"), "Job")["apiVersion"] == "batch.volcano.sh/v1alpha1"

@@ -1,4 +1,4 @@
-"""What real training on this machine needs: a place for run directories, the MPI programs, the C example built."""
+"""Fixtures for real training on this machine: run directories, the MPI programs, the compiled C example."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Run directories of this test's own."""
+    """A directory for the runs of one test."""
     monkeypatch.setenv("STEPSET_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
@@ -58,7 +58,7 @@ def mpich_program(tmp_path: Path) -> Path:
 
 
 def train(script: str | None, framework: Any, nodes: int = 2, procs: int | str = 2, **fields: Any) -> dict[str, Any]:
-    """The result of a run of one of the examples."""
+    """Runs one of the examples; returns its result."""
     job = {
         "framework": framework,
         "num_nodes": nodes,

@@ -1,4 +1,4 @@
-"""Worlds that change, and runs that go on where they stopped."""
+"""Worlds whose size changes, and runs that resume from a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.training.conftest import EXAMPLES
 
 
 def _agent_of(run: str, pod: str) -> int:
-    """The pid of the agent that is a simulated pod."""
+    """Returns the pid of the agent of a simulated pod."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -28,7 +28,7 @@ def _agent_of(run: str, pod: str) -> int:
 
 
 class _KillsAtStep:
-    """Kills one simulated pod as soon as a run tells of a step, before another of its steps is heard of."""
+    """Kills one simulated pod as soon as a run reports a step, before it reports another."""
 
     def __init__(self, step: int, pod: str) -> None:
         self._step, self._pod = step, pod
@@ -43,8 +43,8 @@ class _KillsAtStep:
             os.kill(_agent_of(status.name, self._pod), signal.SIGKILL)
 
 
-def test_elastic_torch_loses_a_node_and_gets_it_back(tmp_path: Path) -> None:
-    # The last call: how long those that are there wait for more nodes, each of which has to import torch first.
+def test_elastic_torch_continues_after_a_lost_node_and_its_return(tmp_path: Path) -> None:
+    # The last call timeout: how long the existing nodes wait for more nodes, each of which has to import torch first.
     elastic = {"min_nodes": 1, "max_nodes": 2, "max_restarts": 5, "rdzv_conf": {"last_call_timeout": 30}}
     job = parse_job(
         {
@@ -71,7 +71,7 @@ def test_elastic_torch_loses_a_node_and_gets_it_back(tmp_path: Path) -> None:
     assert status.result["worlds"][-1]["from_step"] > 0, "it went on from its checkpoint"
 
 
-def test_a_restarted_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_a_restarted_run_continues_from_its_checkpoint(tmp_path: Path) -> None:
     job = parse_job(
         {
             "name": "resume",

@@ -16,7 +16,7 @@ from tests.training.conftest import program, train
 
 
 @pytest.mark.smoke
-def test_mlx_closes_its_ring() -> None:
+def test_mlx_forms_its_ring() -> None:
     result = train("mlx/train.py", "mlx")
     assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (4, 10, True)
 

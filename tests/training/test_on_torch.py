@@ -1,6 +1,6 @@
-"""Torch, and what stands on it, really trains on this machine; as test_frameworks.py has it.
+"""Torch and frameworks on top of it train on this machine; see test_frameworks.py.
 
-Every rank imports its framework, which is what takes long: so what trains elsewhere does not train here once more. DDP
+Every rank imports its framework, which is slow, so these tests do not repeat the trainings of other tests. DDP
 on two nodes of two ranks is tests/airflow/test_digits_retrain.py, on one node test_elastic_and_resume.py; DeepSpeed
 under its own launcher is in tests/airflow/test_examples.py, under torchrun in pods (tests/cluster/test_frameworks.py),
 where TorchTune trains, too.

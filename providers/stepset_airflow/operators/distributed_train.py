@@ -14,7 +14,7 @@ from airflow.sdk import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from stepset_airflow.assets import event_extra, report_to_assets, resume_warm, start_warm
-from stepset_airflow.exceptions import TrainingFailedError
+from stepset_airflow.exceptions import TrainingTaskError
 from stepset_airflow.hooks.cluster import TEMPLATED
 from stepset_airflow.identity import attempt, free_name, run_name
 from stepset_airflow.links.training import LINKS
@@ -356,7 +356,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
 
         self._status = status
         if outcome == "retry":
-            return TrainingFailedError.of(status)
+            return TrainingTaskError.of(status)
         error = AirflowSkipException if outcome == "skip" else AirflowFailException
         return error(failure_text(status))
 

@@ -9,7 +9,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
 
-from stepset_airflow.exceptions import TrainingFailedError
+from stepset_airflow.exceptions import TrainingTaskError
 from stepset_airflow.hooks.cluster import TEMPLATED, ClusterAccess, connect
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class DistributedTrainSensor(BaseSensorOperator):
         """Returns the result of the run that the trigger's event reports.
 
         Raises:
-            TrainingFailedError: the run failed.
+            TrainingTaskError: the run failed.
             AirflowException: the trigger could not follow the run.
         """
         from stepset.watch.state import RunStatus
@@ -113,7 +113,7 @@ class DistributedTrainSensor(BaseSensorOperator):
 
         if status.phase is Phase.SUCCEEDED:
             return status.result
-        raise TrainingFailedError.of(status)
+        raise TrainingTaskError.of(status)
 
     def _trigger_fields(self) -> dict[str, Any]:
         return {

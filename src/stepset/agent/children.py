@@ -100,12 +100,12 @@ class Children:
         env: Mapping[str, str],
         lines: Lines,
         rank: int | None = None,
-        dies_by: int = signal.SIGKILL,
+        death_signal: int = signal.SIGKILL,
     ) -> Child:
-        """Starts one process, which gets the signal `dies_by` from the kernel when the agent ends."""
+        """Starts one process, which gets the signal `death_signal` from the kernel when the agent ends."""
         inner, outer = read_pipe(1 << 18)
         null = os.open(os.devnull, os.O_RDONLY)
-        pid = spawn(command, env, (null, outer, outer), dies_by=dies_by, work_dir=self._config.work_dir)
+        pid = spawn(command, env, (null, outer, outer), death_signal=death_signal, work_dir=self._config.work_dir)
         os.close(null)
         os.close(outer)
         child = Child(pid, rank, inner, lines, env)

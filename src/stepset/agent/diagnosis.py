@@ -69,7 +69,7 @@ def last_traceback(text: str, only_tagged: str = "") -> str:
             if not inner.strip():
                 break
             if not inner[0].isspace():
-                # An exception of torchrun itself only says that a rank failed.
+                # An exception of torchrun itself only states that a rank failed.
                 if re.match(r"[A-Za-z_][\w.]*", inner) and not inner.startswith(_TORCHRUN_ERRORS):
                     found = inner.rstrip()
                 break

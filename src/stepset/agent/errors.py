@@ -47,4 +47,4 @@ class IgnoreOSError:
 
 
 IF_POSSIBLE = IgnoreOSError()
-"""For system calls whose object may be gone already, or that the system may refuse."""
+"""For system calls whose object may no longer exist, or that the system may refuse."""

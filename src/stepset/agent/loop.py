@@ -103,7 +103,7 @@ class Out:
                     done += 1
         except BlockingIOError:
             pass
-        except OSError:  # the reader is gone, or the disk is full
+        except OSError:  # the reader has ended, or the disk is full
             self.broken = True
             self.pending = 0
             self._queue = []

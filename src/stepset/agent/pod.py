@@ -98,7 +98,7 @@ class Pod:
         else:
             # SIGTERM lets a command that starts ranks end them; SIGKILL would leave them behind.
             env = process_env(config, self._env, self._node, 0)
-            self._children.start(self._command, env, Lines(self._source), dies_by=signal.SIGTERM)
+            self._children.start(self._command, env, Lines(self._source), death_signal=signal.SIGTERM)
 
     def _done(self) -> bool:
         server = self._children.server

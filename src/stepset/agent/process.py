@@ -68,7 +68,7 @@ def spawn(
     env: Mapping[str, str],
     stdio: tuple[int, int, int],
     *,
-    dies_by: int = signal.SIGKILL,
+    death_signal: int = signal.SIGKILL,
     work_dir: str = "",
 ) -> int:
     """Starts a program in its own process group; returns its pid.
@@ -79,10 +79,10 @@ def spawn(
     Args:
         env: the whole environment of the program.
         stdio: the file descriptors that become standard input, output and error of the program.
-        dies_by: the signal that the kernel sends when this process ends.
+        death_signal: the signal that the kernel sends when this process ends.
         work_dir: the working directory of the program; "": that of this process.
     """
-    pid = fork(dies_by)
+    pid = fork(death_signal)
     if pid:
         return pid
     try:
@@ -93,10 +93,10 @@ def spawn(
         os._exit(126)
 
 
-def fork(dies_by: int) -> int:
+def fork(death_signal: int) -> int:
     """Forks as `os.fork` does; the child leads a process group and has no signal handlers.
 
-    On Linux the kernel sends the signal `dies_by` to the child when this process ends.
+    On Linux the kernel sends the signal `death_signal` to the child when this process ends.
     """
     prctl(0, 0)  # loads libc before the fork
     parent = os.getpid()
@@ -112,7 +112,7 @@ def fork(dies_by: int) -> int:
     for number in (*HANDLED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):  # Python itself ignores the last two
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    prctl(_PR_SET_PDEATHSIG, dies_by)
+    prctl(_PR_SET_PDEATHSIG, death_signal)
     if os.getppid() != parent:
         os._exit(127)
     return 0

@@ -169,7 +169,7 @@ class Rank:
             self._report.put(fitted({**event, "reported": True}, ATOMIC, "[stepset] %s\n"))
 
     def _turn(self, timeout: float) -> None:
-        """Handles output and signals once; ends the rank if its launcher or its agent is gone."""
+        """Handles output and signals once; ends the rank if its launcher or its agent has ended."""
         self._out.flush()
         if self._out.waits_for_reader:
             timeout = min(timeout, 0.001)
@@ -200,7 +200,7 @@ class Rank:
             forward_signal(self._pid, number)
 
     def _orphaned(self) -> bool:
-        """Returns whether the launcher or the agent is gone."""
+        """Returns whether the launcher or the agent has ended."""
         return os.getppid() != self._parent or self._out.broken or is_ready(self._out.fd, 0)
 
     def _flush(self) -> None:

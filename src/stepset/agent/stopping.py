@@ -9,7 +9,7 @@ from stepset.agent.config import Config
 from stepset.agent.events import RankEvents
 from stepset.agent.signals import STOP_BY_MPIRUN, forward_signal, signal
 
-REST = 2.0  # seconds for which the other ranks may go on after one has failed
+REST = 2.0  # seconds for which the other ranks may continue after one has failed
 
 
 class Stopping:

@@ -17,7 +17,7 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; `argv` replaces the words after `stepset` of this process."""
+    """Runs one command and returns its exit code; `argv` replaces the command-line arguments of this process."""
     handler = signal.getsignal(signal.SIGINT)
     # Ctrl-C during the imports ends the program without a traceback, as for any other program.
     loading = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()

@@ -62,7 +62,7 @@ def _main_options(
       stepset run train.py --nodes 2 --procs-per-node 2 -- --epochs 3
     See what every process would get, and why:
       stepset explain train.py --nodes 2
-    Look at a run from another shell:
+    Query a run from another shell:
       stepset list
       stepset status NAME
     """
@@ -89,9 +89,9 @@ def call(command: Any, argv: Sequence[str] | None = None) -> int:
 
 def _usage(error: Any, command: Any, words: Sequence[str]) -> str:
     """A usage error in one line that names the matching help."""
-    said = " ".join(error.format_message().split()).rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".")
     # Not every usage error has a reference to its command.
     used = command.commands.get(words[0]) if words else None
     unknown_option = hasattr(error, "possibilities")
     hint = "; the program's own options go after --" if unknown_option and isinstance(used, ProgramCommand) else ""
-    return f"{said}{hint}; see 'stepset{f' {words[0]}' if used else ''} --help'"
+    return f"{message}{hint}; see 'stepset{f' {words[0]}' if used else ''} --help'"

@@ -19,7 +19,7 @@ _PLANNERS = {
 
 
 def make_plan(job: TrainingJob) -> LaunchPlan:
-    """What every pod of this job gets, and why; BadInputError if its framework cannot do what it asks for."""
+    """Returns what every pod of this job gets, and why; BadInputError if the framework does not support the job."""
     if isinstance(job.framework, MLX):
         return mpi.mpi_plan(job, MPI()) if job.framework.backend == "mpi" else mlx.plan(job)
     return _PLANNERS[job.framework.kind](job)

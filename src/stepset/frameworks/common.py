@@ -42,7 +42,7 @@ def program(job: TrainingJob) -> tuple[Text, ...]:
 
 
 MOST_PROCESSES = 4096
-"""Of a node: more than any machine has CPUs. A job that asks for more has taken bytes for CPUs."""
+"""The limit for a node, above the CPUs of any machine: a job with more has mistaken bytes for CPUs."""
 
 
 def count_processes(job: TrainingJob, without_accelerator: int | None = None) -> int:
@@ -54,8 +54,8 @@ def count_processes(job: TrainingJob, without_accelerator: int | None = None) ->
     processes = _processes(job, without_accelerator)
     if processes > MOST_PROCESSES:
         raise BadInputError(
-            f"procs_per_node: {processes} processes a node are more than {MOST_PROCESSES}; look at procs_per_node and"
-            " at resources_per_node.cpu, which counts CPUs"
+            f"procs_per_node: {processes} processes a node are more than {MOST_PROCESSES}; check procs_per_node and"
+            " resources_per_node.cpu, which counts CPUs"
         )
     return processes
 
@@ -81,7 +81,7 @@ def needs_python(job: TrainingJob) -> bool:
 
 
 def uses_agent(job: TrainingJob) -> bool:
-    """Whether the agent wraps the command: as the job says, else if the image has Python for certain."""
+    """Whether the agent wraps the command: as the job specifies, else if the image certainly has Python."""
     return needs_python(job) if job.agent == "auto" else bool(job.agent)
 
 
@@ -147,7 +147,7 @@ def node_group(
         _check_does_without_agent(job, env, processes)
     merged = group_env(job, (*identity_env(job, agent), *env), reserved)
     settings = AgentSettings(
-        # Pods without a port do not wait for each other: a pod that has ended has no name any more.
+        # Pods without a port do not wait for each other: the name of a pod that has ended does not resolve.
         wait_for=(NODE,) if job.num_nodes > 1 and ports else (),
         peer_timeout=job.network.peer_timeout,
         processes=processes,
@@ -190,7 +190,7 @@ def _check_does_without_agent(job: TrainingJob, env: tuple[EnvEntry, ...], proce
     remedy = (
         "leave agent out"
         if job.agent is False
-        else f"set agent: true if the image of {program!r} has python3, which cannot be told from here"
+        else f"set agent: true if the image of {program!r} has python3, which stepset cannot determine"
     )
     if processes > 1:
         raise BadInputError(

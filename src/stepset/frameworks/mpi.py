@@ -52,7 +52,7 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
     slots = count_processes(job, without_accelerator=1)
     workers = job.num_nodes - 1 if options.run_launcher_as_node else job.num_nodes
     # Nodes first and the launcher last, as in Kubeflow Trainer. Rank 0 is on node 0, except for Open MPI with the
-    # launcher as a node: it numbers the ranks of its own node first, whatever the hostfile's order (4.1.4, executed).
+    # launcher as a node: it numbers its own node's ranks first, regardless of the hostfile's order (4.1.4, executed).
     hosts = [PodHost(NODE, k) for k in range(workers)]
     if options.run_launcher_as_node:
         hosts.append(PodHost(LAUNCHER, 0))
@@ -106,7 +106,7 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
     notes: tuple[str, ...] = ()
     if agent and wrap is None:
         notes = (
-            "command: where the program starts in this command cannot be told, so the number of ranks is not checked;"
+            "command: the position of the program in this command is unknown, so the number of ranks is not checked;"
             " give script, or a plain `mpirun [options] program`",
         )
     return LaunchPlan(

@@ -110,7 +110,7 @@ def _elastic_env(job: TrainingJob, elastic: Elastic, nproc: str) -> tuple[EnvEnt
     return (
         EnvEntry("PET_NNODES", text(f"{low}:{high}"), rule + "min_nodes:max_nodes"),
         EnvEntry("PET_NPROC_PER_NODE", text(nproc), rule + _nproc_rule(job)),
-        EnvEntry("PET_RDZV_BACKEND", text("c10d"), rule + "the store lives on node 0"),
+        EnvEntry("PET_RDZV_BACKEND", text("c10d"), rule + "the store is on node 0"),
         EnvEntry("PET_RDZV_ENDPOINT", text(MASTER_HOST, ":", PortNumber(MASTER)), rule + "node 0, network.port"),
         EnvEntry("PET_RDZV_ID", text(elastic.rdzv_id or job.name), rule + "rdzv_id, else the job's name"),
         EnvEntry(
@@ -122,7 +122,7 @@ def _elastic_env(job: TrainingJob, elastic: Elastic, nproc: str) -> tuple[EnvEnt
         EnvEntry("PET_MAX_RESTARTS", text(elastic.max_restarts), rule + "elastic.max_restarts"),
         # With a shared store rank 0 publishes its address in the first round only, and a node that comes later waits
         # for it in vain (torch 2.15, dynamic_rendezvous.py, next_rendezvous; executed).
-        EnvEntry("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", text(1), rule + "a node that comes back finds the others"),
+        EnvEntry("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", text(1), rule + "a node that returns finds the others"),
     )
 
 

@@ -1,7 +1,7 @@
 """TorchTune: `tune run` with the recipe and config that fit model, nodes and devices.
 
 Source: Kubeflow Trainer v2.3.0 pkg/runtime/framework/plugins/torch/torchtune.go. `tune run` ignores PET_* variables
-unless a torchrun flag stands on its command line, hence --rdzv_endpoint (torchtune 0.6.1, executed).
+unless its command line contains a torchrun flag, hence --rdzv_endpoint (torchtune 0.6.1, executed).
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def is_distributed(job: TrainingJob, nproc: str) -> bool:
 
 
 def uses_lora(args: Sequence[str]) -> bool:
-    """Whether the args ask for LoRA."""
+    """Returns whether the args select LoRA."""
     return any("model.lora_attn_modules" in arg for arg in args)
 
 
 def uses_qlora(args: Sequence[str]) -> bool:
-    """Whether the args ask for a quantised base model, and not for DoRA."""
+    """Returns whether the args select a quantised base model without DoRA."""
     quantised = any("model.quantize_base" in arg and arg.lower().endswith("=true") for arg in args)
     return quantised and not any(arg.lower() == "model.use_dora=true" for arg in args)
 

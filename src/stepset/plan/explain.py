@@ -14,11 +14,11 @@ class ExplainRow:
 
     Args:
         group: the pod group.
-        count: its pods.
+        count: the number of its pods.
         variable: the variable's name.
         value: its value; `<...>` where it differs between pods, a secret by its name only.
-        rule: why it is there.
-        replaced: what stepset would have set, where the job overrode it; else "".
+        rule: the reason for the variable.
+        replaced: stepset's value, if the job overrides it; else "".
         origin: stepset or job.
     """
 
@@ -32,7 +32,7 @@ class ExplainRow:
 
 
 def show(value: Value, resolver: Resolver) -> str:
-    """A value as text; never the content of a secret."""
+    """Returns a value as text; never the content of a secret."""
     if isinstance(value, SecretValue):
         return f"<secret {value.secret}, key {value.key}>"
     if isinstance(value, FieldValue):
@@ -41,7 +41,7 @@ def show(value: Value, resolver: Resolver) -> str:
 
 
 def explain_plan(plan: LaunchPlan, resolver: Resolver) -> list[ExplainRow]:
-    """Returns one row for every variable of every group, in the pods' order; `resolver` fills in its places."""
+    """Returns one row for every variable of every group, in the pods' order; `resolver` fills in places."""
     return [
         ExplainRow(
             group=group.name,

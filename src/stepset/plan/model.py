@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from stepset.plan.values import Text, Value
-from stepset.spec.template import NODE as NODE  # pods of the world are called as their container is
+from stepset.spec.template import NODE as NODE  # the name of the world's pods and of their container
 
 if TYPE_CHECKING:  # pydantic is imported only where a job is read or rendered: it takes longer than `stepset list`
     from stepset.spec.resources import Resources
@@ -181,5 +181,5 @@ class LaunchPlan:
     notes: tuple[str, ...] = ()
 
     def group(self, name: str) -> PodGroup:
-        """The group of that name; KeyError if there is none."""
+        """Returns the group with this name; raises KeyError if there is none."""
         return {group.name: group for group in self.groups}[name]

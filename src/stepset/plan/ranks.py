@@ -1,4 +1,4 @@
-"""Which pods hold which ranks, and whether a pod's command is itself a rank or starts ranks."""
+"""Which pods contain which ranks, and whether a pod's command is itself a rank or starts ranks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def command_is_rank(plan: LaunchPlan, group: PodGroup) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RankRange:
-    """The ranks of a group's pods: pod k holds `per_pod` of them from `first + k * per_pod` on."""
+    """The ranks of a group's pods: pod k has `per_pod` ranks from `first + k * per_pod` on."""
 
     first: int
     per_pod: int
 
 
 def rank_ranges(plan: LaunchPlan) -> dict[str, RankRange]:
-    """Group -> the ranks its pods hold, for groups whose ranks are known before they start."""
+    """Returns group -> ranks of its pods, for groups whose ranks are known before they start."""
     procs = plan.world.procs_per_node
     if procs is None:
         return {}

@@ -29,7 +29,7 @@ def refused(*problems: tuple[tuple[str | int, ...], str]) -> ValidationError:
 
 
 class JobModel(BaseModel):
-    """A part of the job file. Frozen; keys it does not know are refused."""
+    """A part of the job file. Frozen; unknown keys are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False)
 
@@ -50,7 +50,7 @@ def _not_a_truth_value(value: Any) -> Any:
 
 
 def check_size(value: int) -> int:
-    """Returns `value` if Kubernetes can hold it, else raises ValueError."""
+    """Returns `value` if it is in the range of Kubernetes, else raises ValueError."""
     if value > _LARGEST:
         raise ValueError(f"{value} is more than Kubernetes can count; give {_LARGEST} or less")
     return value
@@ -73,8 +73,8 @@ def _names_a_program(words: list[str]) -> list[str]:
 
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
 Whole = Annotated[int, BeforeValidator(_not_a_truth_value), AfterValidator(check_size)]
-"""A whole number that Kubernetes can hold; `yes` and `true` are refused."""
+"""A whole number in the range of Kubernetes; `yes` and `true` are rejected."""
 TextList = Annotated[list[str], BeforeValidator(_words)]
-"""Words of a command; bare numbers are taken as text."""
+"""Words of a command; bare numbers are read as text."""
 Command = Annotated[TextList, AfterValidator(_names_a_program)]
 """A program and its arguments."""

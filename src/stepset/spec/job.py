@@ -1,4 +1,4 @@
-"""TrainingJob: what is asked for. One vocabulary, the same in the job file, the CLI and every operator."""
+"""TrainingJob: the model of a job, with the same field names in the job file, the CLI and every operator."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TrainingJob(JobModel):
     env: Env
     """Variables for every process of the world."""
     resources_per_node: Resources = Field(default_factory=Resources)
-    """What each pod asks for."""
+    """What each pod requests."""
     storage: list[Storage] = Field(default_factory=list)
     """Volumes mounted in every pod."""
     checkpoint_dir: AbsolutePath | None = None
@@ -103,7 +103,7 @@ class TrainingJob(JobModel):
     restart: Restart = Restart()
     """How often the gang is started again, and after what."""
     deadline: Duration | None = None
-    """The run fails when it takes longer."""
+    """The run fails if it takes longer."""
     ttl: Duration | None = None
     """The run's objects are deleted this long after its end; default: kept."""
     scheduling: Scheduling = Scheduling()
@@ -117,9 +117,9 @@ class TrainingJob(JobModel):
     annotations: dict[str, str] = Field(default_factory=dict)
     """Annotations of every object and pod of the run."""
     pod_template: dict[str, Any] = Field(default_factory=dict)
-    """Merged over every pod as Kubernetes merges: whatever has no field of its own."""
+    """Merged over every pod as Kubernetes merges: for settings that have no field of their own."""
     agent: AgentChoice = "auto"
-    """Whether stepset's agent wraps the command; `false` leaves the command untouched."""
+    """Whether stepset's agent wraps the command; `false` leaves the command unchanged."""
 
     @model_validator(mode="before")
     @classmethod
@@ -143,7 +143,7 @@ class TrainingJob(JobModel):
             return self
         if len(given) != 1:
             found = f"{' and '.join(given)} are given" if given else "none is given"
-            raise ValueError(f"exactly one of {', '.join(ENTRIES)} says what to run; {found}")
+            raise ValueError(f"exactly one of {', '.join(ENTRIES)} is required; {found}")
         return self
 
     @model_validator(mode="after")
@@ -194,7 +194,7 @@ class TrainingJob(JobModel):
         return self
 
     def node_resources(self) -> Resources:
-        """What a pod of the world asks for: `resources_per_node` with the pod template's container merged over it."""
+        """Returns the resources of a pod of the world: `resources_per_node`, merged with the pod template."""
         over = container_resources(self.pod_template)
         return merge_resources(self.resources_per_node, over) if over else self.resources_per_node
 

@@ -46,14 +46,14 @@ _UNION_TAGS = ("EnvText", "EnvSecret", "EnvField")
 
 
 def parse_job(data: Mapping[str, Any], where: str = "") -> TrainingJob:
-    """A TrainingJob from a mapping.
+    """Returns the TrainingJob of a mapping.
 
     Args:
         data: the job file's content.
-        where: what to call it in errors, such as the file's path.
+        where: the prefix of errors, such as the file's path; default: none.
 
     Raises:
-        BadInputError: one line for each thing that is wrong.
+        BadInputError: the job is not valid; one line for each problem.
     """
     try:
         return TrainingJob.model_validate(dict(data))
@@ -62,10 +62,10 @@ def parse_job(data: Mapping[str, Any], where: str = "") -> TrainingJob:
 
 
 def load_job(source: str | Path | Mapping[str, Any] | TrainingJob) -> TrainingJob:
-    """A TrainingJob from a YAML or JSON file, a mapping, or itself.
+    """Returns the TrainingJob of a YAML or JSON file or of a mapping; returns a TrainingJob unchanged.
 
     Raises:
-        BadInputError: the file cannot be read, is not YAML, or does not describe a job.
+        BadInputError: the file cannot be read or is not valid YAML, or the job is not valid.
     """
     if isinstance(source, TrainingJob):
         return source
@@ -75,7 +75,7 @@ def load_job(source: str | Path | Mapping[str, Any] | TrainingJob) -> TrainingJo
 
 
 def read_job_file(path: str | Path) -> Mapping[str, Any]:
-    """Returns a job file's content, not yet checked; BadInputError if it is no YAML or JSON mapping."""
+    """Returns a job file's unchecked content; BadInputError if it is not a YAML or JSON mapping."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:

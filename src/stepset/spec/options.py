@@ -1,4 +1,4 @@
-"""The options of each framework: what may stand beside `kind` in the job file's `framework`."""
+"""The options of each framework: the keys beside `kind` in the job file's `framework`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepset.spec.environ import scalar_text
 
 
 def _one_setting_each(conf: dict[str, str]) -> dict[str, str]:
-    """Refuses what would read as something else once joined as `key=value,key=value`.
+    """Rejects settings that would be read differently once joined as `key=value,key=value`.
 
     Source: torch 2.15 torch/distributed/elastic/rendezvous/utils.py, _parse_rendezvous_config.
     """
@@ -31,10 +31,10 @@ RendezvousValue = Annotated[
 
 
 class Elastic(JobModel):
-    """Torch training that goes on while nodes come and go."""
+    """Torch training that continues while nodes join and leave."""
 
     min_nodes: Whole | None = Field(default=None, ge=1)
-    """Training goes on as long as this many nodes are there; default: max_nodes."""
+    """Training continues as long as at least this many nodes are available; default: max_nodes."""
     max_nodes: Whole | None = Field(default=None, ge=1)
     """No more nodes than this ever join; default: min_nodes, or num_nodes when neither is given."""
     max_restarts: Whole = Field(default=3, ge=0)
@@ -111,11 +111,11 @@ class MPI(JobModel):
 
     kind: Literal["mpi"] = "mpi"
     implementation: Literal["openmpi", "intel", "mpich"] = "openmpi"
-    """Whose mpirun the image holds."""
+    """The MPI implementation of the image's mpirun."""
     run_launcher_as_node: bool = False
     """The launcher pod is one of the num_nodes nodes."""
     ssh_port: Whole = Field(default=2222, ge=1, le=65535)
-    """Port of the nodes' sshd."""
+    """Port of the nodes' ssh servers."""
     ssh_auth_mount_path: AbsolutePath = "/home/mpiuser/.ssh"
     """Where the ssh keys are mounted; the home of the image's user."""
 

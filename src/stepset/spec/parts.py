@@ -29,18 +29,18 @@ class Storage(JobModel):
     claim: str = Field(min_length=1)
     """Name of the PersistentVolumeClaim."""
     sub_path: str | None = None
-    """Folder of the volume to mount; default: its root."""
+    """Directory of the volume to mount; default: its root."""
     read_only: bool = False
-    """Ranks may read it and not write."""
+    """Whether the volume is mounted read-only."""
 
 
 class Role(JobModel):
-    """Pods beside the world: no training environment, counted in no world size."""
+    """Pods beside the world: they get no training environment and do not count in the world size."""
 
     name: Label
-    """What its pods are called by; a DNS-1035 label."""
+    """The prefix of its pods' names; a DNS-1035 label."""
     before: bool = False
-    """It completes before the nodes start (a download, a data set's preparation)."""
+    """Whether it completes before the nodes start (a download, a data set's preparation)."""
     replicas: Whole = Field(default=1, ge=1)
     image: str | None = None
     """Default: the job's image."""
@@ -50,12 +50,12 @@ class Role(JobModel):
     env: Env
     """Its variables; it gets no others."""
     resources: Resources = Field(default_factory=Resources)
-    """What each of its pods asks for."""
+    """What each of its pods requests."""
 
     @model_validator(mode="after")
     def _something_to_run(self) -> Role:
         if not (self.image or self.command):
-            raise ValueError(f"role {self.name!r} has neither image nor command; say what it runs")
+            raise ValueError(f"role {self.name!r} has neither image nor command; give one of them")
         return self
 
 
@@ -65,15 +65,15 @@ class Restart(JobModel):
     max_restarts: Whole = Field(default=0, ge=0)
     """How often the whole gang is started again; a disruption (eviction, preemption, node loss) does not count."""
     user_errors: Literal["restart", "fail"] = "restart"
-    """`fail` makes an error of the training code final, whatever max_restarts says."""
+    """`fail` makes an error of the training code final, regardless of max_restarts."""
     lost_node: Literal["report", "release"] = "report"
-    """What to do about pods on a node that no longer answers: say so, or delete them by force."""
+    """What to do about pods on a node that no longer answers: report it, or delete them by force."""
     lost_node_after: Duration = 300
-    """How long a node must be gone before its pods are released."""
+    """How long a node must have been lost before its pods are deleted by force."""
 
 
 class Topology(JobModel):
-    """Where the pods may stand in relation to each other."""
+    """Where the pods may run in relation to each other."""
 
     exclusive: str | None = None
     """Node label of which each replicated job gets one value for itself (JobSet's exclusive topology)."""
@@ -93,11 +93,11 @@ class Scheduling(JobModel):
     node_selector: dict[str, str] = Field(default_factory=dict)
     """Labels that the nodes must have."""
     tolerations: list[dict[str, Any]] = Field(default_factory=list)
-    """Taints of nodes that do not matter, as Kubernetes writes them."""
+    """Tolerations of the pods, as Kubernetes writes them."""
     affinity: dict[str, Any] = Field(default_factory=dict)
     """Affinity of the pods, as Kubernetes writes it."""
     topology: Topology = Topology()
-    """Where the pods may stand in relation to each other."""
+    """Where the pods may run in relation to each other."""
 
 
 class Network(JobModel):

@@ -13,8 +13,8 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _QUANTITY = re.compile(r"^([+-]?[0-9]+\.?[0-9]*|[+-]?\.[0-9]+)([eE][+-]?[0-9]+|Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?$")
 _DURATION = re.compile(r"(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 _SECONDS = re.compile(r"[0-9]+")
-_LONGEST = 2**31 - 1  # seconds; most durations of Kubernetes are held in 32 bits
-_LARGEST = 2**63 - 1  # a Kubernetes quantity is held in 64 bits (k8s.io/apimachinery resource.Quantity)
+_LONGEST = 2**31 - 1  # seconds; most durations of Kubernetes have 32 bits
+_LARGEST = 2**63 - 1  # a Kubernetes quantity has 64 bits (k8s.io/apimachinery resource.Quantity)
 
 
 def parse_quantity(text: str) -> Decimal:
@@ -33,7 +33,7 @@ def parse_quantity(text: str) -> Decimal:
     try:
         exponent = f"e{_DECIMAL[suffix]}" if suffix in _DECIMAL else suffix
         amount = Decimal(number) * _BINARY[suffix] if suffix in _BINARY else Decimal(number + exponent)
-    except InvalidOperation as error:  # an exponent beyond what Decimal holds
+    except InvalidOperation as error:  # an exponent beyond the range of Decimal
         raise ValueError(too_large) from error
     if amount > _LARGEST:
         raise ValueError(too_large)

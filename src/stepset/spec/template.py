@@ -1,4 +1,4 @@
-"""What a job's `pod_template` says about the training container, as far as it matters before manifests are rendered."""
+"""The settings of the training container in a job's `pod_template` that apply before manifests are rendered."""
 
 from __future__ import annotations
 

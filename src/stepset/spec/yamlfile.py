@@ -1,4 +1,4 @@
-"""Reads YAML and JSON; a key given twice is an error instead of a lost value."""
+"""Reads YAML and JSON; a duplicate key is an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(_Safe):  # type: ignore[misc, valid-type]  # its base is chosen at run time
-    """Safe YAML that refuses a key given twice, where PyYAML silently takes the last value."""
+    """Safe YAML that rejects a duplicate key, where PyYAML silently takes the last value."""
 
     def construct_document(self, node: yaml.Node) -> Any:
         _check(node, (), set())
@@ -23,7 +23,7 @@ class _Loader(_Safe):  # type: ignore[misc, valid-type]  # its base is chosen at
 
 
 def _check(node: yaml.Node, above: tuple[int, ...], done: set[int]) -> None:
-    """Raises ConstructorError for a key given twice, or an alias inside the node it names.
+    """Raises ConstructorError for a duplicate key, or an alias inside the node that it refers to.
 
     This comes before the construction of the document, because merging (`<<`) changes its nodes.
     """
@@ -49,7 +49,7 @@ def _check(node: yaml.Node, above: tuple[int, ...], done: set[int]) -> None:
 
 
 def read_mapping(text: str, where: str) -> Mapping[str, Any]:
-    """Returns the mapping that a YAML or JSON text holds; BadInputError names `where`, line and column."""
+    """Returns the mapping in a YAML or JSON text; BadInputError names `where`, line and column."""
     try:
         data = _as_json(text) or yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -57,17 +57,17 @@ def read_mapping(text: str, where: str) -> Mapping[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInputError(f"not readable as YAML: {' '.join(str(error).split())}", where=where) from error
     if not isinstance(data, Mapping):
-        found = "nothing" if data is None else f"a {type(data).__name__}"
-        raise BadInputError(f"holds {found}; a job file is a mapping of fields such as 'script: train.py'", where=where)
+        found = "empty" if data is None else f"a {type(data).__name__}"
+        raise BadInputError(f"is {found}; a job file is a mapping of fields such as 'script: train.py'", where=where)
     if bad := [k for k in data if not isinstance(k, str)]:
         raise BadInputError(f"the key {bad[0]!r} is not text; quote it", where=where)
     return data
 
 
 def _as_json(text: str) -> Any:
-    """The content of a JSON text; None if the YAML parser has to read it, or to report what is wrong.
+    """Returns the content of a JSON text; None if only the YAML parser can read it or report its errors.
 
-    JSON is not a subset of YAML: it writes characters beyond U+FFFF as two escapes, which YAML refuses.
+    JSON is not a subset of YAML: it writes characters beyond U+FFFF as two escapes, which YAML rejects.
     """
     if not text.lstrip().startswith("{"):
         return None

@@ -47,7 +47,7 @@ _ACCOUNTS: Mapping[str, tuple[Account, ...]] = {
 }
 
 
-# KFP's steps look whether a workspace can be mounted by more than one node.
+# KFP's steps check whether a workspace can be mounted by more than one node.
 _OF_BACKEND: Mapping[str, tuple[dict[str, Any], ...]] = {
     "kfp": ({"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get"]},),
 }
@@ -96,7 +96,7 @@ def rules(target: str, gang: str) -> list[dict[str, Any]]:
     found = [_rule(group, resource, _RUN) for group, resource in _WORKLOADS[target]]
     found += [
         _rule("", "configmaps", _MAKE),
-        # Of MPI jobs; by name and blindly, see above.
+        # Of MPI jobs; by name and without reading them, see above.
         _rule("", "secrets", ("create", "patch", "delete")),
     ]
     if target in ("statefulset", "job"):
@@ -104,7 +104,7 @@ def rules(target: str, gang: str) -> list[dict[str, Any]]:
     if gang in _POD_GROUPS:
         found.append(_rule(_POD_GROUPS[gang], "podgroups", _MAKE))
     if gang == "kueue":
-        found.append(_rule("kueue.x-k8s.io", "workloads", _FOLLOW))  # why a run still waits
+        found.append(_rule("kueue.x-k8s.io", "workloads", _FOLLOW))  # why a run is waiting
     if target == "trainjob":
         found.append(_rule("jobset.x-k8s.io", "jobsets", _FOLLOW))
     if target in ("jobset", "trainjob"):
@@ -112,7 +112,7 @@ def rules(target: str, gang: str) -> list[dict[str, Any]]:
     return [
         *found,
         _rule("", "pods", (*_FOLLOW, "delete")),
-        _rule("", "pods/status", ("patch",)),  # pods of a lost node are released by saying that they failed
+        _rule("", "pods/status", ("patch",)),  # pods of a lost node are released by marking them as failed
         _rule("", "pods/log", ("get",)),
         _rule("", "events", ("list", "watch")),
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stepset.watch.state import Phase
-from stepset_airflow.exceptions import TrainingFailedError
+from stepset_airflow.exceptions import TrainingTaskError
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.airflow.policy import pods_changed_by
@@ -38,7 +38,7 @@ def test_a_sensor_fails_with_the_run_s_diagnosis(write_dag: WriteDag, run_dag: R
     run = run_dag(
         write_dag('DistributedTrainSensor(task_id="wait", run_name="theirs", deferrable=True)', imports=imports)
     )
-    assert isinstance(run.error, TrainingFailedError), run.explained()
+    assert isinstance(run.error, TrainingTaskError), run.explained()
     assert (run.error.kind, run.error.exit_code) == ("UserError", 1)
     assert "ValueError: no digits" in str(run.error)
 

@@ -16,12 +16,12 @@ _AFTER_DASHES = "stepset.after_dashes"
 
 
 class ProgramCommand(TyperCommand):
-    """A command where every word after a bare `--` belongs to the program."""
+    """A command whose arguments after a bare `--` belong to the program."""
 
-    allow_extra_args = True  # `takes_job` refuses them with a message of its own
+    allow_extra_args = True  # `takes_job` rejects them with a message of its own
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Sets the program's words aside before the options are parsed."""
+        """Removes the program's arguments before the options are parsed."""
         if "--" in args:
             at = args.index("--")
             ctx.meta[_AFTER_DASHES] = tuple(args[at + 1 :])
@@ -29,7 +29,7 @@ class ProgramCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The usage line, with the program's words at its end."""
+        """The usage line, with the program's arguments at its end."""
         return [*super().collect_usage_pieces(ctx), "[-- ARGS...]"]
 
 
@@ -85,12 +85,12 @@ class JobArgs:
         typer.Option(
             "--set",
             metavar="PATH=VALUE",
-            help="Any other field of the job file, such as network.port=29501; the value is YAML, null takes the"
-            " field out; repeatable.",
+            help="Any other field of the job file, such as network.port=29501; the value is YAML, null removes"
+            " the field; repeatable.",
         ),
     ] = None
     program: tuple[str, ...] | None = None
-    """The words after `--`; None where there was none."""
+    """The arguments after `--`; None without `--`."""
 
 
 def takes_job(command: Command) -> Command:
@@ -98,7 +98,7 @@ def takes_job(command: Command) -> Command:
 
     def with_program(ctx: typer.Context, args: JobArgs, **values: Any) -> int:
         if ctx.args:
-            raise BadInputError(f"{ctx.args[0]!r} is one word too many; the program's own arguments go after --")
+            raise BadInputError(f"{ctx.args[0]!r} is an unexpected argument; the program's own arguments go after --")
         return command(args=replace(args, program=ctx.meta.get(_AFTER_DASHES)), **values)
 
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)

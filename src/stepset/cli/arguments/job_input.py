@@ -1,4 +1,4 @@
-"""From the command line's words to a job: the job file or script, changed by the flags."""
+"""Reads the job of a command line: the job file or script, changed by the flags."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class JobInput:
     """A job and its origin.
 
     Args:
-        base_dir: what its paths are relative to.
-        where: its name in errors: the job file's or script's path, or the job's name.
+        base_dir: the directory that its paths are relative to.
+        where: the prefix of errors: the path of the job file or the script, or the job's name.
     """
 
     job: TrainingJob
@@ -53,18 +53,18 @@ def read_job(args: JobArgs) -> JobInput:
 
 
 def _job_file(args: JobArgs) -> Path | None:
-    """The job file among the command line's words; None if they name a program, BadInputError if they are unclear."""
+    """Returns the path of the job file; None if the command line names a program; BadInputError if it is ambiguous."""
     program = args.program or ()
     if args.command and not program:
         raise BadInputError("--command: the command is missing; write it after --, such as --command -- ./train 1 2")
     given = [name for name, there in (("a script", _is_script(args.target)), ("--module", args.module)) if there]
     given += ["--command"] if args.command else []
     if len(given) > 1:
-        raise BadInputError(f"{' and '.join(given)} are given; exactly one says what to run")
+        raise BadInputError(f"{' and '.join(given)} are given; give only one of them")
     if not args.target:
         if not given:
             raise BadInputError(
-                "nothing says what to run; give a script (train.py), a job file (job.yaml), -m MODULE,"
+                "the program is missing; give a script (train.py), a job file (job.yaml), -m MODULE,"
                 " or --command -- PROGRAM"
             )
         return None
@@ -98,7 +98,7 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
     if args.code is not None:
         data["code"] = os.path.relpath(args.code, base_dir)
     if args.target is not None and _is_script(args.target):
-        # Inside `code` a script is found by its path from there.
+        # Inside `code`, the script's path is relative to `code`.
         data["script"] = os.path.relpath(args.target, base_dir) if args.code is not None else args.target
     if args.program is not None:
         data["command" if args.command else "args"] = list(args.program)
@@ -120,16 +120,16 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
 
 
 def _number(text: str) -> int | str:
-    """Returns the whole number in a flag's text; other text is returned as it is, for the model to refuse."""
+    """Returns the whole number in a flag's text; other text is returned as it is, for the model to reject."""
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def _same_kind(framework: Any, kind: str) -> bool:
-    """Whether the file's framework is a mapping of that kind; then its options stay."""
+    """Returns whether the file's framework is a mapping of that kind, whose options then apply."""
     return isinstance(framework, Mapping) and framework.get("kind") == kind
 
 
 def _placed(problem: str, file: Path | None, flagged: set[str]) -> str:
-    """A problem with the job file's name before it, unless its field was given on the command line."""
+    """Prefixes a problem with the job file's name, unless the command line set its field."""
     field = re.match(r"[a-z_]+(?=[.:])", problem)
     return problem if file is None or (field and field.group() in flagged) else f"{file}: {problem}"

@@ -1,4 +1,4 @@
-"""The flags that say where runs are, shared by all commands about runs."""
+"""The flags that select a backend and a cluster, shared by all commands about runs."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Where:
     ] = None
 
     @property
-    def said(self) -> str:
-        """These flags as another command needs them to find the same runs, with a space before; "" for local runs."""
+    def as_flags(self) -> str:
+        """The flags with which another command finds the same runs, after a space; "" for local runs."""
         if self.backend == "local":
             return ""
         given = {
@@ -54,7 +54,7 @@ class Where:
         """Returns the backend that the flags name; BadInputError for a flag that has no meaning for it.
 
         Args:
-            flags: further flags of the command that only a cluster understands, with the given values.
+            flags: further flags of the command that only a cluster supports, with the given values.
             more: further fields of ClusterOptions.
         """
         from stepset.backends import backend_of
@@ -66,7 +66,7 @@ class Where:
                 (flag for flag, value in {**given, **(flags or {})}.items() if value not in (None, False)), None
             )
             if flag and self.backend == "local":
-                raise BadInputError(f"{flag}: only says something with --backend kubernetes; add that, or leave it out")
+                raise BadInputError(f"{flag}: requires --backend kubernetes; add that flag, or leave this one out")
             return backend_of(self.backend)
         where = ClusterOptions(self.kubeconfig, self.context, self.namespace, **more)
         return backend_of("kubernetes", where)

@@ -23,8 +23,7 @@ def explain(args: JobArgs, output: Output = "text") -> int:
       stepset explain job.yaml
       stepset explain train.py --nodes 2 --procs-per-node 4 -o json
 
-    Takes the flags of `stepset run`. Nothing is started and no cluster is asked; addresses are shown as a JobSet's pods
-    see them.
+    Takes the flags of `stepset run`. Starts nothing and needs no cluster; addresses are those that a JobSet's pods see.
     """
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.output.explanation import explanation, explanation_text
@@ -49,7 +48,7 @@ def validate(
         typer.Option(
             "--target",
             metavar="KIND",
-            help="Also say what a cluster would refuse about it as a jobset, trainjob, statefulset, job or volcano;"
+            help="Also check what a cluster would reject about it as a jobset, trainjob, statefulset, job or volcano;"
             " default: as a jobset, where the job has an image.",
         ),
     ] = None,
@@ -57,7 +56,7 @@ def validate(
         bool,
         typer.Option(
             "--server",
-            help="Also ask a cluster: what it would refuse (nothing is made), and what you may not do there.",
+            help="Also send it to a cluster as a dry run, and check your permissions there.",
         ),
     ] = False,
     namespace: Annotated[
@@ -80,8 +79,9 @@ def validate(
       stepset validate train.py --nodes 2 -o yaml > job.yaml
       stepset validate job.yaml --server --namespace ml
 
-    Says what is wrong, one line each, and exits with 2; else with 0. With -o yaml or json it prints the job as the
-    shortest job file that means the same. With --server a cluster is asked too; 3 means that it could not be.
+    Prints one line for each problem and exits with 2; without problems it exits with 0. With -o yaml or json it prints
+    the job as the shortest job file with the same meaning. With --server it also checks the job with a cluster; exit
+    code 3 means that the cluster could not be reached.
     """
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.output.formats import as_json, as_yaml, check_format
@@ -95,11 +95,11 @@ def validate(
     only_server = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}
     more: list[str] = []
     if server:
-        from stepset.cli.commands.validate_server import ask_server
+        from stepset.cli.commands.validate_server import server_report
 
-        more = ask_server(given, sources, kind or "jobset", namespace, context, kubeconfig)
+        more = server_report(given, sources, kind or "jobset", namespace, context, kubeconfig)
     elif flag := next((flag for flag, value in only_server.items() if value is not None), None):
-        raise BadInputError(f"{flag}: only says something with --server; add that, or leave it out")
+        raise BadInputError(f"{flag}: requires --server; add that flag, or leave this one out")
     elif kind is not None or given.job.image is not None:
         from stepset.targets.validation.preflight import check
 

@@ -25,7 +25,7 @@ def render(
     kind: Target = "jobset",
     output: Output = "yaml",
     namespace: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Written into the manifests; default: none.")
+        str | None, typer.Option(metavar="NAME", help="Namespace in the manifests; default: none.")
     ] = None,
 ) -> int:
     """Print the Kubernetes manifests of a job.
@@ -36,8 +36,8 @@ def render(
       stepset render job.yaml --target statefulset -o json
       stepset render job.yaml | kubectl apply --server-side -f -
 
-    Takes the flags of `stepset run`. No cluster is asked; the same job gives the same bytes, in the order an apply
-    needs. What a cluster would refuse is told, with exit code 2.
+    Takes the flags of `stepset run` and needs no cluster. The same job gives the same bytes; the objects are in the
+    order of an apply. Exits with 2 and one line for each problem if a cluster would reject the manifests.
     """
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.output.formats import check_format
@@ -59,7 +59,7 @@ def render(
 
 def rbac(
     backend: Annotated[
-        str, typer.Option("--backend", metavar="BACKEND", help="Who submits: cli (default), airflow or kfp.")
+        str, typer.Option("--backend", metavar="BACKEND", help="What submits runs: cli (default), airflow or kfp.")
     ] = "cli",
     kind: Target = "jobset",
     gang: Annotated[

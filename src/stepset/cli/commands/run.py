@@ -46,7 +46,7 @@ def run(
         typer.Option(metavar="TIME", help="On a cluster: give up when not all of it runs after this; default: 10m."),
     ] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="On a cluster: print the run's name and come back at once.")
+        bool, typer.Option("--detach", "-d", help="On a cluster: print the run's name and return at once.")
     ] = False,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FORMAT", help="text; or json: the final status on stdout.")
@@ -62,8 +62,8 @@ def run(
       stepset run --framework mpi --nodes 2 --command -- ./solver input.dat
       stepset run job.yaml --backend kubernetes --namespace ml
 
-    Flags go over the job file's fields of the same names; what stands after -- are the program's arguments. The lines
-    of the ranks go to stdout, everything else to stderr. Ctrl-C stops the run, a second one kills it at once.
+    Flags replace the job file's fields of the same names; the program's arguments follow --. The lines of the ranks go
+    to stdout, everything else to stderr. Ctrl-C stops the run, a second Ctrl-C kills it at once.
     """
     from stepset.cli.output.formats import check_format, seconds_of
     from stepset.cli.output.log_lines import sources_of
@@ -85,7 +85,7 @@ def run(
     backend = where.opened(flags=flags, target=kind, sources=sources, **patience)
     if detach:
         return _submit(args, backend)
-    status = _run(args, backend, where.said, lines_to_stderr=output == "json")
+    status = _run(args, backend, where.as_flags, lines_to_stderr=output == "json")
     if output == "json":
         from stepset.cli.output.formats import as_json
         from stepset.cli.output.terminal import write_out
@@ -98,14 +98,14 @@ def _submit(args: JobArgs, backend: Backend) -> int:
     """Creates the run without waiting for it."""
     from stepset.backends.base import RunRequest
     from stepset.cli.arguments.job_input import read_job
-    from stepset.cli.output.terminal import say, write_out
+    from stepset.cli.output.terminal import print_message, write_out
     from stepset.sources import read_sources
 
     given = read_job(args)
     made = backend.submit(RunRequest(given.job, read_sources(given.job, given.base_dir)))
     write_out(f"{made.name}\n")
     for note in made.notes:
-        say(f"stepset: note: {note}")
+        print_message(f"stepset: note: {note}")
     return 0
 
 
@@ -115,7 +115,7 @@ def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> 
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.output.outcome import outcome
     from stepset.cli.output.run_display import RunDisplay
-    from stepset.cli.output.terminal import binary, close_stdout, is_terminal, say, wants_colour
+    from stepset.cli.output.terminal import binary, close_stdout, is_terminal, print_message, wants_colour
     from stepset.signals import StopRequests, on_signals
     from stepset.sources import read_sources
 
@@ -130,7 +130,7 @@ def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> 
         lines_terminal=is_terminal(lines),
         messages_terminal=is_terminal(sys.stderr),
         colour=wants_colour(lines),
-        on_gone=requests.add,
+        on_write_error=requests.add,
     )
     with display, on_signals(_STOP_SIGNALS, lambda _: _on_signal(requests, display)):
         handle = backend.start(request, display)
@@ -138,27 +138,27 @@ def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> 
         try:
             status = handle.wait()
         except BaseException:
-            # The run must not go on without its caller.
+            # The run must not continue without its caller.
             handle.cancel()
             handle.wait()
             raise
     if display.error is not None:
         if not lines_to_stderr:
             close_stdout()
-        if not _reader_gone(display.error, terminal):
+        if not _reader_closed(display.error, terminal):
             reason = f"the output cannot be written: {display.error.strerror}; the run was stopped"
             raise InfrastructureError(reason) from display.error
-    say(outcome(status, wants_colour(sys.stderr), where))
+    print_message(outcome(status, wants_colour(sys.stderr), where))
     return status
 
 
-def _reader_gone(error: OSError, terminal: bool) -> bool:
-    """Whether the output has no reader any more: a pipe without one, or a terminal that was closed."""
+def _reader_closed(error: OSError, terminal: bool) -> bool:
+    """Returns whether the reader closed the output: a pipe, or a terminal."""
     return isinstance(error, BrokenPipeError) or (terminal and error.errno == errno.EIO)
 
 
 def _on_signal(requests: StopRequests, display: RunDisplay) -> None:
-    """Handles Ctrl-C, SIGTERM or a closed terminal: the first stops the run with grace, the next kills it."""
+    """Handles Ctrl-C, SIGTERM or a closed terminal: the first signal stops the run with grace, the next kills it."""
     count = requests.add()
     display.hurry()
-    display.say("stopping the run; once more kills it at once" if count == 1 else "killing the run")
+    display.show_message("stopping the run; a second signal kills it at once" if count == 1 else "killing the run")

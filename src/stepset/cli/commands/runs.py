@@ -28,7 +28,7 @@ Output = Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="t
 
 @takes_where
 def status(name: RunName, output: Output = "text", *, where: Where) -> int:
-    """Show where a run is, with a row for each rank.
+    """Show the state of a run, with a row for each rank.
 
     \b
     Examples:
@@ -75,7 +75,7 @@ def list_(output: Output = "text", *, where: Where) -> int:
 @takes_where
 def logs(
     name: RunName,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run is over.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the run is over.")] = False,
     ranks: Annotated[
         str | None,
         typer.Option(metavar="LIST", help="Only these, such as 0,2 or 0-3 or launcher; default: all."),
@@ -95,10 +95,10 @@ def logs(
     from stepset.cli.output.log_lines import check_sources, print_logs, sources_of
 
     wanted = None if ranks is None else sources_of(ranks)
-    asked = where.opened()
+    backend = where.opened()
     if wanted is not None:
-        check_sources(wanted, asked.status(name))
-    print_logs(asked, name, follow=follow, sources=wanted, raw=raw)
+        check_sources(wanted, backend.status(name))
+    print_logs(backend, name, follow=follow, sources=wanted, raw=raw)
     return 0
 
 
@@ -120,7 +120,7 @@ def wait(
     from stepset.cli.output.formats import seconds_of
 
     found = where.opened().wait(name, None if timeout is None else seconds_of("--timeout", timeout))
-    _say(found, where)
+    _print_outcome(found, where)
     return int(found.exit_code if found.phase.final else ExitCode.TIMED_OUT)
 
 
@@ -138,36 +138,36 @@ def cancel(
       stepset cancel digits
       stepset cancel digits --now
     """
-    from stepset.cli.output.terminal import say
+    from stepset.cli.output.terminal import print_message
 
-    asked = where.opened()
-    before = asked.cancel(name)  # of a lost run too: something of it may still be running
+    backend = where.opened()
+    before = backend.cancel(name)  # also of a lost run, whose ranks may still be running
     if before.phase.final:
-        say(f"stepset: {before.name} is already over: {before.phase.value}")
+        print_message(f"stepset: {before.name} is already over: {before.phase.value}")
         return 0
     if now:
-        asked.cancel(before.name)
-    _say(asked.wait(before.name), where)
+        backend.cancel(before.name)
+    _print_outcome(backend.wait(before.name), where)
     return 0
 
 
 @takes_where
 def diagnose(name: RunName, *, where: Where) -> int:
-    """Say why a run failed, and what to do.
+    """Explain why a run failed, and what to do.
 
     \b
     Example:
       stepset diagnose digits
 
-    Names who failed first, how, and its last lines. Exits as the run did; with 0 while it goes on.
+    Shows which rank failed first, how, and its last lines. Exits as the run did; with 0 while it is running.
     """
     found = where.opened().status(name)
-    _say(found, where)
+    _print_outcome(found, where)
     return int(found.exit_code) if found.phase.final else 0
 
 
-def _say(found: RunStatus, where: Where) -> None:
+def _print_outcome(found: RunStatus, where: Where) -> None:
     from stepset.cli.output.outcome import outcome
-    from stepset.cli.output.terminal import say, wants_colour
+    from stepset.cli.output.terminal import print_message, wants_colour
 
-    say(outcome(found, wants_colour(sys.stderr), where.said))
+    print_message(outcome(found, wants_colour(sys.stderr), where.as_flags))

@@ -11,10 +11,10 @@ from stepset.sources import Sources
 from stepset.watch.present.sentences import counted
 
 
-def ask_server(
+def server_report(
     given: JobInput, sources: Sources, target: str, namespace: str | None, context: str | None, kubeconfig: str | None
 ) -> list[str]:
-    """Asks an API server whether it would accept a job; returns lines that say what was checked.
+    """Checks with an API server whether it would accept a job; returns lines that state what was checked.
 
     Raises:
         BadInputError: one line for each problem.
@@ -32,6 +32,6 @@ def ask_server(
 def _line(checked: Checked, target: str) -> str:
     tried = f"{checked.objects} objects" + (f", {counted(checked.pods, 'pod')}" if checked.pods else "")
     return (
-        f"server {checked.server}: takes it as a {target} in namespace {checked.namespace} (dry run of {tried};"
-        f" {checked.permissions} permissions asked for)"
+        f"server {checked.server}: accepts it as a {target} in namespace {checked.namespace} (dry run of {tried};"
+        f" {checked.permissions} permissions checked)"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 
-from stepset.cli.output.terminal import printable, say
+from stepset.cli.output.terminal import print_message, printable
 from stepset.errors import ExitCode
 
 
@@ -14,5 +14,5 @@ def report(error: BaseException, text: str, code: ExitCode) -> int:
     if os.environ.get("STEPSET_DEBUG", "") not in ("", "0"):
         traceback.print_exception(error)
     for line in text.splitlines():
-        say(f"stepset: {printable(line)}")
+        print_message(f"stepset: {printable(line)}")
     return int(code)

@@ -18,7 +18,7 @@ _SHOWN = ("variable", "value", "rule", "replaced", "origin")
 
 
 def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
-    """All of it as plain data."""
+    """Returns the explanation as plain data."""
     names = PodNames(plan, job.name, job.network.subdomain or job.name)
     rows = explain_plan(plan, names)
     return {
@@ -51,7 +51,7 @@ def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
 
 
 def explanation_text(job: TrainingJob, plan: LaunchPlan) -> str:
-    """All of it as a page of tables."""
+    """Returns the explanation as a page of tables."""
     from stepset.cli.output.tables import Line, rendered, table
 
     shown = explanation(job, plan)
@@ -77,4 +77,4 @@ def explanation_text(job: TrainingJob, plan: LaunchPlan) -> str:
 def _runs(group: dict[str, Any]) -> str:
     if group["serves_ssh"]:
         return "an ssh server until the launcher is done"
-    return shlex.join(group["command"]) or f"what image {group['image']} says"
+    return shlex.join(group["command"]) or f"the command of the image {group['image']}"

@@ -17,7 +17,7 @@ def check_format(given: str, *known: str) -> None:
 
 
 def as_json(data: Any) -> str:
-    """Returns plain data as indented JSON; NaN and infinity become null (RFC 8259, section 6, has no word for them)."""
+    """Returns plain data as indented JSON; NaN and infinity become null (not representable: RFC 8259, section 6)."""
     return json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -42,7 +42,7 @@ def sources_of(text: str) -> frozenset[str]:
 
 
 def check_sources(sources: frozenset[str], run: RunStatus) -> None:
-    """Raises BadInputError for a rank that the run cannot have: its lines would never come."""
+    """Raises BadInputError for a rank that the run does not have."""
     numbers = {int(number) for kind, _, number in (s.partition(" ") for s in sources) if kind == "rank" and number}
     if not run.world_size or any(row.rank in numbers for row in run.ranks):
         return
@@ -54,7 +54,7 @@ def check_sources(sources: frozenset[str], run: RunStatus) -> None:
 
 
 def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[str] | None, raw: bool) -> None:
-    """Writes the lines of a run to stdout, with their source before them unless `raw`.
+    """Writes the lines of a run to stdout, prefixed with their source unless `raw`.
 
     A terminal gets colours, and no control sequences that would break lines; other outputs get the bytes unchanged.
     """

@@ -1,4 +1,4 @@
-"""How a run ended, or its present state: the last lines of the commands about runs. Pure but for the clock."""
+"""How a run ended, or its present state: the last lines of the commands about runs. Pure except for the clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def result_text(status: RunStatus) -> str:
 
 
 def outcome(status: RunStatus, colour: bool = False, where: str = "") -> str:
-    """How a run ended and why it failed, or its present state; `where` are the flags that find it (`Where.said`)."""
+    """How a run ended and why it failed, or its current state; `where`: flags that find it (`Where.as_flags`)."""
 
     def bold(title: str) -> str:
         return painted(title, _BOLD, colour)

@@ -1,4 +1,4 @@
-"""What `stepset run` shows while a run goes on: the ranks' lines, and records as lines or in a live status line.
+"""What `stepset run` shows during a run: the ranks' lines, and records as lines or in a live status line.
 
 The backend's thread passes lines and states; the display's own thread writes them at most TICKS_PER_SECOND times a
 second, so that a rank's print costs no system call and a terminal is not flooded.
@@ -32,7 +32,7 @@ from stepset.watch.state import LogLine, RunStatus
 
 TICKS_PER_SECOND = 10
 HELD_BACK = 1 << 20
-"""Characters that may wait for a slow reader; above, the run waits for it, as with any pipe."""
+"""Characters that may wait for a slow reader; above this limit the run waits for the reader, as with any pipe."""
 
 _CLEAR_LINE = b"\r\x1b[K"
 _IN_STATUS_LINE = (PhaseChanged, RanksStarted, ProgressReported)
@@ -47,7 +47,7 @@ class RunDisplay:
         lines: where the ranks' lines go, as bytes.
         messages: where stepset's own messages go.
         lines_terminal, messages_terminal: whether these are terminals.
-        on_gone: called once when writing fails (a closed pipe, a full disk); see `error`.
+        on_write_error: called once when writing fails (a closed pipe, a full disk); see `error`.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class RunDisplay:
         lines_terminal: bool = False,
         messages_terminal: bool = False,
         colour: bool = False,
-        on_gone: Callable[[], object] = lambda: None,
+        on_write_error: Callable[[], object] = lambda: None,
     ) -> None:
         self.error: OSError | None = None
         self._lines, self._messages = lines, messages
         self._lines_terminal, self._live, self._colour = lines_terminal, messages_terminal, colour
-        self._on_gone = on_gone
+        self._on_write_error = on_write_error
         self._prefixes: dict[str, str] = {}
         self._waiting: deque[str] = deque()
         self._held = 0
@@ -93,7 +93,7 @@ class RunDisplay:
         self._thread.join()
         self._live = False
         if self._left_out:
-            self.say(f"{self._left_out} lines are not shown; see 'stepset logs'")
+            self.show_message(f"{self._left_out} lines are not shown; see 'stepset logs'")
         self._write()
 
     def on_line(self, line: LogLine) -> None:
@@ -121,18 +121,18 @@ class RunDisplay:
             self._present()
         self._work.set()
 
-    def say(self, text: str) -> None:
-        """Shows a message of stepset's own, after the lines that came before it."""
+    def show_message(self, text: str) -> None:
+        """Shows a message of stepset's own, after the earlier lines."""
         self._notices.append(f"stepset: {text}\n")
         self._work.set()
 
     def hurry(self) -> None:
-        """From now on leaves lines out instead of waiting, so that a slow reader cannot delay the end."""
+        """Drops lines from now on instead of waiting, so that a slow reader cannot delay the end."""
         self._patient = False
         self._room.set()
 
     def _present(self) -> None:
-        """Shows what is new in the present status. Two threads call it: never with an earlier status."""
+        """Shows what has changed in the status. Two threads call this method, never with an earlier status."""
         if self._status is not None:
             for record in self._presenter.see(self._status, time.monotonic()):
                 self._show(record)
@@ -141,7 +141,7 @@ class RunDisplay:
         if isinstance(record, _AT_THE_END) or (self._live and isinstance(record, _IN_STATUS_LINE)):
             return
         mark = "note: " if isinstance(record, Note | Restarted) else ""
-        self.say(f"{mark}{printable(record.text)}")
+        self.show_message(f"{mark}{printable(record.text)}")
 
     def _write_until_closed(self) -> None:
         while not self._closing:
@@ -153,7 +153,7 @@ class RunDisplay:
             self._much.wait(1 / TICKS_PER_SECOND)
 
     def _write(self) -> None:
-        """Writes what waits, then the status line."""
+        """Writes the queued lines, then the status line."""
         if not self._closing:
             with self._presenting:
                 self._present()  # records that were delayed by the rate limit
@@ -163,7 +163,7 @@ class RunDisplay:
                 self._put(lines.encode(errors="replace"), notices)
             except OSError as error:
                 self.error = error
-                self._on_gone()
+                self._on_write_error()
         self._held = 0
         self._room.set()
 

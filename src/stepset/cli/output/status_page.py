@@ -1,4 +1,4 @@
-"""What `stepset status` and `stepset list` show. Pure but for the clock."""
+"""What `stepset status` and `stepset list` show. Pure except for the clock."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def list_page(runs: Iterable[RunStatus]) -> str:
             run.job,
             run.phase.value,
             run.reason or (run.failure.kind.value if run.failure else ""),
-            ranks_words(run).partition(" ")[0],  # the phase says what they do
+            ranks_words(run).partition(" ")[0],  # the phase shows what they do
             progress_words(run.progress),
             _clock(run.created)[:-3],  # to the minute: a row must fit into a terminal
             duration(took(run)),

@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with one cell and one style (as in `Line`) per column; with `header`, the first row holds the headings."""
+    """Rows with one cell and one style (as in `Line`) per column; with `header`, the first row is the heading."""
 
     rows: Sequence[Sequence[str]]
     styles: Sequence[str]

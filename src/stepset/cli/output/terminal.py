@@ -14,7 +14,7 @@ from stepset.watch.present.sources import prefix
 # Colours of the ranks, repeated after the last; 31 (red) is reserved for failures.
 _RANK_COLOURS = ("36", "32", "33", "35", "34", "96", "92", "93", "95", "94")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_SEQUENCE = re.compile(  # ECMA-48; group 1 is what may stay
+_SEQUENCE = re.compile(  # ECMA-48; group 1 is what is kept
     r"""
     \x1b\] [^\x07\x1b]* (?:\x07|\x1b\\)?            # operating system commands: titles, links
     | (\x1b\[ [0-9;:]* m)                           # colours
@@ -94,13 +94,13 @@ def replace_closed_streams() -> None:
 
 
 def binary(stream: object) -> BinaryIO:
-    """The bytes behind a text stream, so that any text can be written whatever the locale."""
+    """The bytes behind a text stream, so that any text can be written with every locale."""
     buffer: BinaryIO = stream.buffer  # type: ignore[attr-defined]  # every standard stream has one
     return buffer
 
 
 def write_out(text: str) -> None:
-    """Writes text to stdout as UTF-8; ignores a reader that has gone, other failures are InfrastructureErrors."""
+    """Writes text to stdout as UTF-8; ignores a reader that has closed it; other failures are InfrastructureErrors."""
     try:
         sys.stdout.flush()
         out = binary(sys.stdout)
@@ -113,8 +113,8 @@ def write_out(text: str) -> None:
         raise InfrastructureError(f"the output cannot be written: {error.strerror or error}") from error
 
 
-def say(text: str) -> None:
-    """Writes lines of stepset's own to stderr; does nothing if stderr has no reader any more."""
+def print_message(text: str) -> None:
+    """Writes lines of stepset's own to stderr; does nothing if the reader has closed stderr."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:

@@ -15,8 +15,8 @@ from stepset.spec.job import TrainingJob
 from stepset.targets.optional_fields import given
 from stepset.targets.pods.template import CONTAINER
 
-# Exit codes of the agent (docs/design/agent.md) and of signals that are no error of the training code: 137 is SIGKILL,
-# which the kernel sends when memory runs out, 143 SIGTERM.
+# Exit codes of the agent (docs/design/agent.md) and of signals that are not errors of the training code: 137 is
+# SIGKILL, which the kernel sends when memory runs out, 143 SIGTERM.
 _RESULT_REJECTED = 72
 _NOT_THE_CODES_FAULT = (70, 71, _RESULT_REJECTED, 73, 137, 143)
 

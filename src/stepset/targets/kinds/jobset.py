@@ -79,7 +79,7 @@ def _replicated_job(request: RenderRequest, group: PodGroup, template: Mapping[s
 
 
 def job_spec(request: RenderRequest, group: PodGroup, template: Mapping[str, Any]) -> dict[str, Any]:
-    """`spec` of the batch/v1 Job that holds a group's pods."""
+    """`spec` of the batch/v1 Job of a group's pods."""
     job = request.job
     return {
         "completionMode": "Indexed",

@@ -1,7 +1,7 @@
 """The statefulset target: a headless Service and a StatefulSet, for platforms that run nothing else.
 
 Such a platform sets POD_NAME, SVC_NAME, POD_NUMS, POD_PORT and POD_NAMESPACE, from which each pod derives its rank and
-the master's address. A StatefulSet always restarts its pods; a pod that has finished does not train again but holds: it
+the master's address. A StatefulSet always restarts its pods; a pod that has finished does not train again but waits: it
 is Ready, which shows that its last termination is its verdict (docs/targets.md).
 """
 

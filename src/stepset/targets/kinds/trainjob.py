@@ -1,7 +1,7 @@
 """The trainjob target: a TrainJob with a TrainingRuntime of its own, for clusters with Kubeflow Trainer.
 
-The runtime has what a TrainJob cannot express (volumes, restarts, order, gang); the TrainJob has what its users look
-for. What the controller adds by itself is not written.
+The runtime has what a TrainJob cannot express (volumes, restarts, order, gang); the TrainJob has the fields that
+its users expect. What the controller adds by itself is not written.
 
 Source: kubeflow/trainer v2.3.0 pkg/apis/trainer/v1alpha1.
 """
@@ -42,11 +42,11 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
     trainer = trainer_group(request).name
     container = next(c for c in templates[trainer]["spec"]["containers"] if c["name"] == CONTAINER)
     # The TrainJob's variables would reach every node, not only the launcher.
-    said = _OF_THE_TRAINJOB if added.spreads_env else (*_OF_THE_TRAINJOB, "env")
+    fields = _OF_THE_TRAINJOB if added.spreads_env else (*_OF_THE_TRAINJOB, "env")
     templates[trainer] = with_container(
-        templates[trainer], lambda row: {key: value for key, value in row.items() if key not in said}
+        templates[trainer], lambda row: {key: value for key, value in row.items() if key not in fields}
     )
-    trainjob = _trainjob(request, {key: container[key] for key in said if key in container}, added)
+    trainjob = _trainjob(request, {key: container[key] for key in fields if key in container}, added)
     return [*objects, _runtime(request, templates, added), trainjob]
 
 
@@ -99,7 +99,7 @@ def _replicated_job(request: RenderRequest, row: Mapping[str, Any], added: Injec
     return {**row, "template": {**step, "spec": job}}
 
 
-def _trainjob(request: RenderRequest, said: Mapping[str, Any], added: Injection) -> dict[str, Any]:
+def _trainjob(request: RenderRequest, fields: Mapping[str, Any], added: Injection) -> dict[str, Any]:
     # Without a policy numNodes is only the number of the training container's pods.
     nodes = request.job.num_nodes if added.policy else trainer_group(request).count
     return {
@@ -109,6 +109,6 @@ def _trainjob(request: RenderRequest, said: Mapping[str, Any], added: Injection)
         "spec": {
             **gang.suspended(request.job),
             "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": request.run},
-            "trainer": {"numNodes": nodes, **given(numProcPerNode=added.num_proc_per_node), **said},
+            "trainer": {"numNodes": nodes, **given(numProcPerNode=added.num_proc_per_node), **fields},
         },
     }

@@ -1,7 +1,7 @@
 """How pods reach each other by ssh, for MPI: server and client configuration, keys, the command of a node.
 
 Tested on real clusters with Debian's OpenSSH 9.2, as root and as an ordinary user: any image with an ssh server works,
-whatever its own configuration.
+regardless of its own configuration.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def ssh_config_map(request: RenderRequest, ssh: SshKeys) -> dict[str, Any]:
         "PidFile none",
         f"HostKey {key}",
         f"AuthorizedKeysFile {ssh.path}/authorized_keys",
-        "StrictModes no",  # a Secret's volume has modes that sshd dislikes
+        "StrictModes no",  # sshd rejects the modes of a Secret's volume
         "PermitRootLogin prohibit-password",
         "PasswordAuthentication no",
         "UseDNS no",
@@ -74,7 +74,7 @@ def volumes(request: RenderRequest, group: PodGroup, *, secret: bool = True) -> 
     config = {"name": CONFIG_VOLUME, "configMap": {"name": config_name(request)}}
     mounts = [
         {"name": CONFIG_VOLUME, "mountPath": SSH_DIR},
-        # The only place that the client reads without options, whatever the user and the image.
+        # The only place that the client reads without options for every user and image.
         {"name": CONFIG_VOLUME, "mountPath": "/etc/ssh/ssh_config", "subPath": SSH_CONFIG},
     ]
     if not secret:

@@ -33,7 +33,7 @@ def _single_group(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[s
             continue
         field = "framework" if group.name == plan.success.group else f"roles.{group.name}"
         yield (
-            f"{field}: target {target} has nobody who starts and stops pods of several kinds together; use target"
+            f"{field}: target {target} cannot start and stop pods of several kinds together; use target"
             " jobset, trainjob or volcano"
         )
 
@@ -49,8 +49,8 @@ def _restarts(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
         )
     elif restart.user_errors == "fail" and target != "job":
         yield (
-            f"restart.user_errors: target {target} cannot tell errors of the training code from others; leave it out,"
-            " or use target jobset or trainjob"
+            f"restart.user_errors: target {target} cannot distinguish errors of the training code from others; leave it"
+            " out, or use target jobset or trainjob"
         )
 
 

@@ -38,7 +38,7 @@ def pod_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
         yield from _env(group, "env" if trains else f"roles.{group.name}.env")
     runs = plan.group(plan.success.group)
     if job.code is not None and runs.agent is None:
-        yield "code: without stepset's agent nobody unpacks it; leave agent out, or put the code into the image"
+        yield "code: only stepset's agent unpacks it; leave agent out, or put the code into the image"
     yield from _template(job, runs)
 
 
@@ -52,8 +52,8 @@ def _env(group: PodGroup, field: str) -> Iterator[str]:
                 yield f"{field}.{entry.name}.key: {value.key!r} is not a key of a Secret; it has letters, digits, '-_.'"
         if isinstance(value, FieldValue) and not _is_field(value.path):
             yield (
-                f"{field}.{entry.name}.field: {value.path!r} is not a field of a pod that a variable can hold; such as"
-                " status.hostIP or metadata.labels['NAME']"
+                f"{field}.{entry.name}.field: {value.path!r} is not a field of a pod that a variable can have; give for"
+                " example status.hostIP or metadata.labels['NAME']"
             )
 
 

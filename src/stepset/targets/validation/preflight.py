@@ -40,13 +40,13 @@ def check(job: TrainingJob, plan: LaunchPlan, target: str = "jobset", run: str |
 
 
 def check_request(request: RenderRequest, target: str) -> None:
-    """`check`, and what matters only for manifests that are going to be applied."""
+    """Checks as `check` does, and also what matters only for manifests that will be applied."""
     check_target(target)
     found = [*problems(request.job, request.plan, target, request.run)]
     if needs_namespace(request.job) and request.namespace is None:
         found.append(
-            "framework.implementation: processes of Hydra (MPICH, Intel MPI) find the launcher by a name that holds the"
-            " namespace; give the namespace"
+            "framework.implementation: processes of Hydra (MPICH, Intel MPI) find the launcher by a name that contains"
+            " the namespace; give the namespace"
         )
     if request.namespace is not None and (wrong := name_problem("namespace", request.namespace)):
         found.append(wrong)
@@ -60,7 +60,7 @@ def check_sizes(objects: Iterable[Mapping[str, Any]]) -> None:
         if each["kind"] == "ConfigMap" and (size := content_size(each)) > CONFIG_MAP_LIMIT:
             found.append(
                 f"ConfigMap {each['metadata']['name']}: {size} bytes; at most {CONFIG_MAP_LIMIT} can be shipped;"
-                " put what is large into the image, or lower num_nodes"
+                " put large files into the image, or lower num_nodes"
             )
     _refuse(found)
 
@@ -148,7 +148,7 @@ def _gang(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
     if kind == "kueue" and scheduling.queue_name is None:
         yield "scheduling.gang: kueue needs a queue; give scheduling.queue_name"
     if scheduling.queue_name is not None and kind in ("none", "coscheduling") and target != "volcano":
-        yield f"scheduling.queue_name: nobody reads it with gang: {kind}; leave one of them out"
+        yield f"scheduling.queue_name: has no effect with gang: {kind}; leave one of them out"
     if scheduling.queue_name is not None and (wrong := name_problem("scheduling.queue_name", scheduling.queue_name)):
         yield wrong
     elif scheduling.queue_name is not None and kind == "kueue":
@@ -156,7 +156,7 @@ def _gang(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
     if scheduling.min_member is None:
         return
     if kind in ("none", "kueue") and target != "volcano":
-        yield f"scheduling.min_member: nobody reads it with gang: {kind}; use gang: coscheduling or volcano"
+        yield f"scheduling.min_member: has no effect with gang: {kind}; use gang: coscheduling or volcano"
     stage = next((stage for stage in gang.stages(plan) if any(g.name == NODE for g in stage)), ())
     most = sum(group.count for group in stage)
     if scheduling.min_member > most:

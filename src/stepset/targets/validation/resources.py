@@ -25,12 +25,12 @@ def resource_problems(resources: Resources, field: str) -> Iterator[str]:
     for kind, amounts in (("requests", requests), ("limits", limits)):
         for name, amount in amounts.items():
             yield from _amount(name, amount, f"{field}.{kind}" if requests != limits else field)
-    for name, asked in requests.items():
+    for name, request in requests.items():
         limit = limits.get(name)
-        if limit is not None and parse_quantity(asked) > parse_quantity(limit):
-            yield f"{field}: the request {name}: {asked} is more than the limit {limit}; raise the limit"
+        if limit is not None and parse_quantity(request) > parse_quantity(limit):
+            yield f"{field}: the request {name}: {request} is more than the limit {limit}; raise the limit"
         whole = "/" in name or _is_huge_page(name)
-        if whole and (limit is None or parse_quantity(asked) != parse_quantity(limit)):
+        if whole and (limit is None or parse_quantity(request) != parse_quantity(limit)):
             yield f"{field}: {name} cannot be shared; make request and limit the same"
     names = requests.keys() | limits.keys()
     if any(_is_huge_page(name) for name in names) and not names & {"cpu", "memory"}:
@@ -40,7 +40,7 @@ def resource_problems(resources: Resources, field: str) -> Iterator[str]:
 def _name(name: str, field: str) -> Iterator[str]:
     if _is_huge_page(name):
         if not _page_size(name):
-            yield f"{field}: {name!r} does not say the pages' size; write it like hugepages-2Mi"
+            yield f"{field}: {name!r} does not contain the size of the pages; write it like hugepages-2Mi"
     elif "/" in name and (not is_label_key(_QUOTA_PREFIX + name) or name.startswith(_QUOTA_PREFIX)):
         yield f"{field}: {name!r} is not a resource Kubernetes can know; write it like vendor.example/name"
 
@@ -50,7 +50,7 @@ def _amount(name: str, amount: str, field: str) -> Iterator[str]:
     if _is_huge_page(name):
         size = _page_size(name)
         if size and (not number or number % size):
-            yield f"{field}: {name}: {amount} is no number of such pages; give a multiple of the pages' size"
+            yield f"{field}: {name}: {amount} is not a multiple of the page size; give a multiple of it"
     elif "/" in name and number != number.to_integral_value():
         yield f"{field}: {name}: {amount} is not a whole number; devices cannot be divided"
 

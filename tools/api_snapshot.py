@@ -1,0 +1,191 @@
+"""Writes docs/api/PACKAGE.txt: the public names of the packages, with signatures, fields and defaults.
+
+`make docs` runs it; tests run it with `--check`, so that a change of the public API appears in the diff of a commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, fields
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from types import FunctionType, ModuleType, UnionType
+from typing import Any, ForwardRef, get_args
+
+from pydantic import BaseModel
+
+PAGES = Path(__file__).resolve().parents[1] / "docs" / "api"
+PACKAGES = ("stepset", "stepset_airflow", "stepset_kfp")
+_WIDTH = 120
+
+
+def snapshot(module: ModuleType) -> str:
+    """Returns one block of lines for each name in the module's `__all__`, sorted by name.
+
+    Raises:
+        ValueError: a default value's text contains a memory address.
+    """
+    blocks = ["\n".join(_lines(f"{module.__name__}.{name}", getattr(module, name))) for name in sorted(module.__all__)]
+    text = "\n\n".join(blocks) + "\n"
+    if " at 0x" in text:
+        line = text.split(" at 0x")[0].splitlines()[-1]
+        raise ValueError(f"{module.__name__}: a value without a repr of its own: {line}")
+    return text
+
+
+def differences(expected: str, actual: str, name: str) -> str:
+    """Returns a unified diff; empty if the texts are equal."""
+    lines = difflib.unified_diff(
+        expected.splitlines(keepends=True), actual.splitlines(keepends=True), name, f"{name} (now)"
+    )
+    return "".join(lines)
+
+
+def _lines(name: str, value: Any) -> Iterator[str]:
+    match value:
+        case ModuleType():
+            yield f"module {name}"
+            yield ""
+            yield snapshot(value).rstrip("\n")
+        case type():
+            yield from _class(name, value)
+        case UnionType():
+            yield f"type {name} = {' | '.join(_type_name(part) for part in get_args(value))}"
+        case FunctionType():
+            yield from _function("", name, value)
+        case _ if hasattr(value, "component_spec"):
+            yield from _component(name, value.component_spec)
+        case _:
+            yield f"{name}: {type(value).__name__}"
+
+
+def _component(name: str, spec: Any) -> Iterator[str]:
+    """A component of Kubeflow Pipelines: its inputs and outputs, with KFP's types."""
+    yield f"component {name}"
+    for input_name, given in sorted((spec.inputs or {}).items()):
+        yield f"    input {input_name}: {given.type}{f' = {given.default!r}' if given.optional else ''}"
+    for output_name, given in sorted((spec.outputs or {}).items()):
+        yield f"    output {output_name}: {given.type}"
+
+
+def _class(name: str, cls: type) -> Iterator[str]:
+    bases = ", ".join(base.__name__ for base in cls.__bases__ if base is not object)
+    yield f"class {name}{f'({bases})' if bases else ''}"
+    if issubclass(cls, Enum):
+        yield from (f"    {member.name} = {member.value!r}" for member in cls)
+    elif "__dataclass_fields__" in vars(cls):
+        for field in fields(cls):
+            default = field.default if field.default_factory is MISSING else field.default_factory
+            yield f"    {field.name}: {_annotation(field.type)}{_default(default, MISSING)}"
+    elif issubclass(cls, BaseModel):
+        for field_name, model_field in cls.model_fields.items():
+            default = MISSING if model_field.is_required() else model_field.default_factory or model_field.default
+            yield f"    {field_name}: {_written_annotation(cls, field_name)}{_default(default, MISSING)}"
+    elif isinstance(cls.__init__, FunctionType) and inspect.unwrap(cls.__init__).__module__.split(".")[0] in PACKAGES:
+        yield from _function("    ", "__init__", cls.__init__)
+    yield from _members(cls)
+
+
+def _members(cls: type) -> Iterator[str]:
+    """The methods, properties and constants that the packages define, without those of foreign base classes."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.split(".")[0] in PACKAGES:
+            found |= vars(base)
+    known = {*getattr(cls, "__dataclass_fields__", ()), *getattr(cls, "__members__", ())}
+    for name, member in sorted(found.items()):
+        if name.startswith("_") or name in known or name.startswith("model_"):
+            continue
+        match member:
+            case FunctionType():
+                yield from _function("    ", name, member)
+            case classmethod() | staticmethod():
+                yield from _function(f"    {type(member).__name__} ", name, member.__func__)
+            case property():
+                yield f"    property {name}: {_annotation(inspect.get_annotations(member.fget).get('return', Any))}"
+            case str() | int() | float() | tuple() | None:
+                yield f"    {name} = {_value(member)}"
+            case _:
+                yield f"    {name}"
+
+
+def _function(prefix: str, name: str, function: Callable[..., Any]) -> Iterator[str]:
+    """The signature, then the keys that `**kwargs: Unpack[...]` accepts."""
+    signature = inspect.signature(function)
+    parameters: list[str] = []
+    keys: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(text.startswith("*") for text in parameters):
+            parameters.append("*")
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        annotation = "" if parameter.annotation is parameter.empty else f": {_annotation(parameter.annotation)}"
+        parameters.append(f"{stars}{parameter.name}{annotation}{_default(parameter.default, parameter.empty)}")
+        if annotation.startswith(": Unpack["):
+            accepted = inspect.unwrap(function).__globals__[annotation[len(": Unpack[") : -1]]
+            keys = [f"{key}: {_annotation(kind)}" for key, kind in inspect.get_annotations(accepted).items()]
+    result = "" if signature.return_annotation is signature.empty else f" -> {_annotation(signature.return_annotation)}"
+    keyword = "async def" if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function) else "def"
+    indent = " " * (len(prefix) - len(prefix.lstrip()))
+    line = f"{prefix}{keyword} {name}({', '.join(parameters)}){result}"
+    if len(line) <= _WIDTH:
+        yield line
+    else:
+        yield f"{prefix}{keyword} {name}("
+        yield from (f"{indent}    {parameter}," for parameter in parameters)
+        yield f"{indent}){result}"
+    yield from (f"{indent}    {key}" for key in keys)
+
+
+def _written_annotation(cls: type, name: str) -> str:
+    """The annotation of a field as the source has it."""
+    return next(_annotation(found[name]) for base in cls.__mro__ if name in (found := inspect.get_annotations(base)))
+
+
+def _annotation(annotation: Any) -> str:
+    if isinstance(annotation, ForwardRef):
+        return annotation.__forward_arg__
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _type_name(kind: Any) -> str:
+    return kind.__qualname__ if isinstance(kind, type) and not get_args(kind) else str(kind)
+
+
+def _default(value: Any, missing: object) -> str:
+    return "" if value is missing else f" = {_value(value)}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Enum):
+        return str(value) if type(value).__str__ is Enum.__str__ else f"{type(value).__name__}.{value.name}"
+    return f"{value.__qualname__}()" if isinstance(value, (type, FunctionType)) else repr(value)
+
+
+def main(argv: Sequence[str] | None = None, pages: Path = PAGES) -> int:
+    """Writes or checks the snapshots; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Writes docs/api/PACKAGE.txt, the public API of the packages.")
+    parser.add_argument("--package", action="append", choices=PACKAGES, help="may be repeated; default: stepset")
+    parser.add_argument("--check", action="store_true", help="fail with a diff if a file is not current")
+    arguments = parser.parse_args(argv)
+    found = ""
+    for package in arguments.package or ["stepset"]:
+        page = pages / f"{package}.txt"
+        text = snapshot(import_module(package))
+        if not arguments.check:
+            page.parent.mkdir(exist_ok=True)
+            page.write_text(text, encoding="utf-8")
+        else:
+            current = page.read_text(encoding="utf-8") if page.exists() else ""
+            found += differences(current, text, f"docs/api/{page.name}")
+    if found:
+        sys.stderr.write(f"{found}The public API changed: run `make docs`, and add the change to CHANGELOG.md.\n")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
