@@ -5,20 +5,20 @@ import os, signal, sys
 
 # Starts N copies of a program in sessions of their own with RANK set. When one fails it ends the others and exits 1,
 # as torchrun does; RESTARTS times it starts them all again; GOES_ON: it waits for the others; FORGETS: it then exits 0.
-# WAITS: at the end it waits for other nodes, deaf to signals.
+# WAITS: at the end it waits for other nodes and ignores signals.
 size, program = int(sys.argv[1]), sys.argv[2:]
 goes_on, restarts = "GOES_ON" in os.environ, int(os.environ.get("RESTARTS", "0"))
-ranks, told = {}, []
+ranks, signals = {}, []
 
 def end(*_):
-    told.append(1)
+    signals.append(1)
     for pid in ranks:
         os.kill(pid, signal.SIGTERM)
 
 def start():
     for rank in range(size):
         env = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank),
-               "WORLD_SIZE": os.environ.get("SAYS_SIZE", str(size))}
+               "WORLD_SIZE": os.environ.get("REPORTED_SIZE", str(size))}
         pid = os.fork()
         if not pid:
             os.setsid()
@@ -39,7 +39,7 @@ while ranks:
         failed = True
         if not goes_on:
             end()
-    if failed and not ranks and restarts and len(told) < 2:
+    if failed and not ranks and restarts and len(signals) < 2:
         restarts -= 1
         failed = False
         start()
@@ -70,7 +70,7 @@ def hand_on(number, _):
 signal.signal(signal.SIGTERM, end)
 signal.signal(signal.SIGUSR1, hand_on)
 for rank in range(size):
-    values = dict(zip(names, (str(rank), str(rank), os.environ.get("SAYS_SIZE", str(size)))))
+    values = dict(zip(names, (str(rank), str(rank), os.environ.get("REPORTED_SIZE", str(size)))))
     if "RANKS_RESULT_FILE" in os.environ:
         values["STEPSET_RESULT_FILE"] = os.environ["RANKS_RESULT_FILE"]
     argv, env = program, {**os.environ, **values, "STEPSET_AGENT_DIR": "/nowhere"}

@@ -46,11 +46,11 @@ def test_the_verdict_names_the_signal(any_pod: Pod) -> None:
 def test_the_rank_with_the_first_traceback_failed_first_even_if_it_exits_last(pod: Pod) -> None:
     traceback = "echo 'Traceback (most recent call last):'; echo"
     slow = f"{traceback} 'ValueError: mine'; while [ ! -s pid ] || kill -0 $(cat pid); do sleep 0.02; done; exit 1"
-    fast = f"until [ -e heard ]; do sleep 0.02; done; {traceback} 'ConnectionError: no peer'; echo $$ > pid; exit 1"
+    fast = f"until [ -e received ]; do sleep 0.02; done; {traceback} 'ConnectionError: no peer'; echo $$ > pid; exit 1"
     script = f"if [ $RANK = 1 ]; then {slow}; else {fast}; fi 2> /dev/null"
     with pod.start_ranks(script, 2, work_dir=str(pod.directory)) as running:
         running.wait_for_line(b"ValueError: mine")
-        (pod.directory / "heard").touch()
+        (pod.directory / "received").touch()
         ended = running.end()
     assert [e["rank"] for e in ended.events("failed")] == [0, 1]
     assert (ended.verdict["rank"], ended.verdict["error"]) == (1, "ValueError: mine")

@@ -231,5 +231,5 @@ def test_a_failure_in_another_pod_is_the_launchers_verdict(pod: Pod) -> None:
 
 
 def test_too_few_ranks_in_other_pods_are_a_failure(pod: Pod) -> None:
-    ended = run_mpi(pod, "true", 2, env={"SAYS_SIZE": "1"})
+    ended = run_mpi(pod, "true", 2, env={"REPORTED_SIZE": "1"})
     assert (ended.exit_code, ended.verdict["kind"]) == (71, "Rendezvous")

@@ -84,12 +84,12 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
 
 
 def test_ranks_run_on_the_nodes_and_the_launcher_gets_the_result(cluster: Cluster) -> None:
-    ended = cluster.run('echo "rank says hello"; echo 5 > $STEPSET_RESULT_FILE')
+    ended = cluster.run('echo "hello from a rank"; echo 5 > $STEPSET_RESULT_FILE')
     assert (ended.exit_code, ended.log) == (0, b"5\n")
     assert ended.event("result")["result"] == 5
     first, second = cluster.end_nodes()
-    assert [first.lines(f"rank {n}") for n in (0, 1)] == [[b"rank says hello"]] * 2
-    assert [second.lines(f"rank {n}") for n in (2, 3)] == [[b"rank says hello"]] * 2
+    assert [first.lines(f"rank {n}") for n in (0, 1)] == [[b"hello from a rank"]] * 2
+    assert [second.lines(f"rank {n}") for n in (2, 3)] == [[b"hello from a rank"]] * 2
 
 
 def test_a_rank_that_exits_with_a_code_is_reported(cluster: Cluster) -> None:
@@ -136,7 +136,9 @@ def test_ranks_have_time_to_save_when_the_nodes_are_stopped(cluster: Cluster) ->
 
 def test_ranks_get_one_signal_when_all_pods_are_stopped(cluster: Cluster) -> None:
     # Each rank continues for two seconds after the signal, so that it would get a second one.
-    script = "trap 'echo told; told=1' TERM; echo ready; i=0; while [ $i -lt 20 ]; do sleep 0.1; i=$((i+told)); done"
+    script = (
+        "trap 'echo stopping; stop=1' TERM; echo ready; i=0; while [ $i -lt 20 ]; do sleep 0.1; i=$((i+stop)); done"
+    )
     with cluster.start(script) as running:
         for node in cluster.nodes:
             node.wait_for_line(b"ready", 2)
@@ -146,7 +148,7 @@ def test_ranks_get_one_signal_when_all_pods_are_stopped(cluster: Cluster) -> Non
     first, second = (node.end() for node in cluster.nodes)
     for ended, ranks in ((first, (0, 1)), (second, (2, 3))):
         for rank in ranks:
-            assert ended.lines(f"rank {rank}").count(b"told") == 1
+            assert ended.lines(f"rank {rank}").count(b"stopping") == 1
 
 
 def saved(nodes: list[Ended]) -> bool:

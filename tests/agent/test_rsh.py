@@ -78,31 +78,31 @@ def test_signal_n_is_exit_code_128_plus_n(node: Running, sockets: Path) -> None:
 
 def test_a_command_ends_with_the_rsh_that_requested_it(node: Running, sockets: Path) -> None:
     before = len(node.alive())
-    with start_rsh(sockets, "trap '' TERM; echo on; while :; do sleep 0.1; done") as asked:
-        assert asked.stdout is not None
-        assert asked.stdout.readline() == b"on\n"
-        asked.kill()
+    with start_rsh(sockets, "trap '' TERM; echo on; while :; do sleep 0.1; done") as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"on\n"
+        client.kill()
     assert until(lambda: len(node.alive()) == before)
 
 
 def test_a_stop_signal_ends_all_commands_and_the_server_succeeds(node: Running, sockets: Path) -> None:
-    with start_rsh(sockets, "echo on; setsid sleep 1000 & exec sleep 1000") as asked:
-        assert asked.stdout is not None
-        assert asked.stdout.readline() == b"on\n"
+    with start_rsh(sockets, "echo on; setsid sleep 1000 & exec sleep 1000") as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"on\n"
         node.signal(signal.SIGTERM)
         ended = node.end()
-        assert asked.wait(30) == 128 + signal.SIGTERM
+        assert client.wait(30) == 128 + signal.SIGTERM
     assert (ended.exit_code, ended.events("failed")) == (0, [])
     assert node.alive() == []
 
 
 def test_rsh_waits_for_a_node_that_starts_later(tmp_path: Path, sockets: Path) -> None:
     sockets.mkdir()
-    with start_rsh(sockets, "exit 3") as asked:
+    with start_rsh(sockets, "exit 3") as client:
         with pytest.raises(subprocess.TimeoutExpired):
-            asked.wait(0.3)
+            client.wait(0.3)
         with serve(Pod(tmp_path), sockets):
-            assert asked.wait(30) == 3
+            assert client.wait(30) == 3
 
 
 def test_an_unknown_node_is_exit_code_255_as_with_ssh(sockets: Path) -> None:

@@ -139,7 +139,7 @@ def test_a_link_within_an_archive_stays_a_link(any_pod: Pod) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "message"),
     [
         ({"code_archive": "/nonexistent.tgz", "code_dir": "/tmp"}, "cannot unpack /nonexistent.tgz"),
         ({"work_dir": "/nonexistent"}, "/nonexistent, the working directory of the command, is not a directory"),
@@ -155,22 +155,22 @@ def test_a_link_within_an_archive_stays_a_link(any_pod: Pod) -> None:
     ],
 )
 def test_a_failed_setup_is_an_infrastructure_failure_with_its_cause(
-    pod: Pod, config: dict[str, Any], says: str
+    pod: Pod, config: dict[str, Any], message: str
 ) -> None:
     ended = pod.run("true", **{"processes": 1, **config})
     assert ended.exit_code == 73
     assert ended.event("failed")["kind"] == "Infrastructure"
-    assert says in ended.event("failed")["error"]
+    assert message in ended.event("failed")["error"]
     assert ended.err == b""
 
 
 def test_a_missing_or_invalid_config_is_an_infrastructure_failure(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
-    for name, says in (("none.json", "No such file"), ("bad.json", "not JSON")):
+    for name, message in (("none.json", "No such file"), ("bad.json", "not JSON")):
         ended = subprocess.run([sys.executable, AGENT, "run", tmp_path / name, "--", "true"], capture_output=True)
         assert ended.returncode == 73
         failed = json.loads(ended.stdout.split(b"] ", 1)[1])
-        assert says in failed["error"]
+        assert message in failed["error"]
 
 
 @pytest.mark.parametrize("words", [[], ["walk"], ["run"], ["run", "a.json", "true"], ["rank", "true"], ["rsh", "/tmp"]])

@@ -14,7 +14,7 @@ from tests.waiting import until
 
 SAVES = "save() { sleep 0.5; echo saved; exit 0; }; trap save TERM INT; echo ready; while :; do sleep 0.1; done"
 IGNORES = "trap '' TERM INT; echo ready; while :; do sleep 0.1; done"
-GOES_ON = "trap 'echo told' TERM; touch up; echo ready; while :; do sleep 0.1; done"
+KEEPS_RUNNING = "trap 'echo stopping' TERM; touch up; echo ready; while :; do sleep 0.1; done"
 DETACHES = "setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 0.1; done' & echo ready; wait"
 
 
@@ -59,10 +59,10 @@ def test_ranks_that_a_stop_ends_have_not_failed(both: Both) -> None:
 
 def test_a_failure_before_the_stop_is_the_verdict(pod: Pod) -> None:
     fails = "[ $RANK = 1 ] && { until [ -e up ]; do sleep 0.02; done; exit 5; }"
-    with pod.start_ranks(f"{fails}; {GOES_ON}", 2, work_dir=str(pod.directory)) as running:
+    with pod.start_ranks(f"{fails}; {KEEPS_RUNNING}", 2, work_dir=str(pod.directory)) as running:
         running.wait_for_line(b'"failed"')
         running.signal(signal.SIGTERM)
-        running.wait_for_line(b"told")  # two simultaneous signals could be merged into one
+        running.wait_for_line(b"stopping")  # two simultaneous signals could be merged into one
         running.signal(signal.SIGTERM)
         ended = running.end()
     assert (ended.verdict["rank"], ended.verdict["exit_code"], ended.exit_code) == (1, 5, 5)
@@ -79,10 +79,10 @@ def test_ranks_that_ignore_the_signal_are_killed_after_the_grace_period(both: Bo
 
 
 def test_a_second_signal_kills_at_once(both: Both) -> None:
-    with both.start(GOES_ON, 1, grace=1000, work_dir=str(both.pod.directory)) as running:
+    with both.start(KEEPS_RUNNING, 1, grace=1000, work_dir=str(both.pod.directory)) as running:
         running.wait_for_line(b"ready")
         running.signal(signal.SIGTERM)
-        running.wait_for_line(b"told")
+        running.wait_for_line(b"stopping")
         running.signal(signal.SIGTERM)
         running.end()
         assert running.all_ended()
@@ -171,7 +171,7 @@ def test_the_agent_sends_no_signal_to_children_of_a_training_program(pod: Pod) -
         loader = subprocess.Popen(["sleep", "1000"])
         def save(*_):
             time.sleep(0.3)
-            print("loader lives:", loader.poll() is None)
+            print("loader running:", loader.poll() is None)
             loader.kill()
             sys.exit(0)
         signal.signal(signal.SIGTERM, save)
@@ -184,7 +184,7 @@ def test_the_agent_sends_no_signal_to_children_of_a_training_program(pod: Pod) -
         with pod.start("python3", "-c", program, **config) as running:
             running.wait_for_line(b"ready")
             running.signal(signal.SIGTERM)
-            assert running.end().lines("rank 0") == [b"ready", b"loader lives: True"]
+            assert running.end().lines("rank 0") == [b"ready", b"loader running: True"]
 
 
 def test_a_program_of_a_shell_has_time_to_save_although_the_shell_ends(both: Both) -> None:

@@ -142,7 +142,7 @@ def test_a_signal_that_was_ignored_before_stays_ignored(tmp_path: Path) -> None:
         wait_until_ready(run, tmp_path)
         run.send_signal(signal.SIGHUP)
         more = len(merged_log(tmp_path)) + 100_000
-        assert until(lambda: len(merged_log(tmp_path)) > more), "the ranks go on"
+        assert until(lambda: len(merged_log(tmp_path)) > more), "the ranks continue"
         run.send_signal(signal.SIGTERM)
         code, err = end_of(run, tmp_path)
     assert code == 130

@@ -13,7 +13,7 @@ import pytest
 from tests.conformance.pods import Planned, Row, load_rows
 
 ROWS, LEFT_OUT = load_rows("peers.json")
-ASKED: set[str] = set()
+TESTED: set[str] = set()
 
 
 def row(name: str) -> Row:
@@ -23,7 +23,7 @@ def row(name: str) -> Row:
 
 def rows(*names: str) -> pytest.MarkDecorator:
     """Parametrizes a test with these rows, and records them as tested."""
-    ASKED.update(names)
+    TESTED.update(names)
     return pytest.mark.parametrize("vector", [pytest.param(row(name), id=name) for name in names])
 
 

@@ -27,8 +27,8 @@ def test_the_subdomain_is_the_jobs_name_by_default() -> None:
     vector = row("jobset.network_defaults")
     assert vector["input"]["network"] is None and vector["expect"]["subdomain"] == "<jobset name>"
     assert planned(name="digits").env()["PET_MASTER_ADDR"] == "digits-node-0-0.digits"
-    said = planned(name="digits", network={"subdomain": "ring"})
-    assert said.env()["PET_MASTER_ADDR"] == "digits-node-0-0.ring"
+    plan = planned(name="digits", network={"subdomain": "ring"})
+    assert plan.env()["PET_MASTER_ADDR"] == "digits-node-0-0.ring"
 
 
 @rows(

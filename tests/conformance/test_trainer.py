@@ -136,10 +136,10 @@ REFUSED = {
     "exec/shipped torchtune-qwen2.5-1.5b: 1 gpu qlora rejected on qwen": "no QLoRA recipe for qwen2_5/1.5B",
 }
 
-_NO_POLICY = "a runtime without the policy that makes it this framework's; a job file always says its framework"
+_NO_POLICY = "a runtime without the policy that makes it this framework's; a job file always names its framework"
 _NO_CONTAINER_LIST = "envInjection names containers of a runtime's template; a job file has no such list"
 _NO_TEMPLATE = "a runtime may lack the launcher; stepset makes it whenever mpirun needs one"
-_NO_RUNTIME_NAME = "the model is read from the runtime's name; a job file says it as framework.model"
+_NO_RUNTIME_NAME = "the model is read from the runtime's name; a job file has it in framework.model"
 _NO_OVERRIDES = "the runtime's own overrides; a job file has no runtime, they are its args"
 _NO_IMMUTABLE = "guards the runtime's overrides against the job's args; in a job file both are one author's"
 _WEBHOOK = "a rule of the TrainJob webhook about fields a job file does not have"

@@ -14,7 +14,7 @@ NONE = {"kind": "torch", "launcher": "none"}
 
 
 @pytest.mark.parametrize(
-    ("procs", "resources", "told", "counted"),
+    ("procs", "resources", "expected", "counted"),
     [
         ("auto", {}, "1", 1),
         ("auto", CPUS, "3", 3),
@@ -28,9 +28,11 @@ NONE = {"kind": "torch", "launcher": "none"}
         ("auto", {"gpus": 0, "cpu": 6}, "6", 6),
     ],
 )
-def test_torchrun_gets_the_number_of_processes(procs: Any, resources: dict[str, Any], told: str, counted: int) -> None:
+def test_torchrun_gets_the_number_of_processes(
+    procs: Any, resources: dict[str, Any], expected: str, counted: int
+) -> None:
     plan = Plan("torch", procs_per_node=procs, resources_per_node=resources)
-    assert plan.env()["PET_NPROC_PER_NODE"] == told
+    assert plan.env()["PET_NPROC_PER_NODE"] == expected
     assert plan.plan.world.procs_per_node == counted
 
 

@@ -13,11 +13,11 @@ from tests.frameworks.planned import Plan
 
 pytestmark = [
     pytest.mark.frameworks,
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch, whose launcher is asked"),
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch for its launcher"),
 ]
 
 # Reads the variables of each pod in turn in one process, because importing torch is slow.
-_ASK = """
+_PARSE = """
 import json, os, sys
 from torch.distributed.run import config_from_args, parse_args
 
@@ -57,7 +57,7 @@ def test_torchrun_reads_the_variables_of_the_plan() -> None:
     elastic = Plan(_ELASTIC, num_nodes=2, procs_per_node=1)
     pods = [env_of(fixed, 2), env_of(single, 0), env_of(elastic, 0), env_of(elastic, 1)]
     done = subprocess.run(
-        [sys.executable, "-c", _ASK], input=json.dumps(pods), capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", _PARSE], input=json.dumps(pods), capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     third_of_three, alone, host, guest = (json.loads(line) for line in done.stdout.splitlines())

@@ -46,7 +46,7 @@ def test_a_secret_is_shown_by_its_name_and_a_field_by_its_path() -> None:
 
 
 def test_every_group_is_shown_with_its_size_in_the_order_of_the_plan() -> None:
-    told = stepset.explain(
+    shown = stepset.explain(
         {
             "name": "digits",
             "framework": "mpi",
@@ -55,5 +55,5 @@ def test_every_group_is_shown_with_its_size_in_the_order_of_the_plan() -> None:
             "roles": [{"name": "watch", "replicas": 2, "image": "x", "env": {"A": "1"}}],
         }
     )
-    assert list(dict.fromkeys((row.group, row.count) for row in told)) == [("watch", 2), ("node", 3), ("launcher", 1)]
-    assert [row.variable for row in told if row.group == "watch"] == ["A"]
+    assert list(dict.fromkeys((row.group, row.count) for row in shown)) == [("watch", 2), ("node", 3), ("launcher", 1)]
+    assert [row.variable for row in shown if row.group == "watch"] == ["A"]

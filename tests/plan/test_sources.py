@@ -69,7 +69,7 @@ def test_a_module_or_command_has_no_files(project: Path) -> None:
         assert (sources.script, sources.archive, sources.code_dir) == (None, None, project)
 
 
-@pytest.mark.parametrize("script", ["gone.py", "code", "code/train.py/x", "a" * 300 + ".py", "no/such/dir.py"])
+@pytest.mark.parametrize("script", ["missing.py", "code", "code/train.py/x", "a" * 300 + ".py", "no/such/dir.py"])
 def test_a_missing_script_is_reported(project: Path, script: str) -> None:
     with pytest.raises(BadInputError, match=r"^script: (no such file: .*; paths are relative|cannot read .*; check)"):
         read(project, script=script)
@@ -136,7 +136,7 @@ def test_circular_and_broken_links_are_omitted(project: Path) -> None:
     code = project / "code"
     (code / "up").symlink_to(code)
     (code / "lib/back").symlink_to(code / "lib")
-    (code / "gone").symlink_to(project / "gone")
+    (code / "missing").symlink_to(project / "missing")
     (code / "self").symlink_to(code / "self")
     (project / "there").mkdir()
     (project / "there/again").symlink_to(code)
@@ -162,13 +162,13 @@ def test_names_of_any_bytes_are_kept(project: Path) -> None:
     assert {"ünï-训练.py", "a" * 200 + ".py", "new\nline.py", os.fsdecode(b"latin-\xe9.py")} <= names
 
 
-@pytest.mark.parametrize("code", ["gone", "code/train.py", "a" * 300])
+@pytest.mark.parametrize("code", ["missing", "code/train.py", "a" * 300])
 def test_a_missing_directory_is_reported(project: Path, code: str) -> None:
     with pytest.raises(BadInputError, match=r"^code: (no such directory: .*; paths are|cannot read .*; check)"):
         read(project, code=code, module="train")
 
 
-@pytest.mark.parametrize("script", ["gone.py", "lib", "code/gone.py"])
+@pytest.mark.parametrize("script", ["missing.py", "lib", "code/missing.py"])
 def test_a_script_outside_the_code_is_reported(project: Path, script: str) -> None:
     with pytest.raises(BadInputError, match=r"^script: no such file: .*; paths are relative to the job file$"):
         read(project, code="code", script=script)
@@ -215,7 +215,7 @@ _CLOSED = [
     ("code", {"module": "m", "code": "code"}, "code: cannot read {base}/code: Permission denied; check"),
     ("code", {"script": "code/train.py"}, "script: cannot read {base}/code/train.py: Permission denied; check"),
 ]
-_AS_NOBODY = """
+_UNPRIVILEGED = """
 import json, os, sys
 from pathlib import Path
 from stepset.errors import BadInputError
@@ -251,7 +251,7 @@ def test_unreadable_files_are_reported(open_path: Path) -> None:
         (base / closed).chmod(0)
     cases = json.dumps([(str(base), job) for base, (_, job, _) in zip(bases, _CLOSED, strict=True)])
     done = subprocess.run(
-        [sys.executable, "-c", _AS_NOBODY, cases], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", _UNPRIVILEGED, cases], capture_output=True, text=True, timeout=120, check=False
     )
     for base, (closed, _, _) in zip(bases, _CLOSED, strict=True):
         (base / closed).chmod(0o755)

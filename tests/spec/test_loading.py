@@ -59,7 +59,7 @@ def test_anchors_and_merge_keys_work(job_file: Path) -> None:
         "env: &shared {A: '1', B: '2'}\n"
         "roles:\n"
         "- {name: watch, image: watch, env: {<<: *shared, B: '3'}}\n"
-        "- {name: tidy, image: tidy, env: *shared}\n",
+        "- {name: train, image: train, env: *shared}\n",
         encoding="utf-8",
     )
     job = load_job(job_file).to_dict()
@@ -123,8 +123,8 @@ def test_an_invalid_job_file_is_reported_in_one_line(job_file: Path, content: st
 
 
 def test_a_missing_file_and_a_directory_have_different_messages(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match=r"gone\.yaml: no such file; check the path$"):
-        load_job(tmp_path / "gone.yaml")
+    with pytest.raises(BadInputError, match=r"missing\.yaml: no such file; check the path$"):
+        load_job(tmp_path / "missing.yaml")
     with pytest.raises(BadInputError, match=r"cannot be read: Is a directory$"):
         load_job(tmp_path)
 

@@ -35,7 +35,7 @@ REFUSED = (
 )
 # Row -> the sizes of stepset's PodGroup: a launcher that waits for its nodes is not counted with them, and limits
 # count as requests, as for the API server.
-MENDED_POD_GROUPS = {
+DIFFERENT_POD_GROUPS = {
     "exec/coscheduling: mpi launcher dependsOn node Ready counts launcher in minMember (deadlock risk)": {
         "minMember": 2
     },
@@ -45,7 +45,7 @@ MENDED_POD_GROUPS = {
     },
 }
 # The reference replaces 8080 with its own port, because both have no name.
-MENDED_PORTS = {"exec/torch: unnamed runtime port is clobbered (upstream quirk)": {8080, 29500}}
+DIFFERENT_PORTS = {"exec/torch: unnamed runtime port is clobbered (upstream quirk)": {8080, 29500}}
 
 
 def _too_long(row: dict[str, Any]) -> bool:
@@ -129,7 +129,7 @@ def _modes(volume: Any) -> Any:
 def test_every_row_is_asserted() -> None:
     names = {row["name"] for row in EXPECTED}
     assert names <= ROWS.keys()
-    assert {*REFUSED, *MENDED_POD_GROUPS, *MENDED_PORTS} <= names
+    assert {*REFUSED, *DIFFERENT_POD_GROUPS, *DIFFERENT_PORTS} <= names
     assert len(RENDERED) + len(REFUSED) + sum(map(_too_long, EXPECTED)) == len(EXPECTED) > 100
 
 
@@ -155,7 +155,7 @@ def test_each_group_has_the_references_pods_in_the_references_order(row: dict[st
 @pytest.mark.parametrize("row", _params(*(r for r in RENDERED if "ports" in r["expect"])))
 def test_the_training_container_opens_the_references_ports_and_keeps_its_own(row: dict[str, Any]) -> None:
     ports = container(_render(row))["ports"]
-    expected = MENDED_PORTS.get(row["name"]) or {port["containerPort"] for port in row["expect"]["ports"]}
+    expected = DIFFERENT_PORTS.get(row["name"]) or {port["containerPort"] for port in row["expect"]["ports"]}
     assert {port["containerPort"] for port in ports} == expected
     named = {port["containerPort"]: port["name"] for port in row.get("given", {}).get("ports", ()) if "name" in port}
     assert {port["containerPort"]: port["name"] for port in ports if "name" in port} == named
@@ -189,7 +189,7 @@ def test_a_pod_group_counts_the_references_pods_that_start_at_once(row: dict[str
     objects = _render(row)
     ours, theirs = of_kind(objects, "PodGroup"), row["expect"]["podGroup"]
     assert (ours["apiVersion"], ours["metadata"]["name"]) == (theirs["apiVersion"], theirs["name"])
-    wanted = {**theirs["spec"], **MENDED_POD_GROUPS.get(row["name"], {})}
+    wanted = {**theirs["spec"], **DIFFERENT_POD_GROUPS.get(row["name"], {})}
     # stepset sets the time for which a partly scheduled gang waits; there is no field for it.
     assert {k: v for k, v in ours["spec"].items() if k != "scheduleTimeoutSeconds"} == {
         k: v for k, v in wanted.items() if k != "scheduleTimeoutSeconds"
@@ -227,8 +227,8 @@ _ADMITTED = [row for row in EXPECTED if "jobSetAdmission" in row["expect"] and r
 def test_preflight_rejects_exactly_the_run_names_that_jobsets_webhook_rejects(row: dict[str, Any]) -> None:
     job = parse_job({**job_of(ROWS[row["name"]]), "name": "short", "image": "img", "env": {}})
     run = name_of(ROWS[row["name"]])
-    said = [line for line in problems(job, make_plan(job), "jobset", run) if line.startswith("the run's name: ")]
-    assert bool(said) == _too_long(row)
+    lines = [line for line in problems(job, make_plan(job), "jobset", run) if line.startswith("the run's name: ")]
+    assert bool(lines) == _too_long(row)
 
 
 @pytest.mark.parametrize("row", _params(*(r for r in RENDERED if "jobSetAdmission" in r["expect"])))

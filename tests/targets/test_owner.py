@@ -25,4 +25,4 @@ def test_only_the_workload_has_the_given_owner(target: str) -> None:
     free = render(make_request(job, sources), target)
     assert not any("ownerReferences" in each["metadata"] for each in free)
     hashes = {each[-1]["metadata"]["annotations"]["stepset.dev/spec-hash"] for each in (owned, free)}
-    assert len(hashes) == 1, "whoever asks again with the same job finds it"
+    assert len(hashes) == 1, "a second request with the same job finds the run"

@@ -134,7 +134,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "storage.0.path: /stepset/run is stepset's",
     ),
     (
-        "stepset's path said otherwise",
+        "another path than stepset's",
         {"storage": [{"path": "/data/../dev/shm", "claim": "a"}]},
         "storage.0.path: /dev/shm is stepset's own",
     ),
@@ -181,7 +181,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "a quota's name",
         {"resources_per_node": {"requests.a.example/nic": 1, "cpu": 1}},
-        "resources_per_node: 'requests.a.example/nic' is not a resource Kubernetes can know",
+        "resources_per_node: 'requests.a.example/nic' is not a resource name that Kubernetes accepts",
     ),
     (
         "huge pages that do not come out even",
@@ -298,26 +298,26 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("job", "begins"), [pytest.param(job, text, id=name) for name, job, text in REFUSED])
-def test_rejects_with_field_reason_and_remedy(job: dict[str, Any], begins: str) -> None:
-    lines = [line for line in _problems(**job) if line.startswith(begins)]
+@pytest.mark.parametrize(("job", "start"), [pytest.param(job, text, id=name) for name, job, text in REFUSED])
+def test_rejects_with_field_reason_and_remedy(job: dict[str, Any], start: str) -> None:
+    lines = [line for line in _problems(**job) if line.startswith(start)]
     assert len(lines) == 1, _problems(**job)
     assert "\n" not in lines[0]
 
 
-@pytest.mark.parametrize(("toleration", "begins"), TOLERATIONS)
-def test_an_invalid_toleration_is_rejected(toleration: dict[str, Any], begins: str) -> None:
+@pytest.mark.parametrize(("toleration", "start"), TOLERATIONS)
+def test_an_invalid_toleration_is_rejected(toleration: dict[str, Any], start: str) -> None:
     (line,) = _problems(scheduling={"tolerations": [toleration]})
-    assert line.startswith(f"scheduling.tolerations.0: {begins}")
+    assert line.startswith(f"scheduling.tolerations.0: {start}")
 
 
 @pytest.mark.parametrize(
-    ("target", "job", "begins"),
+    ("target", "job", "start"),
     [pytest.param(*each, id=f"{each[0]}-{each[2].split(':')[0]}") for each in REFUSED_BY_TARGET],
 )
-def test_unsupported_fields_of_a_target_are_rejected(target: str, job: dict[str, Any], begins: str) -> None:
-    assert any(line.startswith(begins) for line in _problems(target, **job))
-    assert not any(line.startswith(begins) for line in _problems("jobset", **job))
+def test_unsupported_fields_of_a_target_are_rejected(target: str, job: dict[str, Any], start: str) -> None:
+    assert any(line.startswith(start) for line in _problems(target, **job))
+    assert not any(line.startswith(start) for line in _problems("jobset", **job))
 
 
 @pytest.mark.parametrize(("target", "job"), ACCEPTED)

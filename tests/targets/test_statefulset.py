@@ -141,7 +141,7 @@ class TestDerived:
 
     def test_the_jobs_variables_can_use_derived_variables(self, pod: Maker) -> None:
         job = {
-            "env": {"WHO": "node $(PET_NODE_RANK) of $(PET_NNODES)", "AND": "$(WHO)!", "NO": "$(NOBODY) $$(PET_NNODES)"}
+            "env": {"WHO": "node $(PET_NODE_RANK) of $(PET_NNODES)", "AND": "$(WHO)!", "NO": "$(UNSET) $$(PET_NNODES)"}
         }
         _, out = pod(*_shown("WHO", "AND"), **job).run()
         assert json.loads(out) == ["node 1 of 2", "node 1 of 2!"]

@@ -65,7 +65,7 @@ def test_elastic_torch_continues_after_a_lost_node_and_its_return(tmp_path: Path
     assert status.phase is Phase.SUCCEEDED, status.failure
     sizes = [world["world_size"] for world in status.result["worlds"]]
     assert sizes[0] == 2, "it began with both nodes"
-    assert sizes[-1] == 2, "the lost node came back"
+    assert sizes[-1] == 2, "the lost node returned"
     assert status.result["world_size"] == 2
     assert status.result["rank_sum"] == 3
     assert status.result["worlds"][-1]["from_step"] > 0, "it went on from its checkpoint"

@@ -168,7 +168,7 @@ class LaunchPlan:
         groups: pod groups in the order in which they start.
         ports: port name -> number on Kubernetes.
         ssh: ssh keys, for launchers that start ranks over ssh.
-        notes: what the user should know although it is not an error, one line each.
+        notes: warnings for the user that are not errors, one line each.
     """
 
     name: str

@@ -63,7 +63,7 @@ class Resources(JobModel):
 def _amounts(given: Mapping[Any, Any], place: tuple[str, ...], *, any_of_kubernetes: bool = False) -> dict[str, str]:
     """Returns resource name -> quantity, with `gpus` written out; one error names all problems, located at `place`.
 
-    `any_of_kubernetes` also accepts names that Kubernetes knows without a vendor's prefix (huge pages).
+    `any_of_kubernetes` also accepts Kubernetes' names without a vendor's prefix (huge pages).
     """
     amounts: dict[str, str] = {}
     wrong: list[tuple[tuple[str, ...], str]] = []

@@ -52,7 +52,7 @@ _ENV: Schema = {
 
 def job_schema() -> Schema:
     """Returns the JSON Schema (draft 2020-12) of a job file's content."""
-    schema = _tidy(TrainingJob.model_json_schema())
+    schema = _simplified(TrainingJob.model_json_schema())
     defs, fields = schema["$defs"], schema["properties"]
     defs |= {"Quantity": _QUANTITY, "Duration": _DURATION, "Label": _LABEL}
     defs["EnvText"]["properties"]["value"] = _SCALAR
@@ -93,10 +93,10 @@ def job_schema() -> Schema:
     }
 
 
-def _tidy(node: Any) -> Any:
-    """The schema without generated titles, OpenAPI's discriminator, and defaults that carry no information."""
+def _simplified(node: Any) -> Any:
+    """Returns the schema without generated titles, OpenAPI's discriminator, and redundant defaults."""
     if isinstance(node, list):
-        return [_tidy(item) for item in node]
+        return [_simplified(item) for item in node]
     if not isinstance(node, dict):
         return node
     noise = {"title", "discriminator"}
@@ -104,7 +104,9 @@ def _tidy(node: Any) -> Any:
         noise.add("default")
     # The values of these keys map names of the job file, not keywords of the schema.
     return {
-        key: {name: _tidy(shape) for name, shape in value.items()} if key in ("properties", "$defs") else _tidy(value)
+        key: {name: _simplified(shape) for name, shape in value.items()}
+        if key in ("properties", "$defs")
+        else _simplified(value)
         for key, value in node.items()
         if key not in noise
     }

@@ -22,7 +22,7 @@ SPEC_HASH = f"{PREFIX}spec-hash"
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
-# On the workload only: what a process must know that has only the run's objects (docs/design/kubernetes.md).
+# On the workload only: what a process that has only the run's objects needs (docs/design/kubernetes.md).
 WORLD_SIZE = f"{PREFIX}world-size"
 RANKS = f"{PREFIX}ranks"
 LOST_NODE_AFTER = f"{PREFIX}lost-node-after"

@@ -102,14 +102,14 @@ class InManifest:
     names: PodNames
 
     def __call__(self, part: Part) -> str:
-        """The text of one place; raises AssertionError for one that only the agent knows."""
+        """Returns the text of one place; raises AssertionError for a place that only the agent can resolve."""
         match part:
             case NodeRank():
                 return "$(STEPSET_NODE_RANK)"
             case Attempt():
                 return "$(STEPSET_ATTEMPT)"
             case ProcessRank() | LocalRank() | FirstNode():
-                raise AssertionError(f"only the agent knows {part!r}")
+                raise AssertionError(f"only the agent can resolve {part!r}")
         return self.names(part)
 
 

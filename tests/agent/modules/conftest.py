@@ -1,4 +1,4 @@
-"""What the tests of single modules share."""
+"""Fixtures of the tests of single modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepset.agent.loop import Loop
 
 @pytest.fixture
 def config() -> Callable[..., Config]:
-    """Makes a config from what it says beside the necessary."""
+    """Creates a config from optional keys."""
 
     def make(**more: Any) -> Config:
         return Config({"version": 1, "group": "node", "dir": "/pod", **more})
@@ -24,7 +24,7 @@ def config() -> Callable[..., Config]:
 
 @pytest.fixture
 def loop() -> Iterator[Loop]:
-    """An event loop that handles SIGUSR1; the handling of signals is as before afterwards."""
+    """An event loop that handles SIGUSR1; restores the signal handlers at the end."""
     handler = signal.getsignal(signal.SIGUSR1)
     wakeup = signal.set_wakeup_fd(-1)
     try:

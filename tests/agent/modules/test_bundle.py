@@ -1,4 +1,4 @@
-"""The built file writes a compiled copy of itself, which ranks start from."""
+"""The built file writes a compiled copy of itself, from which ranks start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """An agent's file in a directory that can be written."""
+    """An agent's file in a writable directory."""
     path = tmp_path / "lib" / "agent.py"
     path.parent.mkdir()
     path.write_bytes(BUILT_FILE.read_bytes())
@@ -39,7 +39,7 @@ def usage(path: str) -> str:
     return subprocess.run([sys.executable, "-I", "-S", path], capture_output=True, text=True, check=False).stderr
 
 
-def test_it_finds_its_own_modules_only() -> None:
+def test_the_importer_finds_only_its_own_modules() -> None:
     own = bundle(Path("agent.py"))
     assert own.find_spec("stepset.agent.alpha") is not None
     package = own.find_spec("stepset.agent")
@@ -53,7 +53,7 @@ def test_modules_are_named_as_in_the_package() -> None:
     assert code.co_filename == "stepset/agent/alpha.py"
 
 
-def test_compiled_modules_are_run_without_their_sources() -> None:
+def test_compiled_modules_run_without_their_sources() -> None:
     codes = {"stepset.agent.alpha": marshal.dumps(compile("VALUE = 3", "a", "exec"))}
 
     def read_sources() -> dict[str, str]:
@@ -87,17 +87,19 @@ def test_a_copy_of_another_file_is_replaced(file: Path, tmp_path: Path, change: 
     assert Path(bundle(file).compiled(str(tmp_path))).stat().st_ino != first
 
 
-def test_where_the_cache_cannot_be_written_it_is_in_the_agents_directory(file: Path, tmp_path: Path) -> None:
+def test_without_a_writable_cache_the_copy_is_in_the_agents_directory(file: Path, tmp_path: Path) -> None:
     (file.parent / "__pycache__").write_text("not a directory")
     assert bundle(file).compiled(str(tmp_path)) == str(tmp_path / "agent.pyc")
 
 
-def test_a_users_wish_for_no_cache_is_respected(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_copy_is_written_if_the_user_disables_the_cache(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     assert bundle(file).compiled(str(tmp_path)) == str(tmp_path / "agent.pyc")
 
 
-def test_where_nothing_can_be_written_it_is_the_file_itself(file: Path, tmp_path: Path) -> None:
+def test_without_a_writable_directory_the_file_itself_is_used(file: Path, tmp_path: Path) -> None:
     (file.parent / "__pycache__").write_text("not a directory")
     assert bundle(file).compiled("/proc/nothing") == str(file)
 

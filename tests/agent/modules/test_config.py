@@ -1,4 +1,4 @@
-"""CONFIG.json is read strictly: agent and config come from the same stepset."""
+"""CONFIG.json is read strictly: agent and config are of the same version of stepset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stepset.agent.errors import EXIT_SETUP, AgentError
 CONFIG = {"version": 1, "group": "node", "dir": "/pod"}
 
 
-def test_all_but_group_and_directory_have_defaults(config: Callable[..., Config]) -> None:
+def test_all_keys_but_group_and_directory_have_defaults(config: Callable[..., Config]) -> None:
     made = config()
     assert (made.source, made.in_world, made.grace, made.result_limit) == ("node-{node_rank}", True, 30, 4096)
     assert (made.peers, made.launcher, made.processes, made.procs_per_node) == ([], [], 0, 1)
@@ -26,7 +26,7 @@ def test_ranks_count_by_the_processes_of_a_node_unless_the_config_sets_another(c
     assert config(processes=4, procs_per_node=8).procs_per_node == 8
 
 
-def test_null_is_a_key_that_is_not_there(config: Callable[..., Config]) -> None:
+def test_null_is_a_missing_key(config: Callable[..., Config]) -> None:
     assert config(grace=None).grace == 30
 
 
@@ -43,7 +43,7 @@ def test_null_is_a_key_that_is_not_there(config: Callable[..., Config]) -> None:
         ({**CONFIG, "later": 1, "earlier": 1}, "earlier: unknown key"),
     ],
 )
-def test_what_is_wrong_is_named(data: Any, message: str) -> None:
+def test_an_error_names_the_key(data: Any, message: str) -> None:
     with pytest.raises(AgentError, match=re.escape(f"agent's config: {message}")) as caught:
         Config(data)
     assert (caught.value.code, caught.value.kind) == (EXIT_SETUP, "Infrastructure")

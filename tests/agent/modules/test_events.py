@@ -21,7 +21,7 @@ def failures() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def events(config: Callable[..., Config], failures: list[dict[str, Any]]) -> Events:
-    """Makes the record of a pod whose launcher starts ranks; what it prints besides must be nothing."""
+    """Creates the record of a pod whose launcher starts ranks; fails if it prints anything else."""
 
     def nothing(lines: bytes) -> None:
         assert lines == b""
@@ -37,25 +37,25 @@ def failed(rank: int, at: float, **more: Any) -> bytes:
     return long_event("failed", {"rank": rank, "error": "e", "at": at, **more})
 
 
-def test_both_ways_of_writing_are_json() -> None:
+def test_both_event_formats_are_json() -> None:
     assert short_event("exited", rank=1, at=2.5) == b'[stepset] {"event": "exited", "rank": 1, "at": 2.5}\n'
     assert long_event("exited", {"rank": 1, "at": 2.5}) == short_event("exited", rank=1, at=2.5)
 
 
-def test_of_a_failure_that_is_too_long_the_earliest_lines_go_first() -> None:
+def test_a_long_failure_loses_its_earliest_lines_first() -> None:
     failure = {"error": "e" * 50, "tail": ["a" * 50, "b" * 50]}
     assert json.loads(fitted(failure, 150)) == {"error": "e" * 50, "tail": ["b" * 50]}
     assert json.loads(fitted(failure, 60)) == {"error": "e" * 25, "tail": []}
 
 
-def test_ranks_that_run_and_that_ran(events: Events) -> None:
+def test_running_and_seen_ranks_are_recorded(events: Events) -> None:
     record = events()
     printed = started(0, 0, wrapper=7) + started(3, 1, wrapper=8) + short_event("exited", rank=0, exit_code=0)
     assert record.joiner.feed(printed) == printed
     assert (record.running, record.seen) == ({3: 8}, {0, 3})
 
 
-def test_a_failure_counts_once_though_two_agents_report_it(events: Events, failures: list[dict[str, Any]]) -> None:
+def test_a_failure_that_two_agents_report_counts_once(events: Events, failures: list[dict[str, Any]]) -> None:
     record = events()
     assert record.joiner.feed(failed(1, 5.0)) != b""
     assert record.joiner.feed(failed(1, 5.0, reported=True)) == b""
@@ -63,7 +63,7 @@ def test_a_failure_counts_once_though_two_agents_report_it(events: Events, failu
 
 
 @pytest.mark.parametrize(("restarts", "left"), [(True, 0), (False, 1)])
-def test_failures_are_forgotten_when_the_launcher_starts_a_rank_again(
+def test_failures_are_cleared_when_the_launcher_restarts_a_rank(
     events: Events, failures: list[dict[str, Any]], restarts: bool, left: int
 ) -> None:
     record = events(launcher_restarts=restarts)
@@ -78,6 +78,6 @@ def test_a_result_is_kept_and_not_printed(events: Events) -> None:
 
 
 @pytest.mark.parametrize("text", ["no json", "[]", "{}", '{"event": "started"}', '{"event": "later", "x": 1}'])
-def test_what_no_agent_wrote_is_printed_as_it_is(events: Events, text: str) -> None:
+def test_lines_that_no_agent_wrote_are_printed_unchanged(events: Events, text: str) -> None:
     line = f"[stepset] {text}\n".encode()
     assert events().joiner.feed(line) == line

@@ -26,7 +26,7 @@ def test_the_nodes_rank(env: dict[str, str], rank: int) -> None:
     assert node_rank(env) == rank
 
 
-def test_what_every_rank_gets_unless_the_job_sets_it() -> None:
+def test_the_defaults_of_every_rank_can_be_set_by_the_job() -> None:
     env: dict[str, str] = {"STEPSET_AGENT_DIR": "/other"}
     set_rank_env(env, "/pod")
     assert env == {"PYTHONUNBUFFERED": "1", "STEPSET_RESULT_FILE": "/pod/result"}
@@ -51,7 +51,7 @@ def test_a_later_attempt_resumes_from_checkpoints(
     assert env.get("STEPSET_RESUME_FROM") == (str(tmp_path) if resumes else None)
 
 
-def test_a_pods_environment_has_nothing_of_a_run_around_it(config: Callable[..., Config]) -> None:
+def test_a_pods_environment_has_no_variables_of_an_outer_run(config: Callable[..., Config]) -> None:
     env = pod_env(config(), {"STEPSET_LIFELINE": "1", "STEPSET_AGENT_DIR": "/other", "A": "1"})
     assert env == {
         "A": "1",
@@ -71,7 +71,7 @@ def test_a_pod_outside_the_world_has_no_result(config: Callable[..., Config]) ->
     assert "STEPSET_RESULT_FILE" not in pod_env(config(in_world=False), {})
 
 
-def test_a_pod_that_serves_says_where_its_agent_is(config: Callable[..., Config]) -> None:
+def test_a_pod_that_serves_gets_the_path_of_its_agent(config: Callable[..., Config]) -> None:
     assert pod_env(config(serve="/sockets/a"), {})["STEPSET_AGENT_DIR"] == "/pod"
 
 
@@ -82,7 +82,7 @@ def test_numbers_are_filled_in(config: Callable[..., Config]) -> None:
     assert process_env(filled, {}, 2, 3) == {"ALL": "11 3 2 0"}
 
 
-def test_the_agent_stands_before_every_rank(config: Callable[..., Config]) -> None:
+def test_the_launcher_command_wraps_every_rank(config: Callable[..., Config]) -> None:
     made = config(launcher=["torchrun", "--nproc=$(N)"], program=["sh", "$(HOME)/x"], command_len=2, world_size=4)
     env = {"N": "2", "HOME": "/h", "PATH": os.defpath}
     assert launcher_command(made, ["torchrun", "x", "--epochs", "3"], env, "/agent.py") == [

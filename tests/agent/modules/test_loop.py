@@ -13,7 +13,7 @@ from stepset.agent.loop import Loop, Out, Streams, read_all, read_pipe
 MIB = 1 << 20
 
 
-def test_what_is_ready_is_called_until_it_is_forgotten(loop: Loop) -> None:
+def test_ready_file_descriptors_are_called_until_removed(loop: Loop) -> None:
     inner, outer = read_pipe(0)
     called: list[bytes] = []
     loop.watch(inner, lambda: called.append(os.read(inner, 9)))
@@ -48,7 +48,7 @@ def test_a_full_pipe_keeps_the_rest_for_later() -> None:
     assert os.get_blocking(outer), "other processes that have this pipe may rely on it"
 
 
-def test_a_reader_that_is_gone_breaks_it() -> None:
+def test_a_closed_reader_breaks_the_writer() -> None:
     inner, outer = read_pipe(0)
     out = Out(outer)
     os.close(inner)
@@ -66,7 +66,7 @@ def test_pieces_fit_one_write() -> None:
     assert os.read(inner, MIB).count(b"\n") == 2
 
 
-def test_with_space_a_piece_waits_for_the_reader_of_the_one_before() -> None:
+def test_a_spaced_piece_waits_until_the_previous_piece_is_read() -> None:
     inner, outer = read_pipe(0)
     out = Out(outer, spaced=True)
     out.put(b"a\n")
@@ -78,7 +78,7 @@ def test_with_space_a_piece_waits_for_the_reader_of_the_one_before() -> None:
     assert (out.waits_for_reader, os.read(inner, 9), out.unread) == (False, b"b\n", False)
 
 
-def test_the_end_of_a_pipe_is_known() -> None:
+def test_the_end_of_a_pipe_is_reported() -> None:
     inner, outer = read_pipe(0)
     os.write(outer, b"a")
     assert read_all(inner) == ([b"a"], False)
@@ -87,7 +87,7 @@ def test_the_end_of_a_pipe_is_known() -> None:
 
 
 @pytest.mark.parametrize("added", ["before", "while"])
-def test_sources_rest_while_too_much_is_unwritten(loop: Loop, added: str) -> None:
+def test_sources_are_not_read_while_too_much_is_unwritten(loop: Loop, added: str) -> None:
     reader, outer = read_pipe(0)
     streams = Streams(Out(outer), loop)
     source, writer = read_pipe(0)

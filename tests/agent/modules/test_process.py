@@ -17,7 +17,7 @@ ENV = {"PATH": os.defpath}
 
 
 def run(*argv: str, work_dir: str = "") -> tuple[dict[str, int], bytes]:
-    """How a program ends, and what it prints."""
+    """Runs a program; returns how it ended and its output."""
     inner, outer = read_pipe(0)
     pid = spawn(argv, ENV, (inner, outer, outer), work_dir=work_dir)
     os.close(outer)
@@ -44,14 +44,14 @@ def test_it_starts_in_its_working_directory(tmp_path: Path) -> None:
     assert run("pwd", work_dir=str(tmp_path))[1] == f"{tmp_path}\n".encode()
 
 
-def test_what_cannot_be_started_ends_as_in_a_shell(tmp_path: Path) -> None:
+def test_a_program_that_cannot_start_ends_as_in_a_shell(tmp_path: Path) -> None:
     assert run("none") == ({"exit_code": 127}, b"stepset: cannot start none: not found on PATH\n")
     assert run("/none")[0] == {"exit_code": 127}
     (tmp_path / "file").touch()
     assert run(str(tmp_path / "file"))[0] == {"exit_code": 126}
 
 
-def test_a_programs_file(tmp_path: Path) -> None:
+def test_finds_the_file_of_a_program(tmp_path: Path) -> None:
     (tmp_path / "tool").touch(mode=0o755)
     (tmp_path / "text").touch(mode=0o644)
     env = {"PATH": f"/none:{tmp_path}"}

@@ -1,4 +1,4 @@
-"""Paths of sockets may be longer than an address of one."""
+"""The path of a socket may be longer than the limit of a socket address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_socket_with_a_path_of_any_length(tmp_path: Path, length: int) -> None
             client.connect(address)
 
 
-def test_a_server_replaces_a_socket_that_is_left(loop: Loop, tmp_path: Path) -> None:
+def test_a_server_replaces_an_existing_socket(loop: Loop, tmp_path: Path) -> None:
     path = tmp_path / "sockets" / "a"
     for _ in range(2):
         Server(str(path), {}, "", loop).stop(15)

@@ -1,4 +1,4 @@
-"""What is put in place before the command starts."""
+"""The preparation of a pod before its command starts."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def test_a_file_replaces_a_read_only_one_with_its_mode(tmp_path: Path) -> None:
         assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == (content, 0o400)
 
 
-def test_a_file_that_is_not_there_is_removed_without_an_error(tmp_path: Path) -> None:
+def test_removing_a_missing_file_is_not_an_error(tmp_path: Path) -> None:
     remove(str(tmp_path / "none"))
 
 
 def archive(path: Path, *members: tuple[str, str]) -> str:
-    """A tar.gz with files (target "") and symbolic links."""
+    """Creates a tar.gz with files (target "") and symbolic links."""
     with tarfile.open(path, "w:gz") as tar:
         for name, target in members:
             member = tarfile.TarInfo(name)
@@ -69,13 +69,13 @@ def test_code_is_unpacked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("member", [("../b.py", ""), ("a", "../b"), ("a/b", "../../c")])
-def test_code_that_leads_outside_is_refused(tmp_path: Path, member: tuple[str, str]) -> None:
+def test_code_that_leads_outside_is_rejected(tmp_path: Path, member: tuple[str, str]) -> None:
     with pytest.raises(AgentError, match="cannot unpack"):
         unpack(archive(tmp_path / "code.tgz", member), str(tmp_path / "code"))
 
 
 @pytest.mark.parametrize("member", [("a/b.py", ""), ("a/b", "../c")])
-def test_what_an_older_python_lets_through(member: tuple[str, str]) -> None:
+def test_paths_that_an_older_python_does_not_check(member: tuple[str, str]) -> None:
     info = tarfile.TarInfo(member[0])
     info.type, info.linkname = (tarfile.SYMTYPE, member[1]) if member[1] else (tarfile.REGTYPE, "")
     assert not leads_outside(info)

@@ -15,7 +15,7 @@ from stepset.agent.stopping import REST, Stopping
 
 
 class Pod:
-    """The processes of a pod, as far as stopping looks at them."""
+    """The processes of a pod, with the attributes that `Stopping` uses."""
 
     def __init__(self) -> None:
         self.sent: list[int] = []
@@ -51,7 +51,9 @@ def test_the_first_signal_is_passed_on_and_the_second_kills(make: Callable[..., 
     assert (pod.sent, pod.killed, stop.requested) == ([signal.SIGINT], 1, signal.SIGINT)
 
 
-def test_after_the_grace_period_what_is_left_is_killed_once(make: Callable[..., Stopping], pod: Pod) -> None:
+def test_the_remaining_processes_are_killed_once_after_the_grace_period(
+    make: Callable[..., Stopping], pod: Pod
+) -> None:
     stop = make(grace=1000)
     stop.request(signal.SIGTERM)
     (due,) = stop.deadlines()
@@ -62,7 +64,7 @@ def test_after_the_grace_period_what_is_left_is_killed_once(make: Callable[..., 
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_after_a_failure_the_rest_is_stopped_unless_the_launcher_restarts_it(
+def test_after_a_failure_the_other_ranks_are_stopped_unless_the_launcher_restarts(
     make: Callable[..., Stopping], pod: Pod, restarts: bool
 ) -> None:
     stop = make(launcher_restarts=restarts)
@@ -103,7 +105,7 @@ def test_a_node_of_an_mpi_run_stops_its_ranks_before_sshd(
     assert pod.sent == [signal.SIGTERM]
 
 
-def test_a_launcher_all_of_whose_ranks_have_ended_is_not_waited_for(make: Callable[..., Stopping], pod: Pod) -> None:
+def test_a_launcher_whose_ranks_have_ended_is_stopped(make: Callable[..., Stopping], pod: Pod) -> None:
     stop = make(launcher=["torchrun"], grace=1000)
     stop.request(signal.SIGTERM)
     stop.keep_deadlines(time.monotonic() + 1)

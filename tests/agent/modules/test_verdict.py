@@ -34,14 +34,14 @@ def test_the_first_failure_is_the_message(config: Callable[..., Config], log: Pa
     assert json.loads(log.read_text()) == {"stepset": {"failed": EARLY}}
 
 
-def test_the_exit_code_is_the_launchers_but_for_the_agents_own_failures(config: Callable[..., Config]) -> None:
+def test_the_exit_code_is_the_launchers_except_for_failures_of_the_agent(config: Callable[..., Config]) -> None:
     assert report_failure(config(), [LATE], 1) == 1
     assert report_failure(config(), [{**LATE, "kind": "OutOfMemory"}], 1) == 1
     assert report_failure(config(), [{**LATE, "kind": "Rendezvous", "exit_code": 71}], 1) == 71
 
 
 @pytest.mark.parametrize(("seen", "found"), [((), True), ((0, 1), True), ((2, 3), False)])
-def test_a_result_is_read_where_rank_0_was(
+def test_a_result_is_read_in_the_pod_of_rank_0(
     config: Callable[..., Config], tmp_path: Path, seen: tuple[int, ...], found: bool
 ) -> None:
     path = tmp_path / "result"
@@ -50,7 +50,7 @@ def test_a_result_is_read_where_rank_0_was(
     assert read_result(config(), {"STEPSET_RESULT_FILE": str(path)}, ranks(*seen)) == (b"1.5" if found else None)
 
 
-def test_a_result_of_another_pod_comes_first(config: Callable[..., Config]) -> None:
+def test_a_result_reported_by_another_pod_has_priority(config: Callable[..., Config]) -> None:
     assert read_result(config(), {}, ranks(result=(1, b"2"))) == b"2"
 
 
@@ -66,7 +66,7 @@ def test_a_result_that_is_too_large_or_not_json_is_a_failure(
     assert (caught.value.code, caught.value.kind) == (72, "Rejected")
 
 
-def test_a_message_that_cannot_be_written_is_said(
+def test_a_message_that_cannot_be_written_is_reported(
     config: Callable[..., Config], capfd: pytest.CaptureFixture[str]
 ) -> None:
     write_termination_log(config(termination_log="/proc/none/log"), b"x")

@@ -42,7 +42,7 @@ def _name(name: str, field: str) -> Iterator[str]:
         if not _page_size(name):
             yield f"{field}: {name!r} does not contain the size of the pages; write it like hugepages-2Mi"
     elif "/" in name and (not is_label_key(_QUOTA_PREFIX + name) or name.startswith(_QUOTA_PREFIX)):
-        yield f"{field}: {name!r} is not a resource Kubernetes can know; write it like vendor.example/name"
+        yield f"{field}: {name!r} is not a resource name that Kubernetes accepts; write it like vendor.example/name"
 
 
 def _amount(name: str, amount: str, field: str) -> Iterator[str]:
