@@ -120,7 +120,7 @@ contract: system setup setup-kfp ## Run every scenario of docs/testing/contract.
 	@STEPSET_CONTRACT=all $(AIRFLOW)/python tools/suite.py contract
 
 .PHONY: lint
-lint: setup ## Run ruff, mypy, the import contracts, and check that the agent's file is built from its sources
+lint: setup ## Run ruff, mypy, the import contracts, and the checks of the agent's file and of words
 	@$(MAKE) --no-print-directory checks
 
 .PHONY: checks
@@ -131,6 +131,7 @@ checks: ## Run the same checks without installing anything (pre-commit runs them
 	@MYPY_CACHE_DIR=$(CACHE)/mypy $(AIRFLOW)/mypy
 	@$(AIRFLOW)/lint-imports --no-cache
 	@$(AIRFLOW)/python tools/build_agent.py --check
+	@$(AIRFLOW)/python tools/check_words.py
 
 .PHONY: format
 format: setup ## Format the code

@@ -12,13 +12,15 @@ from tools.check_words import PHRASES, WORDS, problems
 pytestmark = pytest.mark.local
 
 CHECK = Path(__file__).resolve().parents[2] / "tools" / "check_words.py"
-TOLD = "to" + "ld"
+EXCLUDED = "to" + "ld"
 """In two parts, because the check reads this file, too."""
 
 
-@pytest.mark.parametrize("text", [f"is {TOLD}.", f"was_{TOLD} = 1", f"class {TOLD.title()}Again: ...", TOLD.upper()])
+@pytest.mark.parametrize(
+    "text", [f"is {EXCLUDED}.", f"was_{EXCLUDED} = 1", f"class {EXCLUDED.title()}Again: ...", EXCLUDED.upper()]
+)
 def test_a_word_is_found_in_prose_and_in_identifiers(text: str) -> None:
-    assert list(problems("a.py", f"fine\n{text}")) == [f"a.py:2: {TOLD!r}: write {WORDS[TOLD]}"]
+    assert list(problems("a.py", f"fine\n{text}")) == [f"a.py:2: {EXCLUDED!r}: write {WORDS[EXCLUDED]}"]
 
 
 @pytest.mark.parametrize("text", ["recommended", "amendment", "stolders", "x is None", "the pod returns"])
@@ -33,7 +35,7 @@ def test_a_phrase_is_found(phrase: str) -> None:
 
 def test_a_planted_word_fails_the_check(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"The user is {TOLD}.\n")
+    page.write_text(f"The user is {EXCLUDED}.\n")
     done = subprocess.run([sys.executable, CHECK, page], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.startswith(f"{page}:1: {TOLD!r}")
+    assert done.stdout.startswith(f"{page}:1: {EXCLUDED!r}")
