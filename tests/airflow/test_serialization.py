@@ -65,6 +65,14 @@ def test_a_trigger_survives_the_trigger_table(trigger: BaseTrigger) -> None:
     assert again.serialize() == (classpath, fields)
 
 
+def test_the_class_paths_of_triggers_are_stable_because_the_database_contains_them() -> None:
+    assert {name: trigger.serialize()[0] for name, trigger in TRIGGERS.items()} == {
+        "the operator's": "stepset_airflow.triggers.distributed_train.DistributedTrainTrigger",
+        "the sensor's": "stepset_airflow.triggers.run_end.RunEndTrigger",
+        "the asset watcher's": "stepset_airflow.triggers.jobset_finished.JobSetFinishedEventTrigger",
+    }
+
+
 @pytest.mark.parametrize("trigger", TRIGGERS.values(), ids=TRIGGERS)
 def test_the_serialized_fields_of_a_trigger_are_plain_json(trigger: BaseTrigger) -> None:
     assert json.loads(json.dumps(trigger.serialize()[1])) == trigger.serialize()[1]
