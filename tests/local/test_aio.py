@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
+import sys
 import time
+import tomllib
 from collections.abc import Coroutine, Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -20,6 +23,8 @@ from tests.cli.conftest import STEPSET
 from tests.local.conftest import RecordingListener, living
 
 pytestmark = pytest.mark.local
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SLEEPS = "import time; print('started', flush=True); time.sleep(90)"
 JOB = {"framework": "plain", "script": "train.py", "num_nodes": 1}
@@ -96,3 +101,18 @@ def test_a_run_continues_when_a_caller_that_waits_for_it_is_cancelled(what: str)
 @pytest.mark.usefixtures("elsewhere")
 def test_wait_returns_after_its_timeout() -> None:
     assert asyncio.run(aio.wait("run", timeout=0.5)).phase is Phase.RUNNING
+
+
+def test_it_needs_no_package_of_an_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    optional = {_name(each) for extra in project["optional-dependencies"].values() for each in extra}
+    required = {_name(each) for each in project["dependencies"]}
+    program = "import sys, stepset.aio; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "anyio" in done.stdout.split()
+    assert set(done.stdout.split()) & (optional - required) == set()
+
+
+def _name(requirement: str) -> str:
+    """The package of a requirement such as `anyio>=4.16`."""
+    return re.split(r"[^\w-]", requirement)[0]
