@@ -8,8 +8,13 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 _AGENT = Path(__file__).parent / "agent"
+
+# Tests do not assert speed: other processes may delay the drawing of an input, and the input's test.
+settings.register_profile("stepset", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("stepset")
 
 # Imported objects are not garbage, and garbage collection takes a fifth of the time of importing Airflow.
 gc.disable()

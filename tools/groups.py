@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 
@@ -140,17 +141,17 @@ GROUPS = (
 )
 
 
-def quick(groups: tuple[Group, ...]) -> list[Group]:
+def quick(groups: Sequence[Group]) -> list[Group]:
     """Returns the groups of `make test`."""
     return [group for group in groups if group.quick]
 
 
-def everything(groups: tuple[Group, ...]) -> list[Group]:
+def everything(groups: Sequence[Group]) -> list[Group]:
     """Returns the groups of `make test-all`: each test once."""
     return [group for group in groups if not group.repeats]
 
 
-def remainder(groups: tuple[Group, ...]) -> list[Group]:
+def remainder(groups: Sequence[Group]) -> list[Group]:
     """Returns what `make test-all` runs and `make test` does not."""
     return [
         replace(group, marks=f"({group.marks}) and not smoke") if group.environment in ("airflow", "kfp") else group

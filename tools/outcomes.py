@@ -49,6 +49,11 @@ class _Outcomes:
         elif report.when == "call":
             self._passed.add(report.nodeid)
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        # With workers, a file that cannot be collected may not stop the run, and the exit code is that of failures.
+        if report.failed:
+            self._failed[report.nodeid] = None
+
     def pytest_sessionfinish(self) -> None:
         counts = {"passed": len(self._passed - set(self._failed)), "skipped": len(self._skipped)}
         self._path.write_text(json.dumps({**counts, "failed": self._failed}), encoding="utf-8")

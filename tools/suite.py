@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: 
         else:
             code = next(filter(None, [code, *(end() for end in ends)]), 0)
             beside.close()
-        if "--quick" in arguments:
+        if selected == quick(groups):
             print(not_run(groups, selected))
         print(counted(run.shared, time.monotonic() - began))
     return code
@@ -126,13 +127,16 @@ def not_run(groups: Sequence[Group], selected: Sequence[Group]) -> str:
 
 def counted(shared: Path, seconds: float) -> str:
     """Returns the line that counts the tests of all groups."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(shared.glob("*.json"))]
-    retries = int((shared / "turns").read_text())
-    passed, skipped = (sum(each[outcome] for each in found) for outcome in ("passed", "skipped"))
-    failed = sum(len(each["failed"]) for each in found) - retries
+    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in shared.glob("*.json")}
+    retries = [outcomes for name, outcomes in found.items() if name.startswith("retry-")]
+    groups = [outcomes for name, outcomes in found.items() if not name.startswith("retry-")]
+    passed = sum(outcomes["passed"] for outcomes in found.values())
+    skipped = sum(outcomes["skipped"] for outcomes in groups)
+    failed = sum(len(outcomes["failed"]) for outcomes in groups) - sum(map(passed_again, retries))
     minutes, rest = divmod(round(seconds), 60)
     return (
-        f"\n{passed:,} passed, {skipped:,} skipped, {failed:,} failed, {retries} retried in {minutes} min {rest:02} s"
+        f"\n{passed:,} passed, {skipped:,} skipped, {failed:,} failed, {len(retries)} retried"
+        f" in {minutes} min {rest:02} s"
     )
 
 
@@ -283,7 +287,14 @@ def _retried(retry: Retry, run: Run) -> int:
         return TESTS_FAILED
     run.turns.write_text(str(used + 1))
     print(f"\n\033[1;33mretried: {retry.test}: {retry.reason}\033[0m", flush=True)
-    return _pytest(retry.group, run.outcomes(f"retry-{used}"), run.tests, [retry.test])
+    outcomes = run.outcomes(f"retry-{used}")
+    ended = _pytest(retry.group, outcomes, run.tests, [retry.test])
+    return ended or (0 if passed_again(json.loads(outcomes.read_text())) else TESTS_FAILED)
+
+
+def passed_again(outcomes: Mapping[str, Any]) -> bool:
+    """Whether the outcomes are those of a retry in which the test has passed, and was not skipped."""
+    return bool(outcomes["passed"] and not outcomes["failed"])
 
 
 def twin_of(group: Group, environments: Path = ROOT / ".venvs") -> str | None:

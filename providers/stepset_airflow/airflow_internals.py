@@ -1,4 +1,4 @@
-"""All uses of Airflow's private interfaces, with the file and version in which each was read.
+"""All uses of Airflow's private interfaces in Python, with the file and version in which each was read.
 
 Public are airflow.sdk with its modules `exceptions`, `types` and `bases.decorator`, airflow.triggers.base,
 airflow.plugins_manager, and the hooks and base classes of providers

@@ -166,7 +166,7 @@ def test_a_setting_does_not_change_the_parsed_file() -> None:
         (["--set", "a..b=1"], "--set: 'a..b=1' is not PATH=VALUE; write it like restart.max_restarts=3"),
         (["--set", "args=[1"], "--set: the value of 'args' is not readable as YAML; quote it: '[1'"),
         (["--set", "name.x=1"], "name.x: 'x' lies within 'digits', which is neither a mapping nor a list"),
-        (["--set", "storage.5.path=/x"], "storage.5.path: '5' is not a place in a list of 1; give 0 to 1"),
+        (["--set", "storage.5.path=/x"], "storage.5.path: '5' is not an index of a list of 1; give 0 to 1"),
         (["--env", "A"], "--env: 'A' is not NAME=VALUE; write it like LR=0.1"),
         (["--env", "=1"], "--env: '=1' is not NAME=VALUE; write it like LR=0.1"),
     ],

@@ -241,7 +241,7 @@ class TestSubmissionsThatAreRefused:
         elsewhere = {"namespace": "not-created"}
         with pytest.raises(InfrastructureError, match=r'^rbac: .* in the namespace "not-created"'):
             runs.start(TRAINED, options=elsewhere)
-        with pytest.raises(BadInputError, match=r"^namespace: 'not-created' is not there"):
+        with pytest.raises(BadInputError, match=r"^namespace: 'not-created' does not exist, or is being deleted"):
             runs.start(TRAINED, options={**elsewhere, "kubeconfig": runs.cluster.kubeconfig})
 
 

@@ -23,7 +23,8 @@ from pathlib import Path
 from tools.groups import Group
 from tools.suite import main
 more = {"beside": {"cluster": 0}, "twin": {"twins": ("airflow",)}}
-groups = (Group("one", "First", "one"), Group("two", "Second", "two", **more.get(sys.argv[-1], {})))
+first = Group("one", "First", "one", workers=2 if "workers" in sys.argv else 1)
+groups = (first, Group("two", "Second", "two", **more.get(sys.argv[-1], {})))
 sys.exit(main([], groups, Path.cwd()))
 """
 MARKS = "import pathlib, pytest, time\none, two = pytest.mark.one, pytest.mark.two\nran = pathlib.Path('ran')\n"
@@ -43,7 +44,8 @@ def run(directory: Path, *tests: str, second: str = "") -> tuple[int, list[str],
         directory: where the tests are written.
         tests: their texts.
         second: what the second group is: "beside": it needs a cluster, which exists; "twin": it has the same
-            environment as the first and is run only with another Python.
+            environment as the first and is run only with another Python; "workers": an ordinary group, and the first
+            one runs in two processes.
     """
     (directory / "test_it.py").write_text("\n\n".join((MARKS, *tests)))
     (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n    one\n    two\n")
@@ -91,6 +93,14 @@ class TestRetry:
         assert (code, ran) == (1, ["wrong", "later", "wrong"])
         assert counts(output) == "1 passed, 0 skipped, 1 failed, 1 retried"
 
+    def test_that_is_skipped_fails_the_suite(self, tmp_path: Path) -> None:
+        skips = UNSTEADY.replace(
+            "    assert", "    if ran.read_text().count('un') == 2: pytest.skip('no disk')\n    assert"
+        )
+        code, ran, output = run(tmp_path, skips, LATER)
+        assert (code, ran.count("unsteady")) == (1, 2)
+        assert counts(output) == "1 passed, 0 skipped, 1 failed, 1 retried"
+
     def test_happens_at_most_three_times(self, tmp_path: Path) -> None:
         four = "@pytest.mark.parametrize('number', range(4))\n" + UNSTEADY.replace("test_unsteady()", "test_x(number)")
         code, ran, output = run(tmp_path, four.replace("count('un') == 2", "count('un') > 4"), LATER)
@@ -109,6 +119,13 @@ def test_tests_that_cannot_be_collected_stop_the_suite(tmp_path: Path) -> None:
     code, ran, output = run(tmp_path, STEADY, "import nothing_like_this")
     assert (code, ran) == (2, [])
     assert output.count("nothing_like_this") < 5
+
+
+def test_a_file_that_workers_cannot_collect_fails_the_suite_although_a_retry_passes(tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text("import nothing_like_this")
+    code, _, output = run(tmp_path, UNSTEADY, LATER, second="workers")
+    assert code in (1, 2), "pytest stops at once, or runs the other files first"
+    assert ", 0 failed, " not in counts(output)
 
 
 def test_skipped_tests_are_counted(tmp_path: Path) -> None:
@@ -188,9 +205,11 @@ def test_each_test_is_in_one_group_and_in_no_second_of_its_environment(tmp_path:
     assert done.returncode == 0, done.stdout
     found = json.loads((tmp_path / "found.json").read_text())
     assert len(found) > 1000
+    in_ci = [*quick(GROUPS), *remainder(GROUPS)]
     for path, marks in found:
         groups = [group for group in everything(GROUPS) if holds(group, Path(path), set(marks))]
         assert groups, f"{path}: no group has its tests of {marks}"
+        assert any(holds(group, Path(path), set(marks)) for group in in_ci), f"{path}: CI does not run {marks}"
         assert len([group for group in groups if group.environment == "airflow"]) <= 1, f"{path}: {marks}: {groups}"
 
 

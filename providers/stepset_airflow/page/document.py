@@ -100,7 +100,8 @@ def plain(text: str) -> str:
 def _bounded(body: dict[str, Any], ranks: Sequence[RankStatus], nodes: Mapping[str, int]) -> dict[str, Any]:
     """Returns the document with as many of the ranks' rows as fit.
 
-    Last lines are dropped first, those of failed ranks last; then rows, those of failed ranks last.
+    If all do not fit, the last lines of ranks that have not failed are dropped; then all last lines, and the rows
+    beyond a fixed number, those of failed ranks last.
     """
     rest = len(json.dumps(body))
     shorten: Sequence[Callable[[RankStatus], str]] = (

@@ -113,7 +113,7 @@ class Reattacher:
         return Reattachment(record, made.workload, notes, found=made.adopted)
 
     def _free(self, step: StartNew) -> RunRecord:
-        """Returns the record of a new run, with a name that no run on the cluster has."""
+        """Returns the record of a new run, with a name that no other run on the cluster has."""
         backend, generation = self.backend(self.namespace), step.generation
         owner = owner_of(self.ti, self.instance)
         while (existing := backend.workload(self._name(generation))) is not None:

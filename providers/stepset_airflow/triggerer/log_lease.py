@@ -2,7 +2,8 @@
 
 Airflow starts the triggers of a killed triggerer in another one, with the fields from their deferral. A triggerer that
 stalled for a while continues to write although another one has its triggers. Therefore each triggerer notes its own id
-and its position. The successor reads later lines from the log file, so that no line is lost or repeated.
+and its position. The successor reads later lines from the log file, so that no line is lost, and normally none is
+repeated.
 """
 
 from __future__ import annotations

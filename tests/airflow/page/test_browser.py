@@ -228,6 +228,13 @@ class TestTexts:
         shown = page.evaluate(f"async seconds => (await {WORDS}).clock(seconds)", noon)
         assert shown.replace("\u202f", " ") == f"1/1/2026 {expected}"
 
+    def test_all_times_change_when_the_user_chooses_another_time_zone(
+        self, page: Page, server: Server, training: Training
+    ) -> None:
+        opened(page, server, training.page)
+        with page.expect_navigation():
+            page.evaluate("setTimeout(() => dispatchEvent(new StorageEvent('storage', { key: 'timezone' })), 0)")
+
 
 def test_the_page_reports_an_unknown_task_instance(page: Page, server: Server, training: Training) -> None:
     opened(page, server, training.page.replace(f"task_id={TASK}", "task_id=other"))

@@ -141,7 +141,8 @@ function makeDiagnosis() {
         if (shown === JSON.stringify(failure.rows)) return;
         shown = JSON.stringify(failure.rows);
         rows.replaceChildren(...failure.rows.map(diagnosisRow));
-        for (const printed of rows.querySelectorAll("pre")) printed.scrollTop = printed.scrollHeight; // the last lines are the most important
+        // The last lines are the most important ones.
+        for (const printed of rows.querySelectorAll("pre")) printed.scrollTop = printed.scrollHeight;
       } else if (left) {
         write(title, `The task is over (${task.state}); the state shown here may be outdated`);
         write(advice, `To see the current state of the run: stepset status ${training.run}`);

@@ -11,3 +11,8 @@ export function timeZone() {
     return undefined; // the storage may be disabled, or the browser does not know the name
   }
 }
+
+/** Loads the page again when the user chooses another time zone in Airflow's UI: all of its times change. */
+export function followTimeZone() {
+  addEventListener("storage", (event) => event.key === AIRFLOW && location.reload());
+}

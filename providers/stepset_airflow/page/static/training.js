@@ -5,8 +5,10 @@ import { makeList } from "./list.js";
 import { poll } from "./poll.js";
 import { makeRun } from "./run.js";
 import { followTheme } from "./theme.js";
+import { followTimeZone } from "./timezone.js";
 
 followTheme();
+followTimeZone();
 
 const query = new URLSearchParams(location.search);
 const page = document.getElementById("page");

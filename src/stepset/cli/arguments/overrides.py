@@ -72,7 +72,7 @@ def _changed(node: Any, path: tuple[str, ...], value: Any, whole: str) -> Any:
 
 def _changed_item(items: list[Any], key: str, rest: tuple[str, ...], value: Any, whole: str) -> list[Any]:
     if not key.isdigit() or int(key) > len(items):
-        raise BadInputError(f"{whole}: {key!r} is not a place in a list of {len(items)}; give 0 to {len(items)}")
+        raise BadInputError(f"{whole}: {key!r} is not an index of a list of {len(items)}; give 0 to {len(items)}")
     at = int(key)
     new = _changed(items[at] if at < len(items) else None, rest, value, whole)
     return [*items[:at], *([] if new is None else [new]), *items[at + 1 :]]
