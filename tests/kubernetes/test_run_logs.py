@@ -128,3 +128,22 @@ def test_the_rest_of_an_ended_containers_log_is_requested_although_the_response_
         return found
 
     assert asyncio.run(lines()) == [b"line 0", b"line 1", b"line 2"]
+
+
+def test_a_consumer_that_takes_longer_than_the_timeout_receives_every_line() -> None:
+    async def taken() -> int:
+        count = 0
+
+        async def consume(output: PodOutput) -> None:
+            nonlocal count
+            await asyncio.sleep(1)
+            count += len(output.batch.lines)
+
+        async with LogServer(lines=3) as server, client_at(server.port) as client:
+            logs = RunLogs(NamespacedClient(client, "ns"), consume)
+            logs.see(pods(3, over=True))
+            assert await logs.finish(0.5), logs.problems
+            await logs.close()
+        return count
+
+    assert asyncio.run(taken()) == 9

@@ -35,7 +35,7 @@ from stepset.watch.cluster.workload import read_ranks
 from stepset.watch.state import Phase, RunStatus
 
 LOG_PATIENCE = 15.0
-"""Seconds for which the follower waits for the last lines after a run is over."""
+"""Seconds without output after which the last lines of a run that is over are given up."""
 POLL = 1.0
 """Seconds after which the state is computed again without a change: parts of the state depend on time alone."""
 WRITE_PATIENCE, WRITE_AGAIN = 60.0, 1.0

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import anyio
-
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.pod_log import QUIET, PodLog
@@ -64,6 +62,7 @@ class RunLogs:
         self._ended: set[str] = set()
         self._still_running: dict[str, LogPod] = {}
         self._finishing = self._allowed = False
+        self._idle_since = 0.0
         self._problems: list[str] = []
 
     def see(self, pods: Iterable[LogPod]) -> None:
@@ -77,15 +76,17 @@ class RunLogs:
             reader.reconnect()
 
     async def finish(self, timeout: float) -> bool:
-        """Waits at most `timeout` seconds until all current lines are consumed; returns whether all logs were read."""
-        self._finishing = True
+        """Waits until all current lines are consumed; returns whether all logs were read.
+
+        Gives up after `timeout` seconds without output; the time that the consumer takes does not count.
+        """
+        self._finishing, self._idle_since = True, _now()
         for reader in self._readers.values():
             reader.finish()
-        with anyio.move_on_after(timeout):
-            while self._tasks:
-                await asyncio.wait(self._tasks.values(), timeout=_HURRY)
-                for reader in self._readers.values():
-                    reader.hurry()
+        while self._tasks and (self._turn.locked() or _now() - self._idle_since < timeout):
+            await asyncio.wait(self._tasks.values(), timeout=min(_HURRY, timeout))
+            for reader in self._readers.values():
+                reader.hurry()
         late = [reader.pod.name for reader in self._readers.values()]
         self._problems += [f"pod {name}: its last lines were not received within {timeout:.0f} s" for name in late]
         return not self._problems
@@ -132,6 +133,7 @@ class RunLogs:
                 await self._consume(PodOutput(pod.uid, batch, position))
                 if position is not None:
                     self._positions[pod.uid] = dict(position)
+                self._idle_since = _now()
 
         reader = self._readers[pod.uid] = PodLog(
             self._namespaced,
@@ -153,3 +155,7 @@ class RunLogs:
             self._problems.append(str(reader.problem))
         if not task.cancelled() and (error := task.exception()) is not None:
             self._problems.append(f"pod {pod.name}: its log cannot be read: {error!r}")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
