@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from stepset.backends.kubernetes.logs import connections, pod_log
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
-from tests.kubernetes.log_server import LogServer
+from tests.kubernetes.log_server import HEAD, LogServer, line
 from tests.kubernetes.nowhere import client_at
 
 
@@ -106,28 +107,62 @@ def test_an_exception_of_the_consumer_is_reported_as_it_is(error: type[Exception
     assert asyncio.run(problems()) == (f"pod pod-0: its log cannot be read: {error()!r}",)
 
 
-def test_the_rest_of_an_ended_containers_log_is_requested_although_the_response_stays_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pod_log, "HURRY", 3600)
+class EndsLate(LogServer):
+    """Sends the last line of a followed log when `finish` is set, and has no log for other requests."""
 
-    async def lines() -> list[bytes]:
-        found: list[bytes] = []
+    def __init__(self) -> None:
+        super().__init__(lines=1)
+        self.finish = asyncio.Event()
 
-        async def consume(output: PodOutput) -> None:
-            found.extend(text for _, text in output.batch.lines)
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, followed: bool) -> None:
+        if not followed:
+            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}")
+            return
+        writer.write(HEAD)
+        for number in range(2):
+            text = line(number)
+            writer.write(b"%x\r\n%s\r\n" % (len(text), text))
+            await self.finish.wait()
+        writer.write(b"0\r\n\r\n")
 
-        async with LogServer(lines=3, follows=True) as server, client_at(server.port) as client:
-            logs = RunLogs(NamespacedClient(client, "ns"), consume)
-            logs.see(pods(1))
-            while len(found) < 3:
-                await asyncio.sleep(0.01)
-            logs.see(pods(1, over=True))
-            assert await logs.finish(30), logs.problems
-            await logs.close()
-        return found
 
-    assert asyncio.run(lines()) == [b"line 0", b"line 1", b"line 2"]
+class TestFinish:
+    """The last lines of containers that have ended."""
+
+    def test_requests_the_rest_although_the_response_stays_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pod_log, "HURRY_IF_DELETED", 3600)
+
+        async def lines() -> list[bytes]:
+            async with LogServer(lines=3, follows=True) as server:
+                return await last_lines(server, count=3, deleted=False)
+
+        assert asyncio.run(lines()) == [b"line 0", b"line 1", b"line 2"]
+
+    def test_reads_the_open_response_of_a_deleted_pod_to_its_end(self) -> None:
+        async def lines() -> list[bytes]:
+            async with EndsLate() as server:
+                asyncio.get_running_loop().call_later(1.0, server.finish.set)
+                return await last_lines(server, count=1, deleted=True)
+
+        assert asyncio.run(lines()) == [b"line 0", b"line 1"]
+
+
+async def last_lines(server: LogServer, count: int, *, deleted: bool) -> list[bytes]:
+    """Returns the lines of a pod whose container ends after `count` of them."""
+    found: list[bytes] = []
+
+    async def consume(output: PodOutput) -> None:
+        found.extend(text for _, text in output.batch.lines)
+
+    async with client_at(server.port) as client:
+        logs = RunLogs(NamespacedClient(client, "ns"), consume)
+        logs.see(pods(1))
+        while len(found) < count:
+            await asyncio.sleep(0.01)
+        logs.see([replace(pod, deleted=deleted) for pod in pods(1, over=True)])
+        assert await logs.finish(30), logs.problems
+        await logs.close()
+    return found
 
 
 def test_a_consumer_that_takes_longer_than_the_timeout_receives_every_line() -> None:

@@ -19,7 +19,7 @@ from stepset.watch.state import Progress
 _LINE = 1000
 """Bytes kept of a line."""
 _PRUNE_ABOVE = 64
-"""Number of pods up to which `prune` does nothing."""
+"""Number of pods from which `prune` drops reports."""
 
 
 @dataclass(slots=True)

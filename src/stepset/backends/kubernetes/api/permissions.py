@@ -15,7 +15,7 @@ def missing_permission(reply: Reply, namespace: str) -> InfrastructureError:
 
 
 def access_note(reply: Reply, namespace: str) -> str:
-    """Returns the note on an optional collection that the account may not read; empty if the collection is missing."""
+    """Returns the note on an optional collection that the account may not read; empty for any other refusal."""
     return f"diagnoses may lack details: {missing_permission(reply, namespace)}" if lacks_permission(reply) else ""
 
 

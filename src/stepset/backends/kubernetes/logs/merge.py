@@ -19,7 +19,10 @@ _NEVER = b"~"
 
 
 async def merged(logs: Sequence[AsyncIterator[Block]]) -> AsyncGenerator[Block, None]:
-    """Yields the rows of all logs by time, those of one time in the order of the logs. Keeps one block of each log."""
+    """Yields the rows of all logs by time, those of one time in the order of the logs. Keeps one block of each log.
+
+    Raises the first error of a log once the reads of the other logs have ended.
+    """
     left = [_Log(blocks) for blocks in logs]
     while left:
         await gather(*(log.fill() for log in left if not log.rows))
@@ -52,7 +55,10 @@ class _Log:
         self.ended = False
 
     async def fill(self) -> None:
-        """Reads until there are rows, or the log ends."""
+        """Reads until there are rows, or the log ends.
+
+        Each call is in another task, so no cancel scope may span a `yield` of the generators that it resumes.
+        """
         while not self.rows and not self.ended:
             block = await anext(self._blocks, None)
             if block is None:

@@ -35,8 +35,10 @@ from stepset.watch.plain_lines import PlainSplitter
 QUIET = 120.0
 """Seconds without a byte after which a log is requested again: a silent server may be down. TCP keepalive detects that
 sooner, but not through every proxy."""
-HURRY = 3.0
-"""Like QUIET, once the container has ended and the reader waits for its last lines."""
+HURRY = 0.2
+"""The same, once the container has ended and its last lines are awaited."""
+HURRY_IF_DELETED = 3.0
+"""The same, if the pod was deleted."""
 LAST_QUIET = 15.0
 """Like QUIET, for a log that is not followed."""
 RESTART_REPORTED_WITHIN = 5.0
@@ -143,14 +145,19 @@ class PodLog:
         """Makes the reader end once it has read the log's current content."""
         self._finishing = True
         self._changed.set()
-        # A kubelet ends the response up to a second after the container; a new request is answered at once.
-        if not self.pod.over or self._silent_since is not None:
+        if self.pod.over:
+            self.hurry()
+        else:
             self._request.cancel()
 
     def hurry(self) -> None:
-        """Requests a followed log again if it has been silent for `HURRY` seconds; for containers that have ended."""
-        since = self._silent_since
-        if since is not None and asyncio.get_running_loop().time() - since > HURRY:
+        """Requests a followed log again if it is silent; for containers that have ended.
+
+        A kubelet ends the response up to a second after the container, and answers a new request at once. For a deleted
+        pod it may not, so that the open response is the only source of the last lines.
+        """
+        since, allowed = self._silent_since, HURRY_IF_DELETED if self.pod.deleted else HURRY
+        if since is not None and asyncio.get_running_loop().time() - since > allowed:
             self._request.cancel()
 
     async def run(self) -> None:

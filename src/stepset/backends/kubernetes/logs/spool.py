@@ -43,7 +43,7 @@ async def _through_files(logs: Sequence[AsyncIterator[Block]], at_once: int) -> 
     async with AsyncExitStack() as opened:
         groups = []
         for first in range(0, len(logs), at_once):
-            file = opened.enter_context(await asyncio.to_thread(tempfile.TemporaryFile))
+            file = opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
             async with aclosing(merged(logs[first : first + at_once])) as blocks:
                 async for block in blocks:
                     await asyncio.to_thread(_store, file, block)

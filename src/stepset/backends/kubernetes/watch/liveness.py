@@ -45,7 +45,7 @@ class ServerLiveness:
     Args:
         last_received: returns the time at which a watch last received data, on the event loop's clock.
         probe: returns the workload to read next; None if no run is followed.
-        reconnect: opens connections that may be dead again.
+        reconnect: reopens connections that may be dead.
 
     Attributes:
         silent_since: the time since which the server has not answered, on the event loop's clock; None while it does.
