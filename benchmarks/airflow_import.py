@@ -40,7 +40,7 @@ def _cpu(code: str, env: dict[str, str]) -> float:
 
 
 def rows(runs: int = 5) -> list[Row]:
-    """Returns a row for the import and one for the parse: CPU seconds in addition to `airflow.sdk`, and their ratio."""
+    """Returns a row for the import and one for the parse: CPU seconds in addition to `airflow.sdk`, and the ratio."""
     samples: dict[str, list[tuple[float, float]]] = {"import": [], "parse": []}
     with tempfile.TemporaryDirectory() as home:
         env = {**os.environ, "AIRFLOW_HOME": home, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}

@@ -1,4 +1,4 @@
-"""Runs whose pods do nothing, created without the controllers, which would take minutes for as many pods.
+"""Creates runs whose pods do nothing, without the controllers, which would take minutes for so many pods.
 
 A JobSet, its Job and its pods are created directly, as the controllers would create them: `spec.managedBy` names a
 controller that does not exist, so that the controllers of JobSet and Kubernetes ignore them. The pods are bound to the
@@ -98,13 +98,15 @@ class FakeRuns:
     pods: tuple[str, ...] = ()
 
     def finish(self) -> None:
-        """Reports every pod as succeeded, one request for each."""
-        path = _PODS.format(self.namespace)
-        _parallel(lambda pod: self.server.send("PATCH", f"{path}/{pod}/status", _end(), _MERGE), self.pods)
+        """Reports every pod as succeeded and then every JobSet as completed, one request for each."""
+        pods, jobsets = _PODS.format(self.namespace), _JOBSETS.format(self.namespace)
+        names = [each["metadata"]["name"] for each in self.workloads]
+        _parallel(lambda pod: self.server.send("PATCH", f"{pods}/{pod}/status", _end(), _MERGE), self.pods)
+        _parallel(lambda name: self.server.send("PATCH", f"{jobsets}/{name}/status", _completed(), _MERGE), names)
 
     @contextmanager
     def counted(self) -> Iterator[EventCount]:
-        """Counts the watch events of the namespace's pods; no other objects change."""
+        """Counts the watch events of the namespace's pods; each JobSet's own end is one more event."""
         count = EventCount(self.server, _PODS.format(self.namespace))
         try:
             yield count
@@ -267,6 +269,12 @@ def _end() -> Object:
     ended = {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}
     row = {"name": "node", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
     return {"status": {"phase": "Succeeded", "containerStatuses": [{**row, "state": {"terminated": ended}}]}}
+
+
+def _completed() -> Object:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    reason = {"reason": "AllJobsCompleted", "message": "jobset completed successfully", "lastTransitionTime": now}
+    return {"status": {"terminalState": "Completed", "conditions": [{"type": "Completed", "status": "True", **reason}]}}
 
 
 def _create(server: Server, path: str, objects: Iterable[Object]) -> list[Object]:

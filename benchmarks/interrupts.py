@@ -1,4 +1,4 @@
-"""From SIGTERM to the end of a Kubeflow step in a pod, which suspends its run: argoexec kills it after about a second.
+"""The time from SIGTERM to the end of a Kubeflow step, in which it suspends its run; argoexec kills it after a second.
 
 Needs KFP's environment: .venvs/kfp/bin/python -m benchmarks interrupts
 """
@@ -72,14 +72,14 @@ def _measured(cluster: Cluster, turns: int) -> list[Row]:
     found = [json.loads(line) for line in log.splitlines() if line.startswith('{"turn"')]
     if len(found) != turns:
         raise RuntimeError(f"{len(found)} of {turns} turns:\n{log}")
-    # The state that the next turn finds counts, not the output of this one: a request may succeed without an answer.
+    # A run counts as suspended if the next turn finds it suspended: a request may succeed without an answer.
     suspended = sum(each["resumed"] for each in found[1:]) + bool(last["spec"].get("suspend"))
     answered = sum(each["answered"] for each in found)
     ended = [1000 * each["ended"] for each in found]
     slow = sum(each > 1000 * _BUDGET for each in ended)
     centiles = statistics.quantiles(ended, n=20, method="inclusive")
     text = (
-        f"median {statistics.median(ended):.0f} ms, 90 of 100 within {centiles[17]:.0f} ms,"
+        f"median {statistics.median(ended):.0f} ms, 90 % within {centiles[17]:.0f} ms,"
         f" the slowest {max(ended):.0f} ms ({slow} of {turns} later than 300 ms);"
         f" {suspended} of {turns} runs suspended, {answered} with an answer"
     )

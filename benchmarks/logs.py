@@ -20,7 +20,7 @@ for first in range(0, 20000, 1000):
 
 
 def rows(runs: int = 7) -> list[Row]:
-    """Returns the ratio of lines per second, and the time beside the start of the command."""
+    """Returns the ratio of lines per second, and the time in addition to the command's start-up."""
     with tempfile.TemporaryDirectory() as directory:
         script = Path(directory) / "printer.py"
         script.write_text(_PRINTER, encoding="utf-8")
@@ -46,7 +46,7 @@ def rows(runs: int = 7) -> list[Row]:
         return [
             Row(
                 "`stepset logs`, 16 ranks x 20,000 lines, against cat of the 16 files",
-                f"{1 / pair.ratio('wall'):.2f} x as fast; {pair.difference('wall') - median:+.2f} s beside start-up",
+                f"{1 / pair.ratio('wall'):.2f} x as fast; {pair.difference('wall') - median:+.2f} s without start-up",
                 ">= 0.8 x",
             )
         ]

@@ -1,4 +1,4 @@
-"""For benchmarks on a cluster: the cluster of `make cluster`, and a directory that is shared with its pods."""
+"""The requirements of benchmarks on a cluster: the cluster of `make cluster`, and a directory shared with its pods."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def with_cluster(measure: Callable[[Cluster], Iterable[Row]], *what: tuple[str, 
 
 @contextmanager
 def shared_directory() -> Iterator[Path]:
-    """Creates a directory that the pods can write to: they run as root of this machine. Deletes it afterwards."""
+    """Creates a directory that the pods, which run as this machine's root, can write to. Deletes it afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="stepset-bench-"))
     try:
         yield directory

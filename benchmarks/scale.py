@@ -1,4 +1,4 @@
-"""Growth: many runs of ten pods followed in one process, and `stepset status` of one run with many pods.
+"""The growth of costs: many runs of ten pods followed in one process, and `stepset status` of one run with many pods.
 
 The pods are on kwok's fake nodes. Only the following process, or the command, is measured; other processes create the
 runs, end their pods and delete them.
@@ -33,7 +33,7 @@ PODS = (100, 1000, 10_000)
 SETTLED = 5.0
 """Seconds between the time when a status of each run is known and the first event."""
 GROWTH = 1.3
-"""Limit for the cost of an event with the most runs, as a multiple of that with the fewest."""
+"""Maximum cost of an event with the most runs, as a multiple of the cost with the fewest runs."""
 _TIMEOUT = 600.0
 _WAIT = Path(__file__).parent / "scripts" / "wait.py"
 _USED = Path(__file__).parent / "scripts" / "used.py"
@@ -129,7 +129,7 @@ def _status_row(costs: Sequence[StatusCost]) -> Row:
 
 
 def _followed(cluster: Cluster, count: int) -> Followed:
-    """Follows runs from a time when all of them run to their ends."""
+    """Follows runs, which all run already, to their ends; returns the resources that this took."""
     names = [f"run-{number}" for number in range(count)]
     with (
         fake_runs(cluster, names, PODS_OF_A_RUN) as runs,

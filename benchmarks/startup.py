@@ -17,7 +17,7 @@ def _cpu(*command: str, runs: int = 7) -> float:
 
 
 def rows() -> list[Row]:
-    """Returns CPU seconds of new processes; those of an empty process are subtracted from imports."""
+    """Returns CPU seconds of new processes; those of imports exclude an empty process."""
     python = str(BIN / "python")
     empty = _cpu(python, "-c", "pass")
     bare = _cpu(python, "-c", "import stepset") - empty

@@ -1,4 +1,4 @@
-"""From submitting a run to its ranks' first line of code, against `kubectl apply` of the same manifests.
+"""The time from submitting a run to its ranks' first line of code, against `kubectl apply` of the same manifests.
 
 The ranks record when they begin, so the measurement does not depend on either side's reports.
 """
@@ -22,10 +22,10 @@ from benchmarks.paired import Row
 from stepset.api import render
 from stepset.backends.base import ClusterOptions, RunRequest
 from stepset.backends.kubernetes import kubernetes_backend
+from stepset.run_status import Phase, RunStatus
 from stepset.sources import read_sources
 from stepset.spec import parse_job
 from stepset.targets.pods.strategic_merge import merge
-from stepset.watch.state import Phase, RunStatus
 
 WHAT = "submit to running: 2 pods by the backend, against `kubectl apply` of the same manifests and `kubectl wait`"
 BUDGET = "<= 1.1 x"

@@ -1,7 +1,7 @@
-"""Waiting for 1,000 runs in one event loop: stepset's trigger for each run, against a poll of each every ten seconds.
+"""Waiting for 1,000 runs in one event loop: stepset's trigger for each run, against polling each run every ten seconds.
 
-The runs are JobSets of two pods on kwok's fake nodes; all three ways wait for the same runs at the same time. Measured
-are the CPU time, memory and requests of each waiting process, without the server's.
+The runs are JobSets of two pods on kwok's fake nodes; three processes wait for the same runs at the same time, each in
+its own way. The figures are the CPU time, memory and requests of each process, without the server's.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Recording:
 
     Args:
         samples: rows with at, cpu, mib and requests.
-        ends: run -> when the process knew that it was over.
+        ends: run -> time at which the process knew that the run was over.
     """
 
     samples: list[dict[str, float]]
@@ -134,7 +134,7 @@ class _Waiting:
 
     @property
     def failed(self) -> bool:
-        """Whether the process has ended with an error."""
+        """True if the process has ended with an error."""
         return bool(self._process.poll())
 
     def stop(self) -> None:
@@ -213,7 +213,7 @@ def _recording(out: Path) -> Recording:
 
 
 def _finished(cluster: Cluster, namespace: str) -> dict[str, float]:
-    """Returns when each run was over according to the server, in whole seconds."""
+    """Returns the time at which each run ended according to the server, in whole seconds."""
     found = {}
     for each in cluster.get("jobsets", namespace)["items"]:
         done = next(row for row in each["status"]["conditions"] if row["type"] == "Completed")

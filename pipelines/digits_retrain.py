@@ -3,7 +3,7 @@
     prepare -> train (2 nodes x 2 processes, PyTorch DDP) -> evaluate -> promote
 
 Each run starts from the last promoted model (a warm start). The training code is that of dags/digits, stored in
-the pipeline. Every step and training pod can access the directory `home`: any on a laptop, a volume on a cluster.
+the pipeline. Every step and training pod uses the directory `home`: any directory on a laptop, a volume on a cluster.
 
     python pipelines/digits_retrain.py HOME
 """
@@ -43,7 +43,7 @@ def prepare(home: str, run: str) -> NamedTuple(
 def evaluate(candidate: dsl.Input[dsl.Model], data: str, last_good: str, metrics: dsl.Output[dsl.Metrics]) -> bool:
     """Returns whether the new model is better than the last good one, on the same digits, which no rank trained on.
 
-    It is the component's only output parameter, because KFP 2.17's local runner supports no other in a dsl.If.
+    The component has no other output parameter, because KFP 2.17's local runner supports only one for dsl.If.
     """
     from pathlib import Path
 
@@ -77,7 +77,7 @@ def promote(candidate: dsl.Input[dsl.Model], home: str) -> str:
 def digits_retrain(home: str, epochs: int = 8):
     """The pipeline."""
     prepared = prepare(home=home, run=dsl.PIPELINE_JOB_ID_PLACEHOLDER)
-    # What is in `home` is no input: KFP's cache cannot know that it has changed.
+    # The content of `home` is not an input, so KFP's cache does not notice that it has changed.
     prepared.set_caching_options(False)
     train = distributed_train(
         framework="torch",

@@ -28,10 +28,20 @@ VARIABLES = st.sampled_from(["LR", "HF_TOKEN", "my.var", "_x", "NCCL_DEBUG", "PE
 QUANTITIES = st.one_of(
     st.integers(0, 64), st.sampled_from(["100m", "1500m", "0.7", "2.5", "4", "1e3", "16Gi", "512Mi", "10G", ".5"])
 )
+BYTES = st.sampled_from(["512Mi", "16Gi", "10G", "1e9", "1.5Gi", "0.5Ti", 2**30, 17_179_869_184.0])
+SHM = st.sampled_from(["1Mi", "512Mi", "1e7", 2**20, "2000k", "0.5Gi"])  # at most as much as the smallest of BYTES
 FRAMEWORK_KINDS = st.sampled_from(KINDS)
 NUMBERS_OF_NODES = st.integers(1, 12)
 DURATIONS = st.sampled_from([1, 90, 3600, "90s", "30m", "12h", "1d12h", "1d1h1m1s", "45"])
-ACCELERATORS = ["nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-1g.5gb", "google.com/tpu", "huawei.com/Ascend910"]
+ACCELERATORS = [
+    "nvidia.com/gpu",
+    "nvidia.com/gpu.shared",
+    "amd.com/gpu",
+    "nvidia.com/mig-1g.5gb",
+    "google.com/tpu",
+    "huawei.com/Ascend910",
+    "volcano.sh/vgpu-memory",
+]
 
 
 @cache
@@ -63,17 +73,27 @@ def envs(reserved: tuple[str, ...] = ()) -> st.SearchStrategy[JobFile]:
 def resources() -> st.SearchStrategy[JobFile]:
     """Resources in the short form, or with separate requests and limits."""
     short = st.fixed_dictionaries(
-        {}, optional={"cpu": QUANTITIES, "memory": QUANTITIES, "shm": QUANTITIES, "gpus": st.integers(0, 8)}
+        {}, optional={"cpu": QUANTITIES, "memory": BYTES, "shm": SHM, "gpus": st.integers(0, 8)}
     )
     other = st.dictionaries(st.sampled_from(ACCELERATORS), st.integers(0, 8), max_size=2)
-    amounts = st.dictionaries(
-        st.sampled_from(["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "gpus", "vendor.example/nic"]),
-        QUANTITIES,
+    amounts = st.fixed_dictionaries(
+        {},
+        optional={
+            **dict.fromkeys(("memory", "ephemeral-storage"), BYTES),
+            **dict.fromkeys(("cpu", "hugepages-2Mi", "gpus", "vendor.example/nic"), QUANTITIES),
+        },
     )
-    separate = st.fixed_dictionaries({"requests": amounts}, optional={"limits": amounts, "shm": QUANTITIES})
+    separate = st.fixed_dictionaries({"requests": amounts}, optional={"limits": amounts, "shm": SHM})
     return st.one_of(
         short, st.builds(lambda a, b: {**{k: v for k, v in a.items() if k != "gpus"}, **b}, short, other), separate
     )
+
+
+_PLACEMENT: dict[str, st.SearchStrategy[Any]] = {
+    "node_selector": st.dictionaries(LABELS, LABELS, max_size=2),
+    "tolerations": st.lists(st.just({"key": "gpu", "operator": "Exists"}), max_size=1),
+    "affinity": st.just({"podAffinity": {}}),
+}
 
 
 @cache
@@ -88,9 +108,20 @@ def roles() -> st.SearchStrategy[list[JobFile]]:
             "args": st.lists(WORDS, max_size=2),
             "env": envs(),
             "resources": resources(),
+            "scheduling": st.fixed_dictionaries({}, optional=_PLACEMENT),
         },
     )
-    return st.lists(role, max_size=3, unique_by=lambda r: r["name"])
+    return st.lists(role, max_size=3, unique_by=lambda r: r["name"]).flatmap(_in_order)
+
+
+def _in_order(roles: list[JobFile]) -> st.SearchStrategy[list[JobFile]]:
+    """Lets the last of several roles wait for some of the earlier ones that complete."""
+    earlier = [role["name"] for role in roles[:-1] if role.get("before")]
+    if not earlier:
+        return st.just(roles)
+    return st.lists(st.sampled_from(earlier), unique=True).map(
+        lambda names: [*roles[:-1], {**roles[-1], "after": names}]
+    )
 
 
 @cache
@@ -138,6 +169,7 @@ def _options(kind: str, num_nodes: int) -> st.SearchStrategy[JobFile]:
         optional = {
             "implementation": st.sampled_from(["openmpi", "intel", "mpich"]),
             "run_launcher_as_node": st.booleans(),
+            "launch": st.sampled_from(["auto", "command"]),
             "ssh_port": st.integers(1, 65535),
             "ssh_auth_mount_path": ABSOLUTE,
         }
@@ -231,9 +263,7 @@ def _fields(kind: str) -> st.SearchStrategy[JobFile]:
                 "priority_class": LABELS,
                 "gang": st.sampled_from(["none", "kueue", "coscheduling", "volcano"]),
                 "min_member": st.integers(1, 9),
-                "node_selector": st.dictionaries(LABELS, LABELS, max_size=2),
-                "tolerations": st.lists(st.just({"key": "gpu", "operator": "Exists"}), max_size=1),
-                "affinity": st.just({"podAffinity": {}}),
+                **_PLACEMENT,
                 "topology": st.just({"exclusive": "rack"}),
             },
         ),
@@ -244,9 +274,11 @@ def _fields(kind: str) -> st.SearchStrategy[JobFile]:
                 "subdomain": LABELS,
                 "cluster_domain": st.just("k8s.example"),
                 "peer_timeout": DURATIONS,
+                "policy": st.booleans(),
             },
         ),
         "service_account": LABELS,
+        "security": st.just("restricted"),
         "labels": st.dictionaries(LABELS, LABELS, max_size=2),
         "annotations": st.dictionaries(LABELS, WORDS, max_size=2),
         "pod_template": st.sampled_from(_POD_TEMPLATES),

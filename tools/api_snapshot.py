@@ -65,7 +65,7 @@ def _lines(name: str, value: Any) -> Iterator[str]:
 
 
 def _component(name: str, spec: Any) -> Iterator[str]:
-    """A component of Kubeflow Pipelines: its inputs and outputs, with KFP's types."""
+    """Yields the inputs and outputs of a component of Kubeflow Pipelines, with KFP's types."""
     yield f"component {name}"
     for input_name, given in sorted((spec.inputs or {}).items()):
         yield f"    input {input_name}: {given.type}{f' = {given.default!r}' if given.optional else ''}"
@@ -92,7 +92,7 @@ def _class(name: str, cls: type) -> Iterator[str]:
 
 
 def _members(cls: type) -> Iterator[str]:
-    """The methods, properties and constants that the packages define, without those of foreign base classes."""
+    """Yields the methods, properties and constants that the packages define, without those of other base classes."""
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         if base.__module__.split(".")[0] in PACKAGES:
@@ -115,7 +115,7 @@ def _members(cls: type) -> Iterator[str]:
 
 
 def _function(prefix: str, name: str, function: Callable[..., Any]) -> Iterator[str]:
-    """The signature, then the keys that `**kwargs: Unpack[...]` accepts."""
+    """Yields the signature, then the keys that `**kwargs: Unpack[...]` accepts."""
     signature = inspect.signature(function)
     parameters: list[str] = []
     keys: list[str] = []
@@ -142,7 +142,7 @@ def _function(prefix: str, name: str, function: Callable[..., Any]) -> Iterator[
 
 
 def _written_annotation(cls: type, name: str) -> str:
-    """The annotation of a field as the source has it."""
+    """Returns the annotation of a field as written in the source."""
     return next(_annotation(found[name]) for base in cls.__mro__ if name in (found := inspect.get_annotations(base)))
 
 

@@ -1,9 +1,9 @@
 """Builds src/stepset/agent/built/agent.py, the one file that runs in pods, from the package src/stepset/agent.
 
-`make agent` writes the file, `make lint` checks that it is current (`--check`). Docstrings, comments and annotations
-are left out, and a level of indentation is one space; every line keeps its number. The sources are compressed (zlib)
-and written as text (base 85), which the first lines of the file decode. Compressors differ between machines, so the
-check compares the decoded text.
+`make agent` writes the file, `make lint` checks that it is current (`--check`). Docstrings, comments, annotations and
+the spaces that Python does not need are left out, and local variables have short names; every line keeps its number.
+The sources are compressed (zlib) and written as text (base 85), which the first lines of the file decode. Compressors
+differ between machines, so the check compares the decoded text.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import ast
 import io
 import re
+import string
 import struct
 import sys
 import tokenize
@@ -27,10 +28,19 @@ _FIRST = 40
 """The digits 0 to 84 are the characters from `(` to `|`, without quotes; `}` stands for the backslash. The
 built file subtracts 2112882440: 40 in each of the five digits of a number."""
 
+_ORDER = (
+    *("stopping", "pod", "children", "rsh", "signals", "launch", "diagnosis", "peers", "command_line", "config"),
+    *("rank", "setup", "errors", "process", "lines", "events", "loop", "bundle", "redact"),
+)
+"""The order of the modules in which they compress best: deflate finds repetitions within 32 KiB. Others follow."""
+
+_IN_WORD = re.compile(r"\w")
+"""Matches a character that continues a name, a number or the prefix of a string."""
+
 # The agent is process 1 of its container, and the kernel discards signals for which process 1 has no handler. Signals
 # that arrive while the agent starts are therefore blocked until its event loop handles them.
 _START = r"""#!/usr/bin/env python3
-# The agent of stepset, built by tools/build_agent.py from src/stepset/agent. Do not edit it.
+# Built by tools/build_agent.py from src/stepset/agent; do not edit.
 import marshal,sys
 if sys.argv[1:2]==["run"]:
  try:import _signal as signal
@@ -60,7 +70,7 @@ class BuildError(Exception):
 
 
 class _Edit(NamedTuple):
-    """A range of a source that is replaced; lines count from 1, columns from 0."""
+    """A replacement of a range of a source; lines count from 1, columns from 0."""
 
     line: int
     column: int
@@ -83,7 +93,8 @@ def build(package: Path = PACKAGE) -> str:
 
 def read_package(package: Path) -> dict[str, str]:
     """Returns the stripped source of each module by its name."""
-    paths = (path for path in sorted(package.glob("*.py")) if path.stem != "__init__")
+    found = {path.stem: path for path in sorted(package.glob("*.py")) if path.stem != "__init__"}
+    paths = [found.pop(name) for name in _ORDER if name in found] + [*found.values()]
     return {f"stepset.agent.{path.stem}": strip(path.read_text(encoding="utf-8"), path.name) for path in paths}
 
 
@@ -110,14 +121,22 @@ def encode(text: str, compressor: zlib._Compress | None = None) -> str:
 
     Args:
         text: the text.
-        compressor: a compressor without header; default: the strongest.
+        compressor: a compressor without header; default: the strongest one, zopfli if it is installed.
     """
-    compressor = compressor or zlib.compressobj(9, zlib.DEFLATED, -15, 9)
-    data = compressor.compress(text.encode()) + compressor.flush()
+    data = _compressed(text.encode()) if compressor is None else compressor.compress(text.encode()) + compressor.flush()
     data += bytes(-len(data) % 4)
     numbers = struct.unpack(f">{len(data) // 4}I", data)
     digits = bytes(_FIRST + number // 85**place % 85 for number in numbers for place in (4, 3, 2, 1, 0))
     return digits.decode().replace("\\", "}")
+
+
+def _compressed(data: bytes) -> bytes:
+    try:
+        import zopfli.zlib  # 4 % smaller than the result of zlib
+    except ImportError:
+        compressor = zlib.compressobj(9, zlib.DEFLATED, -15, 9)
+        return compressor.compress(data) + compressor.flush()
+    return bytes(zopfli.zlib.compress(data)[2:-4])  # without header and checksum
 
 
 def decode(text: str) -> str:
@@ -140,26 +159,63 @@ def strip(source: str, name: str) -> str:
     if not source.isascii():
         raise BuildError(f"{name}: has characters outside ASCII")
     try:
-        unused = list(_unused(ast.parse(source, name), source))
+        tree = ast.parse(source, name)
     except SyntaxError as error:
         raise BuildError(f"{name}: line {error.lineno}: {error.msg}") from error
+    short = {node: new for function in _functions(tree) for node, new in _short_names(function)}
+    renamed = {_Edit(*_start(node), *_end(node), new) for node, new in short.items()}
     lines = source.split("\n")
-    for edit in sorted({*_comments(source), *unused}, reverse=True):
+    for edit in sorted({*_comments(source), *_unused(tree, source), *renamed}, reverse=True):
         start, rest = lines[edit.line - 1][: edit.column], lines[edit.end_line - 1][edit.end_column :]
         lines[edit.line - 1 : edit.end_line] = [start + edit.text + rest] + [""] * (edit.end_line - edit.line)
-    stripped = "\n".join(_with_narrow_indentation(line) for line in lines).rstrip()
+    stripped = _without_spaces("\n".join(lines)).rstrip()
     if '"""' in stripped:
         raise BuildError(f"{name}: has a string of several lines that is not a docstring")
     try:
-        ast.parse(stripped, name, feature_version=(3, 8))
+        result = ast.parse(stripped, name, feature_version=(3, 8))
     except SyntaxError as error:
         raise BuildError(f"{name}: line {error.lineno}: not Python 3.8: {error.msg}") from error
+    # Some versions of Python report wrong positions in f-strings.
+    if [node.id for node in _used_names(result)] != [short.get(node, node.id) for node in _used_names(tree)]:
+        raise BuildError(f"{name}: a local variable in an f-string cannot be renamed; use a simpler expression")
     return stripped
 
 
-def _with_narrow_indentation(line: str) -> str:
-    text = line.strip()
-    return " " * ((len(line) - len(line.lstrip())) // 4) + text if text else ""
+def _without_spaces(source: str) -> str:
+    """Returns a module with one space for a level of indentation, and between tokens only where Python needs one."""
+    lines = [""] * (source.count("\n") + 1)
+    last: tokenize.TokenInfo | None = None
+    level = 0
+    for token in _tokens(source):
+        if token.type in (tokenize.INDENT, tokenize.DEDENT):
+            level += 1 if token.type == tokenize.INDENT else -1
+        elif token.string.strip():
+            line = token.start[0] - 1
+            if not lines[line]:
+                starts = last is None or last.type == tokenize.NEWLINE
+                lines[line] = " " * level if starts else ""
+            elif last is not None and _IN_WORD.match(last.string[-1:]) and _IN_WORD.match(token.string):
+                lines[line] += " "
+            lines[line] += token.string
+        if token.type not in (tokenize.NL, tokenize.INDENT, tokenize.DEDENT):
+            last = token
+    return "\n".join(lines)
+
+
+def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
+    """The tokens of a module; an f-string is one token, as before Python 3.12."""
+    started: list[tuple[int, int]] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        kind = tokenize.tok_name[token.type]
+        if kind == "FSTRING_START":
+            started.append(token.start)
+        if not started:
+            yield token
+        elif kind == "FSTRING_END":
+            start = started.pop()
+            if not started:
+                text = token.line[start[1] : token.end[1]]
+                yield tokenize.TokenInfo(tokenize.STRING, text, start, token.end, token.line)
 
 
 def _comments(source: str) -> Iterator[_Edit]:
@@ -169,8 +225,8 @@ def _comments(source: str) -> Iterator[_Edit]:
 
 
 def _unused(tree: ast.Module, source: str) -> Iterator[_Edit]:
-    """The parts of a module that have no effect when it runs."""
-    used = _used_names(tree)
+    """Yields the parts of a module that have no effect when it runs."""
+    used = {node.id for node in _used_names(tree)}
     for node in ast.walk(tree):
         for body in (getattr(node, field, None) for field in ("body", "orelse", "finalbody")):
             if isinstance(body, list):
@@ -185,11 +241,44 @@ def _unused(tree: ast.Module, source: str) -> Iterator[_Edit]:
             yield _Edit(*_end(node.target), *_end(node.annotation))
 
 
-def _used_names(tree: ast.Module) -> set[str]:
-    """The names that a module uses outside annotations."""
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    """The functions of a module and the methods of its classes."""
+    classes = [node.body for node in tree.body if isinstance(node, ast.ClassDef)]
+    for body in (tree.body, *classes):
+        yield from (node for node in body if isinstance(node, ast.FunctionDef))
+
+
+def _short_names(function: ast.FunctionDef) -> Iterator[tuple[ast.Name, str]]:
+    """Short names for a function's local variables; not for parameters, which callers may name."""
+    names = [node for statement in function.body for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    fixed = set(_fixed_names(function))
+    taken = fixed | {node.id for node in names}
+    unused = (letter for letter in string.ascii_letters if letter not in taken)
+    new: dict[str, str] = {}
+    for node in names:
+        if isinstance(node.ctx, ast.Store) and node.id not in fixed and node.id not in new and len(node.id) > 1:
+            new[node.id] = next(unused, node.id)
+    yield from ((node, new[node.id]) for node in names if node.id in new)
+
+
+def _fixed_names(function: ast.FunctionDef) -> Iterator[str]:
+    """The names in a function that are not plain local variables."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            yield from node.names
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler) and node.name:
+            yield node.name
+
+
+def _used_names(tree: ast.Module) -> list[ast.Name]:
+    """The names in a module outside annotations."""
     annotations = [getattr(node, field, None) for node in ast.walk(tree) for field in ("annotation", "returns")]
     unused = {node for annotation in annotations if annotation for node in ast.walk(annotation)}
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in unused}
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in unused]
 
 
 def _unused_statements(body: list[ast.stmt], used: set[str]) -> Iterator[_Edit]:

@@ -54,7 +54,7 @@ SITE = Path(sysconfig.get_path("purelib"))
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Unpacks the files that are kept for such an environment; otherwise imports each module and keeps the result."""
+    """Unpacks the archive of an equal environment, if it exists; else compiles the modules and writes the archive."""
     (directory,) = arguments
     name = f"{Path(sys.prefix).name}-{platform.python_version()}"
     kept = Path(directory, f"{name}-{_key()}.tar")
@@ -76,7 +76,7 @@ def _key() -> str:
 
 
 def _is_current() -> bool:
-    """Whether the compiled files belong to the sources: Python compares the modification times of the sources."""
+    """Returns whether the compiled files belong to the sources, by the sources' modification times, as Python does."""
     compiled = sorted(SITE.rglob(f"__pycache__/*.{sys.implementation.cache_tag}.pyc"))
     some = {path: Path(importlib.util.source_from_cache(path)) for path in compiled[:: len(compiled) // 20 + 1]}
     return bool(some) and all(

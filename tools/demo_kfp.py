@@ -43,7 +43,7 @@ class OurLines:
         return len(text)
 
     def flush(self) -> None:
-        """Does nothing: incomplete lines wait for their ends."""
+        """Does nothing: `write` passes on a line when it is complete."""
 
 
 @contextmanager

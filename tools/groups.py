@@ -11,16 +11,16 @@ class Group:
     """Tests that one pytest command runs.
 
     Args:
-        name: as an argument.
-        title: as a heading.
-        marks: pytest's expression.
+        name: the group's name on the command line.
+        title: the heading of its output.
+        marks: pytest's mark expression that selects the tests.
         cluster: which of the suite's clusters the tests need, counted from 0; None: none. Groups of one cluster run one
             after the other.
         environment: the directory below .venvs with the Python that runs the tests.
-        place: the directories or files of the tests, separated by spaces; default: all. tests/tools/test_suite.py
+        paths: the directories or files of the tests, separated by spaces; default: all. tests/tools/test_suite.py
             checks that no test is left out.
-        without: a file in `place` that another group runs.
-        workers: how many tests run at a time; more than the machine has cores where tests mostly wait for pods.
+        excluded: a file in `paths` that another group runs.
+        workers: how many tests run at a time; may exceed the number of cores if tests mostly wait for pods.
         twins: environments in which other groups run the same tests. The group is skipped if one of them has the same
             minor version of Python.
         quick: whether `make test` runs the group.
@@ -32,8 +32,8 @@ class Group:
     marks: str
     cluster: int | None = None
     environment: str = "airflow"
-    place: str = ""
-    without: str = ""
+    paths: str = ""
+    excluded: str = ""
     workers: int = 1
     twins: tuple[str, ...] = ()
     quick: bool = False
@@ -41,8 +41,14 @@ class Group:
 
 
 _LOGS = "tests/cluster/test_logs.py"
-_CORE = "agent cli conformance functions kubernetes plan spec targets watch"
-"""Directories of tests that need neither Airflow nor KFP, and no package that a Python may not have yet."""
+_AIRFLOW_34 = (
+    "test_airflow_internals.py test_kill.py test_links.py test_log_channel.py test_loops.py test_operator.py"
+    " test_provider.py test_retry.py test_runs.py test_serialization.py test_task_state.py test_trigger_log.py"
+    " page/test_browser.py page/test_loops.py"
+)
+"""Files of tests in tests/airflow that depend on Airflow's version."""
+_CORE = "agent cli conformance functions kubernetes odd_jobs plan spec targets watch"
+"""Directories of tests that need neither Airflow nor KFP, nor a package that may not support a new Python yet."""
 
 
 def _on_python(which: str, twins: tuple[str, ...]) -> Group:
@@ -51,7 +57,7 @@ def _on_python(which: str, twins: tuple[str, ...]) -> Group:
         f"The core, the command line and the agent on the {which} Python",
         "not frameworks and not airflow and not cluster and not kfp",
         environment=which,
-        place=" ".join(f"tests/{directory}" for directory in _CORE.split()),
+        paths=" ".join(f"tests/{directory}" for directory in _CORE.split()),
         workers=3,
         twins=twins,
     )
@@ -69,7 +75,7 @@ GROUPS = (
         "smoke",
         "Every framework and every interface, once",
         "smoke and not kfp",
-        place="tests/training tests/local tests/cli tests/airflow",
+        paths="tests/training tests/local tests/cli tests/airflow",
         workers=2,
         quick=True,
         repeats=True,
@@ -79,7 +85,7 @@ GROUPS = (
         "Kubeflow Pipelines, once",
         "smoke and kfp",
         environment="kfp",
-        place="tests/kfp",
+        paths="tests/kfp",
         quick=True,
         repeats=True,
     ),
@@ -87,20 +93,28 @@ GROUPS = (
         "local",
         "Processes on this machine: the agent and the local backend",
         "local and not frameworks and not airflow and not cluster",
-        place="tests/agent tests/cli tests/local tests/tools",
+        paths="tests/agent tests/cli tests/local tests/odd_jobs tests/security tests/tools",
         workers=3,
     ),
     _on_python("oldest", twins=("airflow",)),
     _on_python("newest", twins=("airflow", "oldest")),
-    Group("airflow", "Airflow", "airflow and not cluster", place="tests/airflow", workers=2),
-    Group("kfp", "Kubeflow Pipelines", "kfp and not cluster", environment="kfp", place="tests/kfp", workers=2),
-    Group("kubernetes30", "The oldest kubernetes package", "not cluster", environment="kfp", place="tests/kubernetes"),
-    Group("kubernetes37", "The newest", "not cluster", environment="kubernetes37", place="tests/kubernetes"),
+    Group("airflow", "Airflow", "airflow and not cluster", paths="tests/airflow", workers=2),
+    Group(
+        "airflow34",
+        "Airflow 3.4: what depends on Airflow's version",
+        "airflow and not cluster",
+        environment="airflow34",
+        paths=" ".join(f"tests/airflow/{file}" for file in _AIRFLOW_34.split()),
+        workers=3,
+    ),
+    Group("kfp", "Kubeflow Pipelines", "kfp and not cluster", environment="kfp", paths="tests/kfp", workers=2),
+    Group("kubernetes30", "The oldest kubernetes package", "not cluster", environment="kfp", paths="tests/kubernetes"),
+    Group("kubernetes37", "The newest one", "not cluster", environment="kubernetes37", paths="tests/kubernetes"),
     Group(
         "frameworks",
-        "Training for real, each framework",
+        "A real training with each framework",
         "frameworks and not cluster",
-        place="tests/frameworks tests/training",
+        paths="tests/frameworks tests/local tests/security tests/training",
         workers=2,
     ),
     Group(
@@ -108,8 +122,9 @@ GROUPS = (
         "On a real cluster",
         "cluster and not disruptive and not stack",
         cluster=0,
-        place="tests/airflow/cluster tests/cluster tests/targets/test_on_cluster.py tests/tools",
-        without=_LOGS,
+        paths="tests/airflow/cluster tests/cluster tests/odd_jobs tests/security/cluster"
+        " tests/targets/test_on_cluster.py tests/tools",
+        excluded=_LOGS,
         workers=4,
     ),
     Group(
@@ -118,8 +133,19 @@ GROUPS = (
         "kfp and cluster",
         cluster=0,
         environment="kfp",
-        place="tests/kfp",
+        paths="tests/kfp",
         workers=3,
+    ),
+    Group(
+        "airflow34-cluster",
+        "Airflow 3.4 on a real cluster",
+        "cluster",
+        cluster=1,
+        environment="airflow34",
+        paths=(
+            "tests/airflow/cluster/test_discarded_state.py tests/airflow/cluster/test_loops.py"
+            " tests/airflow/stack/test_loops.py"
+        ),
     ),
     Group(
         "kubernetes37-cluster",
@@ -127,17 +153,17 @@ GROUPS = (
         "cluster and not disruptive",
         cluster=0,
         environment="kubernetes37",
-        place=_LOGS,
+        paths=_LOGS,
     ),
     Group(
         "faults",
-        "On a real cluster that breaks",
+        "Faults of a real cluster",
         "cluster and disruptive",
         cluster=1,
-        place="tests/airflow/cluster/test_meanwhile.py tests/cluster",
+        paths="tests/airflow/cluster/test_meanwhile.py tests/cluster",
     ),
-    Group("contract", "Every interface follows a run alike", "cluster", cluster=1, place="tests/contract"),
-    Group("stack", "A whole Airflow on a real cluster", "stack", cluster=1, place="tests/airflow/stack"),
+    Group("contract", "The same scenarios through each interface", "cluster", cluster=1, paths="tests/contract"),
+    Group("stack", "A whole Airflow on a real cluster", "stack", cluster=1, paths="tests/airflow/stack"),
 )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -14,7 +15,9 @@ from pydantic.fields import FieldInfo
 
 from stepset.spec import options, parts
 from stepset.spec.environ import EnvField, EnvSecret, EnvText
+from stepset.spec.field_docs import field_docs
 from stepset.spec.job import TrainingJob
+from stepset.spec.known_devices import AUTO, KNOWN
 from stepset.spec.quantity import format_duration
 from stepset.spec.resources import Resources
 
@@ -31,9 +34,75 @@ prints its JSON Schema for your editor.
 {example}```
 
 Durations are whole seconds or text such as `90s`, `30m`, `12h`, `1d12h`. Quantities are Kubernetes' (`500m`, `4`,
-`16Gi`). In values of `env` and in `args`, `$(NAME)` is replaced by the value of the variable NAME, as in Kubernetes,
-also in local runs.
+`16Gi`). In values of `env`, in `command` and in `args`, `$(NAME)` is replaced by the value of the variable NAME, as in
+Kubernetes, also in local runs.
+
+A value of `env`, `args`, `command`, a label or any other text field is the text in the file. A number or a boolean
+needs quotes there if YAML or JSON would change it, and is an error without them:
+
+| in the file | YAML reads | write |
+|---|---|---|
+| `1.10` | 1.1 | `"1.10"` |
+| `017` | 15 (octal) | `"017"` |
+| `12:30` | 750 (base 60) | `"12:30"` |
+| `1_000` | 1000 | `"1_000"` |
+| `yes`, `on`, `True` | true | `"yes"` |
+| `2026-11-25` | a date | `"2026-11-25"` |
+| `1e3` in JSON | 1000.0 | `"1e3"` |
+| `8`, `0.5`, `1e3` in YAML | the same text | unchanged |
+
+On a command line the quotes must reach stepset: `--set 'env.VERSION="1.10"'`, or `--env VERSION=1.10`. A field that is
+a number, such as `num_nodes`, takes no octal number and no base 60. A command or `args` in one text is an error that
+shows the list of its words.
+
+Three pages contain details of these fields. [Shipped code](security.md#shipped-code) states which files of `code` are
+not shipped, and which are errors. [Secrets](security.md#secrets) states which values of Secrets stepset does not
+replace by `***`. [Targets](targets.md#what-a-failed-pod-means-jobset-trainjob) states when a `deadline` starts, and
+which restarts count.
 """
+
+_DEVICES = """
+### What `procs_per_node: auto` becomes
+
+One process for each accelerator that a pod requests. Not every unit of a resource is an accelerator; this table states
+what `auto` and `gpu` become for each resource that stepset knows. In its names `*` and `?` stand for any text and any
+character; the first row that matches a name applies.
+
+| resource | one unit is | `auto` becomes | source |
+|---|---|---|---|
+{rows}
+
+Without an accelerator `auto` is the number of CPUs, rounded up, for torch, torchtune, and deepspeed without mpirun, and
+1 for the other frameworks. JAX runs one process per node, whatever the node's devices are; `plain` runs one for `auto`.
+If a pod requests devices of several kinds, whole devices count before shares, then names with "gpu" before others, then
+the alphabetically first name; two MIG profiles, or MIG devices beside GPUs, are an error. `stepset explain` states the
+applied rule. For GPUs torchrun counts the devices itself (`PET_NPROC_PER_NODE=auto`), as in Kubeflow Trainer.
+
+Kubernetes accepts only whole numbers of these resources, and only if request and limit are equal. `limits` alone set
+the requests, too; `requests` alone are an error.
+"""
+
+_FURTHER_DEVICES = (
+    (
+        'any other name with "gpu"',
+        "a device; a share, if the name contains a word such as mem, core or percent",
+        "the number; 1 for a share",
+        "Kubeflow Trainer v2.3.0, pkg/runtime/runtime.go:289-315, counts all of them",
+    ),
+    (
+        "annotations `gpu-fraction`, `gpu-memory`",
+        "a share of a GPU",
+        "`gpu-fraction-num-devices`; default: 1",
+        "KAI-scheduler, pkg/common/constants; Run:ai, GPU fractions",
+    ),
+    (
+        "`claims` in `pod_template`",
+        "a claim for dynamic resource allocation, whose devices the job does not state",
+        "an error, if nothing else requests a device: give a number, or cpu",
+        "Kubernetes, Dynamic Resource Allocation",
+    ),
+    ("any other name", "nothing that counts", "as if it were not requested", ""),
+)
 
 _MODELS: list[tuple[str, type[BaseModel]]] = [
     ("The job", TrainingJob),
@@ -43,7 +112,7 @@ _MODELS: list[tuple[str, type[BaseModel]]] = [
     ("framework: deepspeed", options.DeepSpeed),
     ("framework: mpi", options.MPI),
     ("framework: mlx", options.MLX),
-    ("`env`: text (or a plain value)", EnvText),
+    ("`env`: a plain value", EnvText),
     ("`env`: a key of a Secret", EnvSecret),
     ("`env`: a field of the pod", EnvField),
     ("`resources_per_node`", Resources),
@@ -51,6 +120,7 @@ _MODELS: list[tuple[str, type[BaseModel]]] = [
     ("`roles`", parts.Role),
     ("`restart`", parts.Restart),
     ("`scheduling`", parts.Scheduling),
+    ("`scheduling.launcher`, `scheduling` of a role", parts.Placement),
     ("`scheduling.topology`", parts.Topology),
     ("`network`", parts.Network),
 ]
@@ -62,11 +132,21 @@ def page() -> str:
     for title, model in _MODELS:
         text += f"\n## {title}\n\n{(model.__doc__ or '').strip().splitlines()[0]}\n\n"
         text += "| field | type | default | meaning |\n|---|---|---|---|\n"
+        docs = field_docs(model)
         for name, field in model.model_fields.items():
             if name != "kind":
-                meaning = " ".join((field.description or "").split())
-                text += f"| `{name}` | {_type(field)} | {_default(name, field)} | {meaning} |\n"
+                meaning = " ".join(docs.get(name, "").split())
+                text += f"| `{name}` | {_type(name, field)} | {_default(name, field)} | {meaning} |\n"
+        if model is Resources:
+            text += _DEVICES.format(rows="\n".join(_device_rows()))
     return text
+
+
+def _device_rows() -> Iterator[str]:
+    for row in KNOWN:
+        names = ", ".join(f"`{name}`" for name in row.names)
+        yield f"| {names} | {row.meaning} | {AUTO[row.unit]} | {row.source} |"
+    yield from (f"| {' | '.join(row)} |" for row in _FURTHER_DEVICES)
 
 
 def _default(name: str, field: FieldInfo) -> str:
@@ -93,7 +173,13 @@ def _callables(field: FieldInfo) -> list[object]:
     return [getattr(m, "func", None) for m in field.metadata]
 
 
-def _type(field: FieldInfo) -> str:
+_TYPES = {"procs_per_node": "number, `auto`, `cpu`, `gpu`", "agent": "`auto`, true or false"}
+"""The types of the fields that a validator reads from any value."""
+
+
+def _type(name: str, field: FieldInfo) -> str:
+    if name in _TYPES:
+        return _TYPES[name]
     if any("duration" in getattr(m, "__qualname__", "") for m in _callables(field)):
         return "duration"
     return _type_name(field.annotation)
@@ -115,8 +201,8 @@ def _type_name(kind: object) -> str:
     if args:
         known = [_type_name(a) for a in args if a is not type(None)]
         return " or ".join(dict.fromkeys(known)) if len(known) < 4 else "see below"
-    if kind is typing.Any:
-        return "`auto`, ..."
+    if kind is EnvText:
+        return "text"
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "mapping"
     return {"str": "text", "int": "number", "bool": "true or false"}.get(getattr(kind, "__name__", ""), str(kind))

@@ -50,7 +50,7 @@ class _Outcomes:
             self._passed.add(report.nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        # With workers, a file that cannot be collected may not stop the run, and the exit code is that of failures.
+        # With workers, pytest may run the other files if one cannot be collected, and exits with the code of failures.
         if report.failed:
             self._failed[report.nodeid] = None
 

@@ -37,7 +37,7 @@ class Interpreter:
 
     Args:
         version: major, minor and patch version.
-        path: absolute path of its executable, with no pyenv shim in between.
+        path: absolute path of its executable, not of a pyenv shim.
     """
 
     version: tuple[int, int, int]

@@ -1,10 +1,10 @@
 """Runs groups of tests, given by name or by --quick (`make test`), --all (`make test-all`) or --remainder.
 
-Groups that need a cluster run beside the others, in one process for each cluster, because some tests break theirs.
-Their output is printed at the end. The last line counts the tests.
+Groups that need a cluster run in parallel to the others, in one process for each cluster, because some tests break
+their cluster. Their output is printed at the end. The last line counts the tests.
 
 A failed test fails the suite. Only tests with the mark `retry`, which states a reason, are run once more, when all
-other tests have ended: at most three of a suite, and each is printed.
+other tests have ended: at most three tests of a suite. Each retry is printed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tools.outcomes import VARIABLE  # noqa: E402
 TESTS_FAILED = 1
 """pytest's exit code if tests failed; higher ones if they could not be run."""
 MOST_FAILED = 24
-"""Failed tests of a group after which the suite stops: they have a common cause."""
+"""Maximum failed tests of a group; more have a common cause, and stop the suite."""
 MOST_RETRIES = 3
 """Tests of a suite that may be retried."""
 
@@ -67,9 +67,9 @@ class Run:
     shared: Path
 
     @property
-    def turns(self) -> Path:
-        """A file that is locked, shared, while groups run, and exclusively for retries; contains their number."""
-        return self.shared / "turns"
+    def lock_file(self) -> Path:
+        """Contains the number of retries. Groups hold a shared lock on it while they run, a retry an exclusive one."""
+        return self.shared / "retries"
 
     def outcomes(self, name: str) -> Path:
         """The file in which pytest writes the outcomes of a group or a retry."""
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: 
     _raise_on_signals()
     with tempfile.TemporaryDirectory(prefix="stepset-tests-") as shared, ExitStack() as beside:
         run = Run(directory, Path(shared))
-        run.turns.write_text("0")
+        run.lock_file.write_text("0")
         lanes = lanes_of(selected)
         ends = [beside.enter_context(_beside(lane, cluster, run)) for lane, cluster in lanes[1:]]
         try:
@@ -141,7 +141,7 @@ def counted(shared: Path, seconds: float) -> str:
 
 
 def lanes_of(groups: Sequence[Group]) -> list[tuple[list[Group], int]]:
-    """Returns the groups that run beside each other, each with its cluster; the first lane needs none.
+    """Returns the lanes, which run in parallel: the groups of each, and their cluster. The first lane needs no cluster.
 
     If all groups need a cluster, the first lane is that of the first cluster: a group that runs alone uses the cluster
     that is up.
@@ -202,7 +202,7 @@ def _environment(more: Mapping[str, str], without: Iterable[str]) -> Iterator[No
 
 
 def _raise_on_signals() -> None:
-    # A shell lets the programs that it starts in the background ignore SIGINT; pytest is ended by it.
+    # A shell starts background programs with SIGINT ignored, but this program ends pytest with SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -220,16 +220,16 @@ def _run_into(path: str, groups: Sequence[Group], run: Run) -> None:
 
 
 def run_groups(groups: Sequence[Group], run: Run) -> int:
-    """Runs groups one after the other, those that need a cluster with the same one; then retries.
+    """Runs groups one after the other, all on the same cluster if they need one; then retries.
 
-    Returns 0 if every test has passed, else 1; raises StopError at the first group that demands it.
+    Returns 0 if every test has passed, else 1; raises StopError after the first group for which it applies.
     """
     try:
         with ExitStack() as cluster:
-            with _lock(run.turns, fcntl.LOCK_SH):
+            with _lock(run.lock_file, fcntl.LOCK_SH):
                 code, retries = _run(groups, run, cluster)
             for each in retries:
-                with _lock(run.turns, fcntl.LOCK_EX):
+                with _lock(run.lock_file, fcntl.LOCK_EX):
                     code = _retried(each, run) or code
             return code
     except TestbedError as error:
@@ -246,7 +246,7 @@ def _lock(path: Path, kind: int) -> Iterator[None]:
 
 
 def _run(groups: Sequence[Group], run: Run, cluster: ExitStack) -> tuple[int, list[Retry]]:
-    """Runs groups; returns 1 if a test failed that may not be retried, and those that may."""
+    """Runs groups; returns 1 if a test failed that must not be retried, else 0, and the failed tests to retry."""
     required = os.environ.get("STEPSET_CLUSTER") == "required"
     code, retries, has_cluster = 0, list[Retry](), False
     for group in groups:
@@ -263,11 +263,11 @@ def _run(groups: Sequence[Group], run: Run, cluster: ExitStack) -> tuple[int, li
                 print(f"skipped: {error}")
                 continue
             has_cluster = True
-        # In the order of the files, and not those with most tests first: few tests take long.
+        # In the order of the files, not by their number of tests: files with few tests may take longest.
         by_file = ["--dist", "loadfile", "--no-loadscope-reorder"]
         options = ["-n", str(group.workers), *by_file] if group.workers > 1 else []
         outcomes = run.outcomes(group.name)
-        ended = _pytest(group, outcomes, run.tests, ["-m", group.marks, *_places(group), *options])
+        ended = _pytest(group, outcomes, run.tests, ["-m", group.marks, *_paths(group), *options])
         if not ended:
             continue
         failed: dict[str, str | None] = json.loads(outcomes.read_text())["failed"] if outcomes.exists() else {}
@@ -281,11 +281,11 @@ def _run(groups: Sequence[Group], run: Run, cluster: ExitStack) -> tuple[int, li
 
 def _retried(retry: Retry, run: Run) -> int:
     """Runs a failed test once more, if the suite's retries are not used up; returns pytest's exit code."""
-    used = int(run.turns.read_text())
+    used = int(run.lock_file.read_text())
     if used >= MOST_RETRIES:
-        print(f"\nnot retried, because {MOST_RETRIES} tests were: {retry.test}")
+        print(f"\nnot retried, because {MOST_RETRIES} other tests were retried: {retry.test}")
         return TESTS_FAILED
-    run.turns.write_text(str(used + 1))
+    run.lock_file.write_text(str(used + 1))
     print(f"\n\033[1;33mretried: {retry.test}: {retry.reason}\033[0m", flush=True)
     outcomes = run.outcomes(f"retry-{used}")
     ended = _pytest(retry.group, outcomes, run.tests, [retry.test])
@@ -293,7 +293,7 @@ def _retried(retry: Retry, run: Run) -> int:
 
 
 def passed_again(outcomes: Mapping[str, Any]) -> bool:
-    """Whether the outcomes are those of a retry in which the test has passed, and was not skipped."""
+    """Returns whether the retry with these outcomes has passed; a skipped test has not."""
     return bool(outcomes["passed"] and not outcomes["failed"])
 
 
@@ -309,14 +309,14 @@ def python_of(environment: str, environments: Path = ROOT / ".venvs") -> str | N
     return found.name.removeprefix("python") if found else None
 
 
-def _places(group: Group) -> list[str]:
-    return [*group.place.split(), *([f"--ignore={group.without}"] if group.without else [])]
+def _paths(group: Group) -> list[str]:
+    return [*group.paths.split(), *([f"--ignore={group.excluded}"] if group.excluded else [])]
 
 
 def _pytest(group: Group, outcomes: Path, directory: Path, arguments: Sequence[str]) -> int:
     """Runs pytest in a group's environment; returns its exit code."""
     environment = {**os.environ, VARIABLE: str(outcomes)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of thousands of processes compiles what it imports
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else thousands of processes compile their imports
     if group.cluster is not None:
         environment["STEPSET_CLUSTER"] = "required"  # tests must not be skipped if the cluster disappears
     python = ROOT / ".venvs" / group.environment / "bin/python"
@@ -330,7 +330,8 @@ def _call(command: Sequence[str], directory: Path, environment: dict[str, str]) 
         try:
             return process.wait()
         except BaseException as error:
-            if not isinstance(error, KeyboardInterrupt):  # Ctrl-C reaches the command, too; a second one cuts it short
+            # Ctrl-C reaches the command, too; a second SIGINT would stop the teardown of its fixtures.
+            if not isinstance(error, KeyboardInterrupt):
                 process.send_signal(signal.SIGINT)
             process.wait()
             raise

@@ -1,4 +1,4 @@
-"""Samples of a process that waits for many runs: its resources once a second, and each run's first status and end.
+"""Records samples of a process that waits for many runs: its resources each second, each run's first status and end.
 
 wait.py writes them; benchmarks/watching.py and benchmarks/scale.py read them.
 """

@@ -20,7 +20,7 @@ for nodes in map(int, sys.argv[1:]):
         for _ in range(RUNS):
             start = time.process_time()
             size = f"{nodes}x8"
-            app = ddp("--epochs", "3", script="train.py", image="train:1", j=size, name="digits", cpu=8, memMB=16384)
+            app = ddp("--epochs", "3", m="train", image="train:1", j=size, name="digits", cpu=8, memMB=16384)
             info = scheduler.submit_dryrun(app, {"queue": "default", "namespace": "ml"})
             if as_text:
                 str(info)

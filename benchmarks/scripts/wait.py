@@ -102,7 +102,7 @@ async def by_trigger(kubeconfig: str, namespace: str, runs: list[str], samples: 
 
 
 async def by_client(kubeconfig: str, namespace: str, runs: list[str], samples: Samples) -> None:
-    """Waits by the cheapest polls: one connection pool, and only the object that shows whether the run is over."""
+    """Waits with the cheapest polls: one connection pool, and only the object that shows whether the run is over."""
     from kubernetes_asyncio import client, config
 
     await config.load_kube_config(kubeconfig)

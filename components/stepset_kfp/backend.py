@@ -1,4 +1,4 @@
-"""Where a step's training runs: on the cluster or on this machine."""
+"""Selects the backend of a step's training: the cluster or this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AUTO = "auto"
 
 
 def in_kfp_pod(environ: Mapping[str, str]) -> bool:
-    """Whether this is a step's pod: KFP sets KFP_POD_NAME, Kubernetes the address of its API server."""
+    """Returns whether `environ` is that of a step's pod, in which KFP sets KFP_POD_NAME."""
     return bool(environ.get("KFP_POD_NAME") and environ.get("KUBERNETES_SERVICE_HOST"))
 
 

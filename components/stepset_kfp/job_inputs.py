@@ -1,4 +1,4 @@
-"""From a component's inputs to a job file's mapping. Pure.
+"""Converts a component's inputs to a job file's mapping. Pure.
 
 KFP's inputs have one type each and cannot be None: empty text, lists and mappings mean "not given".
 """
@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from stepset.errors import BadInputError
+from stepset.spec.yamlfile import read_yaml
 
 TEXT_FIELDS = (
     "name",
@@ -26,6 +27,7 @@ TEXT_FIELDS = (
     "deadline",
     "ttl",
     "service_account",
+    "security",
     "agent",
 )
 """Fields of the job file that are text inputs of the component."""
@@ -43,18 +45,21 @@ MAPPING_FIELDS = (
 JOB_FIELDS = (*TEXT_FIELDS, "num_nodes", *LIST_FIELDS, *MAPPING_FIELDS)
 
 NOT_GIVEN = -1
-"""The component's default of `num_nodes`. Not 0, which a pipeline may compute by mistake: it would train on one
-node."""
+"""The component's default of `num_nodes`. It is not 0, because a pipeline that computes 0 by mistake would then train
+on one node."""
 
 WHOLE = "$whole"
-"""Key of the mapping in which the factory puts a pipeline's parameter of type Integer."""
+"""Key of the mapping that the factory puts around a pipeline's parameter of type Integer."""
+
+SOURCE = "$source"
+"""Key of the mapping that contains the source of a number or a boolean that KFP would change."""
 
 _YAML_FIELDS = ("framework", "procs_per_node", "deadline", "ttl", "agent")
-"""Text inputs that are read as YAML: a job file has several forms of these fields."""
+"""Text inputs that are read as YAML, because a job file accepts several types for these fields."""
 
 
 def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the job file's mapping; ignores inputs that are not fields of it. Raises BadInputError for invalid YAML.
+    """Returns the job file's mapping; ignores inputs that are not job fields. Raises BadInputError for invalid YAML.
 
     >>> job_mapping({"job": {"num_nodes": 2.0}, "framework": "{kind: torch, launcher: none}", "args": [1.0, "x"]})
     {'num_nodes': 2, 'framework': {'kind': 'torch', 'launcher': 'none'}, 'args': [1, 'x']}
@@ -73,7 +78,9 @@ def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(value: Any) -> Any:
-    """Returns `value` with whole floats and marked values as int; raises BadInputError for a mark without a number.
+    """Converts whole floats, and values marked with WHOLE, to int; reads values marked with SOURCE.
+
+    Raises BadInputError if a value marked with WHOLE is not a number.
 
     KFP passes lists and mappings as protobuf's Struct, whose numbers are doubles (kubeflow/pipelines#11004).
     """
@@ -82,6 +89,8 @@ def whole(value: Any) -> Any:
             return int(float(value[WHOLE]))
         except (TypeError, ValueError, OverflowError) as error:
             raise BadInputError(f"{value[WHOLE]!r} is not a whole number; give one such as 2") from error
+    if isinstance(value, Mapping) and set(value) == {SOURCE}:
+        return _read(SOURCE, value[SOURCE])
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
@@ -98,6 +107,6 @@ def as_text(value: Any) -> Any:
 
 def _read(field: str, text: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return read_yaml(text)
+    except (yaml.YAMLError, ValueError) as error:
         raise BadInputError(f"{field}: {text!r} is not valid YAML; give a word, a number or a JSON mapping") from error

@@ -17,27 +17,29 @@ ARGUMENT = 120 * 1024
 """Maximum characters of all inputs; the rest of the argument contains the locations of the outputs."""
 
 
-def pack(archive: bytes, field: str) -> str:
-    """Returns a tar.gz as text; raises BadInputError, which names the field, if it is too large."""
+def pack(archive: bytes, field: str, hint: str = "") -> str:
+    """Returns a tar.gz as text; raises BadInputError, which names the field, if it is too large.
+
+    `hint` is the part of the error that names what is large.
+    """
     text = base64.b64encode(archive).decode()
     if len(text) > LIMIT:
         raise BadInputError(
-            f"{field}: {len(text)} bytes when packed, the limit is {LIMIT}; put the code into the image"
+            f"{field}: {len(text)} bytes when packed, the limit is {LIMIT};{hint} put the code into the image"
             " and use module or command, or give the path of a mounted volume"
         )
     return text
 
 
-def pack_file(path: Path, field: str) -> str:
-    """Packs one file; the same content results in the same text. Raises as `pack`."""
+def pack_script(name: str, content: bytes) -> str:
+    """Packs a script; the same content results in the same text. Raises like `pack`."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
-        info = tarfile.TarInfo(path.name)
-        info.size = path.stat().st_size
+        info = tarfile.TarInfo(name)
+        info.size = len(content)
         info.mode = 0o644
-        with path.open("rb") as file:
-            tar.addfile(info, file)
-    return pack(_without_time(plain.getvalue()), field)
+        tar.addfile(info, io.BytesIO(content))
+    return pack(_without_time(plain.getvalue()), "script")
 
 
 def unpack(text: str, directory: Path) -> None:

@@ -16,7 +16,7 @@ TASK_CONFIG = "stepset_task_config"
 
 
 class TaskConfig(Protocol):
-    """kfp.dsl.TaskConfig; fields that were not set are None, locally all fields."""
+    """kfp.dsl.TaskConfig; fields that were not set are None. With KFP's local runner all fields are None."""
 
     affinity: Mapping[str, Any] | None
     tolerations: Sequence[Mapping[str, Any]] | None
@@ -78,7 +78,7 @@ def _env(
         name, source = str(entry["name"]), entry.get("valueFrom") or {}
         if "fieldRef" in source or "resourceFieldRef" in source:
             # In a training pod the value would be that pod's field, for example its name or address.
-            notes.append(f"env {name} is a field of the step's pod and not passed to training pods; set it as an input")
+            notes.append(f"env {name} is a field of the step's pod, so training pods do not get it; set it as an input")
         elif secret := source.get("secretKeyRef"):
             if secret.get("optional"):
                 in_template.append(entry)
@@ -92,7 +92,7 @@ def _env(
 
 
 def _template(own: Mapping[str, Any], task: TaskConfig, env: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the job's pod template merged over the task's volumes and variables."""
+    """Returns a pod template with the task's volumes and variables, and the job's pod template merged over it."""
     from stepset.targets.pods.strategic_merge import merge
 
     container = {

@@ -38,7 +38,7 @@ def save(checkpoint: Path, state: dict) -> None:
 
 
 def main() -> None:
-    """The program of each of the four ranks."""
+    """Runs in each rank."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=8)

@@ -18,7 +18,7 @@ GRID = [{"n_estimators": n, "max_depth": d} for n in (10, 20, 40) for d in (4, 8
 def main() -> None:
     node, nodes = int(os.environ.get("STEPSET_NODE_RANK", "0")), int(os.environ.get("STEPSET_NUM_NODES", "1"))
     if "STEPSET_CHECKPOINT_DIR" not in os.environ:
-        sys.exit("STEPSET_CHECKPOINT_DIR: not set; the nodes meet there: give checkpoint_dir in the job file")
+        sys.exit("STEPSET_CHECKPOINT_DIR: not set; the nodes share results there: give checkpoint_dir in the job file")
     # A separate name for each start of the run, so that no node reads files of an earlier start.
     start = f"{os.environ.get('STEPSET_RUN', 'run')}-{os.environ.get('STEPSET_ATTEMPT', '0')}"
     parts = [Path(os.environ["STEPSET_CHECKPOINT_DIR"], f"{start}.node-{k}.json") for k in range(nodes)]

@@ -14,7 +14,7 @@ from stepset_airflow.task_state import set_forever
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from stepset.watch.state import RunStatus
+    from stepset.run_status import RunStatus
 
 CHECKPOINT = "checkpoint"
 """Key of the model's location in an asset event's `extra` and in an asset's state."""
@@ -28,14 +28,14 @@ _KEY = "stepset_warm_start"
 """Key in the task state store: the checkpoint from which this task's run started."""
 
 _EVENTS = 20
-"""Maximum events of an asset that are read: an event that a user created may name no checkpoint."""
+"""Maximum number of an asset's events to read: the latest ones may contain no checkpoint if users created them."""
 
 
 def event_extra(status: RunStatus, checkpoint_dir: str | None) -> dict[str, Any]:
     """Returns the `extra` of the events of the assets that a run has updated.
 
-    Its keys: `run`; those of the result if it is a mapping, else `result`; `metrics`, the last ones that the ranks
-    reported; `checkpoint`, from the result, else `checkpoint_dir`.
+    Its keys are `run`; the result's keys if the result is a mapping, else `result`; `metrics`, the last values that
+    the ranks reported; and `checkpoint`, from the result, else `checkpoint_dir`.
     """
     extra: dict[str, Any] = {"run": status.name}
     if status.progress is not None and status.progress.metrics:
@@ -59,10 +59,10 @@ def report_to_assets(context: Context, outlets: Sequence[Any], extra: Mapping[st
 
 
 def start_warm(context: Context, asset: Asset) -> dict[str, str]:
-    """Returns the variables of a warm start, and stores them for `resume_warm`; raises as `latest_checkpoint`."""
+    """Returns the variables of a warm start, and stores them for `resume_warm`; raises like `latest_checkpoint`."""
     checkpoint = latest_checkpoint(context, asset) or ""
     if checkpoint:
-        _log.info("warm start from %s, of asset %s", checkpoint, asset.name)
+        _log.info("warm start from checkpoint %s of asset %s", checkpoint, asset.name)
     set_forever(context["task_state_store"], _KEY, checkpoint)
     return resume_warm(context)
 
@@ -74,7 +74,7 @@ def resume_warm(context: Context) -> dict[str, str]:
 
 
 def latest_checkpoint(context: Context, asset: Asset) -> str | None:
-    """Returns the checkpoint of an asset's latest event, else of its state; None if neither names one.
+    """Returns the checkpoint in an asset's latest event, else in its state; None if neither contains one.
 
     `airflow db clean` deletes events, but not states. Raises AirflowFailException if the asset is not an inlet.
     """

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from airflow.sdk.exceptions import AirflowException
 
 if TYPE_CHECKING:
-    from stepset.watch.state import RunStatus
+    from stepset.run_status import RunStatus
 
 
 class TrainingTaskError(AirflowException):
-    """The training of a task failed; another try may succeed.
+    """A task's training failed, but another try may succeed.
 
     Args:
         text: the diagnosis.

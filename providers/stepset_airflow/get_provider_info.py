@@ -1,4 +1,4 @@
-"""Describes this provider to Airflow. Every Airflow process calls it through its entry point, so it imports nothing."""
+"""The provider's description for Airflow. Every Airflow process loads this module, so it imports no slow modules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Returns the provider's description, by airflow/provider_info.schema.json (Airflow 3.3)."""
+    """Returns the provider's description in the form of airflow/provider_info.schema.json (Airflow 3.3)."""
     return {
         "package-name": "stepset",
         "name": "stepset",
@@ -60,5 +60,5 @@ def get_provider_info() -> dict[str, Any]:
 
 
 def _option(description: str, example: str, default: str = "") -> dict[str, str]:
-    about = {"description": description, "version_added": "0.1.0", "type": "string"}
-    return {**about, "example": example, "default": default}
+    fields = {"description": description, "version_added": "0.1.0", "type": "string"}
+    return {**fields, "example": example, "default": default}

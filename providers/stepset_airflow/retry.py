@@ -32,7 +32,7 @@ class TrainingRetryPolicy(RetryPolicy):
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
-        """Decides by the kind of the failure; Airflow decides about other exceptions."""
+        """Returns a decision based on the kind of failure; for other exceptions, Airflow's default."""
         if not isinstance(exception, TrainingTaskError):
             return RetryDecision.default()
         if exception.kind not in self.kinds:
@@ -46,5 +46,5 @@ class TrainingRetryPolicy(RetryPolicy):
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> TrainingRetryPolicy:
-        """Returns the policy from what `serialize` returned."""
+        """Returns the policy with the fields that `serialize` returned."""
         return cls(data["kinds"], data["delay"])

@@ -12,19 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stepset import aio
-    from stepset.api import JobSource, explain, render, run
+    from stepset.api import JobSource, explain, prune, render, run
     from stepset.backends.base import ClusterOptions, RunListener
-    from stepset.errors import (
-        BadInputError,
-        ExitCode,
-        InfrastructureError,
-        RunNotFoundError,
-        StepsetError,
-        TrainingFailedError,
-    )
+    from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError, StepsetError, TrainingFailedError
+    from stepset.exit_code import ExitCode
     from stepset.plan.explain import ExplainRow
+    from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus, Waiting
     from stepset.spec import TrainingJob, load_job
-    from stepset.watch.state import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus, Waiting
 
 __version__ = "0.1.0"
 __all__ = [
@@ -50,6 +44,7 @@ __all__ = [
     "aio",
     "explain",
     "load_job",
+    "prune",
     "render",
     "run",
 ]
@@ -57,25 +52,26 @@ __all__ = [
 _MODULES = {
     "BadInputError": "stepset.errors",
     "ClusterOptions": "stepset.backends.base",
-    "ExitCode": "stepset.errors",
+    "ExitCode": "stepset.exit_code",
     "ExplainRow": "stepset.plan.explain",
-    "Failure": "stepset.watch.state",
-    "FailureKind": "stepset.watch.state",
+    "Failure": "stepset.run_status",
+    "FailureKind": "stepset.run_status",
     "InfrastructureError": "stepset.errors",
     "JobSource": "stepset.api",
-    "LogLine": "stepset.watch.state",
-    "Phase": "stepset.watch.state",
-    "Progress": "stepset.watch.state",
-    "RankStatus": "stepset.watch.state",
+    "LogLine": "stepset.run_status",
+    "Phase": "stepset.run_status",
+    "Progress": "stepset.run_status",
+    "RankStatus": "stepset.run_status",
     "RunListener": "stepset.backends.base",
     "RunNotFoundError": "stepset.errors",
-    "RunStatus": "stepset.watch.state",
+    "RunStatus": "stepset.run_status",
     "StepsetError": "stepset.errors",
     "TrainingFailedError": "stepset.errors",
     "TrainingJob": "stepset.spec",
-    "Waiting": "stepset.watch.state",
+    "Waiting": "stepset.run_status",
     "explain": "stepset.api",
     "load_job": "stepset.spec",
+    "prune": "stepset.api",
     "render": "stepset.api",
     "run": "stepset.api",
 }
@@ -87,7 +83,8 @@ def __getattr__(name: str) -> Any:
     if name == "aio":
         return import_module("stepset.aio")
     if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)  # found without this function next time
+        return value
     raise AttributeError(f"module 'stepset' has no attribute {name!r}")
 
 

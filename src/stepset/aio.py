@@ -21,17 +21,21 @@ from stepset.backends import backend_of
 from stepset.backends.base import ClusterOptions, RunListener, RunRequest
 from stepset.backends.local import LocalBackend
 from stepset.errors import StepsetError
-from stepset.watch.state import LogLine, Phase, RunStatus
+from stepset.run_status import LogLine, Phase, RunStatus
 
 if TYPE_CHECKING:
+    from stepset.backends.kubernetes.api.resources import Manifest
     from stepset.backends.kubernetes.runs import ClusterRuns
 
 __all__ = ["logs", "run", "status", "wait"]
 
 _POLL = 0.1
 """Seconds between two reads of a local run's state."""
-_ENDS_WITHIN = 30.0
-"""Seconds that the server has to accept the request that ends the run of a cancelled caller."""
+_END_TIMEOUT = 30.0
+"""Timeout in seconds of the request that ends the run when the caller is cancelled."""
+
+_expiring: set[asyncio.Task[None]] = set()
+"""References to the tasks that delete expired runs, because the event loop keeps none."""
 
 
 async def run(
@@ -191,12 +195,26 @@ async def _run_on_cluster(
         try:
             made, notes = await asyncio.shield(making)
             async with runs.following(made.workload, listener, notes) as follower:
-                return await follower.follow()
+                final = await follower.follow()
         except asyncio.CancelledError:
-            with anyio.move_on_after(_ENDS_WITHIN, shield=True), suppress(StepsetError):  # the run may not exist
+            with anyio.move_on_after(_END_TIMEOUT, shield=True), suppress(StepsetError):  # the run may not exist
                 made, _ = await making
                 await runs.end(made.workload)
             raise
+    expiring = asyncio.create_task(_delete_when_expired(made.workload, final, cluster))
+    _expiring.add(expiring)
+    expiring.add_done_callback(_expiring.discard)
+    return final
+
+
+async def _delete_when_expired(workload: Manifest, final: RunStatus, cluster: ClusterOptions | None) -> None:
+    """Deletes a run whose ttl is over, if the event loop still runs then."""
+    if final.expires is None:
+        return
+    from stepset.backends.kubernetes.expiry import delete_when_expired
+
+    async with _cluster_runs(cluster) as runs:
+        await delete_when_expired(runs.namespaced, workload, final)
 
 
 @asynccontextmanager
@@ -204,7 +222,7 @@ async def _cluster_runs(options: ClusterOptions | None) -> AsyncIterator[Cluster
     from stepset.backends.kubernetes.api.client import client_of
     from stepset.backends.kubernetes.api.namespaced import NamespacedClient
     from stepset.backends.kubernetes.runs import ClusterRuns
-    from stepset.watch.cluster.supervisor import Timeouts
+    from stepset.watch.cluster.follow_policy import Timeouts
 
     options = options or ClusterOptions()
     async with client_of(options.kubeconfig, options.context) as client:
@@ -213,5 +231,5 @@ async def _cluster_runs(options: ClusterOptions | None) -> AsyncIterator[Cluster
             NamespacedClient(client, options.namespace or config.namespace),
             target=options.target,
             sources=options.sources,
-            patience=Timeouts(options.admission_timeout, options.startup_timeout),
+            timeouts=Timeouts(options.admission_timeout, options.startup_timeout),
         )

@@ -1,22 +1,24 @@
-"""The Python API: runs, explains or renders a job in one call."""
+"""The Python API: runs, explains or renders a job, or deletes ended runs, in one call."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from stepset.backends import backend_of
 from stepset.backends.base import ClusterOptions, RunListener, RunRequest
+from stepset.backends.prune import PruneRule
 from stepset.errors import TrainingFailedError
 from stepset.frameworks import make_plan
 from stepset.plan.explain import ExplainRow, explain_plan
+from stepset.run_status import Phase, RunStatus
 from stepset.signals import interrupts_deferred
 from stepset.sources import read_sources
 from stepset.spec import TrainingJob, load_job
 from stepset.targets.names import PodNames
 from stepset.watch.present.sentences import end_sentence
-from stepset.watch.state import Phase, RunStatus
 
 JobSource = TrainingJob | Mapping[str, Any] | str | Path
 
@@ -56,10 +58,12 @@ def run(
     try:
         with interrupts_deferred(handle.cancel):
             status = handle.wait()
-    except BaseException:
-        # Ctrl-C, or a listener that failed: the run must not outlive this call.
-        handle.cancel()
-        handle.wait()
+    except BaseException as error:
+        # Ctrl-C ends the run. Any other exception ends a local run, whose processes belong to this process, and leaves
+        # a cluster run alone.
+        if backend == "local" or not isinstance(error, Exception):
+            handle.cancel()
+            handle.wait()
         raise
     if status.phase is not Phase.SUCCEEDED:
         raise training_failed(status)
@@ -76,8 +80,38 @@ def request_of(job: JobSource, name: str | None, base_dir: Path | None) -> RunRe
     """Returns the request to run a job, with its files read; arguments and errors are those of `run`."""
     loaded = load_job(job)
     if base_dir is None and isinstance(job, (str, Path)):
-        base_dir = Path(job).resolve().parent
+        base_dir = Path(os.path.realpath(job)).parent
     return RunRequest(loaded, read_sources(loaded, base_dir), name=name)
+
+
+def prune(
+    backend: str = "local",
+    *,
+    older_than: float | None = None,
+    failed: bool = False,
+    dry_run: bool = False,
+    cluster: ClusterOptions | None = None,
+) -> list[RunStatus]:
+    """Deletes ended runs whose `ttl` is over: their directories, or their objects on a cluster.
+
+    Keeps a checkpoint_dir and other files of the training code, and runs that are not over.
+
+    Args:
+        backend: `local` or `kubernetes`; default: `local`.
+        older_than: seconds; also deletes runs that ended longer ago than this; default: only those whose ttl is over.
+        failed: whether to delete only runs that did not succeed; default: all ended runs.
+        dry_run: whether to delete nothing, and only return the runs; default: False.
+        cluster: the cluster and the namespace, for the backend `kubernetes`; default: the current context of the
+            kubeconfig.
+
+    Returns:
+        The runs, the newest first.
+
+    Raises:
+        BadInputError: the backend is not known.
+        InfrastructureError: the cluster cannot be reached, or denies access.
+    """
+    return list(backend_of(backend, cluster).prune(PruneRule(older_than, failed), dry_run=dry_run))
 
 
 def explain(job: JobSource) -> list[ExplainRow]:

@@ -1,4 +1,4 @@
-"""The errors that stepset raises on purpose, and the exit code of each.
+"""The errors that stepset raises for its users.
 
 Every interface (CLI, operator, component) catches `StepsetError` and shows its text unchanged: one line that states
 what is wrong, where, and what to do.
@@ -6,28 +6,36 @@ what is wrong, where, and what to do.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from stepset.exit_code import ExitCode
+from stepset.printable import printable_text
+
 if TYPE_CHECKING:
-    from stepset.watch.state import Failure, RunStatus
+    from stepset.run_status import Failure, RunStatus
 
 
-class ExitCode(IntEnum):
-    """Exit codes of the command line (design: states, failures, exit codes)."""
+_SHOWN = 20
+"""The maximum number of problems shown; a generated job file may have thousands."""
+_HEAD, _TAIL = 600, 300
+"""The characters kept from the start and the end of a long problem; the middle may be a value of the job file, the
+remedy is at the end."""
 
-    SUCCESS = 0
-    TRAINING_FAILED = 1
-    BAD_INPUT = 2
-    INFRASTRUCTURE = 3
-    TIMED_OUT = 4
-    INTERRUPTED = 130
+
+def _shortened(text: str) -> str:
+    """Returns a problem as one line, although it may contain line breaks of a job file's keys and values."""
+    text = " ".join(text.splitlines())
+    return text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]} ... {text[-_TAIL:]}"
 
 
 class StepsetError(Exception):
     """Base of all errors whose message is for users."""
 
     exit_code: ExitCode = ExitCode.INFRASTRUCTURE
+
+    def __str__(self) -> str:
+        """Returns the message as printable lines: parts of it may come from a server or a file."""
+        return printable_text(super().__str__())
 
 
 class BadInputError(StepsetError):
@@ -41,9 +49,12 @@ class BadInputError(StepsetError):
     exit_code = ExitCode.BAD_INPUT
 
     def __init__(self, *problems: str, where: str = "") -> None:
-        self.problems = problems
+        more = len(problems) - _SHOWN
+        last = (f"{more} further problems; fix the others first",) if more > 0 else ()
+        self.problems = (*map(_shortened, problems[:_SHOWN]), *last)
         self.where = where
-        super().__init__("\n".join(f"{where}: {p}" if where else p for p in problems))
+        place = f"{_shortened(where)}: " if where else ""
+        super().__init__("\n".join(f"{place}{problem}" for problem in self.problems))
 
     def at(self, where: str) -> BadInputError:
         """Returns the same problems, located in `where`."""

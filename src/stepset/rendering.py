@@ -1,8 +1,9 @@
-"""Turns a job into what the targets render; the only place that reads files for them."""
+"""Creates the RenderRequest of a run from a job, its sources and the agent's file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from stepset.agent import BUILT_FILE
@@ -22,7 +23,7 @@ def make_request(
     attempt: int = 0,
     owned_by: Mapping[str, Any] | None = None,
 ) -> RenderRequest:
-    """Returns everything a target needs for one run of a job.
+    """Returns the input of a target for one run of a job.
 
     Args:
         run: the run's name; default: the job's.
@@ -33,6 +34,7 @@ def make_request(
     return RenderRequest(job, make_plan(job), sources, agent_text(), run, namespace, owner, attempt, owned_by)
 
 
+@cache
 def agent_text() -> str:
-    """Returns the text of the agent's built file, which a ConfigMap brings into every pod."""
+    """Returns the text of the agent's built file, which every pod mounts from a ConfigMap."""
     return BUILT_FILE.read_text(encoding="utf-8")

@@ -1,9 +1,9 @@
-"""Handles signals that stop a run: the interpreter writes them to a pipe, and a thread acts on them.
+"""Handles signals that stop a run: the interpreter writes them to a pipe, and a thread reads the pipe.
 
 Python calls a signal handler in the main thread between two bytecodes, wherever that thread is: inside `Event.set`,
-inside another handler. A handler that takes a lock of the interrupted code waits forever. And while the main thread
-waits for a lock, Python may not call the handler at all: of two signals in quick succession the kernel gives both to
-another thread, and the main thread continues to wait (CPython 3.11 and Linux 6.18, executed: one pair in five).
+inside another handler. A handler that takes a lock that the interrupted code holds waits forever. And while the main
+thread waits for a lock, Python may not call the handler at all: the kernel may deliver two signals in quick succession
+to another thread, and the main thread continues to wait (CPython 3.11 and Linux 6.18, tested: one pair in five).
 
 Therefore the handler here does nothing, and the interpreter writes the number of the signal to a pipe, in whichever
 thread it arrives (signal.set_wakeup_fd; https://cr.yp.to/docs/selfpipe.html).
@@ -24,8 +24,8 @@ _Handler = Callable[[int, FrameType | None], object] | int
 
 _END = 0  # no signal has this number
 _READ_SIZE = 4096
-_END_EVERY = 0.1
-"""Seconds between two attempts to end the thread, when the pipe was full at the first."""
+_END_INTERVAL = 0.1
+"""Seconds between two attempts to end the thread while the pipe is full."""
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def on_signals(numbers: Iterable[int], act: Callable[[int], None]) -> Iterator[N
 
     `act` runs in a thread of its own, once per signal and in the order of their arrival; it may take locks. When the
     block is left, the thread has ended and the former handlers are restored. A signal that was ignored before stays
-    ignored (nohup). Outside the main thread, where Python sets no handlers, nothing is changed.
+    ignored (nohup). Does nothing outside the main thread, where Python cannot set handlers.
 
     Raises:
         InfrastructureError: the system allows no more threads or open files.
@@ -69,7 +69,7 @@ def on_signals(numbers: Iterable[int], act: Callable[[int], None]) -> Iterator[N
 def interrupts_deferred(stop: Callable[[], None]) -> Iterator[None]:
     """Calls `stop` in another thread at each Ctrl-C inside the block; raises KeyboardInterrupt only at the block's end.
 
-    Where the program handles SIGINT itself, or outside the main thread, nothing is changed.
+    Does nothing if the program handles SIGINT itself, or outside the main thread.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -95,7 +95,7 @@ class StopRequests:
         self._count = 0
 
     def attach(self, cancel: Callable[[], None]) -> None:
-        """Passes requests on from now on, the earlier ones first: calls `cancel` once for each."""
+        """Calls `cancel` once for each earlier request, and once for each request from now on."""
         with self._lock:
             self._cancel, earlier = cancel, self._count
         for _ in range(earlier):
@@ -115,7 +115,7 @@ class _SignalPipe:
     """The pipe to which the interpreter writes signals, and the thread that reads it.
 
     Args:
-        numbers: the signals to act on; the interpreter also writes those of other handlers.
+        numbers: the signals to handle; the interpreter also writes signals that have other handlers.
 
     Attributes:
         error: the first error of `act`.
@@ -146,7 +146,7 @@ class _SignalPipe:
         while self._thread.is_alive():
             with suppress(BlockingIOError):  # the pipe is full of signals, which the thread will read
                 os.write(self._write_end, bytes((_END,)))
-            self._thread.join(_END_EVERY)
+            self._thread.join(_END_INTERVAL)
 
     def close(self) -> None:
         """Acts on the signals that the thread has not read, and closes the pipe."""
@@ -167,7 +167,7 @@ class _SignalPipe:
 
     def _act_on(self, numbers: bytes) -> bytes:
         """Acts on the signals of a chunk, and returns the chunk."""
-        if self._wakeup_before is not None and self._wakeup_before >= 0:  # an event loop's: pass them on
+        if self._wakeup_before is not None and self._wakeup_before >= 0:  # an event loop set it, and reads it
             with suppress(OSError):
                 os.write(self._wakeup_before, numbers.replace(bytes((_END,)), b""))
         for number in numbers:
@@ -180,7 +180,7 @@ class _SignalPipe:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """Does nothing; only for signals with a Python handler does the interpreter write to the wakeup descriptor."""
+    """Does nothing. The interpreter writes only signals that have a Python handler to the wakeup descriptor."""
 
 
 def _restore(before: Mapping[int, _Handler]) -> None:

@@ -101,7 +101,7 @@ def _definitions(source: str) -> list[tuple[str, int]]:
     return sorted((node.name, node.lineno) for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef))
 
 
-def test_the_build_strips_docstrings_annotations_and_unused_imports() -> None:
+def test_the_build_strips_docstrings_annotations_unused_imports_and_spaces_and_shortens_local_names() -> None:
     source = '''"""Doc."""
 from __future__ import annotations
 from a import B
@@ -115,10 +115,10 @@ def f(
     *, b: str = "# no comment",
 ) -> B:
     """Doc."""
-    c: list[int] = [a]
-    if c:
-        return (c,
-            b, D)
+    found: list[int] = [a]
+    if not  "x y"  in found  and [each for each in found]:
+        return (f"{found} {a}",
+            b, found[0 : 1], D(found=a))
 X = 1
 """Doc of X."""
 '''
@@ -126,21 +126,21 @@ X = 1
         "",
         "",
         "",
-        "from d import (",
-        " D, E)",
+        "from d import(",
+        "D,E)",
         "class C(Exception):",
         " pass",
         "",
         "def f(",
-        " a,",
-        ' *, b = "# no comment",',
+        "a,",
+        '*,b="# no comment",',
         "):",
         "",
-        " c = [a]",
-        " if c:",
-        "  return (c,",
-        "   b, D)",
-        "X = 1",
+        " c=[a]",
+        ' if not"x y"in c and[d for d in c]:',
+        '  return(f"{c} {a}",',
+        "b,c[0:1],D(found=a))",
+        "X=1",
     ]
 
 
@@ -190,6 +190,6 @@ def test_a_traceback_shows_the_line_of_the_module(any_pod: Pod, checkout: Path, 
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     ended = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     printed = (ended.stdout if mode == "rank" else ended.stderr).replace("[node-0] ", "")
-    assert f'  File "stepset/agent/{file}", line {line}, in {function}\n    1 / 0\n' in printed
+    assert f'  File "stepset/agent/{file}", line {line}, in {function}\n    1/0\n' in printed
     assert "\nZeroDivisionError: division by zero\n" in printed
     assert (any_pod.dir / "agent.pyc").exists() == (mode == "rank")

@@ -131,6 +131,27 @@ def test_a_launcher_that_fails_by_itself_is_the_failure(pod: Pod) -> None:
     assert "rank" not in ended.verdict
 
 
+BOX = f"{'-' * 74}\nNo network interfaces were found for out-of-band communications.\n{'-' * 74}\n"
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_an_mpirun_that_starts_no_rank_is_not_an_error_of_the_training_code(pod: Pod, wrapped: bool) -> None:
+    program = ["/bin/sh", "-c", f"printf '%s' '{BOX}'; exit 213"]
+    more = {"launcher": program, "program": ["true"], "command_len": 1} if wrapped else {}
+    ended = pod.run(*(["x"] if wrapped else program), source="launcher", group="launcher", mpi=True, **more)
+    assert (ended.exit_code, ended.verdict["kind"]) == (213, "Infrastructure")
+    assert ended.verdict["error"] == "No network interfaces were found for out-of-band communications."
+
+
+@pytest.mark.parametrize(
+    "printed", [f"{BOX}Traceback (most recent call last):\nValueError: bad\n", "ValueError: bad\n"]
+)
+def test_an_error_of_a_script_that_starts_mpirun_is_not_mpiruns(pod: Pod, printed: str) -> None:
+    program = ["/bin/sh", "-c", f"printf '%s' '{printed}'; exit 1"]
+    ended = pod.run(*program, source="launcher", group="launcher", mpi=True)
+    assert (ended.verdict["error"], ended.verdict.get("kind")) == ("ValueError: bad", None)
+
+
 # -- in the rank's own process
 
 

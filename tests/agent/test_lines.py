@@ -29,7 +29,7 @@ def raw(lines: bytes) -> bytes:
 
 @given(CHUNKS, st.integers(1, 300))
 def test_lines_do_not_depend_on_the_ends_of_chunks(chunks: list[bytes], limit: int) -> None:
-    lines = Lines("rank 3", limit)
+    lines = Lines("rank 3", limit=limit)
     out = b"".join([*map(lines.feed, chunks), lines.finish()])
     data = b"".join(chunks)
     assert raw(out) == data + (b"\n" if data and not data.endswith(b"\n") else b"")
@@ -38,7 +38,7 @@ def test_lines_do_not_depend_on_the_ends_of_chunks(chunks: list[bytes], limit: i
 
 @given(CHUNKS, st.lists(st.integers(1, 9000), min_size=1))
 def test_lines_cut_to_fit_one_write_are_joined_again(chunks: list[bytes], reads: list[int]) -> None:
-    lines = Lines("rank 3", ATOMIC)
+    lines = Lines("rank 3", limit=ATOMIC)
     formatted = [*map(lines.feed, chunks), lines.finish()]
     pieces = [piece for block in formatted for piece in cut_into_writes(block)]
     assert all(len(piece) <= ATOMIC and piece.endswith(b"\n") for piece in pieces)

@@ -59,14 +59,16 @@ class Forked:
 
 def prepare(modules: Sequence[str]) -> None:
     """Does the start-up work that DAG runs share. It must start no thread, because a fork does not copy threads."""
-    import httpx
     from airflow.sdk.execution_time.supervisor import in_process_api_server
 
     for name in (*MODULES, *modules):
         importlib.import_module(name)
 
+    transport = in_process_api_server().atransport
+    http = importlib.import_module(type(transport).__module__.partition(".")[0])  # httpx; httpx2 in Airflow 3.4
+
     async def send_request() -> None:
-        async with httpx.AsyncClient(transport=in_process_api_server().atransport, base_url="http://here") as client:
+        async with http.AsyncClient(transport=transport, base_url="http://here") as client:
             await client.get("/nothing")  # the first request, for any path, builds the versions
 
     asyncio.run(send_request())

@@ -41,6 +41,11 @@ os.environ.update(
 )
 
 
+def lock_file() -> Path:
+    """The lock file of this environment: of Airflow 3.3 or 3.4."""
+    return ROOT / "locks" / f"{Path(sys.prefix).name}.txt"
+
+
 @dataclass(frozen=True)
 class DagRun:
     """The result of a DAG run.
@@ -115,28 +120,36 @@ def run_again(path: Path, before: DagRun, name: str = "dag", *, clear: bool) -> 
         name: the DAG's variable in its file.
         clear: True: as after a user's clear; False: as a scheduler does after its worker died.
     """
-    from airflow.models.taskinstance import clear_task_instances
     from airflow.sdk.definitions.dag import _run_task
     from airflow.utils.session import create_session
     from structlog.testing import capture_logs
 
-    dag = _load(path, name)
+    dag, tasks = _load(path, name), dict(before.tasks)
     with warnings.catch_warnings(), _task_errors() as errors, capture_logs() as log:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("error", module=OURS)
-        for ti in before.tasks.values():
+        for each in before.tasks:
             with create_session() as session:
-                ti = session.merge(ti)
-                if clear:
-                    clear_task_instances([ti], session, dag_run_state=False)
-                ti.try_number += 1
+                ti = tasks[each] = _next_try(session.merge(tasks[each]), session, clear=clear)
                 ti.state = "scheduled"
                 session.commit()
                 _run_task(ti=ti, task=dag.task_dict[ti.task_id], run_triggerer=True)
     with create_session() as session:
-        for ti in before.tasks.values():
+        for ti in tasks.values():
             ti.refresh_from_db(session=session)
-    return DagRun(before.state, before.tasks, list(log), errors)
+    return DagRun(before.state, tasks, list(log), errors)
+
+
+def _next_try(ti: Any, session: Any, *, clear: bool) -> Any:
+    """The next try of a task instance, after a user's clear or its worker's death; in Airflow 3.4 another row."""
+    from airflow.models.taskinstance import clear_task_instances
+
+    if clear and (cleared := clear_task_instances([ti], session, dag_run_state=False)):
+        return cleared[0]
+    if not clear and hasattr(ti, "working_set"):
+        return ti.prepare_db_for_next_try(session)
+    ti.try_number += 1
+    return ti
 
 
 def set_state(path: Path, state: str, name: str = "dag") -> None:

@@ -26,6 +26,8 @@ from tests.airflow.policy import pods_changed_by
 
 pytestmark = pytest.mark.airflow
 
+AIRFLOW_3_4 = version("apache-airflow").startswith("3.4.")
+needs_3_4 = pytest.mark.skipif(not AIRFLOW_3_4, reason="describes Airflow 3.4")
 PROVIDER = ROOT / "providers/stepset_airflow"
 PUBLIC = {
     "airflow.plugins_manager",
@@ -83,16 +85,21 @@ class TestVersions:
         requirements = [Requirement(text) for text in project["optional-dependencies"]["airflow"]]
         required = next(each.specifier for each in requirements if each.name == package)
         assert any(each.operator == "<" for each in required)
-        locked = re.search(rf"^{package}==(\S+)", (ROOT / "locks/airflow.txt").read_text(), re.MULTILINE)
-        assert locked is not None
-        assert required.contains(locked[1])
-        assert required.contains(version(package))
+        for found in (*(self.locked(package, lock) for lock in ("airflow", "airflow34")), version(package)):
+            assert required.contains(found, prereleases=True)
 
-    def test_airflow_is_limited_to_the_minor_version_that_was_read(self) -> None:
-        major, minor, _ = version("apache-airflow").split(".")
+    def test_airflow_is_limited_to_the_minor_versions_that_were_read_and_that_the_tests_run_with(self) -> None:
+        oldest, newest = (self.locked("apache-airflow", lock) for lock in ("airflow", "airflow34"))
         text = next(line for line in (ROOT / "pyproject.toml").read_text().splitlines() if '"apache-airflow>' in line)
-        assert f">={major}.{minor},<{major}.{int(minor) + 1}" in text
-        assert f"apache-airflow {major}.{minor}." in str(airflow_internals.__doc__)
+        assert f">={oldest.rpartition('.')[0]},<3.{int(newest.split('.')[1]) + 1}" in text
+        for read in (oldest, newest):
+            assert f"apache-airflow {read} (task SDK" in str(airflow_internals.__doc__)
+        assert version("apache-airflow") in (oldest, newest)
+
+    def locked(self, package: str, lock: str) -> str:
+        found = re.search(rf"^{package}==(\S+)", (ROOT / f"locks/{lock}.txt").read_text(), re.MULTILINE)
+        assert found is not None
+        return found[1]
 
 
 class TestPermissions:
@@ -101,6 +108,14 @@ class TestPermissions:
         assert parameters[:2] == ["method", "access_entity"]
         airflow_internals.requires_access_dag("GET", airflow_internals.DagAccessEntity.TASK_INSTANCE)
         airflow_internals.requires_access_dag("GET", airflow_internals.DagAccessEntity.TASK_LOGS)
+
+    def test_the_auth_manager_checks_a_part_of_a_dag_of_a_team(self) -> None:
+        from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager
+
+        parameters = inspect.signature(BaseAuthManager.is_authorized_dag).parameters
+        assert {"method", "user", "access_entity", "details"} <= set(parameters)
+        assert {"id", "team_name"} <= set(inspect.signature(airflow_internals.DagDetails).parameters)
+        assert next(iter(inspect.signature(airflow_internals.DagModel.get_team_name).parameters)) == "dag_id"
 
     def test_a_user_and_a_session_are_dependencies_of_a_route(self) -> None:
         assert get_args(airflow_internals.GetUserDep)[1].dependency is airflow_internals.get_user
@@ -125,7 +140,45 @@ class TestPermissions:
 )
 def test_the_tables_of_the_page_have_the_columns_that_it_reads(model: str, columns: set[str]) -> None:
     table = getattr(airflow_internals, model)
-    assert {"dag_id", "run_id", "task_id", "map_index", *columns} <= set(vars(table))
+    if not AIRFLOW_3_4:
+        where = {"map_index"}
+    elif model == "XComModel":
+        where = {"task_instance_id"}
+    else:
+        where = {"region_id", "region_index"}
+    assert {"dag_id", "run_id", "task_id", *where, *columns} <= set(dir(table))
+    assert airflow_internals.has_regions() is AIRFLOW_3_4
+
+
+REGION = uuid.UUID(int=7)
+
+
+class TestRegion:
+    @needs_3_4
+    def test_is_the_one_that_airflow_passes_to_a_worker(self) -> None:
+        from airflow.sdk.api.datamodels._generated import TaskInstance
+
+        assert {"region_id", "region_index"} <= set(TaskInstance.model_fields)
+        values = {"id": REGION, "task_id": "t", "dag_id": "d", "run_id": "r", "try_number": 1, "dag_version_id": REGION}
+        region = airflow_internals.region_of
+        assert region(TaskInstance(**values)) is None
+        assert region(TaskInstance(**values, region_id=uuid.UUID(int=0), region_index=-1)) is None
+        inside = TaskInstance(**values, region_id=REGION, region_index=2)
+        assert region(inside) == airflow_internals.loop_region_of(inside) == airflow_internals.Region(str(REGION), 2)
+
+    @needs_3_4
+    def test_of_a_mapped_task_is_in_a_loop_if_its_context_has_one(self) -> None:
+        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+        assert "_ti_context_from_server" in RuntimeTaskInstance.__private_attributes__
+        contexts = (SimpleNamespace(loop=None), SimpleNamespace(loop=object()), None)
+        fields: dict[str, Any] = {"map_index": 1, "region_id": REGION, "region_index": 1}
+        tis = [SimpleNamespace(**fields, _ti_context_from_server=each) for each in contexts]
+        found = [airflow_internals.loop_region_of(ti) for ti in tis]
+        assert found == [None, airflow_internals.Region(str(REGION), 1), None]
+
+    def test_does_not_exist_in_airflow_3_3(self) -> None:
+        assert airflow_internals.region_of(SimpleNamespace(map_index=-1)) is None
 
 
 class TestTriggerer:
@@ -134,7 +187,8 @@ class TestTriggerer:
 
         assert triggerer_job_runner._USER_ACTION_CANCEL_MSG == airflow_internals.USER_ACTION_CANCEL_MESSAGE
         cancels = inspect.getsource(triggerer_job_runner.TriggerRunner.cancel_triggers)
-        assert ".cancel(_USER_ACTION_CANCEL_MSG)" in cancels
+        message = "(_USER_ACTION_CANCEL_MSG)" if not AIRFLOW_3_4 else "(self.to_cancel, _USER_ACTION_CANCEL_MSG)"
+        assert message in cancels
 
     def test_waits_for_on_kill(self) -> None:
         from airflow.jobs import triggerer_job_runner
@@ -199,6 +253,8 @@ class Supervisor:
 
     def send(self, message: Any) -> Any:
         self.received.append(message)
+        if isinstance(self.answer, Exception):
+            raise self.answer
         return self.answer
 
     async def asend(self, message: Any) -> Any:
@@ -215,6 +271,51 @@ class TestSupervisor:
         assert airflow_internals.task_states(ti, -1) == {"r": {"t": "running"}}
         (message,) = supervisor.received
         assert (message.dag_id, message.run_ids, message.task_ids, message.map_index) == ("d", ["r"], ["t"], -1)
+
+    @needs_3_4
+    def test_returns_the_final_state_of_an_iteration_of_a_loop(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from airflow.sdk.execution_time import comms, task_runner
+
+        rows = [
+            {"task_id": task, "map_index": -1, "state": state, "region_id": str(id_), "region_index": index}
+            for task, state, id_, index in (
+                ("t", "failed", REGION, 0),
+                ("t", "success", REGION, 1),
+                ("other", "skipped", REGION, 2),
+                ("t", "skipped", uuid.UUID(int=8), 2),
+            )
+        ]
+        supervisor = Supervisor(comms.TaskBreadcrumbsResult(breadcrumbs=[*rows, {"task_id": "t", "state": "success"}]))
+        monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
+        ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t")
+        found = [
+            airflow_internals.finished_state(ti, airflow_internals.Region(str(REGION), index)) for index in range(3)
+        ]
+        assert found == ["failed", "success", None]
+        assert type(supervisor.received[0]).__name__ == "GetTaskBreadcrumbs"
+
+    @needs_3_4
+    def test_refuses_to_read_xcoms_for_a_try_that_is_not_the_latest(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from airflow.api_fastapi.execution_api.routes import xcoms
+        from airflow.sdk.exceptions import AirflowRuntimeError
+        from airflow.sdk.execution_time import comms, task_runner
+
+        assert "TaskInstance.working_set" in inspect.getsource(xcoms._resolve_trigger_token)
+        assert "status.HTTP_403_FORBIDDEN" in inspect.getsource(xcoms._resolve_trigger_token)
+        ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
+
+        def answer(status: int) -> bool:
+            refusal = comms.ErrorResponse(detail={"status_code": status})
+            supervisor = Supervisor(AirflowRuntimeError(refusal))
+            monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
+            return airflow_internals.is_latest_try(ti)
+
+        assert answer(403) is False
+        with pytest.raises(AirflowRuntimeError):
+            answer(500)
+        supervisor = Supervisor(comms.XComResult(key="return_value", value=None))
+        monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
+        assert airflow_internals.is_latest_try(ti) is True
 
     def test_gets_sets_and_deletes_xcoms(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from airflow.sdk.execution_time import comms, task_runner
@@ -247,7 +348,8 @@ def test_secrets_are_masked() -> None:
 def test_clearing_a_task_adds_its_retries_to_its_try_number() -> None:
     from airflow.models.taskinstance import clear_task_instances
 
-    assert "ti.max_tries = ti.try_number + task.retries" in inspect.getsource(clear_task_instances)
+    tried = "previous_try_number" if AIRFLOW_3_4 else "ti.try_number"
+    assert f"ti.max_tries = {tried} + task.retries" in inspect.getsource(clear_task_instances)
     assert airflow_internals.try_cleared_at(max_tries=3, retries=3) == 0
     assert airflow_internals.try_cleared_at(max_tries=2 + 3, retries=3) == 2
 
@@ -265,8 +367,15 @@ class TestUserInterface:
     def test_has_the_routes_of_a_task_instance_and_of_a_plugin_s_tab(self, script: str) -> None:
         task = "dags/:dagId/runs/:runId/tasks/:taskId"
         assert {task, f"{task}/mapped/:mapIndex", "plugin/:page/*"} <= set(re.findall(r"path:`([^`]*)`", script))
-        assert airflow_internals.task_instance_path("d", "a/b", "t", -1) == "/dags/d/runs/a%2Fb/tasks/t"
-        assert airflow_internals.task_instance_path("d", "r", "t", 3) == "/dags/d/runs/r/tasks/t/mapped/3"
+        path = airflow_internals.plugin_tab_path
+        assert path("d", "a/b", "t", -1, "tab") == "/dags/d/runs/a%2Fb/tasks/t/plugin/tab"
+        assert path("d", "r", "t", 3, "tab") == "/dags/d/runs/r/tasks/t/mapped/3/plugin/tab"
+
+    @needs_3_4
+    def test_names_a_region_in_the_query_of_its_address(self, script: str) -> None:
+        assert {"e.REGION_ID=`region_id`", "e.REGION_INDEX=`region_index`"} <= set(re.findall(r"e\.\w+=`\w+`", script))
+        found = airflow_internals.plugin_tab_path("d", "r", "t", -1, "tab", airflow_internals.Region("7", 2))
+        assert found == "/dags/d/runs/r/tasks/t/plugin/tab?region_id=7&region_index=2"
 
     def test_stores_the_chosen_theme_under_the_key_that_the_page_reads(self, script: str) -> None:
         (key,) = re.findall(r'const AIRFLOW = "(\w+)"', (PROVIDER / "page/static/theme.js").read_text())
@@ -274,7 +383,7 @@ class TestUserInterface:
 
     def test_stores_the_chosen_time_zone_under_the_key_that_the_page_reads(self, script: str) -> None:
         (key,) = re.findall(r'const AIRFLOW = "(\w+)"', (PROVIDER / "page/static/timezone.js").read_text())
-        assert re.search(rf"var \w+=`{key}`", script)
+        assert re.search(rf"[ ,]\w+=`{key}`", script)
 
 
 class TestKubernetesProvider:

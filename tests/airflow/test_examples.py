@@ -54,3 +54,14 @@ def test_the_operator_runs_a_deepspeed_program(run_dag: RunDag) -> None:
     result = run.xcom("train")
     assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (2, 3, True)
     assert result["zero_stage"] >= 1
+
+
+def test_the_example_with_a_loop_defines_no_dag_for_an_airflow_without_loops() -> None:
+    import airflow.sdk
+
+    spec = importlib.util.spec_from_file_location("digits_until_good", EXAMPLES / "digits_until_good.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (module.until_good is None) is not hasattr(airflow.sdk, "LoopDecision")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -15,7 +18,7 @@ from stepset.errors import InfrastructureError
 from stepset.sources import read_sources
 from stepset.spec import TrainingJob
 from stepset.spec.names import check_dns_1035, jobset_name_budget
-from stepset_airflow.identity import attempt, cluster_name, epoch, free_name, owner_of, run_name
+from stepset_airflow.identity import attempt, cluster_name, epoch, free_name, labels_of, owner_of, run_name
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,54 @@ def test_the_same_task_instance_always_has_the_same_name() -> None:
 @pytest.mark.parametrize("other", [{"dag_id": "d"}, {"run_id": "r"}, {"map_index": 0}, {"try_number": 2}])
 def test_another_dag_run_map_index_or_try_has_another_name(other: dict[str, object]) -> None:
     assert run_name(replace(Ti(), **other)) != run_name(Ti())  # type: ignore[arg-type]  # one field each
+
+
+NO_REGION = UUID(int=0)
+
+
+@dataclass(frozen=True)
+class TiOfAirflow34(Ti):
+    """A task instance of Airflow 3.4."""
+
+    region_id: UUID | None = NO_REGION
+    region_index: int | None = -1
+    _ti_context_from_server: Any = None
+
+
+class TestRegion:
+    """The identity of a task instance that Airflow 3.4 created at run time."""
+
+    def names(self, ti: Ti) -> tuple[str, ...]:
+        return run_name(ti), cluster_name(ti, "a", 1), owner_of(ti, "a")
+
+    def test_without_one_the_names_are_those_of_airflow_3_3(self) -> None:
+        assert self.names(TiOfAirflow34()) == self.names(Ti())
+        assert self.names(TiOfAirflow34(region_id=None, region_index=None)) == self.names(Ti())
+
+    def test_each_iteration_of_a_loop_has_its_own_names(self) -> None:
+        iterations = [TiOfAirflow34(region_id=UUID(int=7), region_index=index) for index in range(3)]
+        replaced = TiOfAirflow34(region_id=UUID(int=8), region_index=2)
+        found = [self.names(ti) for ti in (*iterations, replaced, TiOfAirflow34())]
+        assert all(len(set(names)) == 5 for names in zip(*found, strict=True))
+
+    def test_a_retry_of_an_iteration_has_the_same_name_on_a_cluster(self) -> None:
+        first = TiOfAirflow34(region_id=UUID(int=7), region_index=1)
+        assert cluster_name(first, "a", 1) == cluster_name(replace(first, try_number=2), "a", 1)
+
+    def test_a_mapped_task_outside_of_loops_is_identified_by_its_map_index_alone(self) -> None:
+        mapped = TiOfAirflow34(map_index=1, region_id=UUID(int=7), region_index=1)
+        assert self.names(mapped) == self.names(Ti(map_index=1))
+
+    def test_a_mapped_task_in_a_loop_has_its_own_names_in_each_iteration(self) -> None:
+        inside = SimpleNamespace(loop=object())
+        mapped = [TiOfAirflow34("d", map_index=1, region_id=UUID(int=id_), region_index=1) for id_ in (7, 8)]
+        found = [self.names(replace(ti, _ti_context_from_server=inside)) for ti in mapped]
+        assert all(len(set(names)) == 2 for names in zip(*found, strict=True))
+
+    def test_the_labels_name_the_region_of_a_task_in_a_loop(self) -> None:
+        labels = labels_of(TiOfAirflow34(region_id=UUID(int=7), region_index=1))
+        assert (labels["region_id"], labels["region_index"]) == ("00000000-0000-0000-0000-000000000007", "1")
+        assert set(labels_of(TiOfAirflow34())) == {"dag_id", "task_id", "run_id"}
 
 
 @given(task_id=st.text(min_size=1, max_size=250), tries=st.integers(1, 999))

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from stepset.watch.state import Failure, FailureKind
+from stepset.run_status import Failure, FailureKind
 from stepset_airflow import DistributedTrainOperator
-from stepset_airflow.links.training import FailedRankLink, Place, TrainingLink, WorkloadLink, links_of
+from stepset_airflow.links.training import FailedRankLink, LinkFields, TrainingLink, WorkloadLink, links_of
 
 pytestmark = pytest.mark.airflow
 
@@ -21,7 +21,7 @@ LOGS = "https://logs.example/?pod={pod}&rank={rank}"
 def train() -> DistributedTrainOperator:
     """A task whose run is on a cluster."""
     task = DistributedTrainOperator(task_id="train", script="train.py")
-    task.place = Place("ml", "train-1", "jobset")
+    task.link_fields = LinkFields("ml", "train-1", "jobset")
     return task
 
 
@@ -57,8 +57,8 @@ def test_only_a_rank_that_failed_has_a_link_to_its_log(
 ) -> None:
     monkeypatch.setenv("AIRFLOW__STEPSET__LOGS_URL", LOGS)
     assert FailedRankLink().get_link(train, ti_key=KEY) == ""
-    assert train.place is not None
-    train.place = train.place.failed(Failure(FailureKind.USER_ERROR, "", "", rank=3, pod="a&b"))
+    assert train.link_fields is not None
+    train.link_fields = train.link_fields.with_failure(Failure(FailureKind.USER_ERROR, "", "", rank=3, pod="a&b"))
     assert FailedRankLink().get_link(train, ti_key=KEY) == "https://logs.example/?pod=a%26b&rank=3"
 
 

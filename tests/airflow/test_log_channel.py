@@ -16,7 +16,7 @@ IN_A_TRIGGERER = """
 import asyncio, json, os, socket, threading, time
 import structlog
 from airflow.sdk.execution_time.supervisor import _configure_logs_over_json_channel
-from stepset_airflow.triggerer.log_backpressure import all_read, unread
+from stepset_airflow.triggerer.log_backpressure import wait_until_read, unread
 
 triggers, triggerer = socket.socketpair()
 _configure_logs_over_json_channel(os.dup(triggers.fileno()))
@@ -33,7 +33,7 @@ def read_the_rest():
 
 reader = threading.Thread(target=read_the_rest)
 reader.start()
-asyncio.run(asyncio.wait_for(all_read(), 60))
+asyncio.run(asyncio.wait_for(wait_until_read(), 60))
 seen.append(unread())
 triggerer.close()
 triggers.close()

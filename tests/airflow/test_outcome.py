@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stepset.watch.state import Failure, FailureKind
-from stepset_airflow.run.exit_policy import check_policy, should_delete, verdict
+from stepset.run_status import Failure, FailureKind
+from stepset_airflow.run.exit_policy import check_policy, outcome_of, should_delete
 
 
 def failure(kind: FailureKind, exit_code: int | None = 1) -> Failure:
@@ -15,22 +15,22 @@ def failure(kind: FailureKind, exit_code: int | None = 1) -> Failure:
 @pytest.mark.parametrize("kind", FailureKind)
 def test_every_failure_is_retried_unless_the_run_was_rejected_or_cancelled(kind: FailureKind) -> None:
     final = kind in (FailureKind.REJECTED, FailureKind.CANCELLED)
-    assert verdict(failure(kind)) == ("fail" if final else "retry")
+    assert outcome_of(failure(kind)) == ("fail" if final else "retry")
 
 
 def test_a_lost_run_is_retried() -> None:
-    assert verdict(None) == "retry"
+    assert outcome_of(None) == "retry"
 
 
 def test_exit_codes_take_precedence_over_kinds_in_the_policy() -> None:
     policy = {42: "skip", "UserError": "fail"}
-    assert verdict(failure(FailureKind.USER_ERROR, 42), policy) == "skip"
-    assert verdict(failure(FailureKind.USER_ERROR, 1), policy) == "fail"
-    assert verdict(failure(FailureKind.OUT_OF_MEMORY, None), policy) == "retry"
+    assert outcome_of(failure(FailureKind.USER_ERROR, 42), policy) == "skip"
+    assert outcome_of(failure(FailureKind.USER_ERROR, 1), policy) == "fail"
+    assert outcome_of(failure(FailureKind.OUT_OF_MEMORY, None), policy) == "retry"
 
 
 def test_an_exit_code_may_be_text_because_json_has_no_other_keys() -> None:
-    assert verdict(failure(FailureKind.USER_ERROR, 42), {"42": "skip"}) == "skip"
+    assert outcome_of(failure(FailureKind.USER_ERROR, 42), {"42": "skip"}) == "skip"
 
 
 def test_an_unknown_verdict_is_refused_with_its_key_and_value() -> None:

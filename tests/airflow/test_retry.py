@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import RetryAction
 from airflow.sdk.exceptions import AirflowException
 
-from stepset.watch.state import FailureKind
+from stepset.run_status import FailureKind
 from stepset_airflow import TrainingRetryPolicy, TrainingTaskError
 
 pytestmark = pytest.mark.airflow

@@ -10,7 +10,7 @@ import pytest
 
 from stepset.backends.kubernetes.api.replies import RefusedError, UnauthorizedError
 from stepset.errors import InfrastructureError
-from stepset_airflow.triggers.run_end import appeared
+from stepset_airflow.triggers.run_end import wait_for_object
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at
 
@@ -29,7 +29,7 @@ def run_after(*statuses: int) -> Mapping[str, Any]:
 
     async def wait() -> Mapping[str, Any]:
         async with ApiServer(answer) as server, client_at(server.port) as client:
-            return await appeared(client, PATH, 0.01)
+            return await wait_for_object(client, PATH, 0.01)
 
     return asyncio.run(wait())
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stepset.errors import BadInputError
-from stepset.watch.state import Failure, FailureKind, LogLine, Phase, Progress, RunStatus
+from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RunStatus
 from stepset_airflow.logs.task_log import TaskLog, find_callbacks, ranks_to_log
 
 
@@ -152,3 +152,33 @@ def test_lines_that_a_predecessor_logged_after_its_last_position_are_not_logged_
     listener.on_status(RUNNING.with_(phase=Phase.SUCCEEDED, notes=notes, progress=Progress(progress=0.5)))
     assert log.messages[2:] == [("info", "progress: 50 %"), ("info", "run run-1 succeeded")]
     assert listener.reported["notes"] == sorted(notes)
+
+
+HOSTILE = "bad\x1b]52;c;cm0gLXJm\x07\x1b[2J\u202egnp"
+
+
+def test_lines_keep_their_colours_and_no_other_control_sequence() -> None:
+    log = Lines()
+    TaskLog(log).on_line(LogLine("rank 0", f"\x1b[31mred {HOSTILE}"))
+    assert log.messages == [("info", "[rank 0] \x1b[31mred bad\\u202egnp\x1b[0m")]
+
+
+def test_restarts_troubles_and_the_end_are_printable() -> None:
+    log = Lines()
+    listener = TaskLog(log)
+    trouble = Failure(FailureKind.UNSCHEDULABLE, HOSTILE, "Wait.", pod="p")
+    listener.on_status(RUNNING.with_(notes=(f"restart 1: {HOSTILE}",), trouble=trouble, phase=Phase.PENDING))
+    listener.on_status(RUNNING.with_(progress=Progress(metrics={HOSTILE: 1.0})))
+    listener.on_status(RUNNING.with_(phase=Phase.FAILED, failure=Failure(FailureKind.USER_ERROR, HOSTILE, "Fix it.")))
+    listener.note(HOSTILE)
+    assert len([text for _, text in log.messages if "\\u202egnp" in text]) == 5
+    assert all(text.isprintable() for _, text in log.messages)
+
+
+def test_the_exception_that_ends_the_task_is_printable() -> None:
+    from stepset_airflow.exceptions import TrainingTaskError
+
+    failure = Failure(FailureKind.USER_ERROR, HOSTILE, "Fix it.", error=HOSTILE, tail=(HOSTILE,), events=(HOSTILE,))
+    text = str(TrainingTaskError.of(RUNNING.with_(phase=Phase.FAILED, failure=failure)))
+    assert text.count("\\u202egnp") == 4
+    assert all(line.isprintable() for line in text.split("\n"))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli, CommandResult
+from tests.cli.conftest import STEPSET, Cli, CommandResult
 
 COMMANDS = ("run", "validate", "explain")
 
@@ -25,6 +26,18 @@ def refused(result: CommandResult, *errors: str) -> bool:
 @pytest.fixture(autouse=True)
 def script(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('trained')\n")
+
+
+@pytest.mark.parametrize(
+    "words", ["run a.yaml", "explain a.yaml", "validate a.yaml", "run --command -- true", "explain --command -- true"]
+)
+def test_a_current_directory_that_was_deleted_is_named(tmp_path: Path, words: str) -> None:
+    gone = tmp_path / "gone"
+    shell = f"mkdir '{gone}' && cd '{gone}' && rmdir '{gone}' && exec '{STEPSET}' {words}"
+    env = {**os.environ, "STEPSET_HOME": str(tmp_path / "home")}
+    done = subprocess.run(["sh", "-c", shell], env=env, capture_output=True, text=True, timeout=120)
+    message = f"{gone}: the current directory was deleted; change to an existing directory, and try again"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"stepset: {message}\n")
 
 
 # The content of a job file, and the message of stepset.
@@ -73,7 +86,7 @@ JOBS = {
     ),
     "reserved variable": (
         "script: train.py\nenv: {PET_NNODES: 4}\n",
-        "env.PET_NNODES: reserved, because torch jobs get it from stepset; leave it out, or take it with"
+        "env.PET_NNODES: reserved, because torch jobs get it from stepset; leave it out, or override it with"
         " {value: ..., override: true}",
     ),
     "elastic min above max": (
@@ -121,7 +134,7 @@ FILES: dict[str, tuple[bytes, str]] = {
         b"script: train.py\nscript: other.py\n",
         "line 2, column 1: not readable as YAML: the key 'script' is",
     ),
-    "a key that is no text": (b"script: train.py\n3: x\n", "the key 3 is not text; quote it"),
+    "a key that is no text": (b"script: train.py\n3: x\n", 'the key 3 is not text; write "3"'),
     "a Python object": (b"script: !!python/object/apply:os.getcwd []\n", "line 1, column 9: not readable as YAML: "),
     "an alias inside itself": (b"env: &a {b: *a}\nscript: train.py\n", "an alias contains itself"),
     "deep nesting": (b"env: " + b"[" * 5000, "not readable as YAML: "),
@@ -210,7 +223,10 @@ def test_a_code_directory_over_the_limit(cli: Cli, tmp_path: Path) -> None:
     assert result.code == 2
     assert len(result.errors) == 1
     assert result.err.startswith(f"stepset: code: {tmp_path / 'src'} has 12")
-    assert "at most 1048576 bytes packed can be shipped; leave data out, or put the code into the image" in result.err
+    assert (
+        "at most 1048576 bytes packed can be shipped; the largest files are weights.bin (1200000 bytes), main.py (0"
+        " bytes); `stepset explain --files` lists all; add data to .stepsetignore, or put the code into the image"
+    ) in result.err
 
 
 def test_program_arguments_without_dashes_are_errors(cli: Cli) -> None:
@@ -280,7 +296,7 @@ def test_a_missing_program(cli: Cli) -> None:
 def test_a_program_that_may_not_be_executed(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text("#!/bin/sh\n")
     (tmp_path / "train.sh").chmod(0o644)
-    error = "command: './train.sh' is not executable; make it so (chmod +x), or start it by its interpreter"
+    error = "command: './train.sh' is not executable; run chmod +x, or start it with its interpreter"
     assert refused(cli("run", "--framework", "plain", "--command", "--", "./train.sh"), error)
 
 
@@ -288,7 +304,7 @@ def test_empty_arguments_are_errors(cli: Cli) -> None:
     result = cli("run", "")
     assert result.code == 2
     assert result.errors[0].startswith("stepset: the program is missing; give a script (train.py)")
-    error = "command: its first word is empty; name the program there"
+    error = "command: its first word is empty; it must be the program"
     assert refused(cli("run", "--framework", "plain", "--command", "--", "", "x"), error)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stepset.errors import ExitCode
+from stepset.exit_code import ExitCode
 from tests.cli.conftest import Cli
 from tests.cli.test_help import COMMANDS
 

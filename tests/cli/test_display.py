@@ -12,8 +12,8 @@ import pytest
 
 from stepset.cli.output import run_display as module
 from stepset.cli.output.run_display import RunDisplay
+from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RunStatus
 from stepset.watch.present.presenter import PROGRESS_EVERY
-from stepset.watch.state import Failure, FailureKind, LogLine, Phase, Progress, RunStatus
 from tests.waiting import LIMIT, until
 
 RUNNING = RunStatus("digits-1", "digits", "local", Phase.RUNNING, world_size=2, created=time.time())
@@ -202,7 +202,7 @@ def test_a_reader_that_reads_nothing_cannot_delay_the_end_of_a_stopped_run() -> 
             producer = threading.Thread(target=produce)
             producer.start()
             assert not written.wait(0.5)
-            display.hurry()
+            display.drop_lines_when_full()
             assert written.wait(LIMIT)
             producer.join()
             drain = threading.Thread(target=reader.read)  # the user closes the pager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,9 @@ def test_each_variable_has_a_row_with_value_and_rule(train: Cli) -> None:
 
 def test_the_command_of_each_group_is_shown(cli: Cli) -> None:
     lines = cli("explain", *MPI).out.splitlines()
-    assert "  runs an ssh server until the launcher is done" in lines
-    assert "  runs ./solver" in lines
+    assert "  runs an ssh server until the launcher has ended" in lines
+    runs = lines.index("  (mpirun starts the ranks, because the command starts none)") - 1
+    assert lines[runs].startswith("  runs mpirun -x ") and lines[runs].endswith(" ./solver")
     assert "  solver-node-0-2.solver slots=2" in lines
 
 
@@ -104,3 +106,60 @@ def test_a_closed_reader_is_not_an_error(program: Cli, tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
+
+
+class TestFiles:
+    """`--files` lists what is shipped."""
+
+    @pytest.fixture
+    def code(self, tmp_path: Path) -> Path:
+        (tmp_path / "code/lib").mkdir(parents=True)
+        files = {"train.py": 10, "lib/table.csv": 2000, "data.bin": 5, ".gitignore": 0}
+        for name, size in files.items():
+            (tmp_path / "code" / name).write_text("x" * size)
+        (tmp_path / "code/.gitignore").write_text("*.bin\n")
+        (tmp_path / "job.yaml").write_text("{code: code, script: train.py}")
+        return tmp_path / "code"
+
+    def test_the_largest_come_first_and_the_ignored_are_counted(self, cli: Cli, code: Path) -> None:
+        lines = cli("explain", "job.yaml", "--files").out.splitlines()
+        assert [line.split() for line in lines[:3]] == [
+            ["File", "Bytes"],
+            ["lib/table.csv", "2000"],
+            ["train.py", "10"],
+        ]
+        assert lines[4].startswith("2 files, 2010 bytes, ")
+        assert lines[4].endswith(" packed; at most 1048576 can be shipped")
+        assert lines[5].startswith("note: code: 1 file is ignored because of .gitignore;")
+
+    @pytest.mark.parametrize("form", ["json", "yaml"])
+    def test_as_data(self, cli: Cli, code: Path, form: str) -> None:
+        shown = (json.loads if form == "json" else yaml.safe_load)(
+            cli("explain", "job.yaml", "--files", "-o", form).out
+        )
+        assert shown["files"] == [{"path": "lib/table.csv", "size": 2000}, {"path": "train.py", "size": 10}]
+        assert (shown["size"], shown["limit"]) == (2010, 1048576)
+        assert 0 < shown["packed"] < 2010
+
+    def test_code_that_is_too_large_is_listed(self, cli: Cli, code: Path) -> None:
+        (code / "weights").write_bytes(random.Random(1).randbytes(1_200_000))
+        result = cli("explain", "job.yaml", "--files")
+        assert (result.code, result.out.splitlines()[1].split()) == (0, ["weights", "1200000"])
+        with (code / "weights").open("wb") as file:
+            file.truncate(65 * 1024 * 1024)
+        assert "too large to pack; at most" in cli("explain", "job.yaml", "--files").out
+
+    def test_files_that_cannot_be_shipped_are_errors(self, cli: Cli, code: Path) -> None:
+        (code / ".env").write_text("TOKEN=1")
+        result = cli("explain", "job.yaml", "--files")
+        assert (result.code, result.out) == (2, "")
+        assert result.err.startswith("stepset: code: .env looks like credentials, ")
+
+    def test_a_script_alone_is_the_only_file(self, cli: Cli, tmp_path: Path) -> None:
+        (tmp_path / "train.py").write_text("pass\n")
+        lines = cli("explain", "train.py", "--files").out.splitlines()
+        assert lines[1].split() == ["train.py", "5"]
+        assert lines[3] == "1 file, 5 bytes, 5 packed; at most 1048576 can be shipped"
+
+    def test_a_module_has_no_files(self, cli: Cli) -> None:
+        assert cli("explain", "-m", "train", "--files").out.startswith("no files are shipped")

@@ -11,7 +11,8 @@ import pytest
 from tests.cli.conftest import Cli
 
 COMMANDS = (
-    "run", "explain", "validate", "render", "schema", "rbac", "status", "logs", "wait", "cancel", "list", "diagnose"
+    "run", "explain", "validate", "render", "schema", "rbac",
+    "status", "logs", "wait", "cancel", "list", "prune", "diagnose",
 )  # fmt: skip
 
 

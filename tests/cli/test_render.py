@@ -71,10 +71,19 @@ class TestRbac:
 
     def test_the_role_is_bound_to_the_given_accounts(self, cli: Cli) -> None:
         objects = json.loads(cli("rbac", "--account", "team/trainer", "--account", "other", "-o", "json").out)["items"]
-        assert [(s["namespace"], s["name"]) for s in objects[-1]["subjects"]] == [
-            ("team", "trainer"),
-            ("default", "other"),
+        subjects = [subject for each in objects if each["kind"] == "RoleBinding" for subject in each["subjects"]]
+        assert [(s["namespace"], s["name"]) for s in subjects] == [("team", "trainer"), ("default", "other")]
+
+    def test_a_user_may_get_the_role(self, cli: Cli) -> None:
+        *_, binding = json.loads(cli("rbac", "--user", "jane@example.com", "-o", "json").out)["items"]
+        assert binding["subjects"] == [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane@example.com"}
         ]
+
+    def test_rights_that_only_some_runs_need_are_roles_of_their_own(self, cli: Cli) -> None:
+        objects = json.loads(cli("rbac", "--mpi", "--lost-node", "--gang", "kueue", "-o", "json").out)["items"]
+        names = [each["metadata"]["name"] for each in objects if each["kind"] == "Role"]
+        assert names == ["stepset-jobset", "stepset-kueue", "stepset-mpi", "stepset-lost-node"]
 
     def test_an_unknown_backend_is_bad_input(self, cli: Cli) -> None:
         result = cli("rbac", "--backend", "cron")

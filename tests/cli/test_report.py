@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from stepset.cli.arguments.where import Where
+from stepset.cli.arguments.backend_args import BackendArgs
 from stepset.cli.output import tables
 from stepset.cli.output.formats import as_json
 from stepset.cli.output.outcome import outcome
 from stepset.cli.output.status_page import list_page, status_page
+from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.present.failure_report import ended
 from stepset.watch.present.sentences import duration, progress_words, state_line
-from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 
 RANKS = tuple(
     RankStatus(f"rank {n}", n, f"digits-node-{n // 2}", "127.1.0.1", state="Running", last_line=f"step {n}")
@@ -84,14 +84,14 @@ def test_a_failure_names_the_first_rank_the_cause_and_the_advice() -> None:
 
 def test_the_suggested_command_contains_the_flags_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STEPSET_BACKEND", raising=False)
-    where = Where("kubernetes", namespace="ml", kubeconfig="my config")
+    backend_args = BackendArgs("kubernetes", namespace="ml", kubeconfig="my config")
     flags = "--backend kubernetes --namespace ml --kubeconfig 'my config'"
-    assert outcome(FAILED, where=where.as_flags).splitlines()[-1] == (
+    assert outcome(FAILED, flags=backend_args.as_flags).splitlines()[-1] == (
         f"  more          stepset logs digits-1 {flags} --ranks 3"
     )
     monkeypatch.setenv("STEPSET_BACKEND", "kubernetes")
-    assert Where("kubernetes", namespace="ml").as_flags == " --namespace ml"
-    assert Where().as_flags == ""
+    assert BackendArgs("kubernetes", namespace="ml").as_flags == " --namespace ml"
+    assert BackendArgs().as_flags == ""
 
 
 def test_a_failure_with_few_details_shows_those() -> None:

@@ -182,7 +182,7 @@ def test_quantities_match_as_the_models_accept_them(text: str) -> None:
         read_quantity(text)
     except ValueError as error:
         # The pattern cannot express the largest quantity.
-        assert "more than a quantity" in str(error) or not re.search(_pattern("Quantity"), text)
+        assert "too large for a quantity" in str(error) or not re.search(_pattern("Quantity"), text)
     else:
         assert re.search(_pattern("Quantity"), text)
 
@@ -195,6 +195,14 @@ def test_durations_match_as_the_models_accept_them(text: str) -> None:
         parse_duration(text)
     except ValueError as error:
         # The pattern cannot express the longest duration.
-        assert "positive" in str(error) or "longer than" in str(error) or not shape
+        assert "positive" in str(error) or "too long" in str(error) or not shape
     else:
         assert shape or text != text.strip()
+
+
+def test_the_docstring_below_a_field_is_its_description_in_every_model() -> None:
+    assert SCHEMA["properties"]["num_nodes"]["description"] == "Pods that join the training world."
+    storage = SCHEMA["$defs"]["Storage"]["properties"]
+    assert storage["sub_path"]["description"] == "Directory of the volume to mount; default: its root."
+    topology = SCHEMA["$defs"]["Scheduling"]["properties"]["topology"]
+    assert topology["description"] == "Placement of the pods relative to each other."

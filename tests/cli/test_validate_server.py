@@ -74,7 +74,7 @@ class TestKubeconfig:
         pytest.importorskip("kubernetes", reason="stepset[kubernetes] is not installed here")
 
     def test_none(self, cli: Cli) -> None:
-        assert refused(cli, "--server") == "no cluster is named; give --kubeconfig FILE, or set KUBECONFIG"
+        assert refused(cli, "--server") == "no kubeconfig found; give --kubeconfig FILE, or set KUBECONFIG"
 
     def test_a_missing_file(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         message = refused(cli, "--server", "--kubeconfig", "nope")

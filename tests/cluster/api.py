@@ -13,6 +13,7 @@ from tests.cluster.testbed.handle import Cluster
 Manifest = dict[str, Any]
 
 _PLURALS = {
+    "NetworkPolicy": "networkpolicies",
     "ConfigMap": "configmaps",
     "Secret": "secrets",
     "Service": "services",
@@ -70,6 +71,16 @@ class Api:
         assert status == 200, reply
         # The items of a list have no apiVersion and kind.
         return [{"apiVersion": version, "kind": kind, **each} for each in reply["items"]]
+
+    def find(self, version: str, kind: str, name: str) -> Manifest | None:
+        """Returns an object; None if there is none.
+
+        Raises:
+            AssertionError: the server refused.
+        """
+        status, reply = self._request("GET", f"{self._path(version, kind)}/{name}")
+        assert status in (200, 404), reply
+        return reply if status == 200 else None
 
     def delete(self, version: str, kind: str, name: str) -> None:
         """Deletes an object; a missing object is no error.

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.runs import Runs, runs_in
+from tests.cluster.stage import Stage
 from tests.cluster.testbed import handle, outages
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import Choice, TestbedError
@@ -62,3 +63,11 @@ def runs(cluster: Cluster, namespace: str, tmp_path: Path, request: pytest.Fixtu
     """Runs of an account with the rights of `stepset rbac`; parametrize it indirectly for another target."""
     with runs_in(cluster, namespace, tmp_path, getattr(request, "param", "jobset")) as found:
         yield found
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """The directory through which the test controls the ranks of its runs."""
+    path = tmp_path / "stage"
+    path.mkdir()
+    return Stage(path)

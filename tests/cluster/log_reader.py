@@ -1,6 +1,6 @@
 """Follows the logs of a namespace's pods in a separate process, whose memory can be measured.
 
-    python -m tests.cluster.log_reader KUBECONFIG NAMESPACE PODS --pods-by KUBECONFIG [--quiet SECONDS] [--slow SECONDS]
+    python -m tests.cluster.log_reader KUBECONFIG NAMESPACE PODS --pods-by KUBECONFIG [--read-timeout S] [--slow S]
 
 Ends when PODS pods have ended, and prints JSON: for each source the number of bytes and lines, the first line `n ...`
 whose number did not follow the previous one, and the memory and CPU time used.
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("namespace")
     parser.add_argument("pods", type=int)
     parser.add_argument("--pods-by", required=True, help="the kubeconfig for listing pods, not for their logs")
-    parser.add_argument("--quiet", type=float, default=120.0)
+    parser.add_argument("--read-timeout", type=float, default=120.0)
     parser.add_argument("--slow", type=float, default=0.0)
     given = parser.parse_args()
     json.dump(asyncio.run(read(given)), sys.stdout)
@@ -63,7 +63,7 @@ async def read(given: argparse.Namespace) -> dict[str, object]:
     """Reads until the pods have ended; returns the report."""
     checker = LineChecker(given.slow)
     async with client_of(given.kubeconfig) as client, client_of(given.pods_by) as pods_client:
-        logs = RunLogs(NamespacedClient(client, given.namespace), checker, quiet=given.quiet)
+        logs = RunLogs(NamespacedClient(client, given.namespace), checker, read_timeout=given.read_timeout)
         ended: set[str] = set()
         basis = _peak()
         while len(ended) < given.pods:

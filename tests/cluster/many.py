@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stepset.watch.state import Failure, RunStatus
+from stepset.run_status import Failure, RunStatus
 from tests.cluster.runs import RecordingListener, Runs, runs_in
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.pod import Mount
@@ -74,6 +74,11 @@ class Many:
             if code := rest.pop("code", None):
                 rest["command"] = [runs.cluster.python, "-c", code]
             self._started[name] = runs.start(rest.pop("text", None), run=name, **rest)
+
+    @property
+    def started(self) -> tuple[str, ...]:
+        """The names of the runs."""
+        return tuple(self._started)
 
     def handle(self, name: str) -> KubernetesHandle:
         """A run's handle."""

@@ -22,12 +22,12 @@ import yaml
 
 from stepset.backends.base import ClusterOptions, RunRequest
 from stepset.backends.kubernetes import kubernetes_backend
+from stepset.run_status import LogLine, Phase, RunStatus
 from stepset.sources import read_sources
 from stepset.spec import parse_job
 from stepset.spec.job import TrainingJob
 from stepset.targets.pods.strategic_merge import merge
 from stepset.targets.rbac import Account, rbac
-from stepset.watch.state import LogLine, Phase, RunStatus
 from tests.cluster.testbed.handle import Cluster
 from tests.waiting import until
 
@@ -206,10 +206,19 @@ class Runs:
 def runs_in(
     cluster: Cluster, namespace: str, directory: Path, target: str = "jobset", gang: str = "kueue"
 ) -> Iterator[Runs]:
-    """Creates an account with the Role that `stepset rbac` prints, and its kubeconfig."""
+    """Creates an account with the Roles that `stepset rbac` prints, and its kubeconfig."""
     objects: list[dict[str, Any]] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": namespace}},
-        *rbac("cli", target=target, gang=gang, namespace=namespace, accounts=[Account(ACCOUNT)]),
+        *rbac(
+            "cli",
+            targets=[target],
+            gang=gang,
+            mpi=True,
+            lost_node=True,
+            network_policy=True,
+            namespace=namespace,
+            accounts=[Account(ACCOUNT)],
+        ),
     ]
     for each in objects:
         cluster.objects.create(each, namespace, exist_ok=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stepset.watch.state import LogLine
+from stepset.run_status import LogLine
 from tests.cluster.many import PAIR, RANK
 
 _COUNT = """
@@ -19,7 +19,7 @@ from pathlib import Path
 def count_until(word):
     global count
     while not Path({stage!r}, word).exists():
-        print('line', count)
+        print(f'line {{count}}')  # one write: a rank that is killed prints the whole line or nothing
         count += 1
         time.sleep(0.05)
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from stepset.errors import BadInputError, InfrastructureError
+from stepset.run_status import Failure, FailureKind, Phase
 from stepset.watch.diagnose import ADVICE
-from stepset.watch.state import Failure, FailureKind, Phase
 from tests.cluster.many import MEET, PAIR, Many, many
 from tests.cluster.runs import RecordingListener, Runs
 from tests.cluster.testbed.handle import Cluster
@@ -255,27 +255,28 @@ class TestAnAccountWithoutRights:
         assert done.stderr == (
             f"stepset: rbac: jobsets.jobset.x-k8s.io is forbidden: {who}"
             f' cannot create resource "jobsets" in API group "jobset.x-k8s.io" in the namespace "{runs.namespace}";'
-            f" have an administrator run: stepset rbac --namespace {runs.namespace} | kubectl apply -f -\n"
+            f" have an administrator run: stepset rbac --namespace {runs.namespace} --target jobset"
+            f" --account {runs.namespace}/submitter | kubectl apply -f -\n"
         )
         assert runs.left() == []
 
     @pytest.mark.parametrize("kind", ["configmaps"])
     def test_leaves_no_part_of_a_run_behind(self, runs: Runs, kind: str) -> None:
-        rules = [rule for rule in runs.get("role/stepset")["rules"] if rule["resources"] != [kind]]
+        rules = [rule for rule in runs.get("role/stepset-jobset")["rules"] if rule["resources"] != [kind]]
         patch = json.dumps({"rules": rules})
-        runs.cluster.kubectl("patch", "role/stepset", "-n", runs.namespace, "--type=merge", "-p", patch)
+        runs.cluster.kubectl("patch", "role/stepset-jobset", "-n", runs.namespace, "--type=merge", "-p", patch)
         with pytest.raises(InfrastructureError, match=f'rbac: .* cannot create resource "{kind}"'):
             runs.start(TRAINED)
         runs.wait_nothing_left()
 
     def test_that_may_submit_but_not_list_pods_gets_an_error(self, runs: Runs) -> None:
-        rules = runs.get("role/stepset")["rules"]
+        rules = runs.get("role/stepset-jobset")["rules"]
         kept = [{**rule, "verbs": ["create"]} if rule["resources"] == ["pods"] else rule for rule in rules]
         runs.cluster.kubectl(
-            "patch", "role/stepset", "-n", runs.namespace, "--type=merge", "-p", json.dumps({"rules": kept})
+            "patch", "role/stepset-jobset", "-n", runs.namespace, "--type=merge", "-p", json.dumps({"rules": kept})
         )
         handle, _ = runs.start(TRAINED)
-        with pytest.raises(InfrastructureError, match=r'^rbac: .* cannot list resource "pods"'):
+        with pytest.raises(InfrastructureError, match=r'continues: rbac: .* cannot list resource "pods"'):
             handle.wait()
         handle.cancel()
         runs.wait_nothing_left()

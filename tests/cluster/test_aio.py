@@ -13,7 +13,7 @@ import stepset
 from stepset import aio
 from stepset.backends.base import ClusterOptions
 from stepset.errors import RunNotFoundError
-from stepset.watch.state import Phase
+from stepset.run_status import Phase
 from tests.cluster.runs import RecordingListener, Runs
 from tests.waiting import until
 

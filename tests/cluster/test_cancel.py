@@ -16,8 +16,8 @@ from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.find import find, read_objects
 from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
 from stepset.backends.kubernetes.verdict import write_verdict
-from stepset.watch.cluster.verdict import verdict_of
-from stepset.watch.state import FailureKind, Phase
+from stepset.run_status import FailureKind, Phase
+from stepset.watch.cluster.workload import verdict_of
 from tests.cluster.many import PAIR, RANK, RESULT, SLEEP, shared
 from tests.cluster.runs import RecordingListener, Runs
 from tests.waiting import until
@@ -185,7 +185,7 @@ class TestSuspended:
         handle.cancel(suspend)
         assert handle.wait().phase is Phase.SUSPENDED
         assert [listener.texts(f"rank {rank}") for rank in (0, 1)] == [["training", "saving", "saved"]] * 2
-        assert until(lambda: not runs.pods(), 60), "the pods are deleted when the kubelet has seen their processes end"
+        assert until(lambda: not runs.pods()), "the pods are deleted when the kubelet has seen their processes end"
         runs.cluster.kubectl("patch", "jobset/run", "-n", runs.namespace, "--type=merge", "-p", RESUME)
         after = RecordingListener()
         status = backend.follow(_workload(backend), after).wait()
@@ -220,4 +220,5 @@ class TestNamesakes:
         assert not connection.call(write_verdict, namespaced, old, over)
         status = handle.wait()
         assert (status.phase, status.result) == (Phase.SUCCEEDED, "mine")
-        assert verdict_of(connection.call(find, namespaced, "run")) == status
+        # The Job's status counts the success before the JobSet's does, and a verdict needs an ended workload.
+        runs.cluster.wait("its end", lambda: verdict_of(connection.call(find, namespaced, "run")) == status)

@@ -1,13 +1,12 @@
 """The JobSet that Trainer's controller creates for a TrainJob equals the one that the jobset target renders.
 
 Both get every framework with every shape. The complete JobSets are compared, with the server's defaults, and the files
-and keys that their pods mount. DIFFERENT lists the fields that may differ, OVERRIDDEN the jobs for which Trainer's own
-values would be wrong; each with the reason. The jobs are suspended, so no pod runs.
+and keys that their pods mount. `trainer_jobsets` lists the fields that may differ, OVERRIDDEN the jobs for which
+Trainer's own values would be wrong; each with the reason. The jobs are suspended, so no pod runs.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,11 +15,10 @@ from typing import Any
 import pytest
 
 from stepset.errors import BadInputError
-from stepset.plan.expand import expand
-from stepset.targets.metadata import TRAINER_STEP
 from stepset.targets.render import render
 from tests.cluster.api import Api, Manifest
 from tests.cluster.testbed.handle import Cluster
+from tests.cluster.trainer_jobsets import JOBSET, differences, start, suspended
 from tests.targets.making import of_kind, request
 
 pytestmark = pytest.mark.cluster
@@ -67,7 +65,6 @@ SHAPES: dict[str, dict[str, Any]] = {
         ],
         "restart": {"max_restarts": 2, "user_errors": "fail"},
         "deadline": "1h",
-        "ttl": "1d",
     },
     "template": {
         "num_nodes": 2,
@@ -109,12 +106,6 @@ OVERRIDDEN: dict[tuple[str, str], str] = {
     ("xgboost", "mig"): _GPU,
     ("mpi-node", "alone"): "the launcher is the only node; the controller would list one that does not exist",
 }
-# Field -> why it differs, and why that has no effect.
-DIFFERENT = {
-    "port names": "the controller treats all ports without a name as one port, so the target names each",
-    "maxRestarts": "the controller omits a 0, which is the default of a JobSet",
-    "ancestor step": "the label selects the container that gets a TrainJob's command: the launcher's, if there is one",
-}
 
 
 def _job(framework: str, shape: str) -> dict[str, Any]:
@@ -127,7 +118,6 @@ PAIRS = [(framework, shape) for framework in FRAMEWORKS for shape in SHAPES]
 # Run -> job.
 RUNS = {f"{f}-{s}".replace(" ", "-"): _job(f, s) for f, s in PAIRS if (f, s) not in REFUSED}
 
-_JOBSET = "jobset.x-k8s.io/v1alpha2"
 _FILES = (("v1", "ConfigMap"), ("v1", "Secret"))
 
 
@@ -156,13 +146,13 @@ def pairs(cluster: Cluster) -> Iterator[dict[str, Pair]]:
     with cluster.namespace() as namespace:
         api = Api(cluster, namespace)
         ours = {run: _render(run, "jobset", namespace) for run in RUNS}
-        completed = {run: api.completed(_suspended(objects[-1])) for run, objects in ours.items()}
+        completed = {run: api.completed(suspended(objects[-1])) for run, objects in ours.items()}
         trainjobs = {run: _render(run, "trainjob", namespace) for run in RUNS}
         for objects in trainjobs.values():
             for each in objects[:-1]:
                 assert api.refused(each, dry_run=False) is None
         for objects in trainjobs.values():
-            _start(api, objects[-1])
+            start(api, objects[-1])
         jobsets = _wait_for_jobsets(api)
         made = {each["metadata"]["name"]: each for version, kind in _FILES for each in api.items(version, kind)}
         yield {
@@ -182,24 +172,10 @@ def _render(run: str, target: str, namespace: str) -> list[Manifest]:
     return render(request(run=run, namespace=namespace, **RUNS[run]), target)
 
 
-def _suspended(workload: Manifest) -> Manifest:
-    return {**workload, "spec": {**workload["spec"], "suspend": True}}
-
-
-def _start(api: Api, trainjob: Manifest) -> None:
-    """Retries while the runtime is not found: the webhooks of Trainer and Kueue get it from a watch, with a delay."""
-    for _ in range(200):
-        message = api.refused(_suspended(trainjob), dry_run=False)
-        if message is None or "not found" not in message:
-            break
-        time.sleep(0.05)
-    assert message is None
-
-
 def _wait_for_jobsets(api: Api) -> dict[str, Manifest]:
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
-        found = {each["metadata"]["name"]: each for each in api.items(_JOBSET, "JobSet")}
+        found = {each["metadata"]["name"]: each for each in api.items(JOBSET, "JobSet")}
         if found.keys() == RUNS.keys():
             return found
         time.sleep(0.5)
@@ -209,7 +185,7 @@ def _wait_for_jobsets(api: Api) -> dict[str, Manifest]:
 @pytest.mark.parametrize("run", RUNS)
 def test_the_jobset_equals_the_jobset_targets(pairs: dict[str, Pair], run: str) -> None:
     pair = pairs[run]
-    assert _comparable(pair.theirs) == _comparable(pair.ours)
+    assert [each for each in differences(pair.ours, pair.theirs) if each.known is None] == []
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -243,50 +219,3 @@ def test_refuses_the_pairs_that_are_not_compared(framework: str, shape: str) -> 
 def test_requests_every_policy_of_trainer(pairs: dict[str, Pair]) -> None:
     assert {pair.policy for pair in pairs.values()} == {"torch", "mpi", "jax", "xgboost", None}
     assert len(pairs) >= 40
-
-
-# --- a comparable form: without the fields in DIFFERENT, and with sorted lists where the order has no meaning -------
-
-
-def _comparable(jobset: Manifest) -> Manifest:
-    spec = jobset["spec"]
-    failures = {"maxRestarts": 0, **spec["failurePolicy"]}
-    metadata = {field: jobset["metadata"].get(field) for field in ("labels", "annotations")}
-    return {**spec, "failurePolicy": failures, "metadata": metadata, "replicatedJobs": [*map(_job_of, _rows(spec))]}
-
-
-def _rows(spec: Manifest) -> list[Manifest]:
-    rows: list[Manifest] = spec["replicatedJobs"]
-    return rows
-
-
-def _job_of(row: Manifest) -> Manifest:
-    template = row["template"]
-    labels = {k: v for k, v in template["metadata"].get("labels", {}).items() if k != TRAINER_STEP}
-    pod = template["spec"]["template"]
-    spec = {
-        **pod["spec"],
-        "containers": [_container(each) for each in pod["spec"]["containers"]],
-        "volumes": _by_name(pod["spec"]["volumes"]),
-    }
-    job = {**template["spec"], "template": {**pod, "spec": spec}}
-    return {**row, "template": {**template, "metadata": labels, "spec": job}}
-
-
-def _container(container: Manifest) -> Manifest:
-    ports = sorted((port["containerPort"], port["protocol"]) for port in container.get("ports", ()))
-    mounts = sorted(container.get("volumeMounts", ()), key=lambda mount: str(mount["mountPath"]))
-    return {**container, "ports": ports, "volumeMounts": mounts, "env": _environment(container.get("env", ()))}
-
-
-def _environment(rows: list[Manifest]) -> dict[str, str]:
-    """Variables as the process gets them: with `$(NAME)` expanded, the order has no meaning."""
-    found: dict[str, str] = {}
-    for row in rows:
-        value = row.get("value", "")
-        found[row["name"]] = json.dumps(row["valueFrom"]) if "valueFrom" in row else expand(value, found)
-    return found
-
-
-def _by_name(rows: list[Manifest]) -> list[Manifest]:
-    return sorted(rows, key=lambda row: str(row["name"]))

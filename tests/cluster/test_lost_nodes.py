@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stepset.watch.state import FailureKind, Phase, RunStatus
+from stepset.run_status import FailureKind, Phase, RunStatus
 from tests.cluster.many import RESULT
 from tests.cluster.runs import RecordingListener, Runs
 from tests.cluster.stage import Stage, missing_lines
@@ -31,13 +30,6 @@ SOON: list[dict[str, Any]] = [
 ]
 """Kubernetes evicts the pods of an unreachable node after five minutes by default; the tests wait one second."""
 MOVES = {"lost_node": "release", "lost_node_after": "2s"}
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    path = tmp_path / "stage"
-    path.mkdir()
-    return Stage(path)
 
 
 @pytest.fixture

@@ -111,11 +111,11 @@ def test_an_account_without_the_right_gets_the_reason_of_the_wait_without_a_posi
 def revoke_positions(runs: Runs) -> None:
     """Removes only the right to read positions from the account."""
     assert may_read(runs)
-    role = runs.get("roles.rbac.authorization.k8s.io/stepset")
+    role = runs.get("roles.rbac.authorization.k8s.io/stepset-kueue")
     kept = [rule for rule in role["rules"] if rule["apiGroups"] != ["visibility.kueue.x-k8s.io"]]
     assert len(kept) == len(role["rules"]) - 1
     patch = json.dumps({"rules": kept})
-    runs.cluster.kubectl("patch", "role", "stepset", "-n", runs.namespace, "--type=merge", "-p", patch)
+    runs.cluster.kubectl("patch", "role", "stepset-kueue", "-n", runs.namespace, "--type=merge", "-p", patch)
     runs.cluster.wait("the removal of the right", lambda: not may_read(runs))
 
 

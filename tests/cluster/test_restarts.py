@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stepset.watch.state import FailureKind, Phase
+from stepset.run_status import FailureKind, Phase
 from tests.cluster.many import BRIEF, PAIR, RANK, RESULT, SLEEP, Many, many, shared
 from tests.cluster.queues import queue, set_active, set_cpus
 from tests.cluster.runs import RecordingListener, Runs

@@ -17,8 +17,8 @@ from stepset.backends.kubernetes.api.client import client_of
 from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.replies import RefusedError
 from stepset.errors import InfrastructureError
+from stepset.run_status import FailureKind, Phase
 from stepset.watch.list_watch import ListWatch
-from stepset.watch.state import FailureKind, Phase
 from tests.cluster.many import RESULT
 from tests.cluster.proxy import proxy_to
 from tests.cluster.runs import RecordingListener, Runs
@@ -36,13 +36,6 @@ DOWNTIME = 60.0
 """Seconds for which the API server is down."""
 FAILS = "if rank == 1: raise ValueError('batch 7 is empty')"
 LEAVES_COUNT = "if rank == 0: " + RESULT.format("count")
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    path = tmp_path / "stage"
-    path.mkdir()
-    return Stage(path)
 
 
 def wait_for_more(listener: RecordingListener, lines: int = 10) -> None:

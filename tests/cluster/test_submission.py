@@ -43,3 +43,26 @@ def test_a_trainjob_is_created_as_soon_as_the_webhooks_have_its_runtime(runs: Ru
         made = waiting.result(60)
         assert made.accepted, made.body
     assert runs.get("trainjob/run")["metadata"]["uid"] == made.body["metadata"]["uid"]
+
+
+def test_a_repeated_submission_keeps_the_keys_with_which_pods_run(runs: Runs) -> None:
+    """The first process was killed between its last object and the removal of the label; this one may not read keys."""
+    backend, request = runs.backend(), runs.request("pass", framework="mpi", num_nodes=2, owner="me")
+    backend.make(request)
+    before = runs.get("secrets")["items"]
+    runs.cluster.kubectl("label", "jobset", "run", "-n", runs.namespace, f"{SUBMISSION}=started")
+    made, _ = backend.make(request)
+    assert made.adopted
+    assert [each["metadata"]["uid"] for each in runs.get("secrets")["items"]] == [before[0]["metadata"]["uid"]]
+    assert SUBMISSION not in runs.get("jobset/run")["metadata"]["labels"]
+
+
+def test_a_run_notes_how_many_files_of_its_code_are_ignored_and_its_pods_get_only_the_others(runs: Runs) -> None:
+    code = runs.directory / "code"
+    code.mkdir()
+    for name, text in {".gitignore": ".env\n", ".env": "TOKEN=1", "train.py": "import os; print(os.listdir())"}.items():
+        (code / name).write_text(text)
+    status, listener = runs.run(script="train.py", code="code")
+    note = "code: 1 file is ignored because of .gitignore; `stepset explain --files` lists what is shipped"
+    assert note in status.notes
+    assert listener.texts("rank 0") == ["['train.py']"]

@@ -45,7 +45,7 @@ class Planned:
 
     def _shown(self, entry: EnvEntry) -> Any:
         value: Value | None = entry.value
-        if isinstance(value, Text) and value.known_in_pod:
+        if isinstance(value, Text) and value.needs_agent:
             value = entry.pod_value  # the agent sets the rest
         match value:
             case None:

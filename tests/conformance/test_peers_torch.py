@@ -167,7 +167,7 @@ def test_one_node_uses_the_same_rendezvous_as_many() -> None:
 def test_a_rendezvous_setting_cannot_change_the_others() -> None:
     given = row("torchrun.rdzv_conf.trailing_comma_rejected")["input"]["rdzv_conf"]
     key, value = given.split("=")
-    with pytest.raises(BadInputError, match=r"framework\.elastic\.rdzv_conf: a: '1,' cannot be handed to torchrun"):
+    with pytest.raises(BadInputError, match=r"framework\.elastic\.rdzv_conf: a: '1,' cannot be passed to torchrun"):
         planned({"kind": "torch", "elastic": {"rdzv_conf": {key: value}}})
     env = planned({"kind": "torch", "elastic": {"rdzv_conf": {key: 1, "b": "2"}}}).env()
     assert env["PET_RDZV_CONF"] == "a=1,b=2"

@@ -54,6 +54,8 @@ class Plays:
     def close(self) -> None:
         """Cancels plays that have not started, and waits for the others."""
         self._pool.shutdown(cancel_futures=True)
+        for group in self._groups.values():
+            group.close()
 
     def _submit(self, cases: list[Case]) -> None:
         for case in cases:

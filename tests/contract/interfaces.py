@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from stepset.errors import ExitCode
-from stepset.watch.state import RunStatus
+from stepset.exit_code import ExitCode
+from stepset.run_status import RunStatus
 from tests.cluster.runs import STEPSET
 from tests.contract import guard
 from tests.contract.gates import ROOT

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepset.errors import ExitCode
+from stepset.exit_code import ExitCode
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,10 @@ STARTUP_TIME = 240.0
 """Seconds within which a run's ranks print, on a machine that starts many other runs."""
 RECOVERY_TIME = 90.0
 """Seconds within which an interface continues after a fault."""
+_SHARED_STEPS = ("server stops", "server starts", "the namespace is filled")
+"""The steps that one play of a group does for all."""
+SHARED_STEP_TIME = 600.0
+"""Seconds within which a shared step ends on a busy machine; 2,000 large pods take a minute on an idle one."""
 INTERFACES = ("call", "cli", "kfp", "trigger")
 
 
@@ -40,7 +44,7 @@ class Case:
 
 
 class Group:
-    """Plays of one scenario that share some of its steps, such as an outage of the server.
+    """Plays of one scenario that share some of its steps, such as an outage of the server, or a namespace.
 
     Args:
         size: the number of plays.
@@ -50,19 +54,45 @@ class Group:
         self._size = size
         self._barriers: dict[str, threading.Barrier] = {}
         self._lock = threading.Lock()
+        self._shared = ExitStack()
+        self._namespace = ""
+        self._left = 0
 
     def once(self, name: str, act: Callable[[], None]) -> None:
         """Waits until all plays have reached this step; one of them then calls `act`."""
         with self._lock:
             barrier = self._barriers.setdefault(name, threading.Barrier(self._size, act))
-        barrier.wait(STARTUP_TIME + RECOVERY_TIME)
+        barrier.wait(STARTUP_TIME + RECOVERY_TIME + SHARED_STEP_TIME)
+
+    @contextmanager
+    def namespace(self, cluster: Cluster) -> Iterator[str]:
+        """Provides a namespace that all plays share; it is deleted after the last of them."""
+        with self._lock:
+            if not self._namespace:
+                self._namespace = self._shared.enter_context(cluster.namespace("contract"))
+        try:
+            yield self._namespace
+        finally:
+            with self._lock:
+                self._left += 1
+                last = self._left == self._size
+            if last:
+                self._shared.close()
+
+    def enter(self, context: AbstractContextManager[None]) -> None:
+        """Enters a context of the shared namespace, which ends with the last play."""
+        self._shared.enter_context(context)
 
     def give_up(self) -> None:
         """Releases the other plays after one has failed."""
         with self._lock:
             for barrier in self._barriers.values():
                 barrier.abort()
-            self._barriers.update({name: _broken() for name in ("server stops", "server starts")})
+            self._barriers.update({name: _broken() for name in _SHARED_STEPS})
+
+    def close(self) -> None:
+        """Deletes the shared namespace if some plays have not been played."""
+        self._shared.close()
 
 
 def _broken() -> threading.Barrier:
@@ -148,17 +178,19 @@ class Player:
         files, stage = directory / "files", Stage(directory / "stage")
         files.mkdir(parents=True)
         stage.path.mkdir()
-        namespace = stack.enter_context(self.cluster.namespace("contract"))
+        shared = group.namespace(self.cluster) if scenario.shared else self.cluster.namespace("contract")
+        namespace = stack.enter_context(shared)
         runs = stack.enter_context(runs_in(self.cluster, namespace, files, scenario.target))
         if case.interface == "kfp":
-            for each in rbac("kfp", target=scenario.target, namespace=namespace, accounts=[Account(ACCOUNT)]):
+            for each in rbac("kfp", targets=[scenario.target], namespace=namespace, accounts=[Account(ACCOUNT)]):
                 self.cluster.objects.create(each, namespace, exist_ok=True)
         gate = stack.enter_context(self.proxy.gate(runs.kubeconfig, files, namespace, scenario.user))
         for name, do, fields in scenario.initial_faults:
             gate.fault(name, do, **dict(fields))
         job = runs.job(**scenario.job(stage)).to_dict()
         kubeconfigs = gate.kubeconfig, runs.kubeconfig
-        parameters = RunParameters(job, "run", files, *kubeconfigs, namespace, scenario.target, scenario.pause)
+        name = f"run-{case.interface}" if scenario.shared else "run"
+        parameters = RunParameters(job, name, files, *kubeconfigs, namespace, scenario.target, scenario.pause)
         view = stack.enter_context(self._interface(case.interface)(parameters))
         play = Play(self.cluster, runs, gate, stage, view, scenario.ranks, group)
         for step in scenario.steps:

@@ -19,6 +19,8 @@ from tests.contract.steps import (
     delete_run,
     drop,
     fault,
+    fill_namespace,
+    forge_objects,
     lines,
     pause,
     renew_credentials,
@@ -106,6 +108,7 @@ class Scenario:
         disruptive: whether it breaks the cluster, so that no other scenario may run at the same time.
         essential: whether the selection contains it for every interface.
         heavy: whether the selection contains it for the first interface only.
+        shared: whether all its plays use the same namespace.
     """
 
     name: str
@@ -124,6 +127,7 @@ class Scenario:
     disruptive: bool = False
     essential: bool = False
     heavy: bool = False
+    shared: bool = False
 
     def job(self, stage: Stage) -> dict[str, Any]:
         """The fields of its job."""
@@ -133,6 +137,17 @@ class Scenario:
 CONNECTED = lines(10, STARTUP_TIME)
 END = (lines(10), say("end"))
 """The interface shows more lines; then the run ends."""
+
+LIST_AGAIN = (fault("expired", on=("watch",), count=4), drop("watch"), requested("list", 2))
+"""The interface lists all objects again."""
+
+LIST_PODS_AGAIN = (
+    fault("expired", on=("watch pods",), count=1),
+    drop("watch"),
+    requested("list pods", 1, STARTUP_TIME),
+    requested("watch pods", 2, STARTUP_TIME),
+)
+"""The interface lists all pods again; the second watch begins when the list is complete."""
 
 FIVE_FAULTS = (
     Scenario(
@@ -267,6 +282,23 @@ OTHERS = (
             *END,
         ),
         Expected(absent=(NO_ANSWER,)),
+    ),
+    Scenario(
+        "forged pods and unreadable workloads",
+        "object",
+        (CONNECTED, forge_objects, *LIST_AGAIN, *END),
+        Expected(absent=(NO_ANSWER, "FORGED", "started again", "Restarting", "cannot be computed")),
+        essential=True,
+        timeout=180,
+    ),
+    Scenario(
+        "a namespace filled by another user",
+        "object",
+        (CONNECTED, fill_namespace(2000, 200_000), *LIST_PODS_AGAIN, *END),
+        Expected(absent=(NO_ANSWER,)),
+        essential=True,
+        shared=True,
+        timeout=180,
     ),
     Scenario(
         "log connection dropped at random",

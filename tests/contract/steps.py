@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tests.cluster.forged import filled, forged_pods, unreadable_jobsets
 from tests.cluster.testbed import outages
 from tests.contract.interfaces import wait_for_process
 from tests.waiting import until
@@ -71,7 +72,13 @@ def reported(pattern: str, seconds: float = RECOVERY_TIME) -> Step:
 
 
 def requested(kind: str, count: int, seconds: float = RECOVERY_TIME) -> Step:
-    """Waits until the gate has received `count` requests of a kind since the start of the last fault."""
+    """Waits until the gate has received `count` requests of a kind since the start of the last fault.
+
+    Args:
+        kind: the kind of request, or a kind and a resource, such as "list pods".
+        count: the number of requests.
+        seconds: the longest wait.
+    """
 
     def step(play: Play) -> None:
         before = play.seen.get(kind, 0)
@@ -79,6 +86,32 @@ def requested(kind: str, count: int, seconds: float = RECOVERY_TIME) -> Step:
         assert done, f"waited {seconds:.0f} s for {count} more requests: {kind}\n{play.view.shown()}"
 
     return step
+
+
+def forge_objects(play: Play) -> None:
+    """Creates pods that claim to belong to the run, and workloads that cannot be read; waits until the pods end."""
+    runs, objects = play.runs, play.cluster.objects
+    for each in (*forged_pods(runs, runs.pods()[0]), *unreadable_jobsets(runs)):
+        objects.create(each, runs.namespace)
+
+    def ended() -> bool:
+        pods = [each for each in runs.get("pods")["items"] if each["metadata"]["name"].startswith("forged-")]
+        return all(each["status"]["phase"] in ("Succeeded", "Failed") for each in pods)
+
+    wait_for_process(ended, "the end of the forged pods")
+
+
+def fill_namespace(count: int, size: int) -> Step:
+    """Creates many pods with large annotations, as another user, once for all plays of this scenario.
+
+    The pods never run. Each has the labels of one of the runs.
+    """
+
+    def act(play: Play) -> None:
+        runs = [str(each["metadata"]["name"]) for each in play.runs.get("jobsets")["items"]]
+        play.group.enter(filled(play.runs, runs, count, size))
+
+    return lambda play: play.group.once("the namespace is filled", lambda: act(play))
 
 
 def renew_credentials(play: Play) -> None:

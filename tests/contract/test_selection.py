@@ -24,7 +24,7 @@ def test_every_interface_plays_every_sort_of_fault_with_enough_scenarios() -> No
     met = {(sorts[name], interface) for name, interface in CHOSEN}
     several = {sort for sort in sorts.values() if list(sorts.values()).count(sort) >= len(INTERFACES) - 1}
     assert met >= set(product(several, INTERFACES))
-    assert several == {"credentials", "log", "run", "server", "watch"}
+    assert several == {"credentials", "log", "object", "run", "server", "watch"}
 
 
 def test_no_case_is_selected_twice_and_the_full_matrix_contains_more() -> None:

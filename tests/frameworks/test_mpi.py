@@ -34,16 +34,31 @@ VARIABLES = {
     },
 }
 
+REPLACEABLE = {
+    "openmpi": {
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "NVIDIA_VISIBLE_DEVICES": "void",
+    },
+    "intel": {"I_MPI_PIN": "off", "NVIDIA_VISIBLE_DEVICES": "void"},
+    "mpich": {"NVIDIA_VISIBLE_DEVICES": "void"},
+}
+
 
 def mpi(**job: Any) -> Plan:
-    options = {k: job.pop(k) for k in ("implementation", "run_launcher_as_node", "ssh_port") if k in job}
+    options = {
+        k: job.pop(k)
+        for k in ("implementation", "run_launcher_as_node", "ssh_port", "launch", "launcher_resources")
+        if k in job
+    }
     return Plan({"kind": "mpi", **options}, **job)
 
 
 @pytest.mark.parametrize("implementation", VARIABLES)
 def test_the_launcher_gets_its_implementations_variables(implementation: str) -> None:
     plan = mpi(implementation=implementation, num_nodes=2, procs_per_node=2)
-    assert plan.env("launcher") == VARIABLES[implementation]
+    master = {"MASTER_ADDR": "job-node-0-0.job", "MASTER_PORT": "29500"}
+    assert plan.env("launcher") == {**VARIABLES[implementation], **master, **REPLACEABLE[implementation]}
     assert plan.env("node") == {}
 
 
@@ -96,7 +111,7 @@ def test_nodes_serve_ssh_with_the_runs_keys() -> None:
     node, launcher = plan.group("node"), plan.group("launcher")
     assert (node.serves_ssh, node.command, node.ports) == (True, (), ("ssh",))
     assert (launcher.serves_ssh, launcher.ports) == (False, ())
-    assert plan.ports == {"ssh": 2200}
+    assert plan.ports["ssh"] == 2200
     assert plan.ssh is not None
     assert (plan.ssh.path, plan.ssh.groups) == ("/home/mpiuser/.ssh", ("node", "launcher"))
 
@@ -106,6 +121,46 @@ def test_the_launcher_requests_a_nodes_resources_only_if_it_is_a_node() -> None:
     beside, inside = (mpi(num_nodes=2, run_launcher_as_node=as_node, **resources).plan for as_node in (False, True))
     assert beside.group("launcher").resources.limits == {}
     assert inside.group("launcher").resources == inside.group("node").resources == beside.group("node").resources
+
+
+@pytest.mark.parametrize(
+    ("implementation", "as_node", "nodes", "host"),
+    [
+        ("openmpi", False, 2, "job-node-0-0.job"),
+        ("openmpi", True, 2, "job-launcher-0-0.job"),  # numbers the ranks of its own node first
+        ("mpich", True, 2, "job-node-0-0.job"),
+        ("intel", True, 2, "job-node-0-0.job"),
+        ("mpich", True, 1, "job-launcher-0-0.job"),
+    ],
+)
+def test_torch_in_the_ranks_finds_the_node_of_rank_0(implementation: str, as_node: bool, nodes: int, host: str) -> None:
+    options = {"implementation": implementation, "run_launcher_as_node": as_node, "num_nodes": nodes}
+    env = mpi(**options, network={"port": 4711}).env("launcher")
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == (host, "4711")
+    own = {"MASTER_PORT": {"value": "1", "override": True}}
+    assert mpi(**options, env=own).env("launcher")["MASTER_PORT"] == "1"
+
+
+def test_a_launcher_that_is_not_a_node_may_request_resources() -> None:
+    own = {"launcher_resources": {"cpu": 1, "memory": "1Gi"}, "resources_per_node": {"gpus": 2, "shm": "1Gi"}}
+    resources = mpi(num_nodes=2, **own).plan.group("launcher").resources
+    assert (resources.requests, resources.limits) == ({"cpu": "1", "memory": "1Gi"}, {"cpu": "1", "memory": "1Gi"})
+    assert resources.shm == "1Gi"
+    with pytest.raises(BadInputError, match="with run_launcher_as_node the launcher has resources_per_node"):
+        mpi(num_nodes=2, run_launcher_as_node=True, **own)
+
+
+@pytest.mark.parametrize("implementation", REPLACEABLE)
+def test_the_job_may_set_binding_and_gpus_of_the_launcher_without_override(implementation: str) -> None:
+    theirs = dict.fromkeys(REPLACEABLE[implementation], "x")
+    env = mpi(implementation=implementation, env=theirs).env("launcher")
+    assert {name: env[name] for name in theirs} == theirs
+
+
+def test_a_launcher_that_is_a_node_sees_its_gpus_and_nodes_keep_theirs() -> None:
+    assert "NVIDIA_VISIBLE_DEVICES" not in mpi(run_launcher_as_node=True).env("launcher")
+    plan = mpi(num_nodes=2)
+    assert "NVIDIA_VISIBLE_DEVICES" not in {*plan.env("node"), *plan.command("launcher")}
 
 
 @pytest.mark.parametrize("as_node", [False, True])
@@ -153,6 +208,55 @@ def test_the_launcher_gets_a_command_unchanged() -> None:
     assert plan.command("launcher") == ["mpirun", "-np", "4", "./a.out"]
     assert plan.words(plan.plan.group("launcher").args) == ["-v"]
     assert plan.command("node") == []
+
+
+@pytest.mark.parametrize(
+    ("implementation", "launcher"), [("openmpi", "mpirun"), ("intel", "mpirun"), ("mpich", "mpiexec.hydra")]
+)
+@pytest.mark.parametrize("framework", ["mpi", "deepspeed", "mlx"])
+def test_mpirun_starts_a_command_that_starts_no_ranks(framework: str, implementation: str, launcher: str) -> None:
+    others = {"deepspeed": {"launcher": "mpirun"}, "mlx": {"backend": "mpi"}}
+    options = others.get(framework, {"implementation": implementation})
+    if framework != "mpi" and implementation != "openmpi":
+        return
+    job = {"num_nodes": 2, "procs_per_node": 2, "env": {"LR": "1"}, "agent": True}
+    plan = Plan({"kind": framework, **options}, **job, command=["./solver", "-v"], args=["in.dat"])
+    group = plan.plan.group("launcher")
+    command = plan.command("launcher")
+    assert (command[0], command[-2:], plan.words(group.args)) == (launcher, ["./solver", "-v"], ["in.dat"])
+    assert ("-x" in command) is (implementation == "openmpi")
+    assert group.command_rule == f"{launcher} starts the ranks, because the command starts none"
+    settings = group.agent
+    assert settings is not None and settings.wrap is not None and settings.world_size == 4
+    assert [*plan.words(settings.wrap.launcher), *plan.words(settings.wrap.program)] == command
+    assert plan.plan.notes == ()
+
+
+@pytest.mark.parametrize("command", [["env", "A=1", "mpirun", "./a.out"], ["bash", "-c", "mpirun ./a.out"]])
+def test_a_command_that_starts_mpirun_indirectly_is_unchanged(command: list[str]) -> None:
+    plan = mpi(command=command)
+    assert plan.command("launcher") == command
+    assert plan.plan.group("launcher").command_rule == "unchanged, because it starts mpirun"
+    split = mpi(command=["bash", "-c"], args=["mpirun ./a.out"])
+    assert split.command("launcher") == ["bash", "-c"]
+
+
+def test_a_shell_script_is_unchanged_and_a_note_states_what_it_must_do() -> None:
+    plan = mpi(implementation="mpich", command=["./run.sh", "a b"], agent=True)
+    assert plan.command("launcher") == ["./run.sh", "a b"]
+    assert len(plan.plan.notes) == 1
+    assert "must start the ranks with mpirun" in plan.plan.notes[0]
+    assert plan.plan.notes[0].endswith("write mpiexec.hydra ./run.sh 'a b'")
+
+
+def test_the_job_may_state_what_starts_the_ranks() -> None:
+    assert mpi(launch="mpirun", command=["./run.sh"]).command("launcher")[0] == "mpirun"
+    for entry in ({"command": ["./solver"]}, {"script": "train.py"}):
+        plan = mpi(launch="command", **entry)
+        assert "mpirun" not in plan.command("launcher")
+        assert plan.plan.group("launcher").command_rule == "unchanged, because framework.launch is command"
+    with pytest.raises(BadInputError, match=r"^framework\.launch: the command starts mpiexec itself; omit"):
+        mpi(launch="mpirun", command=["mpiexec", "./a.out"])
 
 
 def test_the_world_size_is_checked_in_every_wrapped_rank() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stepset.errors import BadInputError
+from stepset.targets.pods.env import process_env
 from tests.frameworks.planned import Plan
 
 OWN = {"kind": "deepspeed", "launcher": "deepspeed"}
@@ -104,7 +105,7 @@ def test_jax_runs_one_process_a_node() -> None:
 def test_several_processes_for_jax_are_ignored_with_a_note() -> None:
     plan = Plan("jax", procs_per_node=4).plan
     assert plan.world.procs_per_node == 1
-    assert plan.notes == ("procs_per_node: jax runs one process a node that drives all its devices; 4 is ignored",)
+    assert plan.notes == ("procs_per_node: jax runs one process per node, which uses all its devices; 4 is ignored",)
 
 
 # --- XGBoost ---------------------------------------------------------------------------------------------------------
@@ -117,6 +118,8 @@ def test_xgboost_runs_a_worker_for_every_accelerator() -> None:
         "DMLC_TRACKER_PORT": "29500",
         "DMLC_TASK_ID": "<rank>",
         "DMLC_NUM_WORKER": "8",
+        "LOCAL_RANK": "<local rank>",
+        "CUDA_VISIBLE_DEVICES": "<devices, its own first>",
     }
     settings = plan.plan.group("node").agent
     assert settings is not None and (settings.processes, settings.world_size) == (4, 8)
@@ -135,6 +138,59 @@ def test_without_the_agent_the_jobs_own_command_starts_a_nodes_workers() -> None
     plan = Plan("xgboost", num_nodes=2, resources_per_node={"gpus": 4}, command=["bash", "run.sh"])
     assert (plan.env()["DMLC_TASK_ID"], plan.env()["DMLC_NUM_WORKER"]) == ("<pod index>", "8")
     assert plan.plan.group("node").agent is None
+    assert {"LOCAL_RANK", "CUDA_VISIBLE_DEVICES"}.isdisjoint(plan.env()), "the command knows its workers"
+
+
+def test_the_only_worker_of_a_node_sees_the_devices_of_its_pod() -> None:
+    job: dict[str, Any] = {"num_nodes": 2, "resources_per_node": {"gpus": 1}, "command": ["python", "a.py"]}
+    plan = Plan("xgboost", **job)
+    assert plan.env()["LOCAL_RANK"] == "<local rank>"
+    assert plan.in_manifest("LOCAL_RANK") is None, "the pod has the variables of the reference only"
+    assert "CUDA_VISIBLE_DEVICES" not in plan.env()
+    assert "LOCAL_RANK" not in Plan("xgboost", agent=False, **job).env()
+
+
+@pytest.mark.parametrize(
+    ("resources", "procs", "listed"),
+    [
+        ({"gpus": 4}, "auto", "{devices}0,1,2,3"),
+        ({"gpus": 4}, 2, "{devices}0,1,2,3"),
+        ({"amd.com/gpu": 2}, "auto", "{devices}0,1"),
+        ({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000}, "auto", "{devices}0,1"),
+        ({"nvidia.com/mig-1g.5gb": 3}, "auto", "{devices}"),  # indexes do not name MIG devices
+        ({"gpu.intel.com/xe": 2}, "auto", "{devices}"),
+        ({}, 2, "{devices}"),
+    ],
+)
+def test_the_agent_knows_the_devices_of_a_pod(resources: dict[str, Any], procs: Any, listed: str) -> None:
+    plan = Plan("xgboost", procs_per_node=procs, resources_per_node=resources)
+    env = process_env(plan.plan.group("node").env, plan.names)
+    assert (env["CUDA_VISIBLE_DEVICES"], env["LOCAL_RANK"]) == (listed, "{local_rank}")
+
+
+def test_the_job_may_name_the_devices_of_a_pod() -> None:
+    own = {"CUDA_VISIBLE_DEVICES": "2,3"}
+    plan = Plan("xgboost", resources_per_node={"gpus": 2}, env=own)
+    assert plan.in_manifest("CUDA_VISIBLE_DEVICES") == "2,3"
+    assert plan.env()["CUDA_VISIBLE_DEVICES"] == "<devices, its own first>"
+    [entry] = [e for e in plan.plan.group("node").env if e.name == "CUDA_VISIBLE_DEVICES"]
+    assert entry.rule.endswith("; the job names them")
+    same = {"CUDA_VISIBLE_DEVICES": {"value": "2", "override": True}}
+    assert Plan("xgboost", resources_per_node={"gpus": 2}, env=same).env()["CUDA_VISIBLE_DEVICES"] == "2"
+    template = {"containers": [{"name": "node", "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "2,3"}]}]}
+    assert Plan("xgboost", resources_per_node={"gpus": 2}, pod_template=template).plan
+
+
+def test_a_secret_cannot_name_the_devices_of_a_pod() -> None:
+    with pytest.raises(BadInputError, match=r"^env\.CUDA_VISIBLE_DEVICES: reserved"):
+        Plan("xgboost", procs_per_node=2, env={"CUDA_VISIBLE_DEVICES": {"secret": "a", "key": "b"}})
+
+
+@pytest.mark.parametrize(("agent", "notes"), [(True, 0), (False, 2)])
+def test_a_note_about_mig_devices_is_for_workers_without_the_agent(agent: bool, notes: int) -> None:
+    """The other note is about the agent."""
+    plan = Plan("xgboost", resources_per_node={"nvidia.com/mig-1g.5gb": 2}, command=["python", "a.py"], agent=agent)
+    assert len(plan.plan.notes) == notes
 
 
 # --- plain -----------------------------------------------------------------------------------------------------------

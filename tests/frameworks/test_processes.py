@@ -1,4 +1,4 @@
-"""How many processes a node runs, framework by framework."""
+"""The number of processes per node, framework by framework."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from stepset.errors import BadInputError
+from stepset.frameworks import make_plan
+from stepset.spec import parse_job
 from tests.frameworks.planned import Plan
 
 GPUS, MIG, CPUS = {"gpus": 4, "cpu": 8}, {"nvidia.com/mig-1g.5gb": 3, "cpu": 8}, {"cpu": "2500m"}
@@ -75,7 +77,7 @@ def test_gpu_without_a_gpu_is_an_error(framework: Any) -> None:
 @pytest.mark.parametrize("framework", [f for f, _ in COUNTS if f != "jax"])
 @pytest.mark.parametrize(("procs", "cpu"), [("cpu", "16Gi"), (4097, 1)])
 def test_too_many_processes_are_rejected_before_they_are_listed(framework: Any, procs: Any, cpu: Any) -> None:
-    with pytest.raises(BadInputError, match=r"^procs_per_node: \d+ processes a node are more than 4096; check"):
+    with pytest.raises(BadInputError, match=r"^procs_per_node: \d+ processes per node are more than 4096; check"):
         Plan(framework, num_nodes=2, procs_per_node=procs, resources_per_node={"cpu": cpu})
 
 
@@ -92,3 +94,97 @@ def test_the_merged_resources_count() -> None:
 def test_another_containers_gpus_do_not_count() -> None:
     template = {"containers": [{"name": "sidecar", "resources": {"limits": {"nvidia.com/gpu": 4}}}]}
     assert Plan("torch", pod_template={"spec": template}).env()["PET_NPROC_PER_NODE"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        ({"agent": False, "command": ["./solver"]}, "as the job requests"),
+        ({"agent": False, "command": ["python", "a.py"]}, "as the job requests"),
+        ({"command": ["./solver"]}, "because './solver' is not Python"),
+    ],
+)
+def test_a_note_states_once_what_a_run_without_the_agent_lacks(job: dict[str, Any], why: str) -> None:
+    plan = make_plan(parse_job({"framework": "plain", "num_nodes": 2, **job}))
+    assert plan.notes == (
+        f"agent: off, {why}: the run reports no result, no progress and no cause of a failure, and its pods do not wait"
+        " for each other; set agent: true if the image has python3",
+    )
+
+
+def test_a_run_with_the_agent_has_no_such_note() -> None:
+    assert make_plan(parse_job({"framework": "plain", "command": ["python", "a.py"]})).notes == ()
+    assert make_plan(parse_job({"framework": "plain", "agent": True, "command": ["./solver"]})).notes == ()
+
+
+COUNTING = [f for f, _ in COUNTS if f not in ("jax", "plain")]
+CLAIM = {"containers": [{"name": "node", "resources": {"claims": [{"name": "gpus"}]}}]}
+# Resources of a node with 8 CPUs -> processes per node for `auto`.
+UNUSUAL: list[tuple[dict[str, Any], int]] = [
+    ({"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": 4096, "volcano.sh/vgpu-cores": 50}, 2),
+    ({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}, 2),
+    ({"nvidia.com/gpumem": 3000}, 1),
+    ({"aliyun.com/gpu-mem": 8}, 1),
+    ({"nvidia.com/gpu.shared": 2}, 1),
+    ({"google.com/tpu": 4}, 1),
+    ({"aws.amazon.com/neuroncore": 32, "vpc.amazonaws.com/efa": 8}, 32),
+    ({"cambricon.com/mlu": 4}, 4),
+    ({"nvidia.com/gpu": 8, "rdma/hca": 8}, 8),
+]
+UNKNOWN: list[dict[str, Any]] = [
+    {"resources_per_node": {"aws.amazon.com/neuron": 16}},
+    {"resources_per_node": {"nvidia.com/mig-1g.5gb": 1, "nvidia.com/mig-2g.10gb": 1}},
+    {"resources_per_node": {"nvidia.com/gpu": "0.5"}},
+    {"pod_template": {"spec": CLAIM}},
+]
+
+
+@pytest.mark.parametrize("framework", COUNTING)
+@pytest.mark.parametrize(("resources", "procs"), UNUSUAL)
+def test_amounts_of_memory_and_cores_are_not_devices(framework: Any, resources: dict[str, Any], procs: int) -> None:
+    plan = Plan(framework, num_nodes=2, resources_per_node={"cpu": 8, **resources}).plan
+    assert (plan.world.procs_per_node, plan.world.size) == (procs, 2 * procs)
+
+
+@pytest.mark.parametrize("framework", COUNTING)
+@pytest.mark.parametrize("job", UNKNOWN)
+@pytest.mark.parametrize("procs", ["auto", "gpu"])
+def test_an_unknown_number_of_processes_is_an_error(framework: Any, job: dict[str, Any], procs: str) -> None:
+    with pytest.raises(BadInputError, match=rf"^procs_per_node: {procs} cannot count the processes: .*; .*give "):
+        Plan(framework, procs_per_node=procs, **job)
+    assert Plan(framework, procs_per_node=2, **job).plan.world.procs_per_node == 2
+
+
+@pytest.mark.parametrize("framework", ["jax", "plain"])
+@pytest.mark.parametrize("job", UNKNOWN)
+def test_one_process_a_node_needs_no_count(framework: str, job: dict[str, Any]) -> None:
+    assert Plan(framework, **job).plan.world.procs_per_node == 1
+
+
+@pytest.mark.parametrize("framework", COUNTING)
+@pytest.mark.parametrize(
+    ("resources", "note"),
+    [
+        ({"gpus": 4}, None),
+        ({"cpu": 4}, None),
+        ({"nvidia.com/mig-1g.5gb": 1}, None),
+        ({"google.com/tpu": 4}, "procs_per_node: 1 (google.com/tpu: one process for all)"),
+        ({"aliyun.com/gpu-mem": 8}, "procs_per_node: 1 (aliyun.com/gpu-mem: a share of one device)"),
+        (
+            {"tencent.com/vcuda-core": 200},
+            "procs_per_node: 2 (200 % of tencent.com/vcuda-core, 100 for each device)",
+        ),
+        ({"gpus": 2, "habana.ai/gaudi": 4}, "procs_per_node: 2 x nvidia.com/gpu; not counted: habana.ai/gaudi"),
+    ],
+)
+def test_a_rule_for_the_number_of_processes_is_explained(
+    framework: Any, resources: dict[str, Any], note: str | None
+) -> None:
+    notes = Plan(framework, resources_per_node=resources).plan.notes
+    assert notes == (() if note is None else (note,))
+    assert Plan(framework, resources_per_node=resources, procs_per_node=2).plan.notes == ()
+
+
+def test_ranks_must_select_their_mig_device() -> None:
+    [note] = Plan("torch", resources_per_node=MIG).plan.notes
+    assert note.startswith("procs_per_node: 3 x nvidia.com/mig-1g.5gb; a CUDA process uses one MIG device")

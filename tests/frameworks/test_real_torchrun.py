@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import subprocess
 import sys
@@ -69,3 +70,9 @@ def test_torchrun_reads_the_variables_of_the_plan() -> None:
         assert (node["nodes"], node["restarts"], node["run_id"]) == ([1, 4], 7, "x")
         assert (node["backend"], node["endpoint"]) == ("c10d", "job-node-0-0.job:29500")
         assert (node["is_host"], str(node["read_timeout"])) == (is_host, "90")
+
+
+def test_torch_logs_the_text_by_which_the_agent_recognises_a_failed_exit_barrier() -> None:
+    from torch.distributed.elastic.agent.server.api import SimpleElasticAgent
+
+    assert 'logger.exception(\n                "Error waiting on exit barrier.' in inspect.getsource(SimpleElasticAgent)

@@ -89,7 +89,9 @@ class Steps:
     def prepare(self, *, role: bool = True) -> None:
         """Creates the account, its Role and the workflow that owns the steps."""
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}
-        granted = rbac("kfp", namespace=self.namespace, accounts=[Account(ACCOUNT)]) if role else []
+        granted = (
+            rbac("kfp", gang="kueue", mpi=True, namespace=self.namespace, accounts=[Account(ACCOUNT)]) if role else []
+        )
         workflow = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "digits-x7k2p"}}
         text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [account, *granted, workflow]})
         self.cluster.kubectl("apply", "-n", self.namespace, "-f", "-", text=text)

@@ -1,15 +1,12 @@
 """Problems of a step's input, account or cluster are reported in the step's log, and no objects remain."""
 
-import re
-import shlex
-import subprocess
 import time
 from typing import Any
 
 import pytest
 
 from stepset_kfp.training.distributed_train.component import distributed_train as component
-from tests.cluster.runs import STEPSET
+from tests.cluster.remedies import paste, remedy
 from tests.kfp.steps import WAITS, Steps
 
 pytestmark = pytest.mark.cluster
@@ -73,10 +70,7 @@ def test_without_the_role_the_step_names_each_missing_verb_and_the_command_that_
     assert "Traceback" not in log
     assert steps.left() == []
 
-    command = re.search(r"have an administrator run: stepset (rbac --backend kfp .*) \| kubectl apply -f -", log)
-    assert command is not None, log
-    role = subprocess.run([STEPSET, *shlex.split(command[1])], capture_output=True, text=True, check=True).stdout
-    steps.cluster.kubectl("apply", "-f", "-", text=role)
+    paste(steps.cluster, remedy(log))
     home.mkdir()
     (home / "go").touch()
     second = steps.start(WAITS, checkpoint_dir=str(home), node="digits-x7k2p.root.train.executor(1)")
@@ -109,7 +103,7 @@ def test_a_volume_for_one_node_is_refused_if_several_nodes_mount_it(steps: Steps
     }
     pod = steps.start(WAITS, checkpoint_dir="/data/c", task_config=task_config)
     assert steps.wait(pod) == 2
-    assert "PersistentVolumeClaim run-kfp-workspace is ReadWriteOnce, and 2 nodes are to mount it" in steps.log(pod)
+    assert "PersistentVolumeClaim run-kfp-workspace is ReadWriteOnce, but 2 nodes mount it" in steps.log(pod)
     assert steps.left() == []
 
 
@@ -154,6 +148,6 @@ def test_another_job_under_the_steps_name_is_an_error(steps: Steps) -> None:
     steps.wait_for_line(first, "begins from nothing")
     other = steps.start(WAITS, checkpoint_dir=str(home), env={"LR": "0.1"})
     assert steps.wait(other) == 2
-    assert "of the same caller but with another job" in steps.log(other)
+    assert "the same caller created it for another job" in steps.log(other)
     (home / "go").touch()
     assert steps.wait(first) == 0, "the first run is not affected"

@@ -13,7 +13,7 @@ from kfp import compiler, dsl
 from stepset.errors import BadInputError
 from stepset_kfp import distribute
 from stepset_kfp.ranks.exchange import SharedDirectory, local_path
-from stepset_kfp.ranks.main import redirect_outputs
+from stepset_kfp.ranks.main import open_lock, redirect_outputs
 from stepset_kfp.step.distributed import program
 from tests.kfp.pipelines import run_pipeline
 
@@ -165,6 +165,31 @@ def test_one_rank_of_a_machine_installs_packages_and_the_others_wait_for_it(tmp_
     assert [rank.returncode for rank in ranks] == [0] * 3
 
 
+@pytest.mark.parametrize("planted", ["link", "fifo", "open to others"])
+def test_a_lock_that_another_user_may_have_planted_is_refused(tmp_path: Path, planted: str) -> None:
+    """/tmp is shared: a link there could make root write to any file."""
+    place, victim = tmp_path / "lock", tmp_path / "victim"
+    if planted == "link":
+        place.symlink_to(victim)
+    elif planted == "fifo":
+        os.mkfifo(place)
+    else:
+        place.touch()
+        place.chmod(0o666)
+    with pytest.raises(SystemExit, match="set TMPDIR"):
+        open_lock(place)
+    assert not victim.exists()
+
+
+def test_a_lock_is_its_owners_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        open_lock(tmp_path / "lock").close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+
+
 def an_input(directory: Path) -> dict:
     artifact = {"name": "data", "uri": str(directory / "data.txt"), "metadata": {}}
     model = {"name": "model", "uri": f"s3://bucket{directory}/model", "metadata": {"_kfp_workspace": False}}
@@ -191,7 +216,7 @@ def test_inputs_and_outputs_are_copied_through_a_shared_directory(tmp_path: Path
     given = an_input(tmp_path)
     model = given["outputs"]["artifacts"]["model"]["artifacts"][0]
     model["uri"] = str(tmp_path / "model")
-    shared = SharedDirectory(tmp_path / "shared" / "pod-1")
+    shared = SharedDirectory(tmp_path / "shared" / "pod-1", tmp_path / "shared")
     staged = shared.stage_inputs(given)
     assert local_path(staged["inputs"]["artifacts"]["data"]["artifacts"][0]).read_text() == "data"
 

@@ -1,5 +1,6 @@
 """`distributed_train(...)` in a pipeline: errors are raised when the pipeline is compiled."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from kfp import compiler, dsl
 
 from stepset.errors import BadInputError
 from stepset_kfp import distributed_train
+from stepset_kfp.packing import unpack
 
 
 def compiled(tmp_path: Path, **inputs: object) -> dict:
@@ -42,6 +44,50 @@ def test_a_job_file_is_read_and_its_script_is_packed(tmp_path: Path) -> None:
     inputs = compiled(tmp_path, job="jobs/job.yaml", num_nodes=2)["inputs"]["parameters"]
     assert inputs["job"]["runtimeValue"]["constant"]["framework"] == {"kind": "torch", "launcher": "none"}
     assert "packed" in inputs
+
+
+class TestCode:
+    @pytest.fixture
+    def code(self, tmp_path: Path) -> Path:
+        directory = tmp_path / "project/code"
+        directory.mkdir(parents=True)
+        (directory / "train.py").write_text("print(1)\n")
+        return directory
+
+    def test_files_that_are_ignored_are_not_part_of_the_pipeline(
+        self, tmp_path: Path, code: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (code / ".env").write_text("TOKEN=1")
+        (code / ".gitignore").write_text(".env\n")
+        inputs = compiled(tmp_path, code="project/code", script="project/code/train.py")["inputs"]["parameters"]
+        given = {name: value["runtimeValue"]["constant"] for name, value in inputs.items()}
+        assert (given["code"], given["script"]) == ("code", "train.py")
+        unpack(given["packed"], tmp_path)
+        assert (tmp_path / "train.py").exists() and not (tmp_path / ".env").exists()
+        expected = "code: 1 file is ignored because of .gitignore; `stepset explain --files` lists what is shipped"
+        assert [record.getMessage() for record in caplog.records] == [expected]
+
+    def test_credentials_and_links_that_leave_are_errors(self, tmp_path: Path, code: Path) -> None:
+        (code / ".env").write_text("TOKEN=1")
+        (code / "link").symlink_to("/etc/passwd")
+        with pytest.raises(BadInputError, match=r"code: link is a link to /etc/passwd(?s:.*)code: \.env looks like"):
+            compiled(tmp_path, code="project/code", module="train")
+
+    def test_a_script_that_is_a_private_key_is_an_error(self, tmp_path: Path) -> None:
+        (tmp_path / "id_rsa").write_text("1")
+        with pytest.raises(BadInputError, match=r"script: .* looks like credentials"):
+            compiled(tmp_path, script="id_rsa")
+
+    def test_the_directory_above_is_unpacked_under_its_own_name(self, tmp_path: Path, code: Path) -> None:
+        inputs = compiled(code.parent, code="code/..", script="code/train.py")["inputs"]["parameters"]
+        assert inputs["code"]["runtimeValue"]["constant"] == "project"
+
+    def test_the_error_about_the_size_names_the_largest_files(self, tmp_path: Path, code: Path) -> None:
+        (code / "data.bin").write_bytes(os.urandom(100_000))
+        with pytest.raises(
+            BadInputError, match=r"the largest files are data\.bin \(100000 bytes\), train\.py .*--files"
+        ):
+            compiled(tmp_path, code="project/code", module="train")
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Struct
 from kfp.dsl import TaskConfig
+from kfp.dsl.pipeline_channel import PipelineParameterChannel
 
 from stepset.errors import BadInputError
 from stepset.spec.job import TrainingJob
 from stepset.spec.load import parse_job
+from stepset_kfp.authoring.distributed_train import prepare
 from stepset_kfp.job_inputs import JOB_FIELDS, job_mapping, whole
-from stepset_kfp.packing import LIMIT, pack, pack_file, unpack
+from stepset_kfp.packing import LIMIT, pack, pack_script, unpack
 from stepset_kfp.task_config import with_task_config
 from stepset_kfp.training.distributed_train.component import distributed_train as component
 
@@ -55,11 +60,46 @@ def test_marked_numbers_become_whole_at_any_depth() -> None:
         whole({"$whole": "many"})
 
 
+@pytest.mark.parametrize("number", ["9007199254740993", "1.0", "12.0", "3", "0.5", "-9007199254740993", "1e+22"])
+@pytest.mark.parametrize("runtime", [False, True], ids=["constants", "with a parameter"])
+def test_numbers_are_the_text_that_the_author_wrote(tmp_path: Path, number: str, runtime: bool) -> None:
+    """KFP passes mappings as protobuf's Struct, whose numbers are doubles."""
+    value = json.loads(number)
+    (tmp_path / "job.yaml").write_text(f"env: {{C: {number}}}")
+    more = {"num_nodes": PipelineParameterChannel(name="n", channel_type="Integer")} if runtime else {}
+    given = prepare({"job": "job.yaml", "module": "train", "env": {"A": value}, "args": [value, "x"], **more}, tmp_path)
+    passed = {
+        name: MessageToDict(ParseDict(given[name], Struct())) if isinstance(given[name], dict) else given[name]
+        for name in ("job", "module", "env", "args")
+    }
+    own = job_mapping({**passed, "env": passed["env"]})
+    file = job_mapping({"job": passed["job"], "module": "train"})
+    assert parse_job(own).to_dict()["env"] == {"A": number}
+    assert parse_job(own).args == [number, "x"]
+    assert parse_job(file).to_dict()["env"] == {"C": number}
+
+
+def test_a_value_of_a_job_file_that_yaml_changes_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("module: train\nenv: {A: 1.10}\nnetwork: {policy: yes}")
+    with pytest.raises(BadInputError, match=r'env\.A: 1\.10 is read as 1\.1; write "1\.10"'):
+        prepare({"job": "job.yaml"}, tmp_path)
+    later = prepare(
+        {"job": "job.yaml", "num_nodes": PipelineParameterChannel(name="n", channel_type="Integer")}, tmp_path
+    )
+    passed = MessageToDict(ParseDict(later["job"], Struct()))
+    with pytest.raises(BadInputError, match=r'env\.A: 1\.10 is read as 1\.1; write "1\.10"'):
+        parse_job(job_mapping({"job": passed, "num_nodes": 2}))
+    assert parse_job(job_mapping({"job": {**passed, "env": {}}, "num_nodes": 2})).network.policy is True
+
+
+def test_an_argument_that_is_not_text_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r'args\.0: true is not text; write "true"'):
+        prepare({"module": "train", "args": [True]}, tmp_path)
+
+
 def test_packed_code_depends_only_on_its_content(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("print(1)\n")
-    text = pack_file(tmp_path / "train.py", "script")
-    (tmp_path / "train.py").touch()
-    assert pack_file(tmp_path / "train.py", "script") == text, "compiling again results in the same pipeline"
+    text = pack_script("train.py", b"print(1)\n")
+    assert pack_script("train.py", b"print(1)\n") == text, "compiling again results in the same pipeline"
     (tmp_path / "to").mkdir()
     unpack(text, tmp_path / "to")
     assert (tmp_path / "to/train.py").read_text() == "print(1)\n"

@@ -10,6 +10,8 @@ pytestmark = pytest.mark.cluster
 
 MOMENTS = [20, 5, 1, 0]
 """Milliseconds between the appearance of the run on the server and SIGTERM."""
+ATTEMPTS = 5
+"""How often a moment is tried, on a busy machine that misses it, or whose API server does not answer in time."""
 # Replaces KFP's launcher: starts the same step once for each moment, and terminates it when the server has its run, but
 # the step may have no response yet or may not have created all objects. After a second, as argoexec does, it kills the
 # step. The last run is not deleted.
@@ -33,7 +35,7 @@ def end_all_of(group):
         except ProcessLookupError:
             pass
 
-for moment in {moments}:
+def terminate_at(moment):
     for each in runs():
         backend.end(dict(each, apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet"))
     while runs():
@@ -51,6 +53,11 @@ for moment in {moments}:
     known = any("stepset: JobSet" in line for line in lines)
     suspended = [each["spec"].get("suspend", False) for each in runs()]
     print(json.dumps(dict(moment=moment, known=known, suspended=suspended, last=lines[-1])), flush=True)
+    answered = suspended == [True] or "no response" not in lines[-1]
+    return answered and not (known and moment == 0)  # on a busy machine SIGTERM may arrive after the response
+
+for moment in {moments}:
+    any(terminate_at(moment) for _ in range({attempts}))
 """
 
 
@@ -100,13 +107,14 @@ def test_a_run_is_suspended_if_its_step_is_terminated_during_creation_and_the_ne
     home = steps.shared / "checkpoints"
     home.mkdir()
     (home / "go").touch()
-    steps.launcher = LAUNCHER.replace("{moments}", str(MOMENTS))
+    steps.launcher = LAUNCHER.replace("{moments}", str(MOMENTS)).replace("{attempts}", str(ATTEMPTS))
     pod = steps.start(WAITS, checkpoint_dir=str(home))
     assert steps.wait(pod) == 0, steps.log(pod)
-    results = [json.loads(line) for line in steps.log(pod).splitlines() if line.startswith('{"moment"')]
-    assert [each["moment"] for each in results] == MOMENTS
-    assert all(each["suspended"] == [True] for each in results), results
-    assert not results[-1]["known"], "the step had no response yet"
+    tries = [json.loads(line) for line in steps.log(pod).splitlines() if line.startswith('{"moment"')]
+    results = {each["moment"]: each for each in tries}
+    assert list(results) == MOMENTS
+    assert all(each["suspended"] == [True] for each in results.values()), tries
+    assert not results[MOMENTS[-1]]["known"], "the step had no response yet"
 
     steps.launcher = EMISSARY
     second = steps.start(WAITS, checkpoint_dir=str(home), node="digits-x7k2p.root.train.executor(1)")

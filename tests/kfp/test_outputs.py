@@ -10,8 +10,8 @@ import pytest
 from kfp import dsl
 
 from stepset.errors import InfrastructureError
+from stepset.run_status import Phase, RunStatus
 from stepset.spec import parse_job
-from stepset.watch.state import Phase, RunStatus
 from stepset_kfp import distributed_train
 from stepset_kfp.outputs.artifacts import write_model
 from stepset_kfp.step.train import train

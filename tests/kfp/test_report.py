@@ -6,12 +6,14 @@ import json
 import re
 from html.parser import HTMLParser
 
+import pytest
+
+from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.present.records import Note, PhaseChanged
-from stepset.watch.state import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus
 from stepset_kfp.outputs.charts import line_chart
 from stepset_kfp.outputs.history import Point, ReportHistory
 from stepset_kfp.outputs.report import report_html
-from stepset_kfp.step.step_log import StepLog
+from stepset_kfp.step.step_log import StepLog, log_lines
 
 STATUS = RunStatus(
     "digits-1",
@@ -153,3 +155,29 @@ def test_the_result_is_shown() -> None:
     status = STATUS.with_(phase=Phase.SUCCEEDED, failure=None, result={"accuracy": 0.97})
     page = read(report_html(status, ReportHistory()))
     assert json.dumps({"accuracy": 0.97}, indent=2) in page.text
+
+
+HOSTILE = "bad\x1b]52;c;cm0gLXJm\x07\x1b[2J\u202egnp"
+
+
+def test_the_page_and_the_log_contain_neither_control_sequences_nor_bidirectional_overrides(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = StepLog()
+    log.on_line(LogLine("rank 0", f"\x1b[31mred {HOSTILE}"))
+    failure = Failure(FailureKind.USER_ERROR, HOSTILE, "Fix it.", error=HOSTILE, tail=(HOSTILE,))
+    rows = (RankStatus("rank 0", 0, HOSTILE, HOSTILE, "Failed", last_line=HOSTILE),)
+    for step in (1, 2):
+        log.on_status(
+            RunStatus("digits-1", "digits", "local", Phase.RUNNING, progress=Progress(step, 0.5, {HOSTILE: step}))
+        )
+    status = RunStatus(
+        HOSTILE, HOSTILE, "local", Phase.FAILED, ranks=rows, failure=failure, notes=(HOSTILE,), result=HOSTILE
+    )
+    log.on_status(status)
+    log_lines(*f"{HOSTILE}\nsecond".splitlines())
+    page, printed = report_html(status, log.history), capsys.readouterr().out
+    assert page.count("\\u202egnp") > 8
+    assert "[rank 0] \x1b[31mred bad\\u202egnp\x1b[0m\n" in printed
+    for text in (page, re.sub("\x1b\\[[0-9]*m", "", printed)):
+        assert all(line.isprintable() for line in text.split("\n"))

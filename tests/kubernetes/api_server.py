@@ -11,7 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 from tests.kubernetes.serving import Serving
 
 Answer = Callable[[str, str, dict[str, str]], tuple[int, Any]]
-"""Method, path and query -> HTTP status and body; None: the server sends no response."""
+"""Method, path and query -> HTTP status and body; None: the server sends no response. A watch whose body is a list
+sends these events and ends; any other successful watch sends no events."""
 
 
 class ApiServer(Serving):
@@ -19,29 +20,45 @@ class ApiServer(Serving):
 
     Args:
         answer: returns the response to a request.
-        watch: seconds for which a watch stays open; no watch sends events.
+        watch: seconds for which a watch without events stays open.
+        date: the server's time, as the header Date states it; empty: no such header.
+        delay: returns the seconds after which a request is answered.
     """
 
-    def __init__(self, answer: Answer, watch: float = 600.0) -> None:
+    def __init__(
+        self, answer: Answer, watch: float = 600.0, date: str = "", delay: Callable[[], float] = lambda: 0.0
+    ) -> None:
         super().__init__()
-        self._answer, self._watch = answer, watch
+        self._answer, self._watch, self._delay = answer, watch, delay
+        self._date = f"Date: {date}\r\n".encode() if date else b""
         self.requests: list[tuple[str, str, dict[str, str]]] = []
+        self.bodies: list[tuple[str, str, Any]] = []
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        length = next((int(row.split(":")[1]) for row in head.splitlines() if row.lower().startswith("content-len")), 0)
-        await reader.readexactly(length)
-        method, target, _ = head.split(" ", 2)
+        request = (await reader.readuntil(b"\r\n\r\n")).decode()
+        length = next(
+            (int(row.split(":")[1]) for row in request.splitlines() if row.lower().startswith("content-len")), 0
+        )
+        sent = await reader.readexactly(length)
+        await asyncio.sleep(self._delay())
+        method, target, _ = request.split(" ", 2)
         query = {name: values[0] for name, values in parse_qs(urlsplit(target).query).items()}
         self.requests.append((method, urlsplit(target).path, query))
+        if sent:
+            self.bodies.append((method, urlsplit(target).path, json.loads(sent)))
         status, body = self._answer(method, urlsplit(target).path, query)
         if body is None:
             await asyncio.sleep(600)
-        if query.get("watch"):
+        if query.get("watch") and status == 200:
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            if isinstance(body, list):
+                events = b"".join(json.dumps(event).encode() + b"\n" for event in body)
+                writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(events), events))
+                return
             await writer.drain()
             await asyncio.sleep(self._watch)
             writer.write(b"0\r\n\r\n")
             return
         text = json.dumps(body).encode()
-        writer.write(b"HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%s" % (status, len(text), text))
+        head = b"HTTP/1.1 %d x\r\n%sContent-Length: %d\r\n\r\n" % (status, self._date, len(text))
+        writer.write(head + text)

@@ -12,8 +12,8 @@ import pytest
 
 from stepset.backends.kubernetes.stop import suspend
 from stepset.errors import InfrastructureError
+from stepset.run_status import Phase, RunStatus
 from stepset.targets.metadata import VERDICT
-from stepset.watch.state import Phase, RunStatus
 from tests.kubernetes.nowhere import RUN, nowhere
 
 
@@ -51,12 +51,13 @@ def test_no_thread_of_the_system_outlives_a_call(tmp_path: Path) -> None:
 def test_a_collected_handle_of_a_finished_run_blocks_no_later_call(tmp_path: Path) -> None:
     """The last caller that left the event loop once waited forever for a task that the handle had started in it."""
     verdict = json.dumps(RunStatus("run", "run", "kubernetes", phase=Phase.SUCCEEDED).to_dict())
-    over = {**RUN, "metadata": {**RUN["metadata"], "annotations": {VERDICT: verdict}}}
+    ended = {"conditions": [{"type": "Completed", "status": "True"}]}
+    over = {**RUN, "metadata": {**RUN["metadata"], "annotations": {VERDICT: verdict}}, "status": ended}
     program = f"""
 import gc, pathlib, threading, time
 from stepset.errors import InfrastructureError
 from stepset.targets.metadata import VERDICT
-from stepset.watch.state import Phase, RunStatus
+from stepset.run_status import Phase, RunStatus
 from tests.kubernetes.nowhere import nowhere
 backend = nowhere(pathlib.Path({str(tmp_path)!r}))
 handle = backend.follow({over!r})

@@ -6,8 +6,9 @@ import asyncio
 import threading
 import time
 from concurrent.futures import wait
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import pytest
@@ -19,9 +20,12 @@ from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.find import read_run
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer, namespace_informer
+from stepset.backends.kubernetes.watch.liveness import Probe, ServerLiveness
 from stepset.errors import InfrastructureError
+from stepset.run_status import Phase, RunStatus
 from stepset.targets.metadata import RUN
-from stepset.watch.state import Phase, RunStatus
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.objects import RunObjects
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at, kubeconfig
 
@@ -68,6 +72,38 @@ def test_idle_watches_that_end_are_opened_again_and_do_not_count_as_silence() ->
     assert asyncio.run(silence()) < 5
 
 
+EXPIRED = {"kind": "Status", "message": "too old resource version: 1 (2)", "reason": "Expired", "code": 410}
+
+
+@pytest.mark.parametrize("response", [(410, EXPIRED), (200, [{"type": "ERROR", "object": EXPIRED}])])
+def test_a_server_that_does_not_have_the_version_of_a_watch_is_not_silent_while_the_list_takes_long(
+    response: tuple[int, Any],
+) -> None:
+    lists: list[str] = []
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        if query.get("watch"):
+            return response if path.endswith("/pods") else workload_only(method, path, query)
+        if path.endswith("/pods"):
+            lists.append(path)
+            if len(lists) > 1:
+                return 200, None
+        return workload_only(method, path, query)
+
+    async def silence() -> float:
+        async with (
+            ApiServer(answer) as server,
+            Informer(namespaced(server)) as informer,
+            informer.follow(WORKLOAD) as run,
+        ):
+            with anyio.fail_after(60):
+                while len(lists) < 2:
+                    await asyncio.sleep(0.01)
+            return run.silent_for()
+
+    assert asyncio.run(silence()) == 0
+
+
 def test_a_refused_collection_is_followed_once_it_is_allowed() -> None:
     refusal = {"kind": "Status", "message": 'x cannot list resource "pods" in API group ""', "code": 403}
     allowed = threading.Event()
@@ -75,7 +111,7 @@ def test_a_refused_collection_is_followed_once_it_is_allowed() -> None:
     def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
         return nothing(method, path, query) if allowed.is_set() else (403, refusal)
 
-    async def fates() -> tuple[str, bool, str]:
+    async def absences() -> tuple[str, bool, str]:
         async with ApiServer(answer) as server, namespace_informer(namespaced(server)) as informer:
             async with informer.follow(WORKLOAD) as first:
                 with anyio.fail_after(60):
@@ -86,14 +122,14 @@ def test_a_refused_collection_is_followed_once_it_is_allowed() -> None:
             allowed.set()
             async with informer.follow(WORKLOAD) as second:
                 with anyio.fail_after(60):
-                    while not second.objects.fate:
+                    while not second.objects.absence:
                         await second.changed.wait()
                         second.changed.clear()
-                return message, second.complete, second.objects.fate
+                return message, second.complete, second.objects.absence
 
-    message, complete, fate = asyncio.run(fates())
+    message, complete, absence = asyncio.run(absences())
     assert message.startswith("rbac: ")
-    assert (complete, fate) == (True, "missing")
+    assert (complete, absence) == (True, "missing")
 
 
 def labelled(uid: str, **fields: Any) -> dict[str, Any]:
@@ -102,11 +138,12 @@ def labelled(uid: str, **fields: Any) -> dict[str, Any]:
     return {"apiVersion": WORKLOAD["apiVersion"], "kind": "JobSet", "metadata": metadata, **fields}
 
 
-def owned_object(kind: str, uid: str, owner: str, **labels: str) -> dict[str, Any]:
+def owned_object(kind: str, uid: str, owner: str, name: str = "", **labels: str) -> dict[str, Any]:
     """A Job or a pod of a run."""
     owners = [{"kind": "JobSet" if kind == "Job" else "Job", "uid": owner, "name": owner, "controller": True}]
-    metadata = {"name": uid, "uid": uid, "resourceVersion": "1", "labels": labels, "ownerReferences": owners}
-    return {"kind": kind, "apiVersion": "v1", "metadata": metadata, "spec": {"containers": [{"name": "node"}]}}
+    metadata = {"name": name or uid, "uid": uid, "resourceVersion": "1", "labels": labels, "ownerReferences": owners}
+    version = "batch/v1" if kind == "Job" else "v1"
+    return {"kind": kind, "apiVersion": version, "metadata": metadata, "spec": {"containers": [{"name": "node"}]}}
 
 
 async def complete(run: FollowedRun) -> None:
@@ -120,13 +157,13 @@ async def complete(run: FollowedRun) -> None:
 @pytest.mark.parametrize("refusals", [0, 2])
 def test_two_runs_of_one_name_are_not_confused(newest_first: bool, refusals: int) -> None:
     """The runs of a task and of its retry, which have the same name, may be followed at the same time."""
-    newest, earlier = labelled("u", spec=WORKLOAD["spec"]), labelled("earlier")
+    newest, earlier = labelled("u", spec={"replicatedJobs": [{"name": "node"}]}), labelled("earlier")
     of_run = {RUN: "run", "jobset.sigs.k8s.io/jobset-name": "run"}
     attempt, owner = "jobset.sigs.k8s.io/restart-attempt", "jobset.sigs.k8s.io/jobset-uid"
     index = "batch.kubernetes.io/job-completion-index"
     objects = {
         "/jobsets": [newest],
-        "/jobs": [owned_object("Job", f"job of {uid}", uid, **of_run) for uid in ("u", "earlier")],
+        "/jobs": [owned_object("Job", f"job of {uid}", uid, "run-node-0", **of_run) for uid in ("u", "earlier")],
         "/pods": [
             owned_object("Pod", "pod of earlier", "job of earlier", **of_run, **{attempt: "2", owner: "earlier"}),
             owned_object("Pod", "unreadable", "job of u", **of_run, **{owner: "u", index: "9" * 5000}),
@@ -152,7 +189,7 @@ def test_two_runs_of_one_name_are_not_confused(newest_first: bool, refusals: int
                 pods = {run.uid: [pod.name for pod in run.take_pods()] for run in (second,)}
                 return {
                     run.uid: (
-                        run.objects.fate,
+                        run.objects.absence,
                         run.objects.workload is not None,
                         run.objects.attempt,
                         [pod.name for pod in run.objects.pods],
@@ -166,6 +203,101 @@ def test_two_runs_of_one_name_are_not_confused(newest_first: bool, refusals: int
     assert found["u"][:2] == ("", True)
     if not newest_first:
         assert found["u"][2:] == (0, ["pod of u"], ["pod of u"])
+
+
+@pytest.mark.parametrize(("exists", "absence"), [(False, "missing"), (True, "")])
+def test_a_workload_that_no_list_and_no_watch_has_shown_is_read_after_the_watch_has_expired(
+    exists: bool, absence: str
+) -> None:
+    """The run is created after the first list; its watch ends with 410 (Gone) before it reports the run."""
+    about = {**WORKLOAD["metadata"], "name": "late", "uid": "late"}
+    late, gone, expired = {**WORKLOAD, "metadata": about}, threading.Event(), threading.Event()
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        if path.endswith("/jobsets/late"):
+            return (404, {"kind": "Status", "code": 404}) if gone.is_set() and not exists else (200, late)
+        if path.endswith("/jobsets") and gone.is_set() and query.get("resourceVersion") and not expired.is_set():
+            expired.set()
+            return 410, {"kind": "Status", "code": 410}
+        return workload_only(method, path, query)
+
+    async def after_the_gap() -> str:
+        async with (
+            ApiServer(answer, watch=0.5) as server,
+            namespace_informer(namespaced(server)) as informer,
+            informer.follow(WORKLOAD) as other,
+        ):
+            with anyio.fail_after(60):
+                while not other.complete:
+                    await asyncio.sleep(0.05)
+            async with informer.follow(late) as run:
+                gone.set()
+                with anyio.fail_after(60):
+                    while reads_of_late(server) < 2 or not run.complete:
+                        await asyncio.sleep(0.05)
+                return run.objects.absence
+
+    def reads_of_late(server: ApiServer) -> int:
+        return sum(path.endswith("/jobsets/late") for _, path, _ in server.requests)
+
+    assert asyncio.run(after_the_gap()) == absence
+
+
+def test_the_ends_of_all_pods_of_an_earlier_attempt_are_reported_to_their_log_readers() -> None:
+    """A reader that does not receive the end of its pod requests the log until the run is over."""
+    attempt, index = "jobset.sigs.k8s.io/restart-attempt", "batch.kubernetes.io/job-completion-index"
+    size = 40
+    replicated = {"name": "node", "replicas": 1, "template": {"spec": {"parallelism": size}}}
+    labels = {RUN: "run", "jobset.sigs.k8s.io/replicatedjob-name": "node", attempt: "0"}
+    pods = [owned_object("Pod", f"pod-{n}", "job", **labels, **{index: str(n)}) for n in range(size)]
+
+    async def reported() -> tuple[list[str], list[str]]:
+        run = FollowedRun(Informer(NamespacedClient(client_at(1), "ns")), WORKLOAD, [], RunObjects("run", "u"))
+
+        def see(verb: Literal["ADDED", "MODIFIED", "DELETED"], *objects: dict[str, Any]) -> None:
+            for each in objects:
+                run.objects.see(change := Change(verb, each))
+                if each["kind"] == "Pod":
+                    run.pods[each["metadata"]["uid"]] = change
+
+        see("ADDED", labelled("u", spec={"replicatedJobs": [replicated]}))
+        see("ADDED", owned_object("Job", "job", "u", "run-node-0", **labels), *pods)
+        found = [pod.uid for pod in run.take_pods()]
+        see("MODIFIED", labelled("u", spec={"replicatedJobs": [replicated]}, status={"restarts": 1}))
+        see("DELETED", *pods)
+        return found, [pod.uid for pod in run.take_pods() if pod.deleted]
+
+    found, deleted = asyncio.run(reported())
+    assert len(found) == size and deleted == found
+
+
+def test_a_follower_receives_deletions_of_pods_and_later_followers_only_pods_that_exist() -> None:
+    """A run that restarts often leaves many deleted pods, which must not occupy memory until its end."""
+    index = "batch.kubernetes.io/job-completion-index"
+    job = owned_object("Job", "job", "u", "run-node-0", **{RUN: "run"})
+    pods = [owned_object("Pod", f"pod-{n}", "job", **{RUN: "run", index: str(n)}) for n in range(2)]
+    own = labelled("u", spec={"replicatedJobs": [{"name": "node", "template": {"spec": {"parallelism": 2}}}]})
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        found = {"jobsets": [own], "jobs": [job], "pods": pods}.get(path.rpartition("/")[2], [])
+        return 200, own if path.endswith("/run") else listing(*found)
+
+    async def reported() -> tuple[list[tuple[str, bool]], list[str]]:
+        async with (
+            ApiServer(answer) as server,
+            namespace_informer(namespaced(server)) as informer,
+            informer.follow(own) as first,
+        ):
+            await complete(first)
+            assert len(first.take_pods()) == 2
+            key = next(key for key in informer.reflectors if key[0].endswith("/pods"))
+            informer._see(key, [Change("DELETED", pods[0])])
+            deleted = [(pod.uid, pod.deleted) for pod in first.take_pods()]
+            async with informer.follow(own) as second:
+                await complete(second)
+                return deleted, [pod.uid for pod in second.take_pods()]
+
+    assert asyncio.run(reported()) == ([("pod-0", True)], ["pod-1"])
 
 
 def test_a_run_that_is_deleted_when_its_objects_are_read_is_lost_and_has_its_name() -> None:
@@ -204,6 +336,23 @@ def test_a_refused_verdict_is_an_error_and_a_deleted_run_is_not(status: int, rai
             asyncio.run(write())
     else:
         assert asyncio.run(write()) is (status == 200)
+
+
+@pytest.mark.parametrize("status", [200, 403, 404, 409, 413, 422, 500])
+def test_a_stateful_set_is_scaled_to_zero_whatever_the_answer_to_the_verdict(status: int) -> None:
+    async def write() -> list[str]:
+        answers = [status, 200]
+
+        def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+            return answers.pop(0), {"kind": "Status", "message": "no"}
+
+        workload = {**WORKLOAD, "kind": "StatefulSet", "apiVersion": "apps/v1"}
+        async with ApiServer(answer) as server, client_at(server.port) as client:
+            with suppress(InfrastructureError):
+                await write_verdict(NamespacedClient(client, "ns"), workload, RunStatus("run", "run", "kubernetes"))
+            return [method for method, _, _ in server.requests]
+
+    assert asyncio.run(write()) == ["PATCH", "PATCH"]
 
 
 def test_a_connection_can_be_used_after_a_call_was_interrupted(tmp_path: Path) -> None:
@@ -245,3 +394,16 @@ def test_a_connection_can_be_used_after_a_call_was_interrupted(tmp_path: Path) -
     finally:
         stop.set()
         serving.join(30)
+
+
+@pytest.mark.parametrize(("received", "silent"), [(6.0, False), (4.0, True)], ids=["events since", "nothing since"])
+def test_a_server_that_sends_events_is_not_silent_although_it_does_not_answer_a_request(
+    received: float, silent: bool
+) -> None:
+    async def since() -> float | None:
+        async with client_at(1) as client:  # nothing listens there: the request fails
+            liveness = ServerLiveness(client, lambda: received, lambda: None, lambda: None)
+            await liveness.check(Probe("/api/v1/pods", "u", lambda: ""), requested=5.0)
+            return liveness.silent_since
+
+    assert asyncio.run(since()) == (received if silent else None)

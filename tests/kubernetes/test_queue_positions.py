@@ -165,7 +165,9 @@ def test_no_request_is_sent_after_a_refusal(status: int, body: dict[str, Any], r
     async def run() -> int:
         async with ApiServer(namespace(lambda _: (status, body))) as server, client_at(server.port) as client:
             with anyio.fail_after(30):
-                await QueuePositions(NamespacedClient(client, "ns"), every=0).run(lambda: [waiting()], lambda _: None)
+                await QueuePositions(NamespacedClient(client, "ns"), interval=0).run(
+                    lambda: [waiting()], lambda _: None
+                )
             return len(position_requests(server))
 
     assert asyncio.run(run()) == requests
@@ -198,7 +200,7 @@ def test_the_older_version_of_the_api_is_used_if_the_newer_is_missing() -> None:
 
     async def read() -> tuple[int | None, list[str]]:
         async with ApiServer(namespace(positions)) as server, client_at(server.port) as client:
-            found, run = QueuePositions(NamespacedClient(client, "ns"), every=0), waiting()
+            found, run = QueuePositions(NamespacedClient(client, "ns"), interval=0), waiting()
             await found.read([run])
             await found.read([run])
             return run.position, position_requests(server)
@@ -214,7 +216,7 @@ def positions_after(answers: list[tuple[int, Any]]) -> list[int | None]:
 
     async def read() -> list[int | None]:
         async with ApiServer(namespace(lambda _: left.pop(0))) as server, client_at(server.port) as client:
-            positions, run, found = QueuePositions(NamespacedClient(client, "ns"), every=0), waiting(), []
+            positions, run, found = QueuePositions(NamespacedClient(client, "ns"), interval=0), waiting(), []
             for _ in answers:
                 await positions.read([run])
                 found.append(run.position)

@@ -47,7 +47,7 @@ class RotatingServer(Serving):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shortens the time in which a restart must be reported."""
-    monkeypatch.setattr(pod_log, "RESTART_REPORTED_WITHIN", 1.0)
+    monkeypatch.setattr(pod_log, "RESTART_REPORT_TIMEOUT", 1.0)
 
 
 @pytest.mark.usefixtures("quick")

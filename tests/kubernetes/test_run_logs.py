@@ -45,6 +45,25 @@ def test_one_output_is_consumed_at_a_time() -> None:
     assert asyncio.run(consumed()) == (1, 8 * 500)
 
 
+def test_the_position_in_a_log_is_kept_until_its_pod_is_deleted() -> None:
+    """Positions are stored with the task of a run, which may have many restarts."""
+
+    async def positions() -> tuple[list[str], list[str]]:
+        async def consume(output: PodOutput) -> None:
+            pass
+
+        async with LogServer(lines=3) as server, client_at(server.port) as client:
+            logs = RunLogs(NamespacedClient(client, "ns"), consume)
+            logs.see(pods(2, over=True))
+            assert await logs.finish(60), logs.problems
+            read = sorted(logs.positions)
+            logs.see([replace(pods(2, over=True)[0], deleted=True)])
+            await logs.close()
+            return read, sorted(logs.positions)
+
+    assert asyncio.run(positions()) == (["uid-0", "uid-1"], ["uid-1"])
+
+
 def test_a_response_is_not_read_while_its_lines_are_consumed() -> None:
     async def sent_meanwhile() -> int:
         blocked, taken = asyncio.Event(), asyncio.Event()
@@ -130,7 +149,7 @@ class TestFinish:
     """The last lines of containers that have ended."""
 
     def test_requests_the_rest_although_the_response_stays_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pod_log, "HURRY_IF_DELETED", 3600)
+        monkeypatch.setattr(pod_log, "DELETED_READ_TIMEOUT", 3600)
 
         async def lines() -> list[bytes]:
             async with LogServer(lines=3, follows=True) as server:

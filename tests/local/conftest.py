@@ -13,9 +13,9 @@ import pytest
 from stepset.backends.base import RunRequest
 from stepset.backends.local import LocalBackend
 from stepset.backends.local.launch import LocalHandle
+from stepset.run_status import LogLine, RunStatus
 from stepset.sources import read_sources
 from stepset.spec import parse_job
-from stepset.watch.state import LogLine, RunStatus
 from tests.waiting import until
 
 GRACE = 1.0

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from stepset import aio
-from stepset.watch.state import FailureKind, Phase
+from stepset.run_status import FailureKind, Phase
 from tests.cli.conftest import STEPSET
 from tests.local.conftest import RecordingListener, living
 

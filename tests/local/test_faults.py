@@ -16,7 +16,7 @@ import pytest
 
 from stepset.backends.local import LocalBackend
 from stepset.backends.local.store import RunStore
-from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
+from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from tests.local.conftest import GRACE, Local, eventually_none, living, wait_for
 from tests.waiting import LIMIT, until
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import pytest
 
 from stepset.backends.local.environment import Host, this_host
-from stepset.backends.local.gpus import visible_gpus
 from stepset.backends.local.layout import PodSpec, RunLayout, plan_files, pod_addresses, pod_specs
+from stepset.backends.local.variables.gpus import visible_gpus
 from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
 from stepset.spec import parse_job
@@ -41,6 +41,7 @@ def lay_out(job: Mapping[str, Any], host: Host = HOST, attempt: int = 0) -> dict
         grace=5,
         labels={"team": "a"},
         annotations={},
+        rendezvous_id="0123",
     )
     ports = {name: 12_000 + n for n, name in enumerate(plan.ports)}
     specs = pod_specs(plan, host, layout, ports, attempt)
@@ -78,6 +79,14 @@ class TestTheEnvironment:
         own = replace(HOST, environ={**HOST.environ, "OMP_NUM_THREADS": "5"})
         assert lay_out(job, own)["node-0"].env["OMP_NUM_THREADS"] == "5"
         assert lay_out({**job, "env": {"OMP_NUM_THREADS": 3}}, own)["node-0"].env["OMP_NUM_THREADS"] == "3"
+
+    def test_names_the_gpus_for_processes_that_each_use_one(self) -> None:
+        two = replace(HOST, gpus=("0", "1"))
+        job = {"script": "t.py", "procs_per_node": 2}
+        pod = lay_out({**job, "framework": "xgboost"}, two)["node-0"]
+        assert pod.env["CUDA_VISIBLE_DEVICES"] == "0,1"
+        assert pod.config["process_env"]["CUDA_VISIBLE_DEVICES"] == "{devices}"
+        assert "CUDA_VISIBLE_DEVICES" not in lay_out(job, two)["node-0"].env
 
     def test_distributes_the_gpus_if_there_are_enough(self) -> None:
         job = {"script": "t.py", "num_nodes": 2, "resources_per_node": {"gpus": 2}}
@@ -119,7 +128,7 @@ class TestTheEnvironment:
         assert lay_out(job)["node-0"].env["F"] == value
 
     def test_with_an_unknown_field_is_an_error_that_lists_the_known_ones(self) -> None:
-        with pytest.raises(BadInputError, match=r"env\.F: the field 'spec\.foo' is not known locally; known are"):
+        with pytest.raises(BadInputError, match=r"env\.F: the field 'spec\.foo' does not exist in a local run; use"):
             lay_out({"script": "t.py", "env": {"F": {"field": "spec.foo"}}})
 
     def test_of_a_role_has_no_variables_of_the_training(self) -> None:
@@ -206,13 +215,38 @@ class TestMPI:
     )
     def test_uses_a_path_without_spaces_if_one_exists(self, directory: str, scratch: str, rsh: str) -> None:
         place = {"code_dir": Path("/code"), "work_dir": Path("/work"), "addresses": {}, "labels": {}, "annotations": {}}
-        layout = RunLayout("digits-abc", Path(directory), Path(scratch), grace=5, **place)  # type: ignore[arg-type]  # mixed
+        layout = RunLayout("digits-abc", Path(directory), Path(scratch), grace=5, rendezvous_id="", **place)  # type: ignore[arg-type]  # mixed
         assert str(layout.rsh) == rsh
 
     def test_names_the_nodes_in_the_hostfile(self) -> None:
         launcher = lay_out(self.JOB)["launcher-0"]
         hostfile = FILES[launcher.env["OMPI_MCA_orte_default_hostfile"]]
         assert hostfile == "127.1.2.100 slots=3\n127.1.2.101 slots=3\n"
+
+    def test_leaves_the_interface_of_open_mpi_5_open_because_it_refuses_loopback(self) -> None:
+        env = lay_out(self.JOB)["launcher-0"].env
+        assert "PRTE_MCA_prte_if_include" not in env
+        assert env["OMPI_MCA_coll"] == "^acoll,han,sm,xhc"
+        assert "OMPI_MCA_coll" not in lay_out({**self.JOB, "num_nodes": 1})["launcher-0"].env
+
+    @pytest.mark.parametrize("nodes", [1, 2])
+    def test_uses_shared_memory_within_a_node_and_no_files_of_another_node(self, nodes: int) -> None:
+        pods = lay_out({**self.JOB, "num_nodes": nodes})
+        assert {pod.env["OMPI_MCA_btl"] for pod in pods.values()} == {"self,vader,tcp"}
+        places = [pods[f"node-{k}"].env.get("OMPI_MCA_btl_vader_backing_directory") for k in range(nodes)]
+        assert places == ([None] if nodes == 1 else ["/tmp/s/node-0", "/tmp/s/node-1"])
+        # mpirun passes its own OMPI_MCA_* on to the ranks of all nodes.
+        assert not any("backing_directory" in name for name in pods["launcher-0"].env)
+
+    @pytest.mark.parametrize(("cores", "yields"), [(5, "1"), (6, None)])
+    def test_lets_waiting_ranks_yield_if_they_outnumber_the_cores(self, cores: int, yields: str | None) -> None:
+        env = lay_out(self.JOB, replace(HOST, cores=cores))["launcher-0"].env
+        assert env.get("OMPI_MCA_mpi_yield_when_idle") == yields
+        assert env.get("MPIR_CVAR_POLLS_BEFORE_YIELD") == yields
+
+    def test_binds_no_rank_to_a_core(self) -> None:
+        env = lay_out(self.JOB)["launcher-0"].env
+        assert env["OMPI_MCA_hwloc_base_binding_policy"] == env["PRTE_MCA_hwloc_default_binding_policy"] == "none"
 
     def test_gives_the_launchers_own_node_the_local_address(self) -> None:
         job = {**self.JOB, "framework": {"kind": "mpi", "run_launcher_as_node": True}}
@@ -258,7 +292,7 @@ class TestTheHost:
         [
             ({"command": ["nope-launcher", "x"]}, "command: 'nope-launcher' is not found on this machine; install it"),
             ({"command": ["./nope"]}, "command: './nope' is not found"),
-            ({"command": ["/etc/passwd"]}, "command: '/etc/passwd' is not executable; make it so"),
+            ({"command": ["/etc/passwd"]}, "command: '/etc/passwd' is not executable; run chmod"),
             (
                 {"command": ["true"], "roles": [{"name": "prepare", "command": ["nope"]}]},
                 r"roles\.prepare\.command: 'nope' is not found",

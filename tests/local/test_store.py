@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from stepset.backends.local.store import RunDir, RunStore, home_directory
+from stepset.backends.prune import PruneRule
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
+from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 from stepset.spec import TrainingJob
-from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 
 JOB = TrainingJob(name="digits", framework="plain", command=["true"])
 
@@ -109,10 +110,22 @@ class TestARun:
         over = {"phase": Phase.SUCCEEDED, "finished": 100.0}
         store.create(status("kept", **over), JOB)
         store.create(status("short", **over), TrainingJob(command=["true"], ttl="1m"))
-        store.prune(159.0)
+        assert {s.name: s.expires for s in store.list()} == {"kept": None, "short": 160.0}
+        assert store.prune(PruneRule(), 159.0) == []
+        assert [s.name for s in store.prune(PruneRule(), 161.0, dry_run=True)] == ["short"]
         assert {s.name for s in store.list()} == {"kept", "short"}
-        store.prune(161.0)
+        assert [s.name for s in store.prune(PruneRule(), 161.0)] == ["short"]
         assert {s.name for s in store.list()} == {"kept"}
+
+    def test_is_removed_by_its_age_only_if_it_is_over(self, tmp_path: Path) -> None:
+        store = RunStore(tmp_path)
+        store.create(status("good", phase=Phase.SUCCEEDED, finished=100.0), JOB)
+        store.create(status("bad", phase=Phase.FAILED, finished=200.0), JOB)
+        store.create(status("running", phase=Phase.RUNNING), JOB)
+        assert store.prune(PruneRule(older_than=50.0, failed=True), 220.0) == []
+        assert [s.name for s in store.prune(PruneRule(older_than=10.0, failed=True), 220.0)] == ["bad"]
+        assert [s.name for s in store.prune(PruneRule(older_than=10.0), 220.0)] == ["good"]
+        assert {s.name for s in store.list()} == {"running"}
 
 
 class TestARunWithoutSupervisor:
@@ -132,7 +145,7 @@ class TestARunWithoutSupervisor:
     def test_is_lost_when_the_process_was_killed(self, tmp_path: Path) -> None:
         program = (
             "import sys; from pathlib import Path; from stepset.backends.local.store import RunStore\n"
-            "from stepset.spec import TrainingJob; from stepset.watch.state import RunStatus\n"
+            "from stepset.spec import TrainingJob; from stepset.run_status import RunStatus\n"
             f"store, job = RunStore(Path({str(tmp_path)!r})), TrainingJob(command=['true'])\n"
             "store.create(RunStatus('digits-1', 'digits', 'local'), job)\n"
             "print('made', flush=True); sys.stdin.read()"

@@ -14,8 +14,8 @@ import pytest
 
 import stepset
 from stepset.backends.local import LocalBackend
+from stepset.run_status import FailureKind, LogLine, Phase
 from stepset.signals import on_signals
-from stepset.watch.state import FailureKind, LogLine, Phase
 from tests.local.conftest import Local, RecordingListener, wait_for
 from tests.waiting import LIMIT
 

@@ -55,7 +55,7 @@ def test_all_reserved_names_are_reported_together_in_order() -> None:
     ]
     assert caught.value.problems[0] == (
         "env.LATER: reserved, because torch jobs get it from stepset; leave it out,"
-        " or take it with {value: ..., override: true}"
+        " or override it with {value: ..., override: true}"
     )
 
 
@@ -75,7 +75,7 @@ def test_the_pod_template_cannot_set_a_reserved_name(framework: str) -> None:
         make_plan(parse_job({"framework": framework, "script": "a.py", "pod_template": {"spec": template}}))
     assert caught.value.problems == (
         f"pod_template.containers.node.env: {name} is reserved, because {framework} jobs get it from stepset;"
-        f" leave it out, or take it with env: {{{name}: {{value: ..., override: true}}}}",
+        f" leave it out, or override it with env: {{{name}: {{value: ..., override: true}}}}",
     )
 
 

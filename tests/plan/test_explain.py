@@ -21,7 +21,9 @@ def test_a_rule_states_the_source_of_the_value() -> None:
 def test_the_rule_of_the_number_of_processes_states_its_source() -> None:
     given = rows(procs_per_node=3)["PET_NPROC_PER_NODE"]
     cpus = rows(resources_per_node={"cpu": "2500m", "gpus": 1}, procs_per_node="cpu")["PET_NPROC_PER_NODE"]
+    one = rows(procs_per_node="cpu")["PET_NPROC_PER_NODE"]
     assert given.rule.endswith(": procs_per_node")
+    assert (one.value, one.rule.split(": ")[1]) == ("1", "1 CPU, rounded up")
     assert (cpus.value, cpus.rule.split(": ")[1]) == ("3", "3 CPUs, rounded up")
 
 

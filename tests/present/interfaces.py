@@ -11,9 +11,9 @@ from typing import Any
 
 from stepset.cli.output.outcome import outcome
 from stepset.cli.output.run_display import RunDisplay
+from stepset.run_status import LogLine, Phase, RunStatus
 from stepset.watch.present.failure_report import failure_text
 from stepset.watch.present.records import held_up
-from stepset.watch.state import LogLine, Phase, RunStatus
 from stepset_airflow.logs.task_log import TaskLog
 from stepset_airflow.page.history import RunHistory
 from stepset_kfp.outputs.report import report_html
@@ -71,7 +71,7 @@ def page(run: Updates) -> list[str]:
     """The events of Airflow's page, then the diagnosis as rows; a card shows the trouble while it lasts."""
     history = RunHistory({})
     for number, status in enumerate(each for each in run if isinstance(each, RunStatus)):
-        history.see(status, float(number))
+        history.record(status, float(number))
         card, held = history.document(float(number))["trouble"], held_up(status)
         if held is None:
             assert card is None

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from stepset.run_status import LogLine, Phase, Progress, RunStatus, Waiting
 from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.records import FirstFailure, ProgressReported, Record
 from stepset.watch.present.sources import is_shown, prefix
-from stepset.watch.state import LogLine, Phase, Progress, RunStatus, Waiting
 from tests.present.interfaces import (
     LONGEST,
     WITH_PROGRESS,

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus, Waiting
+from stepset.watch.lines import parse_progress
 from stepset.watch.present.presenter import PROGRESS_EVERY, STARTING_EVERY, Presenter
 from stepset.watch.present.records import (
     FirstFailure,
@@ -19,7 +21,6 @@ from stepset.watch.present.records import (
     RunEnded,
     held_up,
 )
-from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus, Waiting
 
 PENDING = RunStatus("run-1", "job", "kubernetes", reason="Starting", world_size=4, created=100.0)
 RUNNING = PENDING.with_(phase=Phase.RUNNING, reason="")
@@ -126,6 +127,12 @@ class TestProgress:
         assert [self.at(presenter, step, clock) for step, clock in enumerate(times)] == [
             ["progress: step 0"], [], [], [], ["progress: step 4"], [], [], [], ["progress: step 8"],
         ]  # fmt: skip
+
+    def test_without_any_finite_value_is_not_presented(self) -> None:
+        report = parse_progress(b'{"stepset": {"progress": NaN, "metrics": {"loss": NaN, "scale": Infinity}}}')
+        assert report is not None
+        records = Presenter().see(RUNNING.with_(progress=report), 0.0)
+        assert not [each for each in records if isinstance(each, ProgressReported)]
 
     def test_that_was_held_back_is_presented_with_a_later_status(self) -> None:
         presenter = Presenter()

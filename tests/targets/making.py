@@ -75,8 +75,10 @@ def pod(objects: list[Manifest], group: str = "node") -> Manifest:
 
 
 def container(objects: list[Manifest], group: str = "node", name: str = "node") -> Manifest:
-    """A container of a group's pods."""
-    found: Manifest = next(each for each in pod(objects, group)["spec"]["containers"] if each["name"] == name)
+    """A container or a sidecar of a group's pods."""
+    spec = pod(objects, group)["spec"]
+    rows = [*spec["containers"], *spec.get("initContainers", ())]
+    found: Manifest = next(each for each in rows if each["name"] == name)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -101,3 +102,17 @@ def test_references_between_manifests_are_resolved(target: str, job: TrainingJob
         for volume in ours:
             name = volume.get("configMap", {}).get("name") or volume.get("secret", {}).get("secretName")
             assert name is None or name in made | added
+
+
+@SLOW
+@given(jobs())
+def test_the_spec_hash_is_that_of_all_fields_that_differ_from_their_defaults(job: TrainingJob) -> None:
+    request = _request(job)
+    if request is None:
+        return
+    job = request.job  # with an image
+    nothing = hashlib.sha256().digest()
+    expected = hashlib.sha256(job.model_dump_json(exclude_defaults=True).encode())
+    for part in (request.sources.script, request.sources.archive):
+        expected.update(hashlib.sha256(part).digest() if part else nothing)
+    assert request.spec_hash == expected.hexdigest()

@@ -215,7 +215,8 @@ def test_a_pod_template_can_set_what_the_reference_patches(row: dict[str, Any]) 
         if volume in patched.get("volumes", ()):
             assert volume in spec["volumes"]
     for name, theirs in expected.get("containers", {}).items():
-        ours = next((each for each in spec["containers"] if each["name"] == name), {})
+        rows = [*spec["containers"], *spec.get("initContainers", ())]
+        ours = next((each for each in rows if each["name"] == name), {})
         if any(each["name"] == name for each in patched.get("containers", ())) and "securityContext" in theirs:
             assert ours["securityContext"] == theirs["securityContext"]
 

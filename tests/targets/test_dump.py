@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,3 +49,19 @@ def test_any_text_is_written_as_by_pyyaml(first: str, second: str) -> None:
 def test_written_text_is_read_back_unchanged(text: str) -> None:
     document = {"data": {"file": text}}
     assert yaml.safe_load(to_yaml([document])) == document
+
+
+_INTEGERS = ["08", "0129", "0o17", "0O17", "0B1", "0X1F", "1_000", "+12", "0_", "-_1"]
+_FLOATS = ["1e3", "1.5e3", ".5e3", "-1e3", "1._5", "1e1_0", "12345678e2", ".1_", "-._1", "1E5"]
+_GO = ["y", "N", "n", *_INTEGERS, *_FLOATS]
+"""Text that kubectl reads as a number or a boolean (go.yaml.in/yaml/v2; checked with kubectl v1.36)."""
+
+
+@pytest.mark.parametrize("text", [*_GO, "on", "null", "~", "1:30", "0x1f", ".inf"])
+def test_text_that_kubectl_would_read_as_another_type_is_quoted(text: str) -> None:
+    assert to_yaml([{text: text}]) == f"'{text}': '{text}'\n"
+
+
+@pytest.mark.parametrize("text", ["8Gi", "0.1.0", "a1e3", "1e3b", "yes-1", "ny", "node-0", "2026-01-01T00", "e5"])
+def test_other_text_is_not_quoted(text: str) -> None:
+    assert to_yaml([{text: text}]) == f"{text}: {text}\n"

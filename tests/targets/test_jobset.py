@@ -119,11 +119,19 @@ class TestElastic:
         assert spec["backoffLimit"] == 3
         assert of_kind(rendered(**self.JOB), "JobSet")["spec"]["failurePolicy"]["maxRestarts"] == 0
 
-    def test_as_many_nodes_as_the_world_needs_are_a_success(self) -> None:
+    def test_node_0_which_ends_with_0_after_all_others_is_the_success(self) -> None:
         assert replicated_job(rendered(**self.JOB))["template"]["spec"]["successPolicy"] == {
-            "rules": [{"succeededCount": 2}]
+            "rules": [{"succeededIndexes": "0"}]
         }
         assert "successPolicy" not in replicated_job(rendered(num_nodes=4))["template"]["spec"]
+        fixed = {"kind": "torch", "elastic": {"min_nodes": 4}}
+        spec = replicated_job(rendered(**{**self.JOB, "framework": fixed}))["template"]["spec"]
+        assert "successPolicy" not in spec, "every node must succeed"
+
+    def test_readers_of_the_run_know_how_many_nodes_train(self) -> None:
+        annotations = of_kind(rendered(**self.JOB), "JobSet")["metadata"]["annotations"]
+        assert annotations["stepset.dev/min-nodes"] == "2"
+        assert "stepset.dev/min-nodes" not in of_kind(rendered(num_nodes=4), "JobSet")["metadata"]["annotations"]
 
 
 class TestOrder:
@@ -168,10 +176,14 @@ def test_names_resolve_before_pods_are_ready() -> None:
     }
 
 
-def test_each_replicated_job_can_have_a_topology_domain_for_itself() -> None:
-    jobset = of_kind(rendered(scheduling={"topology": {"exclusive": "cloud.example/rack"}}), "JobSet")
+def test_the_nodes_can_have_a_topology_domain_for_themselves() -> None:
+    objects = rendered(
+        scheduling={"topology": {"exclusive": "cloud.example/rack"}}, roles=[{"name": "board", "command": ["true"]}]
+    )
     key = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-    assert jobset["metadata"]["annotations"][key] == "cloud.example/rack"
+    assert replicated_job(objects)["template"]["metadata"]["annotations"] == {key: "cloud.example/rack"}
+    assert "metadata" not in replicated_job(objects, "board")["template"]
+    assert key not in of_kind(objects, "JobSet")["metadata"]["annotations"]
 
 
 def test_pods_beside_the_world_do_not_get_the_nodes_resources_of_the_template() -> None:

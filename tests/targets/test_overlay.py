@@ -77,6 +77,10 @@ def test_null_and_patch_delete_remove_fields() -> None:
     assert _node(env=[{"name": "never", "$patch": "delete"}])["env"] == BASE["containers"][0]["env"]
 
 
+def test_a_list_of_other_values_than_mappings_is_replaced() -> None:
+    assert merge({"securityContext": {}}, {"securityContext": {"ports": [5]}}) == {"securityContext": {"ports": [5]}}
+
+
 def test_patch_replace_removes_the_existing_content() -> None:
     replaced = [{"$patch": "replace"}, {"name": "C", "value": "3"}]
     assert _node(env=replaced)["env"] == [{"name": "C", "value": "3"}]

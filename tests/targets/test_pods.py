@@ -115,6 +115,22 @@ class TestAgent:
         assert config["launcher"] == ["torchrun", "--no-python"]
         assert config["program"] == ["python3", "-u", "/stepset/code/train.py"]
 
+    def test_the_agent_knows_which_variables_are_secret(self) -> None:
+        hub = {"secret": "hub", "key": "token"}
+        reference = {"name": "DB", "valueFrom": {"secretKeyRef": {"name": "db", "key": "password"}}}
+        template = {"containers": [{"name": "node", "env": [reference, {"name": "PLAIN", "value": "x"}]}]}
+        objects = rendered(env={"TOKEN": hub, "LR": "0.1"}, pod_template=template)
+        assert agent_config(objects)["secrets"] == ["DB", "TOKEN"]
+        assert "secrets" not in agent_config(rendered(env={"LR": "0.1"}))
+
+    def test_of_mpi_jobs_the_agent_also_knows_the_private_key(self) -> None:
+        objects = rendered(framework="mpi", num_nodes=2, procs_per_node=1)
+        assert agent_config(objects, "launcher")["secret_files"] == ["/home/mpiuser/.ssh/id_rsa"]
+
+    def test_the_random_rendezvous_id_is_secret(self) -> None:
+        elastic = {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}}
+        assert agent_config(rendered(framework=elastic, num_nodes=2))["secrets"] == ["PET_RDZV_ID"]
+
     def test_without_the_agent_the_users_command_runs(self) -> None:
         objects = rendered(command=["/opt/train"], agent=False, args=["x"])
         assert (container(objects)["command"], container(objects)["args"]) == (["/opt/train"], ["x"])
@@ -293,13 +309,18 @@ class TestSsh:
         secret = of_kind(objects, "Secret")
         assert set(secret["stringData"]) == {"ssh-privatekey", "ssh-publickey"}
         assert all(text.startswith("<") for text in secret["stringData"].values())
-        copied = agent_config(objects)["files"][-1]
-        assert copied == {"source": "/home/mpiuser/.ssh/id_rsa", "path": "/stepset/run/ssh/id_rsa", "mode": "0600"}
-        assert "/stepset/run/ssh/id_rsa" in of_kind_named(objects, "digits-ssh-config")["data"]["ssh_config"]
+        key, known_hosts = agent_config(objects)["files"][-2:]
+        assert key == {"source": "/home/mpiuser/.ssh/id_rsa", "path": "/stepset/run/ssh/id_rsa", "mode": "0600"}
+        assert (known_hosts["path"], known_hosts["prefix"]) == ("/stepset/run/ssh/known_hosts", "* ")
+        client = of_kind_named(objects, "digits-ssh-config")["data"]["ssh_config"]
+        assert "IdentityFile /stepset/run/ssh/id_rsa\n" in client
+        assert "StrictHostKeyChecking yes\n  UserKnownHostsFile /stepset/run/ssh/known_hosts\n" in client
 
     def test_without_the_agent_keys_are_used_from_their_mount(self) -> None:
         objects = rendered(framework="mpi", num_nodes=1, procs_per_node=1, command=["mpirun", "x"], agent=False)
-        assert "HostKey /home/mpiuser/.ssh/id_rsa" in of_kind_named(objects, "digits-ssh-config")["data"]["sshd_config"]
+        files = of_kind_named(objects, "digits-ssh-config")["data"]
+        assert "HostKey /home/mpiuser/.ssh/id_rsa" in files["sshd_config"]
+        assert "StrictHostKeyChecking no\n" in files["ssh_config"], "nothing writes known hosts"
 
     def test_hydras_processes_find_the_launcher_by_the_namespaces_name(self) -> None:
         from stepset.targets.kinds import jobset

@@ -74,21 +74,42 @@ class TestNames:
 
 # Fields of a job -> the start of the line.
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    *(
+        (f"no training container: {patch}", {"pod_template": patch}, "pod_template: removes the container 'node'")
+        for patch in (
+            {"spec": None},
+            {"containers": None},
+            {"spec": {"$patch": "delete"}},
+            {"spec": {"$patch": "replace"}},
+            {"containers": [{"name": "node", "$patch": "delete"}]},
+            {"containers": [{"$patch": "replace"}]},
+        )
+    ),
+    (
+        "a merge key of another type",
+        {"pod_template": {"containers": [{"name": "node", "env": [{"name": ["a"], "value": "1"}]}]}},
+        "pod_template.containers.node.env.0: has no name; entries are merged by it",
+    ),
+    (
+        "no training container in a role",
+        {"pod_template": {"containers": None}, "roles": [{"name": "r", "command": ["x"]}]},
+        "pod_template: removes the container 'node'",
+    ),
     ("no image", {"image": None}, "image: is missing"),
     ("no image for a role", {"image": None, "roles": [{"name": "r", "command": ["x"]}]}, "roles.r.image: is missing"),
     ("label key", {"labels": {"a b": "c"}}, "labels: 'a b' is not a label key"),
     ("label value", {"labels": {"a": "b c"}}, "labels.a: 'b c' is not a label value"),
     ("long label value", {"labels": {"a": "b" * 64}}, "labels.a: "),
-    ("stepset's label", {"labels": {"stepset.dev/run": "x"}}, "labels.stepset.dev/run: keys of stepset.dev/ are taken"),
+    ("stepset's label", {"labels": {"stepset.dev/run": "x"}}, "labels.stepset.dev/run: is reserved"),
     ("annotation key", {"annotations": {"/x": "y"}}, "annotations: '/x' is not a label key"),
     ("annotations' size", {"annotations": {"a": "x" * 300_000}}, "annotations: 300001 bytes"),
     ("node selector", {"scheduling": {"node_selector": {"a": "b/c"}}}, "scheduling.node_selector.a: 'b/c'"),
     (
         "six dependencies",
         {"roles": [{"name": f"r{n}", **BEFORE} for n in range(6)]},
-        "roles: 6 of them are to be complete before the nodes start; JobSet allows 5",
+        "roles: 6 roles must complete before the nodes start; JobSet allows 5",
     ),
-    ("too many pods", {"num_nodes": 100_001}, "num_nodes: 100001 pods; a Job takes 100000"),
+    ("too many pods", {"num_nodes": 100_001}, "num_nodes: 100001 pods; a Job allows 100000"),
     ("a label's key with a line end", {"labels": {"a\n": "b"}}, "labels: 'a\\n' is not a label key"),
     ("a label's value with a line end", {"labels": {"a": "b\n"}}, "labels.a: 'b\\n' is not a label value"),
     ("kueue without queue", {"scheduling": {"gang": "kueue"}}, "scheduling.gang: kueue needs a queue"),
@@ -109,6 +130,21 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"scheduling": {"topology": {"exclusive": "my rack"}}},
         "scheduling.topology.exclusive: 'my rack' is not the label of a node",
     ),
+    (
+        "role's node selector",
+        {"roles": [{"name": "r", "command": ["x"], "scheduling": {"node_selector": {"a": "b/c"}}}]},
+        "roles.r.scheduling.node_selector.a: 'b/c'",
+    ),
+    (
+        "launcher's toleration",
+        {"framework": "mpi", "scheduling": {"launcher": {"tolerations": [{"value": "x"}]}}},
+        "scheduling.launcher.tolerations.0: has no key",
+    ),
+    (
+        "no launcher",
+        {"scheduling": {"launcher": {"node_selector": {"a": "b"}}}},
+        "scheduling.launcher: this job has no launcher besides its nodes",
+    ),
     ("affinity", {"scheduling": {"affinity": {"nodeAfinity": {}}}}, "scheduling.affinity: unknown field 'nodeAfinity'"),
     (
         "affinity's rules",
@@ -119,7 +155,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "min_member above all",
         {"scheduling": {"gang": "volcano", "min_member": 3}, "num_nodes": 2},
-        "scheduling.min_member: 3 is more than the 2 pods",
+        "scheduling.min_member: 3 is more than the gang's pods (2)",
     ),
     ("service account", {"service_account": "A_b"}, "service_account: 'A_b' is not a name"),
     ("claim", {"storage": [{"path": "/d", "claim": "My_Claim"}]}, "storage.0.claim: 'My_Claim' is not a name"),
@@ -131,17 +167,17 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "stepset's path",
         {"storage": [{"path": "/stepset/run", "claim": "a"}]},
-        "storage.0.path: /stepset/run is stepset's",
+        "storage.0.path: /stepset/run is reserved by stepset",
     ),
     (
         "another path than stepset's",
         {"storage": [{"path": "/data/../dev/shm", "claim": "a"}]},
-        "storage.0.path: /dev/shm is stepset's own",
+        "storage.0.path: /dev/shm is reserved by stepset",
     ),
     (
         "where the hostfile is",
         {**LAUNCHER, "storage": [{"path": "/etc/mpi", "claim": "a"}]},
-        "storage.0.path: /etc/mpi is where /etc/mpi/hostfile is put; give another",
+        "storage.0.path: /etc/mpi is the directory of /etc/mpi/hostfile; give another",
     ),
     (
         "where the ssh keys are",
@@ -150,18 +186,18 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
             "procs_per_node": 1,
             "storage": [{"path": "/root/.ssh/", "claim": "a"}],
         },
-        "storage.0.path: /root/.ssh is where the ssh keys are put; give another",
+        "storage.0.path: /root/.ssh is the directory of the ssh keys; give another",
     ),
     (
         "keys in stepset's place",
         {"framework": {"kind": "mpi", "ssh_auth_mount_path": "/etc/mpi"}, "procs_per_node": 1},
-        "framework.ssh_auth_mount_path: /etc/mpi is where /etc/mpi/hostfile is put",
+        "framework.ssh_auth_mount_path: /etc/mpi is the directory of /etc/mpi/hostfile",
     ),
-    ("root", {"storage": [{"path": "/", "claim": "a"}]}, "storage.0.path: '/' cannot be mounted on"),
+    ("root", {"storage": [{"path": "/", "claim": "a"}]}, "storage.0.path: '/' cannot be a mount path"),
     (
         "out of the volume",
         {"storage": [{"path": "/d", "claim": "a", "sub_path": "../x"}]},
-        "storage.0.sub_path: '../x' leaves the volume",
+        "storage.0.sub_path: '../x' is outside the volume",
     ),
     (
         "request above limit",
@@ -169,9 +205,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "resources_per_node: the request cpu: 2 is more than the limit 1",
     ),
     (
-        "accelerators cannot be shared",
+        "accelerators cannot be overcommitted",
         {"resources_per_node": {"requests": {"nvidia.com/gpu": "2"}}, "procs_per_node": 1},
-        "resources_per_node: nvidia.com/gpu cannot be shared",
+        "resources_per_node: nvidia.com/gpu cannot be overcommitted",
     ),
     (
         "half a device",
@@ -184,24 +220,24 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "resources_per_node: 'requests.a.example/nic' is not a resource name that Kubernetes accepts",
     ),
     (
-        "huge pages that do not come out even",
+        "huge pages that are not a multiple",
         {"resources_per_node": {kind: {"hugepages-2Mi": "3Mi", "cpu": 1} for kind in ("requests", "limits")}},
         "resources_per_node: hugepages-2Mi: 3Mi is not a multiple of the page size",
     ),
     (
         "huge pages alone",
         {"resources_per_node": {kind: {"hugepages-2Mi": "2Mi"} for kind in ("requests", "limits")}},
-        "resources_per_node: huge pages come only with cpu or memory",
+        "resources_per_node: huge pages require cpu or memory",
     ),
     (
-        "huge pages of no size",
+        "huge pages without a size",
         {"resources_per_node": {kind: {"hugepages-x": "2Mi", "cpu": 1} for kind in ("requests", "limits")}},
         "resources_per_node: 'hugepages-x' does not contain the size of the pages",
     ),
     (
         "huge pages over-committed",
         {"resources_per_node": {"requests": {"hugepages-2Mi": "2Mi", "cpu": 1}}},
-        "resources_per_node: hugepages-2Mi cannot be shared",
+        "resources_per_node: hugepages-2Mi cannot be overcommitted",
     ),
     ("secret's name", {"env": {"A": {"secret": "S_x", "key": "k"}}}, "env.A.secret: 'S_x' is not a name"),
     ("secret's key", {"env": {"A": {"secret": "s", "key": "a b"}}}, "env.A.key: 'a b' is not a key"),
@@ -230,7 +266,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "another container without image",
         {"pod_template": {"containers": [{"name": "sidecar"}]}},
-        "pod_template.containers.sidecar: a container without image",
+        "pod_template.containers.sidecar: a container needs an image",
     ),
     (
         "an entry without its key",
@@ -243,7 +279,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "pod_template.containers.node.volumeMounts.0: has no mountPath",
     ),
     ("restart policy", {"pod_template": {"restartPolicy": "Always"}}, "pod_template.restartPolicy: a gang"),
-    ("host name", {"pod_template": {"hostname": "x"}}, "pod_template.hostname: pods are found by"),
+    ("host name", {"pod_template": {"hostname": "x"}}, "pod_template.hostname: pods find each other by"),
 ]
 # A toleration -> the message about it.
 TOLERATIONS: list[tuple[dict[str, Any], str]] = [
@@ -251,11 +287,11 @@ TOLERATIONS: list[tuple[dict[str, Any], str]] = [
     ({"key": "a", "operator": "Nope"}, "operator 'Nope' is not known; use one of Equal, Exists"),
     ({"key": "a", "operator": "Exists", "value": "b"}, "operator Exists takes no value; leave out 'b'"),
     ({"key": "a", "value": "b c"}, "'b c' is not the value of a taint"),
-    ({"value": "b"}, "without a key it means every taint"),
+    ({"value": "b"}, "has no key: a toleration without a key matches every taint"),
     ({"key": "a", "effect": "NoRun"}, "effect 'NoRun' is not known; use one of NoSchedule, "),
-    ({"key": "a", "tolerationSeconds": 3}, "tolerationSeconds counts only with effect: NoExecute"),
+    ({"key": "a", "tolerationSeconds": 3}, "tolerationSeconds is valid only with effect: NoExecute"),
     ({"key": "a", "effect": "NoExecute", "tolerationSeconds": "3"}, "tolerationSeconds '3' is not a whole number"),
-    ({"key": 1}, "key must be text; put it in quotes"),
+    ({"key": ["a"]}, "key must be text; put it in quotes"),
     ({"key": "a", "efect": "NoExecute"}, "unknown field 'efect'; did you mean 'effect'?"),
 ]
 REFUSED_BY_TARGET: list[tuple[str, dict[str, Any], str]] = [
@@ -270,10 +306,10 @@ REFUSED_BY_TARGET: list[tuple[str, dict[str, Any], str]] = [
     ("volcano", {"restart": {"max_restarts": 1, "user_errors": "fail"}}, "restart.user_errors: target volcano"),
     ("statefulset", {"deadline": "1h"}, "deadline: a StatefulSet has none"),
     ("statefulset", {"ttl": "1h"}, "ttl: a StatefulSet has none"),
-    ("volcano", {"roles": [{"name": "r", **BEFORE}]}, "roles.r.before: Volcano starts the nodes once it runs"),
+    ("volcano", {"roles": [{"name": "r", **BEFORE}]}, "roles.r.before: Volcano starts the nodes once the role runs"),
     ("volcano", ELASTIC, "framework.elastic: a Volcano Job"),
-    ("volcano", {"network": {"subdomain": "x"}}, "network.subdomain: Volcano calls the Service"),
-    ("volcano", {"scheduling": {"gang": "coscheduling"}}, "scheduling.gang: a Volcano Job is a gang by itself"),
+    ("volcano", {"network": {"subdomain": "x"}}, "network.subdomain: Volcano names the Service"),
+    ("volcano", {"scheduling": {"gang": "coscheduling"}}, "scheduling.gang: Volcano itself schedules the gang"),
     *(
         (target, EXCLUSIVE, "scheduling.topology.exclusive: only a JobSet")
         for target in ("job", "statefulset", "volcano")
@@ -295,6 +331,8 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     ("jobset", {"scheduling": {"tolerations": [{"operator": "Exists"}, {"key": "a/b", "effect": "NoSchedule"}]}}),
     ("jobset", {"scheduling": {"affinity": {"podAntiAffinity": {PREFERRED: []}}}}),
     ("jobset", {"env": {"A": {"field": "metadata.labels['x']"}, "B": {"field": "status.podIPs"}}}),
+    ("jobset", {"pod_template": {"containers": [{"$patch": "replace"}, {"name": "node", "image": "x"}]}}),
+    ("jobset", {"pod_template": {"volumes": None, "tolerations": None}}),
 ]
 
 
@@ -357,3 +395,38 @@ def test_a_configmap_over_the_api_servers_limit_is_refused() -> None:
     with pytest.raises(BadInputError, match=rf"^ConfigMap digits-agent: \d+ bytes; at most {CONFIG_MAP_LIMIT} can be"):
         render(largest)
     check_sizes(rendered())
+
+
+@pytest.mark.parametrize(
+    ("container", "message"),
+    [
+        (
+            {"env": [{"name": "A", "valuefrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]},
+            "env.A: unknown field 'valuefrom'; did you mean 'valueFrom'?",
+        ),
+        (
+            {"env": [{"name": "A", "valueFrom": {"secretKeyref": {"name": "a", "key": "b"}}}]},
+            "env.A.valueFrom: unknown field 'secretKeyref'; did you mean 'secretKeyRef'?",
+        ),
+        (
+            {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldpath": "metadata.name"}}}]},
+            "env.A.valueFrom.fieldRef: unknown field 'fieldpath'; did you mean 'fieldPath'?",
+        ),
+        (
+            {"volumeMounts": [{"name": "dshm", "mountpath": "/x", "mountPath": "/y"}]},
+            "volumeMounts.dshm: unknown field 'mountpath'; did you mean 'mountPath'?",
+        ),
+        (
+            {"volumeMounts": [{"name": "cache", "mountPath": "/x"}]},
+            "volumeMounts.cache: no volume has this name; add it to pod_template.volumes, or use one of dshm, scratch,"
+            " storage-0",
+        ),
+    ],
+)
+def test_an_entry_that_the_server_would_drop_or_refuse_late_is_an_error(
+    container: dict[str, Any], message: str
+) -> None:
+    template = {"volumes": [{"name": "scratch", "emptyDir": {}}], "containers": [{"name": "node", **container}]}
+    with pytest.raises(BadInputError) as caught:
+        render(request(pod_template=template, storage=[{"path": "/data", "claim": "data"}]), "jobset")
+    assert str(caught.value) == f"pod_template.containers.node.{message}"

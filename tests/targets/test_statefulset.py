@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,13 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from stepset.errors import BadInputError
 from stepset.plan.expand import expand
-from stepset.targets.names import RUN_DIR
+from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, RUN_DIR
 from stepset.targets.pods.shell import quote
-from tests.targets.making import container, env, of_kind, rendered, workload
+from stepset.targets.render import render
+from tests.targets.environments import ODD_NAMES, environments, kubelet_command, kubelet_env, texts
+from tests.targets.making import container, env, of_kind, rendered, request, workload
 
 PLATFORM = {
     "POD_NAME": "digits-1",
@@ -40,13 +45,15 @@ class Pod:
         self.directory = directory
         found = container(rendered("statefulset", **job))
         assert found["command"][:2] == ["/bin/sh", "-c"]
-        self.script = found["command"][2].replace(RUN_DIR, str(directory))
-        own = {row["name"]: row["value"] for row in found["env"] if "value" in row}
-        self.environ = {"PATH": os.environ["PATH"], **own, **platform}
+        fields = {"metadata.name": platform["POD_NAME"], "metadata.namespace": platform["POD_NAMESPACE"]}
+        own = kubelet_env(found, fields, {"PATH": os.environ["PATH"]})
+        self.script = kubelet_command(found, own)[2].replace(RUN_DIR, str(directory))
+        self.environ = {**own, **platform}
+        self.shell = "/bin/sh"
 
     def start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            ["/bin/sh", "-c", self.script],
+            [self.shell, "-c", self.script],
             env=self.environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -160,12 +167,94 @@ class TestDerived:
     def test_a_quoted_text_expands_as_in_kubernetes(self, text: str) -> None:
         for word in (text, f"{text}$(A)", f"$$(A){text}", f"$({text})$(A"):
             done = subprocess.run(
-                ["/bin/sh", "-c", f"printf %s {quote(word, {'A'})}"],
+                ["/bin/sh", "-c", expand(f"printf %s {quote(word, {'A': 'A'})}", {})],
                 env={"A": "v a'l"},
                 capture_output=True,
                 check=True,
             )
             assert done.stdout.decode() == expand(word, {"A": "v a'l"})
+
+
+def _printed(
+    tmp_path: Path, shell: str, variables: dict[str, str], args: list[str]
+) -> tuple[dict[str, str], list[str]]:
+    """Returns the variables and arguments of the command in a StatefulSet's pod 1 of 2."""
+    program = "import json, os, sys; print(json.dumps([dict(os.environ), sys.argv[1:]]))"
+    job = {"num_nodes": 2, "procs_per_node": 1, "agent": False, "command": [sys.executable, "-ISc", program]}
+    for file in tmp_path.iterdir():
+        file.unlink()
+    found = Pod(tmp_path, PLATFORM, **job, args=args, env=variables)
+    found.shell = shell
+    code, out = found.run()
+    assert code == 0, out
+    env, words = json.loads(out)
+    return env, words
+
+
+@pytest.fixture(scope="module")
+def shells(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """This machine's shells, under the name `sh`, by which they behave as in an image."""
+    directory = tmp_path_factory.mktemp("shells")
+    found = []
+    for name in ("dash", "bash", "busybox"):
+        if program := shutil.which(name):
+            (directory / name).mkdir(parents=True)
+            (directory / name / "sh").symlink_to(program)
+            found.append(str(directory / name / "sh"))
+    return found
+
+
+class TestEnvironment:
+    """The command gets the variables that the kubelet gives to the pods of other targets."""
+
+    @settings(max_examples=settings().max_examples // 5, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(environments(), st.lists(texts(), max_size=3))
+    @example(
+        {"my.var": "1", "A": "$(my.var)$(B)", "B": "$(PET_NODE_RANK)$(C)", "C": "c", "-x": "$(B)"}, ["$(C)$(B)$$(A)"]
+    )
+    @example({name: f"<{name}>" for name in ODD_NAMES}, [f"$({name})" for name in ODD_NAMES])
+    @example({name: f"$(PET_NODE_RANK)$({name})" for name in ODD_NAMES}, [f"$({name})" for name in ODD_NAMES])
+    def test_it_is_that_of_the_jobset_target(
+        self, tmp_path: Path, shells: list[str], variables: dict[str, str], args: list[str]
+    ) -> None:
+        job = {"num_nodes": 2, "procs_per_node": 1, "agent": False, "args": args, "env": variables}
+        there = container(rendered("jobset", command=["a"], **job))
+        fields = {COMPLETION_INDEX: "1", RESTART_ATTEMPT: "0"}
+        env = kubelet_env(there, fields, {})
+        for shell in shells:
+            own, words = _printed(tmp_path, shell, variables, args)
+            assert {name: own.get(name) for name in variables} == {name: env[name] for name in variables}
+            assert words == kubelet_command(there, env)[1:]
+            assert not [name for name in own if name.startswith("stepset_")]
+
+    @pytest.mark.parametrize("name", ["POD_NAME", "SVC_NAME", "POD_NUMS", "POD_PORT", "POD_NAMESPACE", "stepset_x"])
+    def test_the_platforms_variables_and_those_of_the_script_are_reserved(self, name: str) -> None:
+        for field, job in (
+            (f"env.{name}", {"env": {name: "1"}}),
+            (
+                f"pod_template.containers.node.env.{name}",
+                {"pod_template": {"containers": [{"name": "node", "env": [{"name": name, "value": "1"}]}]}},
+            ),
+        ):
+            with pytest.raises(BadInputError) as caught:
+                render(request(**job), "statefulset")
+            assert str(caught.value) == f"{field}: target statefulset sets this variable itself; use another name"
+            if name != "stepset_x":
+                render(request(**job), "jobset")
+
+    def test_a_path_without_the_tools_of_the_shell_does_not_matter(self, pod: Maker) -> None:
+        shown = "import os, sys; print(os.environ['PATH'], os.environ['my.var']); sys.exit(3)"
+        job = {"env": {"PATH": "/nowhere", "my.var": "1"}, "restart": {"max_restarts": 1}}
+        found = pod(sys.executable, "-Ic", shown, **job)
+        assert [found.run() for _ in range(2)] == [(3, "/nowhere 1\n"), (3, "/nowhere 1\n")]
+        assert found.holds()
+
+    def test_the_pod_template_may_replace_a_variable_and_the_command(self, tmp_path: Path) -> None:
+        rows = [{"name": "A", "value": "$(PET_NODE_RANK) of the template"}, {"name": "B", "value": "$(A)!"}]
+        template = {"containers": [{"name": "node", "env": rows, "args": ["$(B)", "$$"]}]}
+        job = {"num_nodes": 2, "procs_per_node": 1, "agent": False, "env": {"A": "1"}, "pod_template": template}
+        found = Pod(tmp_path, PLATFORM, **job, command=["printf", "%s,"], args=["x"])
+        assert found.run() == (0, "1 of the template!,$,")
 
 
 class TestFinished:

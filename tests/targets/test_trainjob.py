@@ -65,6 +65,11 @@ def test_numbers_of_nodes_and_processes_are_the_trainjobs() -> None:
     assert {"completions", "parallelism"}.isdisjoint(spec)
 
 
+def test_the_controller_gets_the_number_if_it_would_count_memory() -> None:
+    assert _trainer(resources_per_node={"cpu": 8, "aliyun.com/gpu-mem": 8})["numProcPerNode"] == 1
+    assert "numProcPerNode" not in _trainer(resources_per_node={"cpu": 8, **VGPU}), "torchrun counts them"
+
+
 def test_torchrun_counts_gpus_by_itself() -> None:
     assert "numProcPerNode" not in _trainer(num_nodes=2, **GPUS)
     assert _runtime(num_nodes=2, **GPUS)["mlPolicy"] == {"torch": {}}
@@ -88,8 +93,16 @@ def test_a_launchers_variables_are_in_the_runtime_if_the_controller_copies_the_t
         framework = {"kind": "mpi", "run_launcher_as_node": as_node}
         return {"framework": framework, "num_nodes": 2, "procs_per_node": 1}
 
+    def variables(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        return {row["name"]: row for row in rows}
+
+    of_launcher = variables(container(rendered("trainjob", **job(True)), "launcher")["env"])
+    of_trainjob = variables(_trainer(**job(False))["env"])
     assert "env" not in _trainer(**job(True))
-    assert container(rendered("trainjob", **job(True)), "launcher")["env"] == _trainer(**job(False))["env"]
+    assert of_launcher.pop("MASTER_ADDR")["value"] == "digits-launcher-0-0.digits"  # the launcher is node 0
+    assert of_trainjob.pop("MASTER_ADDR")["value"] == "digits-node-0-0.digits"
+    assert of_trainjob.pop("NVIDIA_VISIBLE_DEVICES")["value"] == "void"
+    assert of_launcher == of_trainjob
 
 
 def test_mpis_hostfile_keys_and_mounts_are_the_controllers() -> None:
@@ -110,6 +123,7 @@ def test_open_mpi_5s_names_are_written_as_the_controller_lacks_them() -> None:
     assert {"PRTE_MCA_prte_default_hostfile", "PRTE_MCA_prte_set_default_slots"} <= names
 
 
+VGPU = {"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": 4096}
 ELASTIC = {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}}
 
 
@@ -127,7 +141,11 @@ ELASTIC = {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}}
         ),
         pytest.param({"env": {"PET_NNODES": {"value": "9", "override": True}}}, id="a name taken knowingly"),
         pytest.param({"env": {"A": "$(PET_NNODES)"}}, id="a variable that uses a later one"),
-        pytest.param({"framework": "xgboost", "resources_per_node": {"google.com/tpu": 4}}, id="a TPU it cannot count"),
+        pytest.param(
+            {"framework": "xgboost", "resources_per_node": {"habana.ai/gaudi": 4}}, id="devices it cannot count"
+        ),
+        pytest.param({"framework": "xgboost", "resources_per_node": VGPU}, id="memory that it may count"),
+        pytest.param({"framework": "xgboost", "resources_per_node": {"aliyun.com/gpu-mem": 8}}, id="memory it counts"),
     ],
 )
 def test_the_controller_is_configured_to_add_nothing_if_it_would_differ(job: dict[str, Any]) -> None:
@@ -142,7 +160,7 @@ def test_the_controller_is_configured_to_add_nothing_if_it_would_differ(job: dic
 
 
 def test_the_jobset_behind_it_is_the_jobset_targets() -> None:
-    job = {"num_nodes": 2, "restart": {"max_restarts": 2}, "deadline": "1h", "ttl": "1h"}
+    job = {"num_nodes": 2, "restart": {"max_restarts": 2}, "deadline": "1h"}
     theirs = of_kind(rendered("jobset", **job), "JobSet")["spec"]
     ours = _runtime(**job)["template"]["spec"]
     assert {k: v for k, v in ours.items() if k != "replicatedJobs"} == {
@@ -156,3 +174,15 @@ def test_the_runtime_is_the_trainjobs_own() -> None:
         "kind": "TrainingRuntime",
         "name": "digits",
     }
+
+
+def test_lists_that_are_too_long_for_a_trainjob_are_in_the_runtime() -> None:
+    """The API server refuses more than 128 items in the lists of `trainer` (Kubeflow Trainer v2.3.0)."""
+    variables = {f"V{n}": "1" for n in range(140)}
+    objects = rendered("trainjob", command=["a"], args=["b"] * 200, env=variables, agent=False)
+    trainer = workload(objects)["spec"]["trainer"]
+    there = container(objects)
+    assert trainer["command"] == ["a"]
+    assert trainer.keys().isdisjoint({"args", "env"})
+    assert there["args"] == ["b"] * 200
+    assert variables.keys() <= {row["name"] for row in there["env"]}

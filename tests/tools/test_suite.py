@@ -215,8 +215,8 @@ def test_each_test_is_in_one_group_and_in_no_second_of_its_environment(tmp_path:
 
 def holds(group: Group, path: Path, marks: set[str]) -> bool:
     """Whether a group runs a file's tests that have these marks."""
-    inside = any(path.is_relative_to(ROOT / place) for place in (group.place or "tests").split())
-    left_out = bool(group.without) and path == ROOT / group.without
+    inside = any(path.is_relative_to(ROOT / path_of_group) for path_of_group in (group.paths or "tests").split())
+    left_out = bool(group.excluded) and path == ROOT / group.excluded
     return inside and not left_out and Expression.compile(group.marks).evaluate(lambda name, **_: name in marks)
 
 

@@ -44,8 +44,8 @@ def mpich_from_pypi() -> Path:
     directory = EXAMPLES.parent / ".venvs" / "mpich"
     if not (directory / ".done").exists():
         if os.environ.get("STEPSET_REQUIRE_ALL"):
-            pytest.fail("MPICH from PyPI is not installed; run `make setup-mpich`")
-        pytest.skip("MPICH from PyPI is not installed (`make setup-mpich` installs it)")
+            pytest.fail("MPICH from PyPI is not installed; run `make setup-mpi`")
+        pytest.skip("MPICH from PyPI is not installed (`make setup-mpi` installs it)")
     return directory
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
 from stepset.backends import backend_of
 from stepset.backends.base import RunRequest
+from stepset.run_status import Phase, RunStatus
 from stepset.sources import read_sources
 from stepset.spec import parse_job
-from stepset.watch.state import Phase, RunStatus
 from tests.training.conftest import EXAMPLES
+
+AGENT = re.compile(r"/agent[^\0/]*\.pyc?\0run\0")
+"""The agent's file, or its compiled copy, in the command line of a process."""
 
 
 def _agent_of(run: str, pod: str) -> int:
@@ -22,7 +26,7 @@ def _agent_of(run: str, pod: str) -> int:
                 words = (entry / "cmdline").read_bytes().decode(errors="replace")
             except OSError:
                 continue
-            if "agent.py\0run" in words and run in words and f"/{pod}/" in words:
+            if AGENT.search(words) and run in words and f"/{pod}/" in words:
                 return int(entry.name)
     raise AssertionError(f"no agent of pod {pod} runs")
 

@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
+from stepset.run_status import Failure, FailureKind
 from stepset.watch.diagnose import ADVICE, Observation, diagnose, find_error, kind_of
-from stepset.watch.state import Failure, FailureKind
 
 
 def rank(number: int, at: float, **known: object) -> Observation:
@@ -75,7 +75,7 @@ class TestFirstFailure:
     def test_advises_to_check_the_command_if_the_program_is_missing(self, code: int) -> None:
         failure = failure_of(rank(0, 1.0, exit_code=code, error="cannot start torchrun: not found on PATH"))
         assert failure.kind is FailureKind.USER_ERROR
-        assert failure.advice == "Check the command, and that the image has its program on PATH, executable."
+        assert failure.advice == "Check the command, and that its program is executable and on the image's PATH."
 
     def test_is_the_pod_if_no_rank_is_known(self) -> None:
         failure = failure_of(Observation("prepare-0", 1.0, pod="prepare-0", exit_code=3))

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepset.watch.cluster.change import Change
-from stepset.watch.list_watch import LONGEST_DELAY, ListWatch
+from stepset.watch.list_watch import ListWatch
+from stepset.watch.retries import LONGEST_DELAY
 
 
 def pod(name: str, version: int, **more: Any) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def line(verb: str, each: dict[str, Any]) -> bytes:
 
 
 def summary(changes: list[Change]) -> list[tuple[str, str, bool]]:
-    return [(each.verb, each.object["metadata"]["name"], each.witnessed) for each in changes]
+    return [(each.verb, each.object["metadata"]["name"], each.observed) for each in changes]
 
 
 class TestList:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepset.run_status import LogLine, Progress
 from stepset.watch.lines import (
     LINE_LIMIT,
     PART_LIMIT,
@@ -16,7 +17,6 @@ from stepset.watch.lines import (
     merge_progress,
     parse_progress,
 )
-from stepset.watch.state import LogLine, Progress
 
 
 def split(*chunks: bytes) -> Batch:

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepset.run_status import Progress
 from stepset.watch.lines import PART_LIMIT, Batch, Joiner
 from stepset.watch.plain_lines import PlainSplitter
-from stepset.watch.state import Progress
 
 
 def split(*chunks: bytes) -> Batch:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from stepset.watch.present.failure_report import failure_text
-from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
 BROKEN = Failure(
     FailureKind.USER_ERROR,

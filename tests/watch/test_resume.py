@@ -193,10 +193,10 @@ class TestKubeletErrors:
         kubelet, reader = Kubelet(numbered(5)), LogCursor()
         cut = len(Kubelet(numbered(lines)).response(None))
         out = reader.feed(kubelet.response(None)[:cut] + ERROR)
-        assert reader.complaint == ERROR.decode()
+        assert reader.error == ERROR.decode()
         reader.cut()
         out += reader.feed(kubelet.response(reader.since)) + reader.finish()
-        assert (out, reader.complaint) == (kubelet.printed, "")
+        assert (out, reader.error) == (kubelet.printed, "")
 
     def test_within_a_line_are_dropped(self) -> None:
         kubelet = Kubelet([Part(1, b"a"), Part(2, b"part ", True), Part(3, b"rest")])

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.diagnose import ADVICE
-from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 
 FAILURE = Failure(
     FailureKind.UNSCHEDULABLE,

@@ -42,6 +42,7 @@ class Settings(TypedDict, total=False):
     queue_name: str
     network: Mapping[str, Any]
     service_account: str
+    security: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     pod_template: Mapping[str, Any]
@@ -84,18 +85,18 @@ def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseCo
         )
     given = {"image": container.image, "name": slug(component.name), **settings}
     _check(given)
-    own = [*container.command, *(container.args or ())]
+    user_command = [*container.command, *(container.args or ())]
     container.command = ["python3", "-m", "stepset_kfp.step.distributed"]
-    container.args = ["--settings", json.dumps(given), "--", *own]
-    ours: ComponentSpec = step.component_spec
-    container.image = ours.implementation.container.image
+    container.args = ["--settings", json.dumps(given), "--", *user_command]
+    train_spec: ComponentSpec = step.component_spec
+    container.image = train_spec.implementation.container.image
     spec.inputs = {**(spec.inputs or {}), TASK_CONFIG: InputSpec(type="TaskConfig", default=None, optional=True)}
-    spec.task_config_passthroughs = copy.deepcopy(ours.task_config_passthroughs)
+    spec.task_config_passthroughs = copy.deepcopy(train_spec.task_config_passthroughs)
     return PythonComponent(component_spec=spec, python_func=component.python_func)
 
 
 def _check(given: Mapping[str, Any]) -> None:
     """Raises BadInputError if a setting is invalid, or not known when the pipeline is compiled."""
-    if (later := next((name for name, value in given.items() if has_runtime_value(value)), None)) is not None:
-        raise BadInputError(f"{later}: settings of distribute are constants; use an input of the component")
+    if (variable := next((name for name, value in given.items() if has_runtime_value(value)), None)) is not None:
+        raise BadInputError(f"{variable}: settings of distribute are constants; use an input of the component")
     prepare({**given, "function": "pass"}, Path())

@@ -1,40 +1,50 @@
-"""`distributed_train` for pipelines: a task of the component in training/distributed_train/component.py.
+"""The factory `distributed_train`, which creates a task of the component in training/distributed_train/component.py.
 
-When the pipeline is compiled, it packs files and checks the inputs that are constants.
+When a pipeline is compiled, the factory packs files and checks the inputs that are constants.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from stepset.errors import BadInputError
+from stepset.plan.code import script_in_code
+from stepset.sources import read_sources
+from stepset.sources.archive import largest
 from stepset.spec.base import nearest
 from stepset.spec.job import TrainingJob
 from stepset.spec.load import parse_job, read_job_file
+from stepset.spec.scalars import Scalar
 from stepset_kfp.job_inputs import (
     LIST_FIELDS,
     MAPPING_FIELDS,
     NOT_GIVEN,
+    SOURCE,
     TEXT_FIELDS,
     WHOLE,
     as_text,
     job_mapping,
 )
 from stepset_kfp.options import check_options
-from stepset_kfp.packing import ARGUMENT, pack, pack_file
+from stepset_kfp.packing import ARGUMENT, pack, pack_script
 
 if TYPE_CHECKING:
     from kfp.dsl import PipelineTask
+
+_MAX_EXACT = 2**53
+"""Integers up to this one are exact as doubles."""
+_log = logging.getLogger(__name__)
 
 
 class Inputs(TypedDict, total=False):
     """Inputs of `distributed_train`; docs/job-file.md describes the fields, the component's docstring the others.
 
-    Each may also be an output of another task, or a parameter of the pipeline.
+    Each value may also be an output of another task, or a parameter of the pipeline.
     """
 
     job: Any
@@ -62,6 +72,7 @@ class Inputs(TypedDict, total=False):
     queue_name: Any
     network: Any
     service_account: Any
+    security: Any
     labels: Any
     annotations: Any
     pod_template: Any
@@ -107,7 +118,7 @@ def distributed_train(
 
 
 def prepare(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """Returns the component's arguments; raises as `distributed_train`. Inputs that are None are ignored."""
+    """Returns the component's arguments; raises like `distributed_train`. Inputs that are None are ignored."""
     inputs = {name: value for name, value in given.items() if value is not None}
     nodes = inputs.get("num_nodes")
     if isinstance(nodes, int) and nodes == NOT_GIVEN:
@@ -120,10 +131,10 @@ def prepare(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
     arguments = {**inputs, **texts}
     for name in ("args", "command"):
         if isinstance(arguments.get(name), (list, tuple)):
-            arguments[name] = [item if has_runtime_value(item) else str(item) for item in arguments[name]]
-    for name in (*LIST_FIELDS, *MAPPING_FIELDS):
+            arguments[name] = [_word(item) for item in arguments[name]]
+    for name in ("job", *LIST_FIELDS, *MAPPING_FIELDS):
         if name in arguments:
-            arguments[name] = _mark_integers(arguments[name], nested=False)
+            arguments[name] = _mark_numbers(arguments[name], nested=False)
     if isinstance(arguments.get("log_ranks"), (int, list, tuple)):
         ranks = arguments["log_ranks"]
         arguments["log_ranks"] = str(ranks) if isinstance(ranks, int) else ",".join(map(str, ranks))
@@ -133,8 +144,8 @@ def prepare(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
     arguments |= _packed(arguments, base)
     if (size := len(json.dumps(arguments, default=str))) > ARGUMENT:
         raise BadInputError(
-            f"the inputs are {size} bytes; a step gets them as one argument, at most {ARGUMENT}; put long ones into the"
-            " image or into a file on a volume"
+            f"the inputs have {size} bytes; a step gets them as one argument of at most {ARGUMENT} bytes; put long"
+            " inputs into the image or into a file on a volume"
         )
     return arguments
 
@@ -157,12 +168,7 @@ def _packed(arguments: Mapping[str, Any], base: Path) -> dict[str, str]:
     code = arguments.get("code") or (job or {}).get("code")
     script = arguments.get("script") or (job or {}).get("script")
     if isinstance(code, str) and not has_runtime_value(code):
-        from stepset.sources import read_sources
-
-        with_script = {"script": script} if isinstance(script, str) else {"command": ["true"]}
-        read = read_sources(parse_job({"name": "code", **with_script, "code": code}), base)
-        # The step unpacks the archive into a directory with this name.
-        return {"packed": pack(read.archive or b"", "code"), "code": Path(code).name or "code"}
+        return _packed_code(code, script if isinstance(script, str) and not has_runtime_value(script) else None, base)
     if isinstance(script, str) and not has_runtime_value(script):
         path = base / script
         if not path.is_file():
@@ -170,26 +176,50 @@ def _packed(arguments: Mapping[str, Any], base: Path) -> dict[str, str]:
                 f"script: no such file: {path}; paths are relative to the pipeline's file; for a script in the image"
                 " use command"
             )
-        return {"packed": pack_file(path, "script"), "script": path.name}
+        content = read_sources(parse_job({"name": "code", "script": script}), base).script or b""
+        return {"packed": pack_script(path.name, content), "script": path.name}
     return {}
 
 
-def _mark_integers(value: Any, *, nested: bool = True) -> Any:
-    """Returns `value` with each Integer parameter inside a list or mapping marked with the key WHOLE.
+def _packed_code(code: str, script: str | None, base: Path) -> dict[str, str]:
+    job = parse_job({"name": "code", "code": code, **({"command": ["true"]} if script is None else {"script": script})})
+    read = read_sources(job, base)
+    for note in read.notes:
+        _log.warning(note)
+    hint = f" the largest files are {largest(read.files)}; `stepset explain --files` lists all;"
+    # The step unpacks the archive into a directory with this name.
+    name = read.code_dir.resolve().name or "code"
+    packed = {"packed": pack(read.archive or b"", "code", hint), "code": name}
+    return packed if script is None else {**packed, "script": script_in_code(job)}
 
-    KFP inserts the value of such a parameter as text, for example 2 as "2.0".
+
+def _word(item: Any) -> Any:
+    """Returns a number of a command as text; returns other words unchanged, for the model to check."""
+    return str(item) if isinstance(item, (int, float)) and not isinstance(item, bool) else item
+
+
+def _mark_numbers(value: Any, *, nested: bool = True) -> Any:
+    """Returns `value` with each number inside a list or mapping marked that KFP would change.
+
+    KFP inserts the value of an Integer parameter as text, for example 2 as "2.0", which WHOLE marks. It passes the
+    constants 1.0 and 1 as the same double, and rounds integers of more than 53 bits; SOURCE marks these.
     """
     from kfp.dsl.pipeline_channel import PipelineParameterChannel
 
     if isinstance(value, PipelineParameterChannel):
         return {WHOLE: value} if nested and value.channel_type == "Integer" else value
     if isinstance(value, Mapping):
-        return {key: _mark_integers(item) for key, item in value.items()}
-    return [_mark_integers(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: _mark_numbers(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_mark_numbers(item) for item in value]
+    if isinstance(value, Scalar):
+        return {SOURCE: value.source}
+    changed = value.is_integer() if isinstance(value, float) else isinstance(value, int) and abs(value) > _MAX_EXACT
+    return {SOURCE: str(value)} if changed and nested else value
 
 
 def has_runtime_value(value: Any) -> bool:
-    """Whether a value contains a task's output, a pipeline's parameter or a placeholder."""
+    """Returns whether a value contains a task's output, a pipeline's parameter or a placeholder."""
     from kfp.dsl.pipeline_channel import PipelineChannel, extract_pipeline_channels_from_any
 
     channels = [value] if isinstance(value, PipelineChannel) else extract_pipeline_channels_from_any(value)
@@ -197,7 +227,7 @@ def has_runtime_value(value: Any) -> bool:
 
 
 def _has_placeholder(value: Any) -> bool:
-    """Whether text in a value contains one of KFP's placeholders, such as dsl.WORKSPACE_PATH_PLACEHOLDER."""
+    """Returns whether text in a value contains a KFP placeholder, such as dsl.WORKSPACE_PATH_PLACEHOLDER."""
     if isinstance(value, Mapping):
         return any(map(_has_placeholder, value.values()))
     return any(map(_has_placeholder, value)) if isinstance(value, (list, tuple)) else "{{$" in str(value)

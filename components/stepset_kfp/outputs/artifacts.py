@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
-import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from stepset.errors import InfrastructureError
+from stepset.run_status import RunStatus
 from stepset.spec.job import TrainingJob
-from stepset.watch.state import RunStatus
+from stepset.spec.template import writable_mounts
+from stepset_kfp.outputs.contained_copy import OutsideError, contained_roots, copy_contained
 
 MODEL_KEYS = ("model", "checkpoint")
 """Keys of rank 0's result that may name its model, in the order in which they are tried."""
@@ -41,7 +43,7 @@ class MetricsArtifact(Protocol):
 
 
 def write_model(model: Artifact, status: RunStatus, job: TrainingJob) -> str:
-    """Writes the model of a run that succeeded; returns a message for the log. Raises as `copy`."""
+    """Writes the model of a run that succeeded; returns a message for the log. Raises like `copy`."""
     model.metadata.update(
         {"run": status.name, "framework": job.framework.kind, "world_size": status.world_size or 0, "job": job.name}
     )
@@ -51,27 +53,37 @@ def write_model(model: Artifact, status: RunStatus, job: TrainingJob) -> str:
         return f"model: {named}"
     path = Path(model.path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if named and Path(named).exists():
-        copy(named, path, "model: ")
-        model.metadata["source"] = named
-        return f"model: a copy of {named}"
-    where = named or job.checkpoint_dir
+    where, refused = named or job.checkpoint_dir, ""
+    if named and _exists(named):
+        try:
+            copy(named, path, "model: ", _roots(status, job))
+        except OutsideError as error:
+            refused = error.strerror or str(error)
+        else:
+            model.metadata["source"] = named
+            return f"model: a copy of {named}"
     note = {"run": status.name, "model": named, "checkpoint_dir": job.checkpoint_dir, "storage": _storage(job)}
     path.write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
     if where is None:
-        return "model: the result names none; write {'model': path or URI} to STEPSET_RESULT_FILE in rank 0"
+        return "model: the result contains none; write {'model': path or URI} to STEPSET_RESULT_FILE in rank 0"
     model.metadata["source"] = where
-    return f"model: {where} is not mounted in this step; the artifact records its location"
+    if refused:
+        places = "storage, checkpoint_dir or a writable mount"
+        return f"model: {where} {refused} ({places}); the artifact records only its location"
+    return f"model: {where} is not mounted in this step; the artifact records only its location"
 
 
-def copy(source: str | Path, target: Path, what: str = "") -> None:
-    """Copies a file or directory; raises InfrastructureError, whose message begins with `what`."""
+def copy(source: str | Path, target: Path, what: str, roots: Sequence[Path], within: Path | None = None) -> None:
+    """Copies a file or directory as `copy_contained` does.
+
+    Raises:
+        OutsideError: the source leads outside the roots.
+        InfrastructureError: the source cannot be copied; the message begins with `what`.
+    """
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if Path(source).is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True)
-        else:
-            shutil.copyfile(source, target)
+        copy_contained(Path(source), target, roots, within)
+    except OutsideError:
+        raise
     except OSError as error:
         raise InfrastructureError(f"{what}{source} cannot be copied to {target}: {error.strerror or error}") from error
 
@@ -124,6 +136,24 @@ def write_text(path: str, text: str) -> None:
     """Writes an output parameter."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(_writable(text), encoding="utf-8")
+
+
+def _roots(status: RunStatus, job: TrainingJob) -> list[Path]:
+    """Returns the directories that may contain a model: those that the job declares, or all for a local run.
+
+    A checkpoint_dir below a mount is not one of them: the training can replace it by a link.
+    """
+    if status.backend == "local":
+        return [Path("/")]
+    declared = (job.checkpoint_dir, *(mount.path for mount in job.storage), *writable_mounts(job.pod_template))
+    return contained_roots([Path(os.path.normpath(each)) for each in declared if each])
+
+
+def _exists(named: str) -> bool:
+    try:
+        return Path(named).exists()
+    except (OSError, ValueError):  # the name is too long, or contains NUL
+        return False
 
 
 def _named_model(result: Any) -> str | None:

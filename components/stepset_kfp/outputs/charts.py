@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from html import escape
 from itertools import pairwise
+
+from stepset_kfp.outputs.escaped import escaped
 
 WIDTH, HEIGHT = 720, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 12, 28
@@ -35,7 +36,7 @@ def line_chart(points: Sequence[tuple[float, float]], label: str) -> str:
         return _LEFT + across * (WIDTH - _LEFT - _RIGHT), HEIGHT - _BOTTOM - up * (HEIGHT - _TOP - _BOTTOM)
 
     parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">',
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escaped(label)}">',
         *_grid([y_low + (y_high - y_low) * i / _TICKS for i in range(_TICKS + 1)], at, x_low),
         *_x_axis(_ticks([x for x, _ in finite], x_low, x_high), at, y_low),
         *(
@@ -52,7 +53,7 @@ def line_chart(points: Sequence[tuple[float, float]], label: str) -> str:
 
 
 def _curves(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """Splits points where x decreases."""
+    """Splits points into curves where x decreases."""
     runs = [[points[0]]]
     for before, point in pairwise(points):
         if point[0] < before[0]:

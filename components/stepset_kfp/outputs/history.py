@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from stepset.run_status import Progress
 from stepset.watch.present.records import Record
-from stepset.watch.state import Progress
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from html import escape
 
+from stepset.run_status import Failure, Phase, RunStatus
 from stepset.watch.present.failure_report import ended, failure_rows
 from stepset.watch.present.records import PhaseChanged, Record, RunEnded
 from stepset.watch.present.sentences import counted, duration, end_sentence
-from stepset.watch.state import Failure, Phase, RunStatus
 from stepset_kfp.outputs.charts import line_chart
+from stepset_kfp.outputs.escaped import escaped
 from stepset_kfp.outputs.history import Point, ReportHistory
 
 _STYLE = """
@@ -45,8 +45,8 @@ def report_html(status: RunStatus, history: ReportHistory) -> str:
     """Returns the page for a run's last status and its history."""
     good = status.phase is Phase.SUCCEEDED
     body = [
-        f'<h1>{escape(status.name)} <span class="{"good" if good else "bad"}">{status.phase.value}</span></h1>',
-        f'<p class="quiet">{escape(_facts(status))}</p>',
+        f'<h1>{escaped(status.name)} <span class="{"good" if good else "bad"}">{status.phase.value}</span></h1>',
+        f'<p class="quiet">{escaped(_facts(status))}</p>',
         *(_diagnosis(status, status.failure) if status.failure else ()),
         *_curves(history.points),
         *_events(history.events),
@@ -56,7 +56,7 @@ def report_html(status: RunStatus, history: ReportHistory) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(status.name)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{escaped(status.name)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         + "\n".join(body)
         + "\n</body>\n</html>\n"
     )
@@ -74,11 +74,11 @@ def _facts(status: RunStatus) -> str:
 
 
 def _diagnosis(status: RunStatus, failure: Failure) -> Iterator[str]:
-    yield f'<h2>Why it failed</h2><div class="card"><p class="bad">{escape(end_sentence(status))}</p><table>'
+    yield f'<h2>Why it failed</h2><div class="card"><p class="bad">{escaped(end_sentence(status))}</p><table>'
     for title, lines in failure_rows(failure):
-        text = escape("\n".join(lines))
+        text = escaped("\n".join(lines))
         shown = f"<pre>{text}</pre>" if len(lines) > 1 else text
-        yield f'<tr><th>{escape(title)}</th><td class="text">{shown}</td></tr>'
+        yield f'<tr><th>{escaped(title)}</th><td class="text">{shown}</td></tr>'
     yield "</table></div>"
 
 
@@ -98,7 +98,7 @@ def _curves(points: Sequence[Point]) -> Iterator[str]:
         )
         if chart:
             over = "steps" if stepped else "seconds"
-            yield f'<h2>{escape(name)} <span class="quiet">over {over}</span></h2>'
+            yield f'<h2>{escaped(name)} <span class="quiet">over {over}</span></h2>'
             yield f'<div class="card scroll">{chart}</div>'
 
 
@@ -112,7 +112,7 @@ def _events(events: Sequence[tuple[float, Record]]) -> Iterator[str]:
         end = next(ends, None) if isinstance(record, PhaseChanged) else None
         lasted = "" if end is None else duration(end - at)
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
-        yield f'<tr><td>{clock}</td><td class="text">{escape(record.text)}</td><td>{lasted}</td></tr>'
+        yield f'<tr><td>{clock}</td><td class="text">{escaped(record.text)}</td><td>{lasted}</td></tr>'
     yield "</table></div>"
 
 
@@ -124,12 +124,12 @@ def _ranks(status: RunStatus) -> Iterator[str]:
     for row in status.ranks:
         end = ended(row.exit_code, row.signal)
         mark = ' class="bad"' if row.state == "Failed" else ""
-        state = f"<td>{escape(row.source)}</td><td{mark}>{escape(row.state)}</td><td>{end}</td>"
-        pod = f"<td>{escape(row.pod)}</td><td>{escape(row.node)}</td>"
-        yield f'<tr>{state}<td class="text">{escape(row.last_line[:200])}</td>{pod}</tr>'
+        state = f"<td>{escaped(row.source)}</td><td{mark}>{escaped(row.state)}</td><td>{end}</td>"
+        pod = f"<td>{escaped(row.pod)}</td><td>{escaped(row.node)}</td>"
+        yield f'<tr>{state}<td class="text">{escaped(row.last_line[:200])}</td>{pod}</tr>'
     yield "</table></div>"
 
 
 def _result(status: RunStatus) -> Iterator[str]:
     if status.result is not None:
-        yield f'<h2>Result</h2><pre class="card">{escape(json.dumps(status.result, indent=2))}</pre>'
+        yield f'<h2>Result</h2><pre class="card">{escaped(json.dumps(status.result, indent=2))}</pre>'

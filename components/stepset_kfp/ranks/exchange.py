@@ -1,7 +1,7 @@
 """Exchanges files between the step of a distributed component and its ranks.
 
-On one machine both see the same files. On a cluster both must mount a directory: the pipeline's workspace or another
-volume. Inputs are copied to it before the run, and rank 0's outputs from it afterwards.
+On one machine both use the same files. On a cluster both must mount a directory: the pipeline's workspace or another
+volume. The step copies the inputs to this directory before the run, and rank 0's outputs from it afterwards.
 """
 
 from __future__ import annotations
@@ -10,18 +10,24 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from stepset.errors import BadInputError
+from stepset.errors import BadInputError, InfrastructureError
 from stepset_kfp.backend import backend_name
 from stepset_kfp.outputs.artifacts import copy
+from stepset_kfp.outputs.contained_copy import OutsideError, open_contained
 from stepset_kfp.task_config import TaskConfig
 
 WORKSPACE = "/kfp-workspace"
 """Where KFP mounts a pipeline's workspace (kfp.dsl.constants.WORKSPACE_MOUNT_PATH)."""
+
+_ANYWHERE = (Path("/"),)
+"""Roots for copying the inputs: any path, because the pipeline wrote them, not a training."""
+_OUTPUT_LIMIT = 16 * 1024 * 1024
+"""Maximum bytes of rank 0's executor output to read."""
 
 _MOUNTS = {"s3://": "/s3/", "gs://": "/gcs/", "minio://": "/minio/"}
 
@@ -49,7 +55,7 @@ class LocalExchange:
 def exchange_for(options: Mapping[str, Any], task: TaskConfig | None, executor_input: Mapping[str, Any]) -> Exchange:
     """Returns the exchange of a step; raises BadInputError if step and training pods share no directory.
 
-    `executor_input` identifies the step, because it contains the locations of the outputs; retries have the same.
+    `executor_input` identifies the step, because it contains the locations of the outputs, which retries do not change.
     """
     if backend_name(options["backend"], os.environ) == "local":
         return LocalExchange()
@@ -58,24 +64,32 @@ def exchange_for(options: Mapping[str, Any], task: TaskConfig | None, executor_i
     if not shared:
         raise BadInputError(
             "shared_dir: the step and the training pods share no directory; give the pipeline a ReadWriteMany workspace"
-            " and use dsl.WORKSPACE_PATH_PLACEHOLDER in it, or mount a volume on the task and set its path"
+            " and pass dsl.WORKSPACE_PATH_PLACEHOLDER to one of its tasks, or mount a volume on the task and set"
+            " shared_dir to its mount path"
         )
     name = hashlib.sha256(json.dumps(executor_input, sort_keys=True).encode()).hexdigest()[:16]
-    return SharedDirectory(Path(shared, ".stepset", name))
+    return SharedDirectory(Path(shared, ".stepset", name), Path(shared).resolve())
 
 
 @dataclass(frozen=True)
 class SharedDirectory:
-    """The exchange through a volume mounted by step and training pods; `directory` on it is used by this step only."""
+    """The exchange through a shared volume; `directory` is on the volume, and only this step uses it.
+
+    Args:
+        root: the resolved directory that the pods share. A training can replace everything below it, so `directory`
+            itself does not limit what is copied.
+    """
 
     directory: Path
+    root: Path
 
     def stage_inputs(self, executor_input: Mapping[str, Any]) -> dict[str, Any]:
         """Copies inputs into the directory; returns the executor input with all paths in the directory."""
         changed: dict[str, Any] = json.loads(json.dumps(executor_input))
+        self._check_place()
         for name, index, artifact in _artifacts(changed.get("inputs")):
             source, target = local_path(artifact), self.directory / "inputs" / name / str(index)
-            _copy(source, target)
+            _copy(source, target, _ANYWHERE, within=self.root)
             _set_path(artifact, target)
         outputs = changed.get("outputs") or {}
         outputs["outputFile"] = str(self.directory / "outputs" / "executor_output.json")
@@ -86,14 +100,19 @@ class SharedDirectory:
         (self.directory / "outputs").mkdir(parents=True, exist_ok=True)
         return changed
 
+    def _check_place(self) -> None:
+        """Raises InfrastructureError if the training of an earlier attempt has replaced the directory by a link."""
+        if not self._output("").resolve().is_relative_to(self.root):
+            raise InfrastructureError(f"{self.directory} leads out of the shared directory; remove the link")
+
     def fetch_outputs(self, executor_input: Mapping[str, Any]) -> None:
         """Copies rank 0's outputs to the locations that KFP reads, and deletes the directory."""
         outputs = executor_input.get("outputs") or {}
         for name, parameter in (outputs.get("parameters") or {}).items():
-            _copy(self.directory / "outputs" / "parameters" / name, Path(parameter["outputFile"]))
+            _copy(self.directory / "outputs" / "parameters" / name, Path(parameter["outputFile"]), (self.root,))
         uris = {}
         for name, _, artifact in _artifacts(outputs):
-            _copy(self._output(name), local_path(artifact))
+            _copy(self._output(name), local_path(artifact), (self.root,))
             uris[str(self._output(name))] = artifact["uri"]
         self._fetch_executor_output(Path(outputs["outputFile"]), uris)
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -103,9 +122,15 @@ class SharedDirectory:
         source = self.directory / "outputs" / "executor_output.json"
         if not source.exists():
             return
-        output = json.loads(source.read_text("utf-8"))
-        for _, _, artifact in _artifacts(output):
-            artifact["uri"] = uris.get(artifact.get("uri", ""), artifact.get("uri", ""))
+        try:
+            with open_contained(source, (self.root,)) as file:
+                output = json.loads(file.read(_OUTPUT_LIMIT + 1)[:_OUTPUT_LIMIT])
+            if not isinstance(output, dict):
+                raise ValueError("not a mapping")
+            for _, _, artifact in _artifacts(output):
+                artifact["uri"] = uris.get(artifact.get("uri", ""), artifact.get("uri", ""))
+        except (OSError, ValueError, RecursionError, AttributeError, TypeError) as error:  # it may have any form
+            raise InfrastructureError(f"{source}: rank 0's outputs cannot be read: {error}") from error
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(output), encoding="utf-8")
 
@@ -138,7 +163,11 @@ def _set_path(artifact: dict[str, Any], path: Path) -> None:
     (artifact.get("metadata") or {}).pop("_kfp_workspace", None)
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copies a file or directory, if it exists."""
-    if source.exists():
-        copy(source, target)
+def _copy(source: Path, target: Path, roots: Sequence[Path], within: Path | None = None) -> None:
+    """Copies a file or directory, if it exists; raises InfrastructureError if it leads outside the roots."""
+    if not source.exists():
+        return
+    try:
+        copy(source, target, "", roots, within)
+    except OutsideError as error:
+        raise InfrastructureError(f"{source} is not copied: it {error.strerror}") from error

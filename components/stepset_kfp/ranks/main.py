@@ -13,14 +13,15 @@ import os
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
-# As in the agent (stepset/agent/rank.py, _RANK), then the rank of a node with one process.
+# The variables that the agent reads (stepset/agent/rank.py, _RANK), then the rank of a node with one process.
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "STEPSET_NODE_RANK")
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _POLL_SECONDS = 1.0
@@ -48,7 +49,7 @@ def main(payload: dict[str, Any]) -> int:
 
 
 def install(command: list[str]) -> int:
-    """Installs the component's packages, once per machine and attempt; returns pip's exit code, 0 without packages.
+    """Installs the component's packages once per machine and attempt; returns pip's exit code, 0 if there are none.
 
     The other ranks of the machine wait, because concurrent pip installations conflict. KFP puts the installation in
     front of the component's own command (kfp.dsl.component_factory, _get_packages_to_install_command).
@@ -57,7 +58,7 @@ def install(command: list[str]) -> int:
         return 0
     key = (os.environ.get("STEPSET_RUN"), os.environ.get("STEPSET_ATTEMPT"), command[2])
     digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
-    with Path(tempfile.gettempdir(), f"stepset-install-{os.getuid()}-{digest}").open("a") as lock:
+    with open_lock(Path(tempfile.gettempdir(), f"stepset-install-{os.geteuid()}-{digest}")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.fstat(lock.fileno()).st_size:
             return 0  # another rank has installed the packages
@@ -66,9 +67,24 @@ def install(command: list[str]) -> int:
         return code
 
 
+def open_lock(path: Path) -> TextIO:
+    """Opens a file of this user in a directory that other users share.
+
+    Exits with one line if another user has put a file, a link or a pipe there, or can write the file.
+    """
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        sys.exit(f"{path}: {error.strerror}; remove it, or set TMPDIR to a directory of your own")
+    about = os.fstat(fd)
+    if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_nlink > 1 or about.st_mode & 0o22:
+        sys.exit(f"{path}: belongs to another user; remove it, or set TMPDIR to a directory of your own")
+    return os.fdopen(fd, "a")
+
+
 def run(command: list[str]) -> int:
-    """Runs a command to its end and forwards signals to it; returns its exit code, 128 + signal if one ended it."""
-    # The interpreter writes each signal to a pipe: a handler could run inside `poll`.
+    """Runs a command and forwards signals to it; returns its exit code, 128 + signal if a signal ended the command."""
+    # The interpreter writes each signal to a pipe, because a handler could run inside `poll`.
     inner, outer = os.pipe()
     for end in (inner, outer):
         os.set_blocking(end, False)

@@ -1,4 +1,4 @@
-"""Deletes the trainings that a pipeline's run has left: the body of the component `cleanup_training`."""
+"""Deletes the trainings that a pipeline run left behind: the body of the component `cleanup_training`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stepset.backends.kubernetes.api.connection import Connection, connect
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.api.replies import RefusedError
 from stepset.backends.kubernetes.api.resources import WORKLOADS
 from stepset.backends.kubernetes.backend import KubernetesBackend
+from stepset.backends.kubernetes.stop import check_run
 from stepset.errors import BadInputError, InfrastructureError, StepsetError
+from stepset.run_status import Phase
 from stepset.targets.request import check_target
-from stepset.watch.state import Phase
 from stepset_kfp.backend import backend_name, in_kfp_pod
 from stepset_kfp.step.owner import PIPELINE_RUN, identity_of, own_pod
 from stepset_kfp.step.step_log import log_lines
@@ -36,8 +40,9 @@ def _delete(given: Mapping[str, Any]) -> None:
     check_target(target)
     with connect() as connection:
         namespace = given["namespace"] or connection.namespace
-        backend = KubernetesBackend(connection, namespace=namespace, target=target)
+        backend = KubernetesBackend(connection, namespace=namespace, target=target, interface="kfp")
         for workload in _runs(connection, namespace, target, given["run"]):
+            check_run(workload)
             name = workload["metadata"]["name"]
             succeeded = backend.read(workload).phase is Phase.SUCCEEDED
             if succeeded and not given["succeeded_too"]:
@@ -48,18 +53,20 @@ def _delete(given: Mapping[str, Any]) -> None:
 
 
 def _runs(connection: Connection, namespace: str, target: str, run: str) -> Iterator[Manifest]:
-    kind = WORKLOADS[target]
+    kind, namespaced = WORKLOADS[target], NamespacedClient(connection.client, namespace, Grant("kfp", (target,)))
     if run:
         reply = connection.get(f"{kind.path(namespace)}/{run}")
         if reply.accepted:
             yield reply.body
+        elif not reply.lacks_object:
+            raise InfrastructureError(f"run {run} cannot be read: {namespaced.with_remedy(RefusedError(reply))}")
         return
     if not in_kfp_pod(os.environ):
         raise BadInputError("run: is required outside of a pipeline's pod; give a run's name")
-    identity = identity_of(own_pod(connection, os.environ["KFP_POD_NAME"]))
+    identity = identity_of(own_pod(connection, os.environ["KFP_POD_NAME"], target))
     reply = connection.get(kind.path(namespace), {"labelSelector": f"{PIPELINE_RUN}={identity.run_id}"})
     if not reply.accepted:
-        raise InfrastructureError(f"runs cannot be listed: {reply.body.get('message', reply.status)}; see stepset rbac")
+        raise InfrastructureError(f"runs cannot be listed: {namespaced.with_remedy(RefusedError(reply))}")
     version = f"{kind.group}/{kind.version}"
     for each in reply.body.get("items") or ():
         yield {"apiVersion": version, "kind": reply.body["kind"].removesuffix("List"), **each}

@@ -1,7 +1,7 @@
 """The step of a distributed component: `python3 -m stepset_kfp.step.distributed --settings JSON -- COMMAND...`.
 
 `distribute` writes this command. COMMAND is the component's own command, which contains KFP's executor input. Every
-rank runs it; the outputs of rank 0 are the step's.
+rank runs COMMAND; the step's outputs are those of rank 0.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from stepset.errors import StepsetError
+from stepset.run_status import Phase
 from stepset.watch.present.failure_report import failure_text
 from stepset.watch.present.sources import ranks_to_log
-from stepset.watch.state import Phase
 from stepset_kfp.ranks.exchange import exchange_for
 from stepset_kfp.step.step_log import StepLog
 from stepset_kfp.step.train import fail, read, run
@@ -29,7 +29,7 @@ _LIMITS = {"admission_timeout": 0, "startup_timeout": 1800}
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the component in every rank; fails the step if it cannot be run or fails."""
+    """Runs the component in every rank; fails the step if the component cannot be run or fails."""
     separator = arguments.index("--")
     settings = json.loads(arguments[arguments.index("--settings") + 1])
     command = list(arguments[separator + 1 :])

@@ -1,4 +1,4 @@
-"""Handles SIGTERM: sends one request, then ends the process.
+"""Handles SIGTERM in a step: sends one request, then ends the process.
 
 When a pipeline is terminated or a pod evicted, a step has about a second (argo-workflows v4.1,
 cmd/argoexec/commands/emissary.go: argoexec checks every second whether its child has ended, and KFP's launcher ends at
@@ -21,11 +21,11 @@ from stepset.backends.kubernetes.api.connection import Connection
 from stepset.errors import StepsetError
 
 BUDGET = 0.9
-"""Seconds for the request; then the step ends even without a response. The request takes some ten milliseconds
-(docs/benchmarks.md). But a step's pod has no share of CPU, and a node short of CPU may not send it within 300 ms.
-A shorter budget gains nothing, because argoexec kills the step anyway, and lost one run in sixty."""
-KEEP_WARM = 20.0
-"""Seconds between two small requests; servers close connections that are idle for a minute or two."""
+"""Seconds for the request; then the step ends even without a response. The request usually takes tens of milliseconds
+(docs/benchmarks.md), but a step's pod requests no CPU, and on a busy node more than 300 ms may pass before it is sent.
+A shorter budget gains nothing, because argoexec kills the step anyway; with 300 ms, 1 run in 60 was not suspended."""
+KEEP_ALIVE_SECONDS = 20.0
+"""Seconds between two small requests that keep the connection open: servers close it if it is idle for a minute."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -33,10 +33,10 @@ Manifest = Mapping[str, Any]
 
 
 class Interrupt:
-    """Ends a run when the process receives a signal inside `with`. Only in the main thread.
+    """Ends a run when the process receives a signal inside `with`; for the main thread only.
 
-    `act` ends the run of a workload (None: none is known yet) within `budget` seconds, and returns a message.
-    `connection` is used by `act` only, and kept open.
+    `act` gets the run's workload (None if it is not known yet), ends the run within `budget` seconds, and returns a
+    message. Only `act` uses `connection`, which is kept open.
     """
 
     def __init__(self, connection: Connection, act: Callable[[Manifest | None], str], budget: float = BUDGET) -> None:
@@ -53,7 +53,7 @@ class Interrupt:
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, _block_main_thread) for number in _SIGNALS}
         threading.Thread(target=self._listen, name="stepset interrupt", daemon=True).start()
-        threading.Thread(target=self._keep_warm, name="stepset keep warm", daemon=True).start()
+        threading.Thread(target=self._keep_alive, name="stepset keep-alive", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,11 +91,11 @@ class Interrupt:
             os.write(1, f"{message[0]}\n".encode())
         os._exit(128 + number)
 
-    def _keep_warm(self) -> None:
+    def _keep_alive(self) -> None:
         while True:
             with suppress(StepsetError):  # the last request reports the same error
                 self._connection.get("/version")
-            if self._over.wait(KEEP_WARM):
+            if self._over.wait(KEEP_ALIVE_SECONDS):
                 return
 
 

@@ -1,7 +1,7 @@
-"""The identity of a step, read from its own pod; a retried step finds its run by it. Pure except `own_pod`.
+"""The identity of a step, read from its own pod, by which a retry finds the step's run. Pure except `own_pod`.
 
-KFP sets KFP_POD_NAME and labels the pod with the pipeline's run. Argo annotates the pod with the node, whose name is
-the same in all retries except for the `(n)` at its end, and makes the Workflow the pod's owner.
+KFP sets KFP_POD_NAME and labels the pod with the pipeline run. Argo annotates the pod with the workflow's node, whose
+name is the same in all retries except for the `(n)` at its end, and makes the Workflow the pod's owner.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepset.backends.kubernetes.api.connection import Connection
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.api.replies import RefusedError
 from stepset.backends.kubernetes.api.resources import PODS
 from stepset.errors import InfrastructureError
 from stepset.spec.names import slug
@@ -20,14 +23,14 @@ from stepset.spec.names import slug
 RUN_ID = "pipeline/runid"
 NODE_NAME = "workflows.argoproj.io/node-name"
 PIPELINE_RUN = "kfp.stepset.dev/run"
-"""Label of all objects that the steps of a pipeline's run created."""
+"""Label of all objects that the steps of a pipeline run created."""
 _RETRY = re.compile(r"\(\d+\)$")
 _SLUG = 26  # with a hash of ten characters within every target's budget (jobset_name_budget)
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A step of a pipeline's run; `node` is the workflow's node, the same in every retry.
+    """A step of a pipeline run; `node` is the name of the workflow's node, the same in every retry.
 
     `owned_by` is an ownerReference to the Workflow; None if the pod has no such owner.
     """
@@ -39,7 +42,7 @@ class Identity:
 
     @property
     def owner(self) -> str:
-        """The hash that marks the step's own run."""
+        """The hash by which the step recognises its own run."""
         return hashlib.sha256(f"kfp|{self.run_id}|{self.node}".encode()).hexdigest()[:40]
 
     def run_name(self, job: str) -> str:
@@ -69,15 +72,12 @@ def identity_of(pod: Mapping[str, Any]) -> Identity:
     )
 
 
-def own_pod(connection: Connection, name: str) -> Mapping[str, Any]:
+def own_pod(connection: Connection, name: str, target: str) -> Mapping[str, Any]:
     """Returns the step's own pod; raises InfrastructureError if it cannot be read. `name` is KFP_POD_NAME."""
     reply = connection.get(f"{PODS.path(connection.namespace)}/{name}")
     if not reply.accepted:
-        reason = str(reply.body.get("message", reply.status)).rstrip(".")
-        raise InfrastructureError(
-            f"the step cannot read its own pod: {reason}; have an administrator run: stepset rbac --backend kfp"
-            f" --namespace {connection.namespace} | kubectl apply -f -"
-        )
+        namespaced = NamespacedClient(connection.client, connection.namespace, Grant("kfp", (target,)))
+        raise InfrastructureError(f"the step cannot read its own pod: {namespaced.with_remedy(RefusedError(reply))}")
     return reply.body
 
 

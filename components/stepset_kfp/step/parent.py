@@ -16,7 +16,7 @@ from stepset.backends.local.processes import ProcessId, process_stat
 _SHELLS = ("sh", "dash", "bash", "ash", "busybox")
 _POLL_SECONDS = 0.5
 ORPHANED = 143
-"""Exit code of a step whose starter has ended: that of a process ended by SIGTERM."""
+"""Exit code of a step if the program that started it has ended; the same as after SIGTERM."""
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def ending_with_starter() -> Iterator[None]:
 
 
 def _starter() -> ProcessId | None:
-    """Returns the first ancestor that is not a shell; None if /proc is not readable, or if it has ended."""
+    """Returns the first ancestor that is not a shell; None if the ancestor has ended or /proc is not readable."""
     pid = os.getppid()
     while pid > 1:
         stat = process_stat(pid)

@@ -8,23 +8,17 @@ from __future__ import annotations
 import sys
 
 from stepset.backends.kubernetes.api.connection import Connection, connect
-from stepset.backends.kubernetes.submit.access_review import missing_of, permissions, problems
+from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.submit.access_review import missing_of, problems, required_by
 from stepset.errors import InfrastructureError, StepsetError
-from stepset.targets.rbac import rules
 
 
-def preflight(
-    connection: Connection, namespace: str, target: str = "jobset", gang: str = "none", secrets: bool = False
-) -> None:
-    """Raises InfrastructureError with a line for each resource on which the account lacks verbs that a run needs.
-
-    `gang` is none, kueue, coscheduling or volcano; `secrets`: the run creates a Secret, as MPI does.
-    """
-    needed = [each for each in permissions(rules(target, gang)) if secrets or each.resource != "secrets"]
+def preflight(connection: Connection, namespace: str, grant: Grant) -> None:
+    """Raises InfrastructureError with a line for each resource on which the account lacks verbs that a run needs."""
     client = connection.client
-    missing = connection.call(missing_of, client, needed, namespace)
+    missing = connection.call(missing_of, client, required_by(grant), namespace)
     if missing:
-        raise InfrastructureError("\n".join(connection.call(problems, client, missing, namespace, target, gang, "kfp")))
+        raise InfrastructureError("\n".join(connection.call(problems, client, missing, namespace, grant)))
 
 
 def main() -> int:
@@ -32,7 +26,7 @@ def main() -> int:
     try:
         with connect() as connection:
             namespace = sys.argv[1] if len(sys.argv) > 1 else connection.namespace
-            preflight(connection, namespace, gang="kueue", secrets=True)
+            preflight(connection, namespace, Grant("kfp", gang="kueue", mpi=True))
     except StepsetError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)

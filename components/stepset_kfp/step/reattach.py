@@ -17,13 +17,13 @@ from stepset.backends.kubernetes.api.connection import Connection
 from stepset.backends.kubernetes.api.resources import resource_of
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.errors import InfrastructureError
+from stepset.run_status import Phase
 from stepset.targets.gang import QUEUE_LABEL
 from stepset.targets.metadata import OWNER_HASH
-from stepset.watch.state import Phase
 from stepset_kfp.step.step_log import log_lines
 
 DELETION_TIMEOUT = 180.0
-"""Seconds in which a run must be deleted, including its ranks' last checkpoint, before another takes its name."""
+"""Maximum seconds until a run is deleted, including its last checkpoint, so that a new run can have its name."""
 _POLL_SECONDS = 0.5
 _RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 
@@ -65,8 +65,8 @@ def reattach(
 def resume(connection: Connection, jobset: Manifest, attempt: int) -> Manifest:
     """Resumes a suspended JobSet; its ranks continue from their checkpoint.
 
-    The pods read the attempt from the annotation. A template's annotations may be changed while the JobSet is
-    suspended; the resumed pods have the new ones (jobset v0.12 pkg/controllers/jobset_controller.go, resumeJob).
+    The pods read the attempt from an annotation of their template. Annotations may be changed while the JobSet is
+    suspended; the resumed pods have the new values (jobset v0.12 pkg/controllers/jobset_controller.go, resumeJob).
     """
     jobs = copy.deepcopy(list(jobset["spec"]["replicatedJobs"]))
     for job in jobs:
@@ -90,7 +90,7 @@ def _create_or_adopt(backend: KubernetesBackend, request: RunRequest) -> tuple[M
 
 
 def _suspended(workload: Manifest) -> bool:
-    """Whether a user or step, not a queue, suspended a workload."""
+    """Returns whether a user or a step, not a queue, suspended a workload."""
     queued = QUEUE_LABEL in (workload["metadata"].get("labels") or {})
     spec = workload["spec"]
     return not queued and bool(spec.get("suspend") or spec.get("replicas") == 0)
@@ -99,7 +99,7 @@ def _suspended(workload: Manifest) -> bool:
 def _wait_until_deleted(backend: KubernetesBackend, workload: Manifest) -> None:
     metadata = workload["metadata"]
     until = time.monotonic() + DELETION_TIMEOUT
-    while backend.workload(metadata["name"], metadata["uid"]) is not None:
+    while not backend.gone(workload):
         if time.monotonic() > until:
             raise InfrastructureError(
                 f"run {metadata['name']} of an earlier try still exists after {DELETION_TIMEOUT:.0f} s; check its pods"

@@ -5,17 +5,18 @@ from __future__ import annotations
 import sys
 import time
 
+from stepset.printable import printable, printable_line
+from stepset.run_status import LogLine, RunStatus
 from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.records import FirstFailure, ProgressReported, RanksStarted, Record, RunEnded
 from stepset.watch.present.sources import is_shown, prefix
-from stepset.watch.state import LogLine, RunStatus
 from stepset_kfp.outputs.history import Point, ReportHistory
 
 
 class StepLog:
     """A run's listener that writes to the step's log.
 
-    It logs the lines of `ranks`, None: all. Lines that belong to no rank are logged unless `ranks` is empty.
+    `ranks` are the ranks whose lines are logged; None: all. Lines without a rank are logged unless `ranks` is empty.
     """
 
     def __init__(self, ranks: frozenset[int] | None = None) -> None:
@@ -25,7 +26,7 @@ class StepLog:
 
     def on_line(self, line: LogLine) -> None:
         if is_shown(line.source, self._ranks):
-            log_lines(f"{prefix(line.source)} {line.text}")
+            _write(f"{prefix(line.source)} {printable_line(line.text)}")
 
     def on_status(self, status: RunStatus) -> None:
         points, now = self.history.points, time.time()
@@ -39,12 +40,17 @@ class StepLog:
 
 
 def _repeats_failure(record: Record) -> bool:
-    """Whether the step's failure message repeats a record (`stepset_kfp.step.train.fail`)."""
+    """Returns whether the step's failure message repeats a record (`stepset_kfp.step.train.fail`)."""
     return isinstance(record, RunEnded | FirstFailure) and record.level == "warning"
 
 
 def log_lines(*lines: str) -> None:
-    """Writes lines to the step's log at once; characters that cannot be encoded are escaped."""
+    """Writes stepset's own lines to the step's log at once."""
+    _write(*map(printable, lines))
+
+
+def _write(*lines: str) -> None:
+    """Writes printable lines; characters that the log's encoding lacks are escaped."""
     text = "".join(f"{line}\n" for line in lines)
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from stepset.errors import InfrastructureError, StepsetError
+from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.failure_report import failure_text
 from stepset.watch.present.sources import ranks_to_log
-from stepset.watch.state import Phase, RunStatus
 from stepset_kfp.backend import backend_name
 from stepset_kfp.job_inputs import job_mapping
 from stepset_kfp.options import check_options
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepInputs:
-    """A step's job and backend; `notes` are about settings of the task that could not be applied."""
+    """A step's job and backend; `notes` name the settings of the task that could not be applied."""
 
     job: TrainingJob
     base_dir: Path
@@ -94,7 +94,7 @@ def fail(message: str, code: int = 1) -> NoReturn:
 
 
 def run(inputs: StepInputs, given: Mapping[str, Any], log: StepLog) -> RunStatus:
-    """Runs a training to its end on its backend; if the step receives a signal, ends it with exit code 128 + signal."""
+    """Runs a training on its backend; if the step receives a signal, ends the step with exit code 128 + signal."""
     from stepset.backends.base import RunRequest
     from stepset.sources import read_sources
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from stepset.backends import backend_of
 from stepset.backends.base import Backend, ClusterOptions
+from stepset.backends.kubernetes import kubernetes_backend
 from stepset.errors import InfrastructureError, RunNotFoundError, StepsetError
+from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.failure_report import failure_text
 from stepset.watch.present.sentences import phase_words
-from stepset.watch.state import Phase, RunStatus
 from stepset_kfp.backend import backend_name
 from stepset_kfp.outputs.artifacts import result_text, write_text
 from stepset_kfp.outputs.report import report_html
@@ -22,7 +23,7 @@ from stepset_kfp.step.train import fail
 _POLL_SECONDS = 2.0
 """Seconds between two searches for a run that does not exist yet."""
 _STATUS_SECONDS = 10.0
-"""Seconds between two reads of the run's state, which the step logs if it has changed."""
+"""Seconds between two reads of the run's state; the step logs each change."""
 
 
 def wait(given: Mapping[str, Any]) -> None:
@@ -30,14 +31,20 @@ def wait(given: Mapping[str, Any]) -> None:
     log = StepLog()
     try:
         name = backend_name(given["backend"], os.environ)
-        options = ClusterOptions(namespace=given["namespace"] or None) if name == "kubernetes" else None
-        status = _wait_for_end(backend_of(name, options), given["run"], time.monotonic() + given["timeout"], log)
+        backend = _backend(name, given["namespace"] or None)
+        status = _wait_for_end(backend, given["run"], time.monotonic() + given["timeout"], log)
     except StepsetError as error:
         fail(str(error), int(error.exit_code))
     write_text(given["report"].path, report_html(status, log.history))
     if status.phase is not Phase.SUCCEEDED:
         fail(failure_text(status), int(status.exit_code))
     write_text(given["result"], result_text(status))
+
+
+def _backend(name: str, namespace: str | None) -> Backend:
+    if name == "kubernetes":
+        return kubernetes_backend(ClusterOptions(namespace=namespace), interface="kfp")
+    return backend_of(name)
 
 
 def _wait_for_end(backend: Backend, run: str, until: float, log: StepLog) -> RunStatus:

@@ -29,7 +29,7 @@ class _DecoratedTrainOperator(DecoratedOperator, DistributedTrainOperator):
         **DistributedTrainOperator.template_fields_renderers,
         **DecoratedOperator.template_fields_renderers,
     }
-    _brings_program: ClassVar[bool] = True
+    _sets_function: ClassVar[bool] = True
 
     def execute(self, context: Context) -> Any:
         """Runs the function in every rank; pushes rank 0's return value as the task's XCom."""

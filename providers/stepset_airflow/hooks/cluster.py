@@ -1,4 +1,4 @@
-"""Connects a task to a cluster, by KubernetesPodOperator's parameters.
+"""Connects a task to the cluster that KubernetesPodOperator's parameters select.
 
 Workers and triggerers both use cncf.kubernetes' KubernetesHook, so that a connection works in both. The hook and its
 clients take seconds to import, so functions import them.
@@ -27,9 +27,9 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """How to find the cluster, by KubernetesPodOperator's parameters; no credentials.
+    """KubernetesPodOperator's parameters that select the cluster; they contain no credentials.
 
-    `namespace` is the runs' namespace; default: the connection's, else that of the pod of this process, else `default`.
+    `namespace` is the runs' namespace; default: that of the connection, else of this process's pod, else `default`.
     """
 
     kubernetes_conn_id: str | None = "kubernetes_default"
@@ -58,7 +58,7 @@ def connect(access: ClusterAccess) -> Connection:
 
 
 def client_of(access: ClusterAccess) -> Client:
-    """Returns a client of a cluster for an event loop; it reads Airflow's connection without blocking the loop."""
+    """Returns a client for an event loop; the client reads Airflow's connection without blocking the loop."""
     from stepset.backends.kubernetes.api.client import Client
 
     async def load() -> ClientConfig:
@@ -86,7 +86,7 @@ async def _extras_of(conn_id: str | None) -> dict[str, Any]:
 
 
 def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> ClientConfig:
-    """Reads the configuration; `extras` are those of Airflow's connection, None: the hook reads them.
+    """Reads the configuration; `extras` are the extras of Airflow's connection, which the hook reads if None.
 
     Raises BadInputError if the configuration cannot be used.
     """

@@ -11,13 +11,13 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink, conf
 
-from stepset_airflow.airflow_internals import task_instance_path
+from stepset_airflow.airflow_internals import loop_region_of, plugin_tab_path
 from stepset_airflow.identity import map_index_of
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
-    from stepset.watch.state import Failure
+    from stepset.run_status import Failure
 
 TASK_ROUTE = "stepset-training"
 """Last part of the URL of the tab on a task instance's page."""
@@ -30,15 +30,15 @@ class TrainingLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         base = str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
-        path = task_instance_path(ti_key.dag_id, ti_key.run_id, ti_key.task_id, map_index_of(ti_key))
-        return f"{base}{path}/plugin/{TASK_ROUTE}"
+        index, region = map_index_of(ti_key), loop_region_of(ti_key)
+        return base + plugin_tab_path(ti_key.dag_id, ti_key.run_id, ti_key.task_id, index, TASK_ROUTE, region)
 
 
 @dataclass(frozen=True)
-class Place:
-    """The fields of a run that configured URLs may contain.
+class LinkFields:
+    """The fields of a run that are filled into configured URLs.
 
-    `pod` and `rank` are those of the first failure; empty: none.
+    `pod` and `rank` are those of the first failure; empty if there is none.
     """
 
     namespace: str
@@ -47,7 +47,7 @@ class Place:
     pod: str = ""
     rank: str = ""
 
-    def failed(self, failure: Failure) -> Place:
+    def with_failure(self, failure: Failure) -> LinkFields:
         return replace(self, pod=failure.pod, rank="" if failure.rank is None else str(failure.rank))
 
 
@@ -58,7 +58,7 @@ class WorkloadLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """Returns the URL; empty if none is configured."""
-        return _filled("run_url", getattr(operator, "place", None))
+        return _configured_url("run_url", getattr(operator, "link_fields", None))
 
 
 class FailedRankLink(BaseOperatorLink):
@@ -68,8 +68,8 @@ class FailedRankLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """Returns the URL; empty if no pod has failed, or none is configured."""
-        place = getattr(operator, "place", None)
-        return _filled("logs_url", place) if place is not None and place.pod else ""
+        fields = getattr(operator, "link_fields", None)
+        return _configured_url("logs_url", fields) if fields is not None and fields.pod else ""
 
 
 LINKS = (TrainingLink(), WorkloadLink(), FailedRankLink())
@@ -81,11 +81,11 @@ def links_of(operator: BaseOperator, ti_key: Any) -> dict[str, str]:
     return {link.xcom_key: url for link in LINKS if (url := link.get_link(operator, ti_key=ti_key))}
 
 
-def _filled(option: str, place: Place | None) -> str:
+def _configured_url(option: str, fields: LinkFields | None) -> str:
     """Returns a configured URL with `{namespace}`, `{run}`, `{target}`, `{pod}` and `{rank}` filled in."""
     template = str(conf.get("stepset", option, fallback="") or "")
-    if not template or place is None:
+    if not template or fields is None:
         return ""
-    for name, value in asdict(place).items():
+    for name, value in asdict(fields).items():
         template = template.replace(f"{{{name}}}", quote(value, safe=""))
     return template

@@ -1,6 +1,7 @@
-"""Recognises lines that an earlier triggerer wrote to a task's log after its last note. Pure.
+"""Recognises lines that an earlier triggerer wrote to a task's log after it last stored its position. Pure.
 
-The triggerer that continues at that note reads these lines again, each source's in the same order, and skips them.
+The next triggerer reads the pods' logs from that position on, so it receives these lines again, in the same order for
+each source, and must skip them.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ class LogDeduplicator:
     """Texts of a task's log, each to be skipped as often as it was written.
 
     Attributes:
-        phase: the last line that reports the run's phase; empty: none.
-        notes: all other texts, except ranks' lines and progress.
+        phase: the last text that reports the run's phase; empty: none.
+        other: all other texts, except ranks' lines and progress.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self.phase = ""
-        self.notes = set[str]()
+        self.other = set[str]()
         self._left: dict[str, deque[str]] = {}
         for text in texts:
             kind = _kind(text)
@@ -33,12 +34,12 @@ class LogDeduplicator:
             elif _PHASE.match(text):
                 self.phase = text
             else:
-                self.notes.add(text)
+                self.other.add(text)
 
-    def has(self, text: str) -> bool:
-        """Returns whether a text was written before; drops it and all earlier texts of its kind."""
+    def consume(self, text: str) -> bool:
+        """Returns whether a text was written before; if so, discards it and all earlier texts of its kind."""
         if not (kind := _kind(text)):
-            return text in self.notes
+            return text in self.other
         left = self._left.get(kind)
         while left:
             if _same(left.popleft(), text):
@@ -50,11 +51,21 @@ def _same(written: str, text: str) -> bool:
     """Returns whether `written` is `text`, or `text` with secrets masked as in Airflow's log."""
     if SECRET_MASK not in written:
         return written == text
-    return re.fullmatch(re.escape(written).replace(re.escape(SECRET_MASK), ".*"), text, re.DOTALL) is not None
+    first, *between, last = written.split(SECRET_MASK)
+    if len(text) < len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
+        return False
+    # The first occurrence of each piece leaves the most text for the next pieces, so none has to be tried twice.
+    at, end = len(first), len(text) - len(last)
+    for piece in between:
+        at = text.find(piece, at, end)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
 
 
 def _kind(text: str) -> str:
-    """Returns the kind of a text: texts of one kind keep their order; empty: the text is written only once."""
+    """Returns the kind of a text, within which texts keep their order; empty for a text that is written only once."""
     if text.startswith("["):
         return text.partition("]")[0]
     return "progress" if text.startswith("progress: ") else ""

@@ -1,8 +1,8 @@
-"""Reads the lines that triggerers wrote to a task's log after a note.
+"""Reads the lines that triggerers wrote to a task's log after a time.
 
-A triggerer writes a trigger's lines to a file of its own beside the task's log; the lines of a killed triggerer stay
-there. If Airflow does not show the file of a triggerer that no longer exists (served from another host, or never
-uploaded), it does not show the lines before the note either.
+Each triggerer writes a trigger's lines to its own file beside the task's log; the file of a killed triggerer remains.
+If Airflow cannot show that file (it is on another host, or was never uploaded), its lines are missing from the task's
+log in the UI.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ _LOGGERS = "stepset_airflow."
 """Prefix of the names of this package's loggers."""
 _BLOCK = 256 * 1024
 _MAX_BYTES = 16 * 1024 * 1024
-"""Maximum bytes that are read from a file's end: more than is written between two notes, unless no note could be
-written for a long time."""
+"""Maximum bytes to read from a file's end: more than triggers write between two stored positions, unless storing failed
+for a long time."""
 
 
 def written_after(ti: Any, when: str) -> list[str]:
-    """Returns the texts that stepset's triggers wrote to a task's log after a time; empty if no file can be read.
+    """Returns the texts that stepset's triggers wrote to a task's log after `when`; empty if no file can be read.
 
-    `when` is the time in ISO format with a time zone, by the triggerers' clocks; empty: all texts.
+    `when` is a time of the triggerers' clocks, in ISO format with a time zone; empty: all texts.
     """
     moment = datetime.fromisoformat(when) if when else None
     try:
         found = [entry for path in trigger_log_files(ti) for entry in _entries(path, str(ti.id), moment)]
-    except Exception as error:  # noqa: BLE001  # such as a deployment's template with a field that a trigger lacks
+    except Exception as error:  # noqa: BLE001  # such as a filename template with a field that a trigger lacks
         log.debug(f"lines of other triggerers in this log cannot be read: {error}")
         return []
     return [text for _, text in sorted(found, key=lambda entry: entry[0])]
 
 
 def _entries(path: Path, ti_id: str, moment: datetime | None) -> list[tuple[datetime, str]]:
-    """Returns time and text of a file's entries of one try after a time.
+    """Returns the time and text of the entries that a task instance's triggers wrote to a file after `moment`.
 
     A file may contain entries of other task instances with the same names, for example if a DAG run was deleted and
     created again.

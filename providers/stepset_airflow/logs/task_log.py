@@ -11,8 +11,8 @@ from stepset_airflow.logs.deduplicate import LogDeduplicator
 
 if TYPE_CHECKING:
     from stepset.backends.base import RunListener
+    from stepset.run_status import LogLine, Progress, RunStatus
     from stepset.watch.present.records import Record
-    from stepset.watch.state import LogLine, Progress, RunStatus
 
 StatusCallback = Callable[[dict[str, Any]], None]
 
@@ -28,7 +28,7 @@ class Log(Protocol):
 
 
 def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] | None:
-    """As `stepset.watch.present.sources.ranks_to_log`, but raises ValueError."""
+    """Like `stepset.watch.present.sources.ranks_to_log`, but raises ValueError."""
     from stepset.errors import BadInputError
     from stepset.watch.present import sources
 
@@ -58,8 +58,8 @@ class TaskLog:
         ranks: ranks whose lines are written; None: all. Lines without a rank (launchers, roles) are written unless
             `ranks` is empty.
         callbacks: called with `RunStatus.to_dict()` at every change.
-        reported: the `reported` of another process that has written to the log.
-        written: lines that the other process wrote afterwards; they are not repeated.
+        reported: `reported` of the TaskLog of another process, which wrote to the log before.
+        written: lines that the other process wrote after `reported`; they are not repeated.
     """
 
     def __init__(
@@ -70,10 +70,12 @@ class TaskLog:
         reported: Mapping[str, Any] | None = None,
         written: Iterable[str] = (),
     ) -> None:
+        from stepset.printable import printable_line, printable_text
         from stepset.watch.present import sources
         from stepset.watch.present.presenter import Presenter
 
         self._log, self._ranks, self._callbacks, self._sources = log, ranks, callbacks, sources
+        self._printable_line, self._printable_text = printable_line, printable_text
         before, self._written = dict(reported or {}), LogDeduplicator(written)
         self._presenter = Presenter({**before, "phase": self._written.phase or before.get("phase", "")})
 
@@ -89,8 +91,8 @@ class TaskLog:
 
     def on_line(self, line: LogLine) -> None:
         if self._sources.is_shown(line.source, self._ranks):
-            text = f"{self._sources.prefix(line.source)} {line.text}"
-            if not self._written.has(text):
+            text = f"{self._sources.prefix(line.source)} {self._printable_line(line.text)}"
+            if not self._written.consume(text):
                 self._log.info(text)
 
     def on_status(self, status: RunStatus) -> None:
@@ -114,9 +116,10 @@ class TaskLog:
 
         for record in records:
             # The exception that ends the task describes the failure.
-            if not isinstance(record, FirstFailure) and not self._written.has(record.text):
+            text = self._printable_text(record.text)
+            if not isinstance(record, FirstFailure) and not self._written.consume(text):
                 write = self._log.info if record.level == "info" else self._log.warning
-                write(record.text)
+                write(text)
 
 
 class Listeners:

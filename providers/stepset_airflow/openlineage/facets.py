@@ -14,8 +14,8 @@ from openlineage.client.facet_v2 import RunFacet
 from stepset_airflow.airflow_internals import openlineage_dataset
 
 if TYPE_CHECKING:
+    from stepset.run_status import RunStatus
     from stepset.spec import TrainingJob
-    from stepset.watch.state import RunStatus
 
 _FILE = "file"
 
@@ -30,7 +30,7 @@ class TrainingRunFacet(RunFacet):
         worldSize: ranks.
         attempt: restarts of the whole gang.
         phase: Succeeded or Failed; None until the run is over.
-        metrics: the last ones that the ranks reported.
+        metrics: the last values that the ranks reported.
         failureKind: kind of the failure.
         failureRank, exitCode: the rank that failed first, and its exit code.
     """
@@ -49,7 +49,7 @@ class TrainingRunFacet(RunFacet):
 
 
 def training_facet(job: TrainingJob | None, status: RunStatus | None) -> TrainingRunFacet:
-    """Returns the run facet; `job` is None if it is not valid or not complete, `status` until the run is over."""
+    """Returns the run facet; `job` is None if the job is invalid or incomplete, `status` is None until the run ends."""
     facet = TrainingRunFacet()
     if job is not None:
         facet.job, facet.framework, facet.numNodes = job.name, job.framework.kind, job.num_nodes
@@ -64,23 +64,23 @@ def training_facet(job: TrainingJob | None, status: RunStatus | None) -> Trainin
     return facet
 
 
-def datasets(places: Iterable[Any]) -> list[Dataset]:
+def datasets(entities: Iterable[Any]) -> list[Dataset]:
     """Returns the datasets of inlets and outlets (Airflow's objects, URIs, absolute paths), each once.
 
-    None, and assets without a location, are left out.
+    Skips None, and assets without a location.
     """
     found: dict[tuple[str, str], Dataset] = {}
-    for place in places:
-        dataset = _of_uri(place) if isinstance(place, str) else openlineage_dataset(place)
-        if dataset is None and isinstance(place, Asset):
-            dataset = _of_uri(place.uri)
+    for entity in entities:
+        dataset = _of_uri(entity) if isinstance(entity, str) else openlineage_dataset(entity)
+        if dataset is None and isinstance(entity, Asset):
+            dataset = _of_uri(entity.uri)
         if dataset is not None:
             found.setdefault((dataset.namespace, dataset.name), dataset)
     return list(found.values())
 
 
 def _of_uri(uri: str) -> Dataset | None:
-    """Returns a location by OpenLineage's naming: `s3://bucket` and `key`, or `file` and the path."""
+    """Returns the dataset of a URI in OpenLineage's naming: `s3://bucket` and `key`, or `file` and the path."""
     parts = urlsplit(uri)
     if parts.scheme == _FILE or (not parts.scheme and uri.startswith("/")):
         return Dataset(namespace=_FILE, name=parts.path)

@@ -1,7 +1,7 @@
 """Reports a training to OpenLineage: its inputs and outputs, and a facet of the run.
 
-Airflow's OpenLineage provider calls these methods of the operator if it is installed and enabled; nothing is imported
-before that. Arguments, environment and logs may contain secrets, and are left out.
+Airflow's OpenLineage provider, if it is installed and enabled, calls these methods; OpenLineage is imported only then.
+The methods leave out arguments, environment and logs, which may contain secrets.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from openlineage.client.event_v2 import Dataset
     from openlineage.client.facet_v2 import RunFacet
 
+    from stepset.run_status import RunStatus
     from stepset.spec import TrainingJob
-    from stepset.watch.state import RunStatus
 
     Lineage = OperatorLineage[Dataset, RunFacet]
 
@@ -37,18 +37,18 @@ class TrainingLineage:
     """The final status; None until the run is over."""
 
     def get_openlineage_facets_on_start(self) -> Lineage:
-        """Returns the job, and the checkpoint from which it starts."""
+        """Returns the lineage at the start: the job, and the checkpoint from which it starts."""
         return self._lineage(outputs=self.outlets)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage:
-        """Returns the final status too, and the checkpoint that the run wrote."""
+        """Returns the lineage of a successful run, with its final status and the checkpoint that it wrote."""
         status, checkpoint = self._status, self.checkpoint_dir
         if status is not None and isinstance(status.result, Mapping):
             checkpoint = status.result.get(CHECKPOINT) or checkpoint
         return self._lineage(outputs=[*self.outlets, checkpoint])
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Lineage:
-        """Returns the failure too, without the checkpoint: other tasks should not use it."""
+        """Returns the lineage of a failed run, with its failure but no checkpoint, which other tasks should not use."""
         return self._lineage(outputs=self.outlets)
 
     def _lineage(self, outputs: Iterable[Any]) -> Lineage:

@@ -20,7 +20,7 @@ from stepset_airflow.identity import attempt, free_name, run_name
 from stepset_airflow.links.training import LINKS
 from stepset_airflow.logs.task_log import Listeners, TaskLog, find_callbacks, ranks_to_log
 from stepset_airflow.openlineage.mixin import TrainingLineage
-from stepset_airflow.run.exit_policy import check_policy, verdict
+from stepset_airflow.run.exit_policy import check_policy, outcome_of
 from stepset_airflow.run.job_fields import JOB_FIELDS, check_entries, job_of, templatable
 from stepset_airflow.run.training_task import TrainingTask
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
     from stepset.backends.base import Backend, RunHandle, RunRequest
+    from stepset.run_status import RunStatus
     from stepset.spec import TrainingJob
-    from stepset.watch.state import RunStatus
     from stepset_airflow.run.cluster_run import ClusterRun
 
 FINISH_ACTIONS = ("keep", "delete", "delete_succeeded")
@@ -46,25 +46,25 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         job: a TrainingJob, a mapping, or the path of a job file.
         name, framework, num_nodes, procs_per_node, image, script, module, command, function, args, code, env,
         resources_per_node, storage, checkpoint_dir, roles, restart, deadline, ttl, scheduling, network,
-        service_account, labels, annotations, pod_template, agent: the job file's fields (docs/job-file.md).
+        service_account, security, labels, annotations, pod_template, agent: the job file's fields (docs/job-file.md).
         queue_name: shorthand for `scheduling={"queue_name": ...}`.
         backend: `kubernetes`, or `local` for processes of the worker; default: [stepset] backend, else kubernetes.
         target: kind of the run's object on a cluster: jobset (default), trainjob, statefulset, job or volcano.
         log_ranks: ranks whose lines are written to the task log: `all`, `failed`, a rank, or a list of ranks; the
-            failing rank's last lines always are; default: [stepset] log_ranks, else 0.
-        warm_start: an asset, which becomes an inlet of the task; the ranks' environment has the checkpoint that its
-            latest event names, if any, as STEPSET_WARM_START.
-        exit_code_policy: exit code of the first failing rank, or failure kind -> `fail` (no further try), `retry` or
-            `skip`; default: Rejected and Cancelled fail, everything else is retried while `retries` are left.
+            last lines of the failing rank are always written; default: [stepset] log_ranks, else 0.
+        warm_start: an asset, which becomes an inlet of the task. The checkpoint in its latest event, if there is one,
+            is the ranks' variable STEPSET_WARM_START.
+        exit_code_policy: maps exit codes of the first failing rank, or failure kinds, to `fail` (no further try),
+            `retry` or `skip`; default: Rejected and Cancelled fail, everything else is retried up to `retries` times.
         callbacks: dotted paths of functions called with the run's status, as a mapping, at every change.
-        durable: a retry finds the run of an earlier try and continues it. A local run ends with its worker; a retry
-            starts a new one, from the checkpoint in `checkpoint_dir` if one exists.
+        durable: whether a retry continues the run of an earlier try. A local run ends with its worker; a retry starts
+            a new one, from the checkpoint in `checkpoint_dir` if one exists.
         wait_for_completion: False only starts the run; not possible with `local`.
         deferrable: wait in the triggerer; default: [operators] default_deferrable. A local run always needs its
             worker.
         kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: the cluster, as for
             KubernetesPodOperator; not used by `local`.
-        poll_interval: seconds between two reads of the cluster; not used by `local`.
+        poll_interval: seconds between two checks of the time limits while the task is deferred; not used by `local`.
         admission_timeout: maximum seconds that the run waits in its queue; default: no limit; not used by `local`.
         startup_timeout: maximum seconds from admission until all pods run; default: 30 minutes; not used by `local`.
         quiet_after: seconds without a line from `log_ranks` after which the log reports it; None: never; not used by
@@ -95,8 +95,8 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
     }
     ui_color = "#e9e4f8"
     operator_extra_links = LINKS
-    _brings_program: ClassVar[bool] = False
-    """Whether a subclass sets `function` when the task runs."""
+    _sets_function: ClassVar[bool] = False
+    """Whether `execute` of a subclass sets `function`."""
 
     def __init__(
         self,
@@ -124,6 +124,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         scheduling: Mapping[str, Any] | None = None,
         network: Mapping[str, Any] | None = None,
         service_account: str | None = None,
+        security: str | None = None,
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         pod_template: Mapping[str, Any] | None = None,
@@ -177,6 +178,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         self.scheduling = scheduling
         self.network = network
         self.service_account = service_account
+        self.security = security
         self.labels = labels
         self.annotations = annotations
         self.pod_template = pod_template
@@ -203,7 +205,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         self.on_finish_action = on_finish_action
         self.on_kill_action = on_kill_action
         self._environment: dict[str, str] = {}
-        self.place = None
+        self.link_fields = None
         self._handle: RunHandle | None = None
         self._killed = False
         self._stopped = False
@@ -222,7 +224,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         """
         from stepset.backends import backend_of
         from stepset.errors import BadInputError
-        from stepset.watch.state import Phase
+        from stepset.run_status import Phase
         from stepset_airflow.page.writer import open_page
 
         name = self.backend or conf.get("stepset", "backend", fallback="kubernetes")
@@ -243,18 +245,18 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
             # this exception a task whose training was killed could succeed.
             raise AirflowException(f"run {status.name} was stopped because its task was killed")
         if status.phase is not Phase.SUCCEEDED:
-            page.remember(context["task_state_store"])
-            raise self.failure(status, verdict(status.failure, self.exit_code_policy))
+            page.store_try(context["task_state_store"])
+            raise self.failure(status, outcome_of(status.failure, self.exit_code_policy))
         self.report_to_assets(context, status)
         return status.result
 
     def on_kill(self) -> None:
-        """Called on SIGTERM and on execution_timeout: ends a local run; `execute` handles runs on a cluster."""
+        """Ends a local run; `execute` handles a run on a cluster. Airflow calls it on SIGTERM and execution_timeout."""
         self._killed = True
         self._stop()
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Continues after the trigger's event; returns and raises as `execute`."""
+        """Continues after the trigger's event; returns and raises like `execute`."""
         if self.warm_start is not None:
             self._environment = resume_warm(context)
         return self._on_cluster(context, lambda run: run.resume(event))
@@ -267,7 +269,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
             if attached.workload is None:
                 return run.finish(attached, run.lost_status(attached.record))
             if not self.wait_for_completion:
-                run.check_wanted(attached)
+                run.raise_if_task_ended(attached)
                 return {"run": attached.record.name, "namespace": attached.record.namespace, "uid": attached.record.uid}
             if self.deferrable:
                 run.defer(attached)
@@ -275,14 +277,14 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
 
         return self._on_cluster(context, execute)
 
-    def _on_cluster(self, context: Context, what: Callable[[ClusterRun], Any]) -> Any:
-        """Calls `what` with the run; raises Airflow's exceptions in place of stepset's."""
+    def _on_cluster(self, context: Context, action: Callable[[ClusterRun], Any]) -> Any:
+        """Calls `action` with the run; raises Airflow's exceptions in place of stepset's."""
         from stepset.errors import BadInputError, InfrastructureError
         from stepset_airflow.run.cluster_run import ClusterRun
 
         run = ClusterRun(self, context)
         try:
-            return what(run)
+            return action(run)
         except BadInputError as error:
             raise AirflowFailException(str(error)) from error
         except InfrastructureError as error:
@@ -293,7 +295,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
     def _check_parameters(self) -> None:
         """Checks parameters at parse time, before templates are rendered."""
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
-        check_entries(fields, has_job=self.job is not None or self._brings_program)
+        check_entries(fields, has_job=self.job is not None or self._sets_function)
         check_policy(self.exit_code_policy)
         if self.log_ranks is not None:
             ranks_to_log(self.log_ranks)
@@ -320,7 +322,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         return RunRequest(job, read_sources(job, base_dir), name=free_name(run_name(ti), backend), attempt=tried)
 
     def job_and_base(self, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
-        """Returns the job of the rendered fields and the directory its paths are relative to; raises as `job_of`."""
+        """Returns the job of the rendered fields and the directory its paths are relative to; raises like `job_of`."""
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
         return job_of(self.job, fields, self.queue_name, Path(self.dag.folder), self._environment, labels)
 

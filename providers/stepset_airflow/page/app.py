@@ -10,18 +10,21 @@ import hashlib
 import json
 from importlib.resources import files
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 
 from stepset_airflow.airflow_internals import (
     DagAccessEntity,
     GetUserDep,
+    Region,
     SessionDep,
     get_auth_manager,
     get_user,
     requires_access_dag,
 )
-from stepset_airflow.page.queries import recent_runs, run_page
+from stepset_airflow.page.permissions import permissions_of, permitted, permitted_summary
+from stepset_airflow.page.queries import dags_with_runs, recent_runs, run_page
 
 PAGE = "training.html"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -31,14 +34,12 @@ _HEADERS = {
     " connect-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-cache",
 }
+_FILE_CACHE = "private, no-cache"
+_DATA_CACHE = "private, no-store"
 
-# The permissions for a task instance's page and for its log: a document contains lines of the log.
-MAY_READ = (
-    Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE)),
-    Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS)),
-)
+MAY_READ = (Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE)),)
+"""The permission for a task instance's page; `permitted` withholds fields that need others."""
 
 
 def make_app() -> FastAPI:
@@ -71,38 +72,54 @@ def static_file(name: str, request: Request) -> Response:
     if name not in known:
         raise HTTPException(404, f"{name}: no such file")
     kind = _TYPES.get(name[name.rfind(".") :], "application/octet-stream")
-    return _answer(request, known[name].read_bytes(), kind)
+    return _file(request, known[name].read_bytes(), kind)
 
 
 def run(
     dag_id: str,
     run_id: str,
     task_id: str,
-    request: Request,
     session: SessionDep,
+    user: GetUserDep,
     map_index: Annotated[int, Query(ge=-1)] = -1,
+    region_id: UUID | None = None,
+    region_index: Annotated[int | None, Query(ge=0)] = None,
 ) -> Response:
-    """Returns the training of a task instance."""
-    found = run_page(session, dag_id, run_id, task_id, map_index)
+    """Returns the training of a task instance; without a region, that of the latest iteration of a loop."""
+    region = None if region_index is None else Region("" if region_id is None else str(region_id), region_index)
+    found = run_page(session, dag_id, run_id, task_id, map_index, region)
     if found is None:
         raise HTTPException(404, f"task {task_id} of run {run_id} of DAG {dag_id} does not exist")
-    return _answer(request, _json(found), "application/json")
+    may = permissions_of(user)(dag_id)
+    if found["training"] is not None:
+        found["training"] = permitted(found["training"], may)
+    found["tries"] = [permitted_summary(each, may) for each in found["tries"]]
+    return _data(found)
 
 
-def runs(request: Request, session: SessionDep, user: GetUserDep) -> Response:
-    """Returns recent trainings of all DAGs that the user may read."""
+def runs(session: SessionDep, user: GetUserDep) -> Response:
+    """Returns recent trainings of all DAGs whose task instances the user may read."""
     readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET", session=session)
-    return _answer(request, _json({"runs": recent_runs(session, readable)}), "application/json")
+    may = permissions_of(user)
+    # Before the query, whose number of rows is limited: others' runs must not hide those that the user may read.
+    permitted_dags = [dag_id for dag_id in dags_with_runs(session, readable) if may(dag_id).task_instances]
+    rows = recent_runs(session, permitted_dags)
+    for row in rows:
+        if row["training"] is not None:
+            row["training"] = permitted_summary(row["training"], may(row["task"]["dag_id"]))
+    return _data({"runs": rows})
 
 
-def _json(data: Any) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode()
+def _data(data: Any) -> Response:
+    """Returns data as JSON that neither proxies nor browsers store: it contains lines of logs."""
+    body = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return Response(body, media_type="application/json", headers={**_HEADERS, "Cache-Control": _DATA_CACHE})
 
 
-def _answer(request: Request, body: bytes, kind: str) -> Response:
-    """Returns the body, or 304 if the browser has it already."""
+def _file(request: Request, body: bytes, kind: str) -> Response:
+    """Returns a file of the page, or a response with status 304 if the browser already has it."""
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {**_HEADERS, "ETag": tag}
+    headers = {**_HEADERS, "Cache-Control": _FILE_CACHE, "ETag": tag}
     # A proxy or Airflow's compression may have weakened the tag.
     if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
         return Response(status_code=304, headers=headers)

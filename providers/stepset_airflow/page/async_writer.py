@@ -18,7 +18,7 @@ from stepset_airflow.page.page_xcom import TaskKey
 from stepset_airflow.page.throttle import WriteThrottle
 
 if TYPE_CHECKING:
-    from stepset.watch.state import RunStatus
+    from stepset.run_status import RunStatus
 
 _log = logging.getLogger(__name__)
 
@@ -29,12 +29,12 @@ _all: WeakSet[AsyncPageWriter] = WeakSet()
 
 
 class AsyncPageWriter:
-    """Writes a run's page in an event loop; `key` contains the fields of the TaskKey, None: no page is written."""
+    """Writes a run's page in an event loop; `key` contains the fields of the TaskKey, or is None to write no page."""
 
-    def __init__(self, key: Mapping[str, Any] | None, about: Mapping[str, Any]) -> None:
+    def __init__(self, key: Mapping[str, Any] | None, extra_fields: Mapping[str, Any]) -> None:
         self._key = None if key is None else TaskKey(**key)
-        self._about = about
-        self._history = RunHistory(about)
+        self._extra_fields = extra_fields
+        self._history = RunHistory(extra_fields)
         self._changed = asyncio.Event()
         self._written: RunStatus | None = None
         self._urgent = self._failing = False
@@ -45,16 +45,16 @@ class AsyncPageWriter:
         if self._key is None:
             return
         try:
-            self._history = RunHistory(self._about, await self._key.aload())
-        except Exception as error:  # noqa: BLE001  # a run is followed without its page too
+            self._history = RunHistory(self._extra_fields, await self._key.aload())
+        except Exception as error:  # noqa: BLE001  # the run is followed even without its page
             self._warn(error)
         _all.add(self)
         self._task = asyncio.create_task(self._write_changes())
 
-    def see(self, status: RunStatus) -> None:
+    def record(self, status: RunStatus) -> None:
         """Records a new status."""
         if self._task is not None:
-            self._urgent |= self._history.see(status, time.time())
+            self._urgent |= self._history.record(status, time.time())
             self._changed.set()
 
     async def finish(self) -> None:
@@ -95,11 +95,11 @@ class AsyncPageWriter:
         try:
             await self._key.asave(document)
             self._failing = False
-        except Exception as error:  # noqa: BLE001  # a run is followed without its page, too
+        except Exception as error:  # noqa: BLE001  # the run is followed even without its page
             self._warn(error)
         self._written = status
 
     def _warn(self, error: Exception) -> None:
         if not self._failing:
-            _log.warning("the page of %s cannot be read or written: %s; it is retried", self._key, error)
+            _log.warning("the page of %s cannot be read or written, and is retried: %s", self._key, error)
         self._failing = True

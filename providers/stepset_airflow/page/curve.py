@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stepset.watch.state import Progress
+    from stepset.run_status import Progress
 
 POINTS = 160
-"""Maximum points of a curve; if it has more, every other one is dropped."""
+"""Maximum points of a curve; of a longer curve, every other point is dropped."""
 METRICS = 6
 """Maximum metrics: those that were reported first."""
 
@@ -39,7 +39,7 @@ class Curve:
         """Adds the training's last report; returns whether it is a new point.
 
         After a restart from a checkpoint, the points after the checkpoint are dropped. Reports that repeat stored
-        points (of a log that is read from its beginning) are ignored.
+        points, because a log is read from its beginning again, are ignored.
         """
         x, at = _position(progress)
         values = {name[:_NAME]: _finite(value) for name, value in progress.metrics.items()}
@@ -66,7 +66,7 @@ class Curve:
         return True
 
     def restarted(self) -> None:
-        """Marks a restart of the training: smaller steps than the last are not repetitions."""
+        """Marks a restart of the training, after which reports of earlier steps are new points."""
         self._stored_to = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,5 +91,5 @@ def _position(progress: Progress) -> tuple[str, float | None]:
 
 
 def _finite(value: float) -> float | None:
-    """Returns a number with six digits, more than a chart shows; None for NaN, which databases reject as JSON."""
+    """Returns a number rounded to six digits, more than a chart shows; None for NaN, which databases reject as JSON."""
     return float(f"{value:.6g}") if math.isfinite(value) else None

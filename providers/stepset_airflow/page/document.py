@@ -12,17 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepset.run_status import RankStatus, RunStatus
     from stepset.watch.present.records import Record
-    from stepset.watch.state import RankStatus, RunStatus
 
 KEY = "stepset_training"
 """Key of the XCom."""
 VERSION = 1
+EXACT = 2**53
+"""The largest integer that a browser shows exactly; a larger step is left out."""
 LIMIT = 64 * 1024
 """Maximum bytes of a document as JSON."""
 
 RANK_FIELDS = ("source", "rank", "pod", "node", "state", "restarts", "ended", "last_line")
-"""Fields of a row of `ranks`; `node` is an index of `nodes`."""
+"""Fields of a row of `ranks`; `node` is an index into `nodes`."""
 
 _LINE, _NOTE, _RESULT = 200, 500, 2000
 _ROWS, _LINES = 256, 60
@@ -35,11 +37,11 @@ def document_of(
     timeline: Sequence[Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
     curve: Mapping[str, Any],
-    about: Mapping[str, Any],
+    extra_fields: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns the document; `events` are results of `event_of`, `curve` is that of Curve.to_dict.
 
-    `timeline` contains the phases so far, each with `at` in seconds since the epoch; `about` contains namespace,
+    `timeline` contains the phases so far, each with `at` in seconds since the epoch; `extra_fields` contains namespace,
     target, try_number and updated.
     """
     from stepset.watch.present.sentences import phase_words, ranks_words
@@ -67,7 +69,7 @@ def document_of(
         "events": list(events),
         "result": None if status.result is None else plain(json.dumps(status.result))[:_RESULT],
         "nodes": nodes,
-        **about,
+        **extra_fields,
     }
     return _bounded(body, status.ranks, {name: index for index, name in enumerate(nodes)})
 
@@ -100,8 +102,8 @@ def plain(text: str) -> str:
 def _bounded(body: dict[str, Any], ranks: Sequence[RankStatus], nodes: Mapping[str, int]) -> dict[str, Any]:
     """Returns the document with as many of the ranks' rows as fit.
 
-    If all do not fit, the last lines of ranks that have not failed are dropped; then all last lines, and the rows
-    beyond a fixed number, those of failed ranks last.
+    If not all fit, drops the last lines of ranks that have not failed; if that is not enough, all last lines and the
+    rows beyond a fixed number, keeping rows of failed ranks first.
     """
     rest = len(json.dumps(body))
     shorten: Sequence[Callable[[RankStatus], str]] = (
@@ -128,14 +130,15 @@ def _row(row: RankStatus, nodes: Mapping[str, int], line: str) -> list[Any]:
 def _progress(status: RunStatus) -> dict[str, Any] | None:
     if status.progress is None:
         return None
-    done = status.progress.progress
-    return {"step": status.progress.step, "progress": done if done is not None and math.isfinite(done) else None}
+    step, done = status.progress.step, status.progress.progress
+    exact = step is not None and abs(step) <= EXACT
+    return {"step": step if exact else None, "progress": done if done is not None and math.isfinite(done) else None}
 
 
 def _failure(status: RunStatus) -> dict[str, Any] | None:
+    from stepset.run_status import Phase
     from stepset.watch.present.failure_report import failure_rows
     from stepset.watch.present.sentences import end_sentence
-    from stepset.watch.state import Phase
 
     if not status.phase.final or status.phase is Phase.SUCCEEDED:
         return None
@@ -151,7 +154,7 @@ def _failure(status: RunStatus) -> dict[str, Any] | None:
 
 
 def _ends(lines: Sequence[str]) -> Sequence[str]:
-    """Returns the first and the last lines of many."""
+    """Returns `lines`, without the middle ones if there are too many."""
     return lines if len(lines) <= _LINES else (*lines[: _LINES // 2], "...", *lines[-_LINES // 2 :])
 
 

@@ -1,4 +1,4 @@
-"""The history of a run for its page: last status, phases, events, metrics over steps. No I/O, no clock."""
+"""The history of a run for its page: the last status, phases, events, and metrics over steps. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from stepset_airflow.page.curve import Curve
 from stepset_airflow.page.document import document_of, event_of
 
 if TYPE_CHECKING:
-    from stepset.watch.state import Phase, RunStatus
+    from stepset.run_status import Phase, RunStatus
 
 PHASES = 60
-"""Maximum phases: the first and the last ones of a run with more."""
+"""Maximum phases; of a run with more, the first and the last ones are kept."""
 EVENTS = 40
 """Maximum events, in the same way."""
 
@@ -22,14 +22,14 @@ _FIRST = 10
 class RunHistory:
     """The history of a run.
 
-    `about` is the part of the document that is not in a status, such as the namespace. `stored` is the task's stored
-    document; it is ignored if it describes another run.
+    `extra_fields` are the fields of the document that are not in a status, such as the namespace. `stored` is the
+    task's stored document, which is ignored if it describes another run.
     """
 
-    def __init__(self, about: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, extra_fields: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:
         from stepset.watch.present.presenter import Presenter
 
-        self._about = dict(about)
+        self._extra_fields = dict(extra_fields)
         self._stored = stored or {}
         self._status: RunStatus | None = None
         self._presenter = Presenter()
@@ -40,11 +40,11 @@ class RunHistory:
 
     @property
     def status(self) -> RunStatus | None:
-        """The last status; None before the first call of `see`."""
+        """The last status; None before the first call of `record`."""
         return self._status
 
-    def see(self, status: RunStatus, now: float) -> bool:
-        """Records a status; returns whether more has changed than progress and last lines.
+    def record(self, status: RunStatus, now: float) -> bool:
+        """Records a status; returns whether anything but progress and last lines has changed.
 
         `now` is in seconds since the epoch.
         """
@@ -63,10 +63,10 @@ class RunHistory:
         return changed or reported
 
     def document(self, now: float) -> dict[str, Any]:
-        """Returns the document; `see` must have been called before."""
+        """Returns the document; `record` must have been called before."""
         assert self._status is not None
-        about = {**self._about, "updated": round(now, 3)}
-        return document_of(self._status, self._timeline, self._events, self._curve.to_dict(), about)
+        extra_fields = {**self._extra_fields, "updated": round(now, 3)}
+        return document_of(self._status, self._timeline, self._events, self._curve.to_dict(), extra_fields)
 
     def _begin(self, status: RunStatus) -> None:
         if self._stored.get("run") == status.name:
@@ -74,7 +74,7 @@ class RunHistory:
             self._events = [dict(each) for each in self._stored.get("events", ())]
             self._curve = Curve(self._stored.get("curve"))
             return
-        from stepset.watch.state import Phase
+        from stepset.run_status import Phase
 
         pending = status.phase is Phase.PENDING
         if status.created:
@@ -84,7 +84,7 @@ class RunHistory:
             self._timeline.append(_entry(status.started, Phase.RUNNING, "", status.attempt))
 
     def _report(self, status: RunStatus, now: float, first: bool) -> bool:
-        """Adds events that no other process has stored; returns whether there are any."""
+        """Adds the events that no other process has stored yet; returns whether there are any."""
         from stepset.watch.present.records import FirstFailure, ProgressReported, RanksStarted
 
         # Other parts of the page show these.

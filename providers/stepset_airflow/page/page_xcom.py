@@ -39,7 +39,7 @@ class TaskKey:
         return _document(BaseXCom.get_one(key=KEY, **self._where()))
 
     async def aload(self) -> Mapping[str, Any] | None:
-        """As `load`, in an event loop."""
+        """Like `load`, but for an event loop."""
         from airflow.sdk import BaseXCom
 
         return _document(await BaseXCom.aget_one(key=KEY, **self._where())) if is_supervisor_async() else self.load()
@@ -49,7 +49,7 @@ class TaskKey:
         self.set(KEY, redact(dict(document)))
 
     async def asave(self, document: Mapping[str, Any]) -> None:
-        """As `save`, in an event loop."""
+        """Like `save`, but for an event loop."""
         from airflow.sdk import BaseXCom
 
         if is_supervisor_async():
@@ -68,4 +68,6 @@ class TaskKey:
 
 
 def _document(found: Any) -> Mapping[str, Any] | None:
-    return found if isinstance(found, Mapping) else None
+    from stepset_airflow.page.stored_document import read_document
+
+    return read_document(found)

@@ -1,6 +1,6 @@
-"""Stores how a task's tries ended in the task state store, for the page.
+"""Stores in the task state store how a task's tries ended, for the page.
 
-Airflow deletes a task's XComs before the next try, the page's document among them, but not its state.
+Before the next try Airflow deletes the task's XComs, and with them the page's document, but not the task's state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRIES = 10
 _log = logging.getLogger(__name__)
 
 
-def remember_try(store: TaskStateStore, document: Mapping[str, Any]) -> None:
+def store_try(store: TaskStateStore, document: Mapping[str, Any]) -> None:
     """Stores the end of a try from its page's last document."""
     try:
         known = store.get(KEY)

@@ -1,6 +1,6 @@
 """Writes a run's page while a worker follows the run, in a separate thread.
 
-Airflow may be slow or unreachable for a while; the training and the task neither wait for the page nor fail with it.
+Airflow may be slow or unreachable; the training and the task neither wait for the page nor fail because of it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from stepset_airflow.identity import TaskInstance
 from stepset_airflow.links.training import links_of
 from stepset_airflow.page.history import RunHistory
 from stepset_airflow.page.page_xcom import TaskKey
-from stepset_airflow.page.past_tries import remember_try
+from stepset_airflow.page.past_tries import store_try
 from stepset_airflow.page.throttle import WriteThrottle
 from stepset_airflow.task_state import TaskStateStore
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
-    from stepset.watch.state import LogLine, RunStatus
+    from stepset.run_status import LogLine, RunStatus
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ LAST_WRITE_TIMEOUT = 10.0
 
 
 class PageWriter:
-    """A listener that writes a run's page; `save` writes a document and blocks."""
+    """A listener that writes a run's page; `save` is the blocking function that writes a document."""
 
     def __init__(self, history: RunHistory, save: Callable[[Mapping[str, Any]], None]) -> None:
         self._history, self._save = history, save
@@ -47,7 +47,7 @@ class PageWriter:
         with self._changed:
             if status == self._history.status:
                 return
-            self._urgent |= self._history.see(status, time.time())
+            self._urgent |= self._history.record(status, time.time())
             self._dirty = True
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._write_changes, name="stepset page", daemon=True)
@@ -63,7 +63,8 @@ class PageWriter:
     def close(self, *, write: bool = True) -> None:
         """Stops the thread and writes pending changes.
 
-        `write` False leaves them to a later call: Airflow may take long to reject the writes of a deleted task.
+        With `write=False` it only stops the thread, because Airflow may take long to reject the writes of a deleted
+        task; a later call writes the changes.
         """
         with self._changed:
             self._closed = True
@@ -75,10 +76,10 @@ class PageWriter:
         if self._dirty and write:
             self._write()
 
-    def remember(self, store: TaskStateStore) -> None:
-        """Stores how this try ended, for the page of the next one; `on_status` must have been called before."""
+    def store_try(self, store: TaskStateStore) -> None:
+        """Stores how this try ended, for the next try's page; `on_status` must have been called before."""
         self.close()
-        remember_try(store, self._history.document(time.time()))
+        store_try(store, self._history.document(time.time()))
 
     def _write_changes(self) -> None:
         while self._due():
@@ -109,11 +110,13 @@ class PageWriter:
             self._failing = False
         except Exception as error:  # noqa: BLE001  # a training does not depend on its page
             if not self._failing:
-                _log.warning("the page of run %s cannot be written: %s; it is retried", document["run"], error)
+                _log.warning("the page of run %s cannot be written, and is retried: %s", document["run"], error)
             self._failing = True
 
 
-def open_page(task: BaseOperator, ti: TaskInstance, about: Mapping[str, Any], *, resumed: bool = False) -> PageWriter:
+def open_page(
+    task: BaseOperator, ti: TaskInstance, extra_fields: Mapping[str, Any], *, resumed: bool = False
+) -> PageWriter:
     """Returns the writer of a task instance's page; `resumed` continues a page that a trigger wrote.
 
     Also sets the task's links, because Airflow sets them only when a task ends or is deferred.
@@ -126,4 +129,4 @@ def open_page(task: BaseOperator, ti: TaskInstance, about: Mapping[str, Any], *,
             key.set(name, url)
     except Exception as error:  # noqa: BLE001  # a training does not depend on its page
         _log.warning("the page of %s cannot be read, or its links cannot be set: %s", key, error)
-    return PageWriter(RunHistory({"try_number": key.try_number, **about}, stored), key.save)
+    return PageWriter(RunHistory({"try_number": key.try_number, **extra_fields}, stored), key.save)

@@ -1,6 +1,6 @@
-"""The plugin of the page "Training" in Airflow's UI. All of Airflow's processes load it by its entry point.
+"""The plugin of the page "Training" in Airflow's UI, which every Airflow process loads through its entry point.
 
-The application's modules are imported when an API server requests it.
+The page's application is imported only when an API server requests it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ICON = f"{MOUNT[1:]}/static/icon.svg"
 
 
 class StepsetPlugin(AirflowPlugin):
-    """Adds recent trainings to the navigation, and a tab with its training to a task instance's page."""
+    """Adds recent trainings to the navigation, and a tab with the task's training to a task instance's page."""
 
     name = "stepset"
     external_views: list[Any] = [  # noqa: RUF012  # Airflow's declaration

@@ -1,1 +1,1 @@
-"""A task's run: creates it or finds it again, follows it, ends it."""
+"""The run of a task: its creation or reattachment, its observation, and its end."""

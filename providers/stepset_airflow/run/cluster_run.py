@@ -1,6 +1,6 @@
-"""Runs a task's training on a cluster: creates or finds the run, follows it in a worker or by a trigger, concludes it.
+"""Runs a task's training on a cluster: creates or finds the run, follows it in a worker or a trigger, handles its end.
 
-Both ways of waiting call `begin` first and `finish` last.
+In a worker and with a trigger, `begin` is called first and `finish` last.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 
 from stepset_airflow.hooks.cluster import ClusterAccess, connect
 from stepset_airflow.identity import labels_of
-from stepset_airflow.links.training import Place
+from stepset_airflow.links.training import LinkFields
 from stepset_airflow.logs.log_sources import log_sources
 from stepset_airflow.logs.task_log import Listeners
 from stepset_airflow.page.page_xcom import TaskKey
-from stepset_airflow.run.exit_policy import should_delete, verdict
+from stepset_airflow.run.exit_policy import outcome_of, should_delete
 from stepset_airflow.run.pod_mutation import mutate_pod
-from stepset_airflow.run.reattach import Reattacher, Reattachment
+from stepset_airflow.run.reattach import AttachedRun, Reattacher
 from stepset_airflow.run.run_record import RETRY, SUCCEEDED, RunRecord
 from stepset_airflow.run.termination import Termination
 from stepset_airflow.run.training_task import TrainingTask
+from stepset_airflow.run.trigger_event import reported_status
 from stepset_airflow.triggers.workload_reference import workload_reference
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
     from stepset.backends.base import RunRequest
     from stepset.backends.kubernetes.backend import KubernetesBackend
+    from stepset.run_status import RunStatus
     from stepset.sources import Sources
     from stepset.spec import TrainingJob
-    from stepset.watch.state import RunStatus
     from stepset_airflow.page.writer import PageWriter
 
 _POLL_INTERVAL = 0.2
@@ -54,16 +55,16 @@ class ClusterRun:
 
     # --- start
 
-    def begin(self, killed: Callable[[], bool]) -> Reattachment:
+    def begin(self, killed: Callable[[], bool]) -> AttachedRun:
         """Creates or finds the run.
 
-        Raises as `Reattacher.reattach`, and AirflowException if the task was killed before it had a run.
+        Raises like `Reattacher.reattach`, and AirflowException if the task was killed before it had a run.
         """
-        if killed() and self.reattacher.remembered() is None:
+        if killed() and self.reattacher.stored_record() is None:
             raise AirflowException("no run was created, because its task was killed")
         found = self.reattacher.reattach()
         if found.found:
-            self._task.log.info(f"run {found.record.name} exists already: this task follows it")
+            self._task.log.info(f"run {found.record.name} exists already; following it")
         if found.workload is not None:
             self.page(found.record).on_status(self._initial_status(found))
         return found
@@ -74,13 +75,13 @@ class ClusterRun:
 
         if self._page is None:
             task = self._task
-            about: dict[str, Any] = {
+            extra_fields: dict[str, Any] = {
                 "namespace": record.namespace,
                 "target": task.target or "jobset",
                 "followed": task.wait_for_completion,
             }
-            task.place = Place(record.namespace, record.name, about["target"])
-            self._page = open_page(task, self._context["ti"], about, resumed=resumed)
+            task.link_fields = LinkFields(record.namespace, record.name, extra_fields["target"])
+            self._page = open_page(task, self._context["ti"], extra_fields, resumed=resumed)
         return self._page
 
     def close(self, *, write: bool = True) -> None:
@@ -88,9 +89,9 @@ class ClusterRun:
         if self._page is not None:
             self._page.close(write=write)
 
-    def _initial_status(self, attached: Reattachment) -> RunStatus:
+    def _initial_status(self, attached: AttachedRun) -> RunStatus:
         """Returns the status of a run before its pods are read."""
-        from stepset.watch.state import RunStatus
+        from stepset.run_status import RunStatus
 
         return RunStatus(
             attached.record.name, self._job[0].name, "kubernetes", created=time.time(), notes=attached.notes
@@ -119,7 +120,7 @@ class ClusterRun:
     def backend(self, namespace: str) -> KubernetesBackend:
         """Returns the backend of a namespace."""
         from stepset.backends.kubernetes.backend import KubernetesBackend
-        from stepset.watch.cluster.supervisor import Timeouts
+        from stepset.watch.cluster.follow_policy import Timeouts
 
         if namespace not in self._backends:
             self._backends[namespace] = KubernetesBackend(
@@ -127,8 +128,9 @@ class ClusterRun:
                 namespace=namespace,
                 target=self._task.target or "jobset",
                 sources=self.sources,
-                patience=Timeouts(self._task.admission_timeout, self._task.startup_timeout, quiet=self._quiet_after),
+                timeouts=Timeouts(self._task.admission_timeout, self._task.startup_timeout, quiet=self._quiet_after),
                 change_pod=mutate_pod,
+                interface="airflow",
             )
         return self._backends[namespace]
 
@@ -141,7 +143,7 @@ class ClusterRun:
 
     @property
     def _quiet_after(self) -> float | None:
-        """As the task's; None if no lines are read."""
+        """The task's `quiet_after`; None if no lines are read."""
         return None if self.sources == frozenset() else self._task.quiet_after
 
     @cached_property
@@ -162,7 +164,7 @@ class ClusterRun:
 
     # --- wait
 
-    def wait(self, attached: Reattachment, killed: Callable[[], bool]) -> RunStatus:
+    def wait(self, attached: AttachedRun, killed: Callable[[], bool]) -> RunStatus:
         """Follows the run in this process.
 
         Raises AirflowException if the task was killed (after ending the run, unless a retry will follow it), and
@@ -176,7 +178,7 @@ class ClusterRun:
             while not handle.ended(_POLL_INTERVAL):
                 if killed():
                     self.close(write=False)  # no time to write: Airflow kills the process after some seconds
-                    self._ending.killed(attached)
+                    self._ending.handle_sigterm(attached)
             return handle.wait()
         except AirflowTaskTimeout:
             self.close()
@@ -186,12 +188,12 @@ class ClusterRun:
             handle.close()
             self.close()
 
-    def check_wanted(self, attached: Reattachment) -> None:
-        """As Termination.check_wanted, after stopping the page's thread."""
+    def raise_if_task_ended(self, attached: AttachedRun) -> None:
+        """Stops the page's thread, then calls Termination.raise_if_task_ended."""
         self.close()
-        self._ending.check_wanted(attached)
+        self._ending.raise_if_task_ended(attached)
 
-    def defer(self, attached: Reattachment, event: Mapping[str, Any] | None = None) -> NoReturn:
+    def defer(self, attached: AttachedRun, event: Mapping[str, Any] | None = None) -> NoReturn:
         """Defers the task to a trigger that follows the run; `event` is the last one of an earlier trigger.
 
         Raises TaskDeferred, or AirflowException if the task was ended.
@@ -199,11 +201,11 @@ class ClusterRun:
         from stepset_airflow.triggers.distributed_train import DistributedTrainTrigger
 
         assert attached.workload is not None
-        self.check_wanted(attached)
+        self.raise_if_task_ended(attached)
         task, position = self._task, (event or {}).get("position") or {}
-        shown = task.task_log(position.get("reported"))
+        task_log = task.task_log(position.get("reported"))
         for note in attached.notes:
-            shown.note(note)
+            task_log.note(note)
         access = replace(self.access, namespace=attached.record.namespace)
         task.defer(
             trigger=DistributedTrainTrigger(
@@ -218,14 +220,14 @@ class ClusterRun:
                 poll_interval=task.poll_interval,
                 deadline=self._deadline(),
                 on_kill_action=task.on_kill_action,
-                position={**position, "reported": shown.reported},
+                position={**position, "reported": task_log.reported},
                 page=TaskKey.of(self._context["ti"]).to_dict(),
             ),
             method_name="execute_complete",
         )
 
     def _deadline(self) -> float | None:
-        """Returns when the task times out, in seconds since the epoch: Airflow does not check it during a deferral."""
+        """Returns the end of execution_timeout in epoch seconds; Airflow does not check it during a deferral."""
         limit, ti = self._task.execution_timeout, self._context["ti"]
         if limit is None:
             return None
@@ -235,16 +237,14 @@ class ClusterRun:
     # --- end
 
     def resume(self, event: Mapping[str, Any]) -> Any:
-        """Continues after a trigger's event; returns and raises as `finish`, or AirflowTaskTimeout."""
-        from stepset.watch.state import RunStatus
-
-        record = self.reattacher.remembered()
-        if record is None or "error" in event:
-            raise AirflowException(str(event.get("error") or "no record of the run that this task waited for"))
+        """Continues after a trigger's event; returns and raises like `finish`, or raises AirflowTaskTimeout."""
+        reported, record = reported_status(event), self.reattacher.stored_record()
+        if record is None:
+            raise AirflowException("no record of the run that this task waited for")
         if record.ended:
             return self.end_as_recorded(record)
-        backend, reported = self.backend(record.namespace), RunStatus.from_dict(dict(event["status"]))
-        attached = Reattachment(record, backend.workload(record.name, record.uid))
+        backend = self.backend(record.namespace)
+        attached = AttachedRun(record, backend.workload(record.name, record.uid))
         if event.get("late"):
             self._ending.stop(attached, RETRY)
             raise AirflowTaskTimeout(f"execution_timeout exceeded; run {record.name} was {reported.phase.value}")
@@ -262,23 +262,22 @@ class ClusterRun:
         return self.finish(attached, status)
 
     def end_as_recorded(self, record: RunRecord) -> Any:
-        """Ends the task as an earlier worker recorded before it died; returns and raises as `finish`."""
-        from stepset.watch.state import RunStatus
+        """Ends the task as an earlier worker recorded before it died; returns and raises like `finish`."""
+        from stepset.run_status import RunStatus
 
-        assert record.status is not None
-        status = RunStatus.from_dict(dict(record.status))
+        status = RunStatus.from_dict(record.status)
         self.page(record).on_status(status)
         self._clean_up(record)
         return self._outcome(status, record.ended)
 
-    def finish(self, attached: Reattachment, status: RunStatus) -> Any:
-        """Concludes a completed run, and returns its result; raises the exception that the task's policy selects."""
+    def finish(self, attached: AttachedRun, status: RunStatus) -> Any:
+        """Records the end of a completed run; returns the run's result, or raises the exception for its failure."""
+        from stepset.run_status import Phase
         from stepset.watch.cluster.verdict import verdict_text
-        from stepset.watch.state import Phase
 
         succeeded = status.phase is Phase.SUCCEEDED
-        ended = SUCCEEDED if succeeded else verdict(status.failure, self._task.exit_code_policy)
-        record = attached.record.over(ended, None if ended == RETRY else json.loads(verdict_text(status)))
+        ended = SUCCEEDED if succeeded else outcome_of(status.failure, self._task.exit_code_policy)
+        record = attached.record.with_end(ended, None if ended == RETRY else json.loads(verdict_text(status)))
         self.reattacher.save(record)
         self.page(record).on_status(status)
         if attached.workload is not None:
@@ -288,7 +287,7 @@ class ClusterRun:
     def _clean_up(self, record: RunRecord, workload: Mapping[str, Any] | None = None) -> None:
         """Deletes the objects of a completed run if `on_finish_action` requires it.
 
-        `workload` None: it is read from the cluster, and kept if the run is only suspended.
+        If `workload` is None, reads it from the cluster, and deletes nothing if the run is only suspended.
         """
         from stepset.errors import StepsetError
 
@@ -306,19 +305,19 @@ class ClusterRun:
 
     def _outcome(self, status: RunStatus, ended: str) -> Any:
         self.close()
-        if status.failure is not None and self._task.place is not None:
-            self._task.place = self._task.place.failed(status.failure)
+        if status.failure is not None and self._task.link_fields is not None:
+            self._task.link_fields = self._task.link_fields.with_failure(status.failure)
         if ended != SUCCEEDED:
             if self._page is not None:
-                self._page.remember(self._context["task_state_store"])
+                self._page.store_try(self._context["task_state_store"])
             raise self._task.failure(status, ended)
         self._task.report_to_assets(self._context, status)
         return status.result
 
     def lost_status(self, record: RunRecord) -> RunStatus:
-        """Returns the status of a run whose workload no longer exists, so that its end is unknown."""
+        """Returns the status of a run whose workload no longer exists and whose outcome is unknown."""
+        from stepset.run_status import Failure, FailureKind, Phase, RunStatus
         from stepset.watch.diagnose import ADVICE
-        from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
         text = f"run {record.name} no longer exists in namespace {record.namespace}; how it ended is unknown."
         failure = Failure(FailureKind.LOST, text, ADVICE[FailureKind.LOST])
@@ -326,5 +325,5 @@ class ClusterRun:
 
 
 def instance() -> str:
-    """Returns the name of this Airflow: [stepset] instance, else its API server's address."""
+    """Returns the name of this Airflow deployment: [stepset] instance, else its API server's address."""
     return str(conf.get("stepset", "instance", fallback="") or conf.get("api", "base_url", fallback=""))

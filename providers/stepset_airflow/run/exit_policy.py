@@ -6,26 +6,26 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepset.watch.state import Failure
+    from stepset.run_status import Failure
 
-VERDICTS = ("fail", "retry", "skip")
+OUTCOMES = ("fail", "retry", "skip")
 
-# The server would refuse a retry too; a user stopped a cancelled run.
+# The server would reject a retry too; a user has stopped a cancelled run.
 _FINAL_KINDS = {"Rejected": "fail", "Cancelled": "fail"}
 
 
 def check_policy(policy: Mapping[int | str, str] | None) -> None:
     """Raises ValueError unless every value of an `exit_code_policy` is fail, retry or skip."""
-    for key, verdict in (policy or {}).items():
-        if verdict not in VERDICTS:
-            raise ValueError(f"exit_code_policy: {key!r}: {verdict!r} is not known; use fail, retry or skip")
+    for key, outcome in (policy or {}).items():
+        if outcome not in OUTCOMES:
+            raise ValueError(f"exit_code_policy: {key!r}: {outcome!r} is not known; use fail, retry or skip")
 
 
-def verdict(failure: Failure | None, policy: Mapping[int | str, str] | None = None) -> str:
+def outcome_of(failure: Failure | None, policy: Mapping[int | str, str] | None = None) -> str:
     """Returns how the task ends: `fail` (no further try), `retry` (while tries are left) or `skip`.
 
     `failure` is None if the run was lost. `policy` maps exit codes of the first failing rank, which take precedence,
-    and failure kinds to verdicts; default: Rejected and Cancelled fail, everything else is retried.
+    and failure kinds to outcomes; default: Rejected and Cancelled fail, everything else is retried.
     """
     if failure is None:
         return "retry"

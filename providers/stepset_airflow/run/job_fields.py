@@ -33,12 +33,13 @@ JOB_FIELDS = (
     "scheduling",
     "network",
     "service_account",
+    "security",
     "labels",
     "annotations",
     "pod_template",
     "agent",
 )
-"""The job file's fields (stepset.spec.job.TrainingJob), in its order."""
+"""The job file's fields, in the order of stepset.spec.job.TrainingJob."""
 
 _ENTRIES = ("script", "module", "command", "function")
 
@@ -90,7 +91,7 @@ def job_of(
 
 
 def templatable(job: Any) -> Any:
-    """Returns a job in a form that Airflow renders: a TrainingJob as mapping, a path as text, others unchanged."""
+    """Returns a job in a form that Airflow can render: a TrainingJob as a mapping, a path as text, others unchanged."""
     if hasattr(job, "model_dump"):
         return job.to_dict()
     return os.fspath(job) if isinstance(job, os.PathLike) else job

@@ -15,8 +15,8 @@ from stepset_airflow.airflow_internals import call_pod_mutation_hook, pod_of
 def mutate_pod(template: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns a pod template (metadata and spec) with the hook's changes; the same object if there are none.
 
-    A changed template lacks fields that the installed kubernetes package does not know. Raises the hook's exception, by
-    which a deployment rejects pods.
+    A changed template lacks fields that the installed kubernetes package does not know. Raises the hook's exception,
+    with which a deployment rejects pods.
     """
     from kubernetes.client import ApiClient
 

@@ -30,8 +30,8 @@ Manifest = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Reattachment:
-    """A task's run.
+class AttachedRun:
+    """The run of a task, created or found.
 
     `workload` is None if it no longer exists or is not needed; `found` is True if an earlier try created it.
     """
@@ -49,7 +49,7 @@ class Reattacher:
     Args:
         backend: returns the backend of a namespace.
         namespace: namespace of a new run.
-        instance: name of this Airflow.
+        instance: name of this Airflow deployment.
         durable: whether a retry continues the run of an earlier try.
         request: returns the run to create, for a name, attempt and owner.
         end: ends an earlier run.
@@ -67,11 +67,16 @@ class Reattacher:
     end: Callable[[KubernetesBackend, Manifest], None]
     clean_up: Callable[[RunRecord], None]
 
-    def reattach(self) -> Reattachment:
-        """Returns the run; raises as `KubernetesBackend.make`. After an error it can be called again."""
-        step = next_step(self.remembered(), epoch(self.ti, self.retries), self.durable)
+    def reattach(self) -> AttachedRun:
+        """Returns the run; raises like `KubernetesBackend.make`, and can be called again after an error."""
+        record = self.stored_record()
+        step = next_step(record, epoch(self.ti, self.retries), self.durable)
+        if record is None and epoch(self.ti, self.retries):
+            # Airflow 3.4 discards the state of a task that a user clears. Each earlier run had a lower try number.
+            step = StartNew(generation=self.ti.try_number)
+            self._end_unrecorded()
         if isinstance(step, Finished):
-            return Reattachment(step.record, found=True)
+            return AttachedRun(step.record, found=True)
         if isinstance(step, Reattach):
             record = step.record
         else:
@@ -79,21 +84,34 @@ class Reattacher:
                 self.clean_up(step.before)
             elif step.before is not None:
                 self._end_earlier(step.before)
-            record = self._free(step)
+            record = self._new_record(step)
             self.save(record)
         if record.uid:
-            return Reattachment(record, self.backend(record.namespace).workload(record.name, record.uid), found=True)
+            return AttachedRun(record, self.backend(record.namespace).workload(record.name, record.uid), found=True)
         return self._create(record)
 
-    def remembered(self) -> RunRecord | None:
+    def stored_record(self) -> RunRecord | None:
+        """Returns the task's record, None if it has none.
+
+        Raises BadInputError if the stored value is not a record: whether the task has a run is then unknown.
+        """
+        from stepset.errors import BadInputError
+        from stepset.printable import printable_text
+
         found = self.store.get(KEY)
-        return RunRecord.from_dict(found) if isinstance(found, Mapping) else None
+        try:
+            return None if found is None else RunRecord.from_dict(found)
+        except ValueError as error:
+            raise BadInputError(
+                f"the task's state {KEY!r} is not the record of a run: {printable_text(str(error))}; cancel the task's"
+                " run if 'stepset list' shows one, then delete the state and clear the task"
+            ) from error
 
     def save(self, record: RunRecord) -> None:
         """Stores a record for as long as the task instance exists."""
         set_forever(self.store, KEY, record.to_dict())
 
-    def _create(self, record: RunRecord) -> Reattachment:
+    def _create(self, record: RunRecord) -> AttachedRun:
         from stepset.errors import BadInputError
 
         backend, owner = self.backend(record.namespace), owner_of(self.ti, self.instance)
@@ -110,9 +128,9 @@ class Reattacher:
             made, notes = backend.make(self.request(record.name, record.attempt, owner))
         record = replace(record, uid=str(made.workload["metadata"]["uid"]))
         self.save(record)
-        return Reattachment(record, made.workload, notes, found=made.adopted)
+        return AttachedRun(record, made.workload, notes, found=made.adopted)
 
-    def _free(self, step: StartNew) -> RunRecord:
+    def _new_record(self, step: StartNew) -> RunRecord:
         """Returns the record of a new run, with a name that no other run on the cluster has."""
         backend, generation = self.backend(self.namespace), step.generation
         owner = owner_of(self.ti, self.instance)
@@ -131,23 +149,32 @@ class Reattacher:
         backend = self.backend(record.namespace)
         existing = backend.workload(record.name, record.uid)
         if existing is not None and (record.uid or _is_of(existing, owner_of(self.ti, self.instance))):
-            _log.info("run %s of an earlier try is ended", record.name)
+            _log.info("ending run %s of an earlier try", record.name)
             self._end(backend, existing)
+
+    def _end_unrecorded(self) -> None:
+        """Ends the runs of this task instance of which no record exists, if they are active."""
+        backend = self.backend(self.namespace)
+        for existing in backend.owned(owner_of(self.ti, self.instance)):
+            if existing["metadata"].get("deletionTimestamp") or not backend.read(existing).phase.final:
+                _log.info("ending run %s of an earlier try", existing["metadata"]["name"])
+                self._end(backend, existing)
 
     def _end(self, backend: KubernetesBackend, workload: Manifest) -> None:
         """Ends a run, and waits until its pods can no longer write to the files of the next run."""
         from stepset.errors import InfrastructureError
 
         self.end(backend, workload)
-        about = workload["metadata"]
+        metadata = workload["metadata"]
         until = time.monotonic() + TERMINATION_TIMEOUT
-        while (existing := backend.workload(about["name"], about["uid"])) is not None:
-            if not existing["metadata"].get("deletionTimestamp"):
+        while not backend.gone(workload):
+            existing = backend.workload(metadata["name"], metadata["uid"])
+            if existing is not None and not existing["metadata"].get("deletionTimestamp"):
                 return  # suspended, or kept
             if time.monotonic() > until:
                 raise InfrastructureError(
-                    f"run {about['name']} of an earlier try is still ending after {TERMINATION_TIMEOUT:.0f} s;"
-                    " look at its pods"
+                    f"run {metadata['name']} of an earlier try is still ending after {TERMINATION_TIMEOUT:.0f} s;"
+                    " check its pods"
                 )
             time.sleep(_POLL_INTERVAL)
 

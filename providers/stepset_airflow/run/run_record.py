@@ -1,7 +1,7 @@
-"""A task's record of its run, and the next step of an execution of the task. Pure.
+"""A task's record of its run, and the next step that follows from it when the task is executed. Pure.
 
-The record is stored before and after every step that could leave a run behind. Each execution of the task reads it: the
-first one, one after a worker died, a retry, and one after a user cleared the task.
+The record is stored before and after every step that could leave an unknown run. Every execution of the task reads it:
+the first one, one after a worker died, a retry, and one after a user cleared the task.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ KEY = "stepset_run"
 """Key in the task state store."""
 
 SUCCEEDED, RETRY, START_NEW = "succeeded", "retry", "start_new"
+_REPORTED = (SUCCEEDED, "fail", "skip")
+"""Ends that a later execution reports again."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,11 @@ class RunRecord:
 
     Args:
         generation: number of runs that the task has had.
-        epoch: try number at which the task was cleared last; 0: never.
-        attempt: how often the same work was tried before.
+        epoch: try number at which the task was last cleared; 0: never.
+        attempt: number of earlier runs since the task was last cleared.
         uid: the workload's uid; empty until the workload exists.
-        ended: how the task ended: `succeeded`, `retry`, `fail`, `skip`, `start_new` (cleared while it ran); empty: not
-            yet.
+        ended: how the task ended: `succeeded`, `retry`, `fail`, `skip`, or `start_new` if it was cleared while it ran;
+            empty until then.
         status: the final status as plain data, if an execution may report it again.
     """
 
@@ -43,11 +45,30 @@ class RunRecord:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> RunRecord:
-        return cls(**data)
+    def from_dict(cls, data: object) -> RunRecord:
+        """Reads the data of `to_dict`.
 
-    def over(self, ended: str, status: Mapping[str, Any] | None = None) -> RunRecord:
-        """Returns the record of a run whose end was handled."""
+        Raises:
+            ValueError: the data is not that of a record.
+        """
+        from msgspec import ValidationError, convert
+
+        from stepset.run_status import RunStatus
+
+        try:
+            record = convert(data, cls)
+        except (ValidationError, RecursionError) as error:
+            raise ValueError(str(error)) from error
+        if not record.name or not record.namespace:
+            raise ValueError("it names no run")
+        if record.ended in _REPORTED:
+            RunStatus.from_dict(record.status)
+        elif record.ended not in ("", RETRY, START_NEW):
+            raise ValueError(f"`ended` is {record.ended!r}")
+        return record
+
+    def with_end(self, ended: str, status: Mapping[str, Any] | None = None) -> RunRecord:
+        """Returns the record with the run's end."""
         return replace(self, ended=ended, status=status)
 
 
@@ -60,14 +81,14 @@ class Reattach:
 
 @dataclass(frozen=True)
 class Finished:
-    """The run's end was handled: the task ends as recorded."""
+    """The run's end was already handled: the task ends as recorded."""
 
     record: RunRecord
 
 
 @dataclass(frozen=True)
 class StartNew:
-    """The execution starts the task's `generation`th run; the same work was tried `attempt` times before.
+    """The execution starts the task's `generation`th run; `attempt` runs precede it since the task was last cleared.
 
     `before` is the previous run. If it is active, it is ended first; otherwise the objects that its worker left are
     deleted.

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from stepset.backends.kubernetes.backend import KubernetesBackend
-    from stepset_airflow.run.reattach import Reattachment
+    from stepset_airflow.run.reattach import AttachedRun
     from stepset_airflow.run.training_task import TrainingTask
 
 
 @dataclass(frozen=True)
 class Termination:
-    """Ends a task's run by `on_kill_action` and `durable`; `save` stores a record for later executions."""
+    """Ends a task's run as `on_kill_action` and `durable` require; `save` stores a record for later executions."""
 
     task: TrainingTask
     ti: RuntimeTaskInstanceProtocol
     backend: Callable[[str], KubernetesBackend]
     save: Callable[[RunRecord], None]
 
-    def killed(self, attached: Reattachment) -> NoReturn:
+    def handle_sigterm(self, attached: AttachedRun) -> NoReturn:
         """Handles SIGTERM (a user ended the task, or the worker is shutting down); raises AirflowException.
 
         Its message states what happens to the run.
@@ -38,21 +38,21 @@ class Termination:
             raise AirflowException(f"the worker is shutting down; run {name} continues, and a retry follows it")
         self._end_for_killed_task(attached, state)
 
-    def check_wanted(self, attached: Reattachment) -> None:
+    def raise_if_task_ended(self, attached: AttachedRun) -> None:
         """Ends the run and raises AirflowException if a user has ended the task since this worker started.
 
-        Called before a deferral: the worker may not have noticed that the task was ended. Airflow then refuses the
-        deferral, and no process would follow the run.
+        It must be called before a deferral: Airflow refuses to defer an ended task, and no process would follow the
+        run.
         """
         if is_ended(state := self._state()):
             self._end_for_killed_task(attached, state)
 
-    def stop(self, attached: Reattachment, ended: str | None) -> None:
-        """Ends a run by `on_kill_action`, and stores `ended` in its record unless it is None (the task was deleted)."""
+    def stop(self, attached: AttachedRun, ended: str | None) -> None:
+        """Applies `on_kill_action`, and stores `ended` in the run's record unless it is None (the task was deleted)."""
         if attached.workload is not None:
             self.end(self.backend(attached.record.namespace), attached.workload)
         if ended is not None and self.task.on_kill_action != "keep":
-            self.save(attached.record.over(ended))
+            self.save(attached.record.with_end(ended))
 
     def end(self, backend: KubernetesBackend, workload: Mapping[str, Any]) -> None:
         """Applies `on_kill_action` to a workload."""
@@ -64,12 +64,12 @@ class Termination:
         else:
             backend.end(workload, suspend if action == "suspend" else delete)
 
-    def _end_for_killed_task(self, attached: Reattachment, state: str | None) -> NoReturn:
+    def _end_for_killed_task(self, attached: AttachedRun, state: str | None) -> NoReturn:
         self.stop(attached, {"restarting": START_NEW, DELETED: None}.get(state or "", RETRY))
         raise AirflowException(f"run {attached.record.name} was stopped because its task was killed")
 
     def _state(self) -> str | None:
-        """As `state_of`; None if Airflow does not answer."""
+        """Returns the task's state like `state_of`, or None if Airflow does not answer."""
         try:
             return state_of(self.ti)
         except Exception as error:  # noqa: BLE001  # the run continues while the state is unknown

@@ -1,4 +1,4 @@
-"""The interface of DistributedTrainOperator that runs use, so that they need not import the operator."""
+"""The interface of DistributedTrainOperator for the modules of `run`, which must not import the operator."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from stepset_airflow.links.training import Place
+from stepset_airflow.links.training import LinkFields
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from stepset.run_status import RunStatus
     from stepset.spec import TrainingJob
-    from stepset.watch.state import RunStatus
     from stepset_airflow.logs.task_log import TaskLog
 
 
@@ -34,8 +34,8 @@ class TrainingTask(BaseOperator):
     callbacks: str | Sequence[str] | None
     on_finish_action: str
     on_kill_action: str
-    place: Place | None
-    """The run's location, for the task's links; None until it is known."""
+    link_fields: LinkFields | None
+    """The run's fields for the task's links; None until they are known."""
 
     @property
     @abstractmethod

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
 
 from stepset_airflow.exceptions import TrainingTaskError
 from stepset_airflow.hooks.cluster import TEMPLATED, ClusterAccess, connect
+from stepset_airflow.run.trigger_event import reported_status
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from stepset.watch.state import RunStatus
+    from stepset.run_status import RunStatus
 
 
 class DistributedTrainSensor(BaseSensorOperator):
@@ -27,8 +28,8 @@ class DistributedTrainSensor(BaseSensorOperator):
         run_name: the run's name.
         target: kind of the run's object: jobset, trainjob, statefulset, job or volcano.
         deferrable: wait in the triggerer. Default: [operators] default_deferrable.
-        start_from_trigger: wait in the triggerer from the start: the task needs no worker before the run is over.
-        poll_interval: seconds between reads of data that no watch reports.
+        start_from_trigger: wait in the triggerer from the start, so that the task needs no worker until the run ends.
+        poll_interval: seconds between two requests of the triggerer for a run that does not exist yet.
         kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as for the operator.
     """
 
@@ -69,7 +70,7 @@ class DistributedTrainSensor(BaseSensorOperator):
             )
 
     def execute(self, context: Context) -> Any:
-        """Waits; returns and raises as `execute_complete`."""
+        """Waits; returns and raises like `execute_complete`."""
         from stepset_airflow.triggers.run_end import RunEndTrigger
 
         if not self.deferrable:
@@ -83,7 +84,7 @@ class DistributedTrainSensor(BaseSensorOperator):
 
         try:
             with connect(ClusterAccess.of(self)) as connection:
-                backend = KubernetesBackend(connection, target=self.target)
+                backend = KubernetesBackend(connection, target=self.target, interface="airflow")
                 workload = backend.workload(self.run_name)
                 status = None if workload is None else backend.read(workload)
         except BadInputError as error:
@@ -102,14 +103,10 @@ class DistributedTrainSensor(BaseSensorOperator):
             TrainingTaskError: the run failed.
             AirflowException: the trigger could not follow the run.
         """
-        from stepset.watch.state import RunStatus
-
-        if "error" in event:
-            raise AirflowException(str(event["error"]))
-        return self._result(RunStatus.from_dict(dict(event["status"])))
+        return self._result(reported_status(event))
 
     def _result(self, status: RunStatus) -> Any:
-        from stepset.watch.state import Phase
+        from stepset.run_status import Phase
 
         if status.phase is Phase.SUCCEEDED:
             return status.result

@@ -1,4 +1,4 @@
-"""Work of a trigger that continues although Airflow cancels the trigger.
+"""Completes work of a trigger although Airflow cancels the trigger.
 
 A triggerer cancels an unwanted trigger once a second until it has ended (airflow 3.3 triggerer_job_runner.py,
 cancelling_triggers). The first cancellation calls `on_kill`; the next one would interrupt it. Neither asyncio nor anyio

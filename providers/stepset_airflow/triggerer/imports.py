@@ -1,4 +1,4 @@
-"""Imports modules that take seconds in threads, so that they do not block a triggerer's event loop."""
+"""Imports slow modules in threads, so that they do not block a triggerer's event loop."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ MODULES = (
 
 
 async def import_in_thread() -> None:
-    """Imports the modules with which triggers follow runs."""
+    """Imports the modules that triggers need to follow runs."""
     for module in MODULES:
         await asyncio.to_thread(importlib.import_module, module)

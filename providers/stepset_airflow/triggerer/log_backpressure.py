@@ -2,8 +2,8 @@
 
 Triggers run in a separate process, which sends each line through a socket to the triggerer's main process. The main
 process writes the lines to files; it reads 4 KiB of them between two queries of its database (airflow 3.3
-triggerer_job_runner.py, supervisor.py). Some 170 lines fill the socket, which blocks all triggers. Lines in the socket
-are lost when the triggerer is killed or their trigger has ended. The kernel reports how much is unread.
+triggerer_job_runner.py, supervisor.py). About 170 lines fill the socket, which blocks all triggers. Lines in the socket
+are lost when the triggerer is killed or their trigger has ended. The kernel reports the number of unread bytes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from stepset_airflow.airflow_internals import log_stream
 _POLL_INTERVAL = 0.02
 """Seconds between two checks."""
 _MAX_UNREAD = 64 * 1024
-"""Maximum unread bytes when a line is written: some 50 lines as the kernel counts, a third of the socket's buffer."""
+"""Maximum unread bytes when a line is written: about 50 lines by the kernel's count, a third of the socket's buffer."""
 _TIMEOUT = 5.0
 """Maximum seconds to wait for space in the socket, which other triggers may take first."""
 
 
 def unread() -> int:
-    """Returns the logged bytes that were not read yet, as the kernel counts them; 0 if logs do not use a socket."""
+    """Returns the kernel's count of logged bytes that were not read yet; 0 if logs do not use a socket."""
     file = log_stream()
     try:
         number = file.fileno() if file is not None else -1
@@ -48,7 +48,7 @@ async def wait_for_space() -> None:
         await asyncio.sleep(_POLL_INTERVAL)
 
 
-async def all_read(timeout: float = math.inf) -> None:
+async def wait_until_read(timeout: float = math.inf) -> None:
     """Returns when all logged lines have been read, or after `timeout` seconds."""
     end = time.monotonic() + timeout
     while unread() and time.monotonic() < end:

@@ -1,9 +1,9 @@
-"""Stores the position of a trigger in its task's log in an XCom, for the triggerer that takes the trigger over.
+"""A lease on a task's log, stored in an XCom: which triggerer writes the log, and how far it has written.
 
 Airflow starts the triggers of a killed triggerer in another one, with the fields from their deferral. A triggerer that
-stalled for a while continues to write although another one has its triggers. Therefore each triggerer notes its own id
-and its position. The successor reads later lines from the log file, so that no line is lost, and normally none is
-repeated.
+stalled continues to write although another one has its triggers. Therefore each triggerer stores its own id and its
+position in the lease. The successor reads later lines from the log file, so that no line is lost, and normally none
+is repeated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from stepset_airflow.airflow_internals import send_to_supervisor
 from stepset_airflow.identity import map_index_of
 from stepset_airflow.logs.predecessor_log import written_after
 from stepset_airflow.triggerer.cancellation import spawn, wait_uncancelled
-from stepset_airflow.triggerer.log_backpressure import all_read, wait_for_space
+from stepset_airflow.triggerer.log_backpressure import wait_for_space, wait_until_read
+from stepset_airflow.triggerer.stored_lease import read_lease
 
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
@@ -31,20 +32,20 @@ if TYPE_CHECKING:
 KEY = "stepset_shown"
 """Key of the XCom, which exists while the task is deferred."""
 
-_NOTE_INTERVAL = 2.0
-"""Minimum seconds between two notes of a trigger."""
+_SAVE_INTERVAL = 2.0
+"""Minimum seconds between two writes of a lease."""
 _READ_TIMEOUT = 30.0
 """Maximum seconds that an event waits until the triggerer's main process has read the log."""
 MIN_DEFERRAL = 5.0
 """Minimum seconds between the start of a trigger and its event. Airflow fails a deferred task whose event arrives
-before the worker's report that the task is deferred, which takes seconds on a busy machine (apache/airflow#72716)."""
+before the worker's report of the deferral, which takes seconds on a busy machine (apache/airflow#72716)."""
 _DELETE_TIMEOUT = 2.0
-"""Maximum seconds to delete the note: a triggerer that is shutting down may not answer."""
-_SHARED_NOTE_INTERVAL = 0.1
-"""Minimum seconds between two notes of all triggers of an event loop, because the triggerer writes to a database."""
+"""Maximum seconds to delete the lease: a triggerer that is shutting down may not answer."""
+_SHARED_SAVE_INTERVAL = 0.1
+"""Minimum seconds between two writes of all triggers of an event loop, because each write updates a database."""
 _STALL = 3.0
-"""Seconds in which the event loop did not run, after which another triggerer may have the triggers. Airflow moves them
-later (`triggerer_health_check_threshold`)."""
+"""Seconds without an iteration of the event loop after which the lease is checked. Airflow moves the triggers later
+(`triggerer_health_check_threshold`)."""
 
 Position = Mapping[str, Any]
 """What was written, as plain data.
@@ -55,10 +56,10 @@ log = structlog.get_logger(logger_name=__name__)
 
 
 class LogLease:
-    """The notes of a trigger and of its predecessor; a trigger without a task instance (`dag.test()`) writes none.
+    """The lease of a trigger; a trigger without a task instance (`dag.test()`) stores none.
 
     Attributes:
-        before: the position in a predecessor's note, else that of the deferral.
+        before: the position in a predecessor's lease, else that of the deferral.
         written: the lines that the predecessor wrote after that position.
     """
 
@@ -67,69 +68,70 @@ class LogLease:
         self._me = uuid.uuid4().hex
         self._stalls = loop.stalls()
         self._written = asyncio.Event()
-        self._noted = self._lost = False
+        self._saved = self._lost = False
         self.before, self.written = position, list[str]()
 
-    async def find(self) -> None:
+    async def acquire(self) -> None:
         """Takes the log over from a predecessor, if one exists; the predecessor stops writing."""
         try:
-            found = await _note_of(self._trigger)
-        except AirflowRuntimeError as error:
-            log.warning(f"the notes of an earlier triggerer in this log cannot be read: {error}")
+            found = await _lease_of(self._trigger)
+        except (AirflowRuntimeError, ValueError) as error:
+            log.warning(f"the log position of an earlier triggerer cannot be read: {error}")
             found = {}
         self.before = found.get("position", self.before)
         if found or await self._read():
-            await self._note(self.before)
-            await self._read()  # the predecessor may have written until that note
+            await self._save(self.before)
+            await self._read()  # the predecessor may have written until its lease was replaced
 
     async def _read(self) -> bool:
-        """Reads the lines that a predecessor wrote after its note; returns whether it wrote any."""
+        """Reads the lines that a predecessor wrote after its stored position; returns whether there are any."""
         if (ti := self._trigger.task_instance) is not None:
             self.written = await asyncio.to_thread(written_after, ti, str(self.before.get("at", "")))
         return bool(self.written)
 
-    async def keep(self, position: Callable[[], Position]) -> None:
-        """Notes the position after each change, until cancelled; `position` returns the current one."""
+    async def renew(self, position: Callable[[], Position]) -> None:
+        """Stores the position after each change, until cancelled; `position` returns the current one."""
         while True:
             await self._written.wait()
             self._written.clear()
             now = position()
-            await asyncio.sleep(_NOTE_INTERVAL)
-            await all_read()
-            await self.may_write()
-            await self._note(now)
+            await asyncio.sleep(_SAVE_INTERVAL)
+            await wait_until_read()
+            await self.block_if_taken_over()
+            await self._save(now)
 
-    async def may_write(self) -> None:
-        """Returns at once; never returns if another triggerer has taken over the trigger."""
+    async def block_if_taken_over(self) -> None:
+        """Blocks forever if another triggerer has taken over the trigger; otherwise returns at once."""
         if (stalls := self._loop.stalls()) != self._stalls:
-            with suppress(AirflowRuntimeError):  # if it fails, continue: lines may be repeated, not lost
-                self._lost = (await _note_of(self._trigger)).get("by", "" if self._noted else self._me) != self._me
+            # If the lease cannot be read, continue: lines may be repeated, not lost.
+            with suppress(AirflowRuntimeError, ValueError):
+                self._lost = (await _lease_of(self._trigger)).get("by", "" if self._saved else self._me) != self._me
             self._stalls = stalls
         if self._lost:
             await asyncio.Event().wait()  # until Airflow cancels the trigger
 
-    async def may_write_a_line(self) -> None:
-        """As `may_write`, for one of many lines: also waits for space in the socket, which may take seconds."""
+    async def wait_to_write_line(self) -> None:
+        """Like `block_if_taken_over`, but also waits for space in the socket, for up to some seconds."""
         await wait_for_space()
         while self._lost or self._loop.stalls() != self._stalls:
-            await self.may_write()
-            await wait_for_space()  # other triggers waited for Airflow's answer too
+            await self.block_if_taken_over()
+            await wait_for_space()  # other triggers may have filled the socket meanwhile
 
-    def wrote(self) -> None:
+    def mark_written(self) -> None:
         self._written.set()
 
-    async def _note(self, position: Position) -> None:
-        async with self._loop.turn:
-            value = {"trigger": self._trigger.trigger_id, "by": self._me, "position": position}
+    async def _save(self, position: Position) -> None:
+        async with self._loop.saving:
+            lease = {"trigger": self._trigger.trigger_id, "by": self._me, "position": position}
             try:
-                await _send(self._trigger, "SetXCom", value=value)
-                self._noted = self._trigger.task_instance is not None
+                await _send(self._trigger, "SetXCom", value=lease)
+                self._saved = self._trigger.task_instance is not None
             except AirflowRuntimeError as error:
-                log.warning(f"the position in this log cannot be stored for another triggerer: {error}")
-            await asyncio.sleep(_SHARED_NOTE_INTERVAL)
+                log.warning(f"the log position cannot be stored for another triggerer: {error}")
+            await asyncio.sleep(_SHARED_SAVE_INTERVAL)
 
 
-async def settle(trigger: BaseTrigger, started: float) -> None:
+async def wait_before_event(trigger: BaseTrigger, started: float) -> None:
     """Waits until a trigger that started at `started`, by the event loop's clock, may send its event.
 
     Airflow must have registered the deferral, and must have read the trigger's lines: a triggerer closes the log of a
@@ -139,30 +141,31 @@ async def settle(trigger: BaseTrigger, started: float) -> None:
     if trigger.task_instance is None:
         return
     await asyncio.sleep(started + MIN_DEFERRAL - asyncio.get_running_loop().time())
-    await all_read(_READ_TIMEOUT)
+    await wait_until_read(_READ_TIMEOUT)
 
 
-async def delete_note(trigger: BaseTrigger) -> None:
-    """Deletes a trigger's note, after the trigger's event.
+async def delete_lease(trigger: BaseTrigger) -> None:
+    """Deletes a trigger's lease, after the trigger's event.
 
-    Airflow continues the task at the same time, and cancels the trigger to confirm the event. If this function raised
-    the cancellation, Airflow would treat it as a user's action and call `on_kill`.
+    Meanwhile Airflow continues the task, and cancels the trigger to confirm the event. If this function raised
+    CancelledError, Airflow would treat it as a user's action and call `on_kill`.
     """
     if trigger.task_instance is None:
         return
     with suppress(asyncio.CancelledError, AirflowRuntimeError):
-        await wait_uncancelled(spawn(_delete_note(trigger)), _DELETE_TIMEOUT)
+        await wait_uncancelled(spawn(_delete_lease(trigger)), _DELETE_TIMEOUT)
 
 
-async def _delete_note(trigger: BaseTrigger) -> None:
-    if await _note_of(trigger):  # a note of a later deferral stays
-        await _send(trigger, "DeleteXCom")
+async def _delete_lease(trigger: BaseTrigger) -> None:
+    with suppress(ValueError):  # an invalid lease is deleted, too
+        if not await _lease_of(trigger):  # the lease of a later deferral is kept
+            return
+    await _send(trigger, "DeleteXCom")
 
 
-async def _note_of(trigger: BaseTrigger) -> Mapping[str, Any]:
-    """Returns the note of a trigger's deferral; empty if there is none."""
-    found = getattr(await _send(trigger, "GetXCom"), "value", None)
-    return found if isinstance(found, dict) and found.get("trigger") == trigger.trigger_id else {}
+async def _lease_of(trigger: BaseTrigger) -> Mapping[str, Any]:
+    """Returns the lease of a trigger's deferral; empty if there is none. Raises ValueError if it is invalid."""
+    return read_lease(getattr(await _send(trigger, "GetXCom"), "value", None), trigger.trigger_id)
 
 
 async def _send(trigger: BaseTrigger, message: str, **more: Any) -> Any:
@@ -171,31 +174,31 @@ async def _send(trigger: BaseTrigger, message: str, **more: Any) -> Any:
     if ti is None:
         return None
     index = map_index_of(ti)
-    about = {"key": KEY, "dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": index}
-    return await send_to_supervisor(message, **about, **more)
+    fields = {"key": KEY, "dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": index}
+    return await send_to_supervisor(message, **fields, **more)
 
 
 class _Loop:
-    """State that the triggers of an event loop share: a lock for notes, and a task that detects stalls of the loop."""
+    """State that the triggers of an event loop share: a lock for writes, and a task that detects stalls of the loop."""
 
     def __init__(self) -> None:
         self.users = 0
-        self.turn = asyncio.Lock()
-        self._last_turn, self._stalls = time.monotonic(), 0
+        self.saving = asyncio.Lock()
+        self._last_run, self._stalls = time.monotonic(), 0
         self.monitor = asyncio.create_task(self._monitor())
 
     def stalls(self) -> int:
         """Returns how often the loop stalled for so long that another triggerer may have taken the triggers."""
-        if time.monotonic() - self._last_turn > _STALL:
+        if time.monotonic() - self._last_run > _STALL:
             self._stalls += 1
-            self._last_turn = time.monotonic()
+            self._last_run = time.monotonic()
         return self._stalls
 
     async def _monitor(self) -> None:
         while True:
             await asyncio.sleep(1)
             self.stalls()
-            self._last_turn = time.monotonic()
+            self._last_run = time.monotonic()
 
 
 _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
@@ -203,7 +206,7 @@ _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary(
 
 @asynccontextmanager
 async def lease_log(trigger: BaseTrigger, position: Position) -> AsyncIterator[LogLease]:
-    """Takes over the log from a trigger's predecessor; `position` is that of the deferral."""
+    """Takes the log over from a trigger's predecessor, and yields the lease; `position` is that of the deferral."""
     running = asyncio.get_running_loop()
     loop = _loops.get(running)
     if loop is None:
@@ -211,7 +214,7 @@ async def lease_log(trigger: BaseTrigger, position: Position) -> AsyncIterator[L
     loop.users += 1
     try:
         lease = LogLease(trigger, position, loop)
-        await lease.find()
+        await lease.acquire()
         yield lease
     finally:
         loop.users -= 1

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.permissions import Grant
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.watch.informer import Informer, namespace_informer
 from stepset_airflow.hooks.cluster import ClusterAccess, client_of
@@ -16,7 +17,7 @@ from stepset_airflow.hooks.cluster import ClusterAccess, client_of
 
 @dataclass(eq=False)
 class SharedInformer:
-    """An informer, its number of users, and the limit of logs that they read concurrently."""
+    """An informer, the limit of logs that its users read concurrently, and the number of its users."""
 
     informer: Informer
     connections: LogConnections = field(default_factory=LogConnections)
@@ -30,13 +31,14 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Key, SharedInformer]]
 
 @asynccontextmanager
 async def shared_informer(access: ClusterAccess, target: str) -> AsyncIterator[SharedInformer]:
-    """Returns the informer of a namespace; its last user stops it. Raises BadInputError as `client_of`'s requests.
+    """Yields the informer of a namespace, and stops it after its last user.
 
-    Each target has its own, because a TrainJob and its JobSet have the same name.
+    Raises BadInputError if the connection cannot be used. Each target has its own informer, because a TrainJob and
+    its JobSet have the same name.
     """
     key, informers = (access, target), _shared.setdefault(asyncio.get_running_loop(), {})
     if (shared := informers.get(key)) is None:
-        client = NamespacedClient(client_of(access), access.namespace or "")
+        client = NamespacedClient(client_of(access), access.namespace or "", Grant("airflow", (target,)))
         shared = informers[key] = SharedInformer(namespace_informer(client))
         await shared.informer.__aenter__()
     shared.users += 1

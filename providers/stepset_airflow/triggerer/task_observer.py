@@ -11,7 +11,7 @@ from stepset.watch.lines import Joiner, log_lines
 
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.logs.run_logs import PodOutput
-    from stepset.watch.state import RunStatus
+    from stepset.run_status import RunStatus
     from stepset_airflow.logs.task_log import StatusCallback, TaskLog
     from stepset_airflow.page.async_writer import AsyncPageWriter
     from stepset_airflow.triggerer.log_lease import LogLease, Position
@@ -30,14 +30,14 @@ class TaskObserver:
 
     def __init__(
         self,
-        shown: TaskLog,
+        task_log: TaskLog,
         page: AsyncPageWriter,
         lease: LogLease,
         sources: frozenset[str] | None,
         callbacks: tuple[StatusCallback, ...],
         positions: Callable[[], Mapping[str, Any]],
     ) -> None:
-        self._shown, self._page, self._lease = shown, page, lease
+        self._task_log, self._page, self._lease = task_log, page, lease
         self._sources, self._callbacks, self._positions = sources, callbacks, positions
         self._joiners: dict[str, Joiner] = {}
         self._at = str(lease.before.get("at", ""))
@@ -45,7 +45,7 @@ class TaskObserver:
     @property
     def position(self) -> Position:
         """The position in the log, for another triggerer."""
-        return {"reported": self._shown.reported, "printed": self._positions(), "at": self._at}
+        return {"reported": self._task_log.reported, "printed": self._positions(), "at": self._at}
 
     async def on_output(self, output: PodOutput) -> None:
         """Writes lines that no triggerer has written yet."""
@@ -53,21 +53,21 @@ class TaskObserver:
         joiner = self._joiners.setdefault(output.pod, Joiner())
         for count, line in enumerate(log_lines(joiner.join(output.batch.lines)), 1):
             if not known and (self._sources is None or line.source in self._sources):
-                await self._lease.may_write_a_line()
+                await self._lease.wait_to_write_line()
                 if len(line.text) > _LONG:
-                    await asyncio.to_thread(self._shown.on_line, line)
+                    await asyncio.to_thread(self._task_log.on_line, line)
                 else:
-                    self._shown.on_line(line)
+                    self._task_log.on_line(line)
             if not count % _SLICE:
                 await asyncio.sleep(0)
         if not known:
             self._at = datetime.now(UTC).isoformat()
-        self._lease.wrote()
+        self._lease.mark_written()
 
     async def on_status(self, status: RunStatus) -> None:
-        await self._lease.may_write()
-        self._page.see(status)
-        self._shown.on_status(status)
-        self._lease.wrote()
+        await self._lease.block_if_taken_over()
+        self._page.record(status)
+        self._task_log.on_status(status)
+        self._lease.mark_written()
         for callback in self._callbacks:
-            await asyncio.to_thread(self._shown.call, callback, status)
+            await asyncio.to_thread(self._task_log.call, callback, status)

@@ -2,7 +2,8 @@
 
 Airflow creates a trigger from its serialized fields, may run it in two triggerers at once, and may restart it in
 another one. Therefore a trigger changes nothing on the cluster, except that it deletes pods of lost nodes if the job
-requires it. `execute_complete` in a worker performs the actions that must happen exactly once.
+requests that, and a TrainJob whose ttl is over. `execute_complete` in a worker performs the actions that must happen
+exactly once.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from stepset_airflow.logs.task_log import TaskLog, find_callbacks
 from stepset_airflow.task_state import is_ended, state_of
 from stepset_airflow.triggerer.cancellation import spawn, wait_uncancelled
 from stepset_airflow.triggerer.imports import import_in_thread
-from stepset_airflow.triggerer.log_backpressure import all_read
-from stepset_airflow.triggerer.log_lease import delete_note, lease_log, settle
+from stepset_airflow.triggerer.log_backpressure import wait_until_read
+from stepset_airflow.triggerer.log_lease import delete_lease, lease_log, wait_before_event
 
 log = structlog.get_logger(logger_name=__name__)
 
@@ -33,6 +34,8 @@ _ON_KILL_TIMEOUT = ON_KILL_TIMEOUT - 5.0
 """Maximum seconds that `on_kill` waits until the run is ended."""
 _RETRY_DELAYS = (1.0, 3.0)
 """Seconds before further queries for a task's state."""
+_FOLLOWED_FOR = 60.0
+"""Seconds of following after which earlier unexpected errors no longer count: a run may last for weeks."""
 _READ_TIMEOUT = 5.0
 """Maximum seconds to wait until the last lines are read; then Airflow closes the trigger's log."""
 
@@ -49,10 +52,10 @@ class DistributedTrainTrigger(BaseTrigger):
         callbacks: dotted paths of functions that threads call with each status.
         admission_timeout, startup_timeout: seconds; None: no limit.
         quiet_after: seconds without a line after which the log reports it; None: never.
-        poll_interval: seconds between reads of data that no watch reports.
+        poll_interval: seconds between two checks of the time limits.
         deadline: seconds since the epoch at which the task times out; None: never.
         on_kill_action: `delete`, `suspend` or `keep`.
-        position: what was written to the task's log before, as log_lease.Position.
+        position: log_lease.Position of the lines that the worker wrote to the task's log.
         page: fields of the TaskKey whose page is written; None: no page is written.
     """
 
@@ -80,23 +83,20 @@ class DistributedTrainTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Follows the run, then yields one event: the result of `_followed`, or `error`."""
-        from stepset.errors import StepsetError
-
+        """Follows the run, then yields one event: the result of `_follow`, or `error`."""
         started = asyncio.get_running_loop().time()
         try:
             await import_in_thread()
-            try:
-                payload = await self._followed()
-            except StepsetError as error:
-                payload = {"error": str(error)}
-            await settle(self, started)
+            payload = await self._result()
+            await wait_before_event(self, started)
         except asyncio.CancelledError as error:
             if error.args == (USER_ACTION_CANCEL_MESSAGE,):
                 self._start_ending()  # Airflow may not call on_kill
             raise
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's
-        await delete_note(self)
+        await delete_lease(self)
+        if payload.get("status", {}).get("expires") is not None:
+            spawn(self._delete_when_expired(payload["status"]))
 
     async def on_kill(self) -> None:
         """Ends the run if a user has ended the task.
@@ -109,10 +109,10 @@ class DistributedTrainTrigger(BaseTrigger):
 
     def _start_ending(self) -> asyncio.Task[None]:
         if self._ending is None:
-            self._ending = spawn(self._end_if_ended())
+            self._ending = spawn(self._end_run_if_task_ended())
         return self._ending
 
-    async def _end_if_ended(self) -> None:
+    async def _end_run_if_task_ended(self) -> None:
         """Ends the run if a user has ended the task."""
         state = await self._task_state()
         name = self.workload["metadata"]["name"]
@@ -121,14 +121,38 @@ class DistributedTrainTrigger(BaseTrigger):
         elif self.on_kill_action == "keep":
             log.warning(f"run {name} continues: on_kill_action is keep")
         else:
-            await self._end()
-        await all_read(_READ_TIMEOUT)
+            await self._end_run()
+        await wait_until_read(_READ_TIMEOUT)
 
-    async def _followed(self) -> dict[str, Any]:
-        """Follows the run; returns the final status, whether the task timed out, and the position in the log."""
+    async def _result(self) -> dict[str, Any]:
+        """Returns the result of `_follow`, or the error that ends the wait; retries after unexpected errors."""
+        from stepset.errors import StepsetError
+        from stepset.watch.retries import Retries
+
+        retries, clock = Retries(), asyncio.get_running_loop().time
+        while True:
+            began = clock()
+            try:
+                return await self._follow()
+            except StepsetError as error:
+                return {"error": str(error)}
+            except Exception as error:  # a defect must not fail the task while its run continues
+                if clock() - began > _FOLLOWED_FOR:
+                    retries.succeeded()
+                pause, problem = retries.failed(), f"following the run failed unexpectedly: {repr(error)[:200]}"
+                if retries.exhausted:
+                    return {"error": f"{problem}; the run continues"}
+                log.warning(f"{problem}; trying again", exc_info=True)
+            await asyncio.sleep(pause)
+
+    async def _follow(self) -> dict[str, Any]:
+        """Follows the run; returns the event's payload.
+
+        Its `late` states whether execution_timeout expired, `gave_up` whether a timeout of the run expired.
+        """
         from stepset.backends.kubernetes.follow import RunFollower
+        from stepset.watch.cluster.follow_policy import Timeouts
         from stepset.watch.cluster.reports import Reports
-        from stepset.watch.cluster.supervisor import Timeouts
         from stepset.watch.cluster.verdict import verdict_text
         from stepset_airflow.page.async_writer import AsyncPageWriter
         from stepset_airflow.triggerer.shared_informer import shared_informer
@@ -141,11 +165,11 @@ class DistributedTrainTrigger(BaseTrigger):
             shared_informer(ClusterAccess(**self.access), self.workload["target"]) as shared,
         ):
             before = lease.before
-            shown, reports = TaskLog(log, ranks, reported=before.get("reported"), written=lease.written), Reports()
-            reports.progress = shown.progress
-            page = AsyncPageWriter(self.page, self._about())
+            task_log, reports = TaskLog(log, ranks, reported=before.get("reported"), written=lease.written), Reports()
+            reports.progress = task_log.progress
+            page = AsyncPageWriter(self.page, self._extra_fields())
             observer = TaskObserver(
-                shown, page, lease, sources, find_callbacks(self.callbacks), lambda: follower.positions
+                task_log, page, lease, sources, find_callbacks(self.callbacks), lambda: follower.positions
             )
             follower = RunFollower(
                 shared.informer.namespaced,
@@ -153,21 +177,21 @@ class DistributedTrainTrigger(BaseTrigger):
                 observer,
                 informer=shared.informer,
                 sources=sources,
-                patience=Timeouts(self.admission_timeout, self.startup_timeout, quiet=self.quiet_after),
-                concludes=False,
+                timeouts=Timeouts(self.admission_timeout, self.startup_timeout, quiet=self.quiet_after),
+                writes_verdict=False,
                 reports=reports,
                 positions=before.get("printed"),
                 connections=shared.connections,
                 poll=self.poll_interval,
             )
-            noting = asyncio.create_task(lease.keep(lambda: observer.position))
+            renewal = asyncio.create_task(lease.renew(lambda: observer.position))
             try:
                 await page.open()
                 status = await follower.follow(None if self.deadline is None else self.deadline - time.time())
-                noting.cancel()
+                renewal.cancel()
                 await page.finish()
             finally:
-                noting.cancel()
+                renewal.cancel()
                 await page.close()
             return {
                 "status": json.loads(verdict_text(status)),
@@ -176,13 +200,13 @@ class DistributedTrainTrigger(BaseTrigger):
                 "position": observer.position,
             }
 
-    def _about(self) -> dict[str, Any]:
+    def _extra_fields(self) -> dict[str, Any]:
         """Returns the part of the run's page that is not in its status."""
-        about = {"namespace": self.access["namespace"], "target": self.workload["target"], "followed": True}
-        return {**about, "try_number": (self.page or {}).get("try_number")}
+        fields = {"namespace": self.access["namespace"], "target": self.workload["target"], "followed": True}
+        return {**fields, "try_number": (self.page or {}).get("try_number")}
 
     async def _task_state(self) -> str | None:
-        """As `state_of`, but retries after errors, and returns None if Airflow does not answer."""
+        """Like `state_of`, but retries after errors, and returns None if Airflow does not answer."""
         from asgiref.sync import sync_to_async
 
         if self.task_instance is None:
@@ -196,15 +220,29 @@ class DistributedTrainTrigger(BaseTrigger):
                 await asyncio.sleep(pause)
         return None
 
-    async def _end(self) -> None:
+    async def _delete_when_expired(self, final: Mapping[str, Any]) -> None:
+        """Deletes a TrainJob whose ttl is over, if this triggerer still runs then."""
         from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+        from stepset.backends.kubernetes.api.permissions import Grant
+        from stepset.backends.kubernetes.expiry import delete_when_expired
+        from stepset.run_status import RunStatus
+
+        async with client_of(ClusterAccess(**self.access)) as client:
+            namespaced = NamespacedClient(client, self.access["namespace"], Grant("airflow"))
+            await delete_when_expired(namespaced, self.workload, RunStatus.from_dict(dict(final)))
+
+    async def _end_run(self) -> None:
+        from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+        from stepset.backends.kubernetes.api.permissions import Grant
         from stepset.backends.kubernetes.runs import ClusterRuns
         from stepset.backends.kubernetes.stop import delete, suspend
 
-        about = self.workload["metadata"]
+        metadata = self.workload["metadata"]
         async with client_of(ClusterAccess(**self.access)) as client:
-            runs = ClusterRuns(NamespacedClient(client, self.access["namespace"]), target=self.workload["target"])
-            workload = await runs.workload(about["name"], about["uid"])
+            runs = ClusterRuns(
+                NamespacedClient(client, self.access["namespace"], Grant("airflow")), target=self.workload["target"]
+            )
+            workload = await runs.workload(metadata["name"], metadata["uid"])
             if workload is not None and not (await runs.read(workload)).phase.final:
                 await runs.end(workload, suspend if self.on_kill_action == "suspend" else delete)
-                log.info(f"run {about['name']} was ended ({self.on_kill_action}): a user has ended its task")
+                log.info(f"run {metadata['name']} was ended ({self.on_kill_action}): a user has ended its task")

@@ -88,16 +88,16 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
 async def _ended_runs(client: Client, namespace: str | None) -> AsyncGenerator[dict[str, Any], None]:
     from stepset.errors import StepsetError
 
-    finished, reported, failures = _Finished(), "", 0
+    finished, reported, failures = FinishedRuns(), "", 0
     while True:
         try:
-            async with aclosing(_reported(client, namespace, finished)) as runs:
+            async with aclosing(_watch_ended_runs(client, namespace, finished)) as runs:
                 async for ended in runs:
                     failures, reported = 0, ""
                     if ended is not None:
                         yield ended
         except StepsetError as error:
-            # No task waits that could fail, and Airflow restarts a trigger that ends, each second.
+            # Raising would fail no task, and Airflow would restart the trigger every second.
             if reported != str(error):
                 reported = str(error)
                 log.warning(f"completed runs are not reported until this is fixed: {reported}")
@@ -105,21 +105,32 @@ async def _ended_runs(client: Client, namespace: str | None) -> AsyncGenerator[d
         await asyncio.sleep(min(_MAX_DELAY, 0.25 * 2**failures) * random.uniform(0.7, 1.3))
 
 
-async def _reported(
-    client: Client, namespace: str | None, finished: _Finished
+async def _watch_ended_runs(
+    client: Client, namespace: str | None, finished: FinishedRuns
 ) -> AsyncGenerator[dict[str, Any] | None, None]:
-    """Yields runs as they end, and None when the namespace was listed. Raises the error that ends the watch."""
+    """Yields runs as they end, and None whenever the namespace is listed. Raises the error that ends the watch."""
     from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+    from stepset.backends.kubernetes.api.permissions import Grant
     from stepset.backends.kubernetes.api.resources import JOBSETS
     from stepset.backends.kubernetes.runs import ClusterRuns
     from stepset.backends.kubernetes.watch.reflector import Reflector
     from stepset.backends.kubernetes.watch.selectors import Collection
+    from stepset.errors import StepsetError
     from stepset.targets.metadata import RUN
 
-    api, changed = NamespacedClient(client, namespace or (await client.open()).namespace), asyncio.Event()
+    api, changed = (
+        NamespacedClient(client, namespace or (await client.open()).namespace, Grant("airflow")),
+        asyncio.Event(),
+    )
+
+    lists = 0
 
     def on_changes(changes: Sequence[Change]) -> None:
-        finished.take(changes)
+        nonlocal lists
+        finished.update(changes)
+        if reflector.lists != lists:
+            lists = reflector.lists
+            finished.keep(reflector.objects)
         changed.set()
 
     reflector = Reflector(client, Collection(api.all(JOBSETS), {"labelSelector": RUN}), on_changes)
@@ -136,7 +147,14 @@ async def _reported(
             if reflector.listed:
                 yield None
             for uid, workload in list(finished.unreported.items()):
-                status = await runs.read(workload)
+                try:
+                    status = await runs.read(workload)
+                except StepsetError:
+                    raise
+                except Exception:  # one run must not keep the others from being reported
+                    log.warning(f"the end of run {workload['metadata']['name']} cannot be read", exc_info=True)
+                    del finished.unreported[uid]
+                    continue
                 del finished.unreported[uid]
                 yield {
                     "run": status.name,
@@ -146,47 +164,53 @@ async def _reported(
                     "phase": status.phase.value,
                     "result": status.result,
                 }
-        raise reflector.error
+        raise api.with_remedy(reflector.error)
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 
 
-class _Finished:
-    """Runs that have ended: uid -> workload of those that are `unreported`.
+class FinishedRuns:
+    """The runs that have ended.
 
-    `started`: the runs that ended before the watch are known.
+    Attributes:
+        started: whether the runs that ended before the watch are known.
+        known: the uids of the ended runs that still exist.
+        unreported: uid -> workload of each run that was not reported yet.
     """
 
     def __init__(self) -> None:
         self.started = False
         self.unreported: dict[str, Mapping[str, Any]] = {}
-        self._known: set[str] = set()
+        self.known: set[str] = set()
 
     def start(self) -> None:
         """Marks the runs that have ended so far as known."""
         self.started = True
         self.unreported.clear()
 
-    def take(self, changes: Iterable[Change]) -> None:
+    def update(self, changes: Iterable[Change]) -> None:
+        from stepset.watch.cluster.ownership import uid_of
+
         for change in changes:
-            uid = _uid(change.object)
+            uid = uid_of(change.object)
             if change.verb == "DELETED":
-                self._known.discard(uid)
-            elif uid not in self._known and _over(change.object):
-                self._known.add(uid)
+                self.known.discard(uid)
+            elif uid not in self.known and _has_ended(change.object):
+                self.known.add(uid)
                 self.unreported[uid] = change.object
 
+    def keep(self, existing: Iterable[Mapping[str, Any]]) -> None:
+        """Forgets the runs that no longer exist; no watch reports runs that were deleted between two watches."""
+        from stepset.watch.cluster.ownership import uid_of
 
-def _uid(workload: Mapping[str, Any]) -> str:
-    return str(workload["metadata"]["uid"])
+        self.known.intersection_update(map(uid_of, existing))
 
 
-def _over(workload: Mapping[str, Any]) -> bool:
+def _has_ended(workload: Mapping[str, Any]) -> bool:
     """Returns whether a run has ended, by its JobSet's condition or verdict; False for JobSets of TrainJobs."""
+    from stepset.watch.cluster.ownership import is_run
     from stepset.watch.cluster.workload import read_workload
 
-    if any(owner.get("controller") for owner in workload["metadata"].get("ownerReferences") or ()):
-        return False
-    read = read_workload(workload)
+    read = read_workload(workload) if is_run(workload) else None
     return read is not None and (bool(read.ended) or read.verdict is not None)

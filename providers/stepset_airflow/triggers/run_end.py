@@ -37,22 +37,30 @@ class RunEndTrigger(DistributedTrainTrigger):
         self.cluster_context, self.config_file = cluster_context, config_file
         super().__init__(ClusterAccess.of(self).to_dict(), {}, sources=(), ranks=(), poll_interval=poll_interval)
 
-    async def _end_if_ended(self) -> None:
+    async def _end_run_if_task_ended(self) -> None:
         """Does nothing: the run does not belong to this task."""
 
-    async def _followed(self) -> dict[str, Any]:
+    async def _follow(self) -> dict[str, Any]:
+        from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+        from stepset.backends.kubernetes.api.permissions import Grant
+        from stepset.backends.kubernetes.api.replies import RefusedError
         from stepset.backends.kubernetes.api.resources import WORKLOADS
 
         async with client_of(ClusterAccess.of(self)) as client:
             namespace = self.namespace or (await client.open()).namespace
-            path = f"{WORKLOADS[self.target].path(namespace)}/{self.run_name}"
-            self.workload = workload_reference(await appeared(client, path, self.poll_interval), self.target)
+            namespaced = NamespacedClient(client, namespace, Grant("airflow", (self.target,)))
+            path = namespaced.one(WORKLOADS[self.target], self.run_name)
+            try:
+                found = await wait_for_object(client, path, self.poll_interval)
+            except RefusedError as error:
+                raise namespaced.with_remedy(error) from error
+            self.workload = workload_reference(found, self.target)
         self.access = {**ClusterAccess.of(self).to_dict(), "namespace": namespace}
-        return await super()._followed()
+        return await super()._follow()
 
 
-async def appeared(client: Client, path: str, interval: float) -> Mapping[str, Any]:
-    """Returns an object as soon as it exists; sends a request every `interval` seconds.
+async def wait_for_object(client: Client, path: str, interval: float) -> Mapping[str, Any]:
+    """Waits until an object exists, and returns it; sends a request every `interval` seconds.
 
     Tolerates temporary refusals, as watches do; raises InfrastructureError if the server refuses permanently.
     """

@@ -1,4 +1,4 @@
-"""The fields of a run's workload that a task passes to its trigger."""
+"""The reference to a run's workload that a task passes to its trigger."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ def workload_reference(workload: Mapping[str, Any], target: str) -> dict[str, An
     from stepset.targets.gang import QUEUE_LABEL
     from stepset.targets.metadata import RANKS
 
-    about = workload["metadata"]
-    labels, notes = about.get("labels") or {}, about.get("annotations") or {}
+    metadata = workload["metadata"]
+    labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
     return {
         "apiVersion": workload["apiVersion"],
         "kind": workload["kind"],
         "target": target,
         "metadata": {
-            "name": about["name"],
-            "uid": about["uid"],
+            "name": metadata["name"],
+            "uid": metadata["uid"],
             "labels": {key: labels[key] for key in (QUEUE_LABEL,) if key in labels},
             "annotations": {key: notes[key] for key in (RANKS,) if key in notes},
         },

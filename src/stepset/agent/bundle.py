@@ -1,7 +1,7 @@
 """The agent's file: imports the modules that it contains, and writes a compiled copy of itself.
 
-tools/build_agent.py builds the file. It reads the sources of the modules from a text in itself, runs the source of
-this module, calls `install`, and starts the command line.
+tools/build_agent.py builds the file. The file decodes the sources of the modules from a text in itself, runs the
+source of this module, calls `install`, and starts the command line.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Bundle:
 
         if self.path.endswith(".pyc"):
             return self.path
-        # The optimization tag distinguishes it from what Python itself writes there, for example when pip installs.
+        # The optimization tag distinguishes the copy from the file that Python, for example under pip, writes there.
         beside = importlib.util.cache_from_source(self.path, optimization="stepset")
         try:
             head = self._head()
@@ -75,9 +75,10 @@ class Bundle:
         except OSError:
             pass
         allowed = not os.environ.get("PYTHONDONTWRITEBYTECODE")
-        for place in (*([beside] if allowed else []), os.path.join(directory, "agent.pyc")):
+        # Other users may run the copy beside the file, but not change it, whatever the umask.
+        for place, mode in (*([(beside, 0o644)] if allowed else []), (os.path.join(directory, "agent.pyc"), 0o600)):
             try:
-                self._write_compiled(place)
+                self._write_compiled(place, mode)
             except OSError:
                 continue
             return place
@@ -91,15 +92,15 @@ class Bundle:
         numbers = (0, int(about.st_mtime), about.st_size)
         return MAGIC_NUMBER + b"".join((number & 0xFFFFFFFF).to_bytes(4, "little") for number in numbers)
 
-    def _write_compiled(self, place: str) -> None:
-        """Writes the compiled copy: the file's own code, with the codes of its modules as its only bytes constant."""
+    def _write_compiled(self, place: str, mode: int) -> None:
+        """Writes the compiled copy: the file's code, with the compiled modules as the value of `codes`."""
         with open(self.path, encoding="utf-8") as file:
             code = compile(file.read(), self.path, "exec")
         modules = marshal.dumps({name: marshal.dumps(self.compile(name)) for name in self._read_sources()})
         constants = tuple(modules if isinstance(value, bytes) else value for value in code.co_consts)
-        os.makedirs(os.path.dirname(place), exist_ok=True)
+        os.makedirs(os.path.dirname(place), mode=0o755, exist_ok=True)
         new = f"{place}.{os.getpid()}"  # other agents may write the same file
-        with open(new, "wb") as output:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as output:
             output.write(self._head() + marshal.dumps(code.replace(co_consts=constants)))
         os.replace(new, place)
 

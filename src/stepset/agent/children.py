@@ -14,6 +14,7 @@ from stepset.agent.launch import process_env
 from stepset.agent.lines import Lines, Tail
 from stepset.agent.loop import READ_SIZE, Streams, read_pipe
 from stepset.agent.process import exit_code, oom_kills, outcome, spawn
+from stepset.agent.redact import Redactor
 from stepset.agent.rsh import Server
 from stepset.agent.setup import remove
 from stepset.agent.signals import descendants, forward_signal, group_exists, kill, kill_group, signal
@@ -28,31 +29,39 @@ class Child:
         lines: prefixes the output.
     """
 
-    def __init__(self, pid: int, rank: int | None, pipe: int, lines: Lines, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, pid: int, rank: int | None, pipe: int, lines: Lines, env: Mapping[str, str], redactor: Redactor
+    ) -> None:
         self.pid = pid
         self.rank = rank
         self.pipe = pipe
         self.lines = lines
         self.env = env
-        self.tail = Tail()
+        self.tail = Tail(redactor)
         self.open = True
         self.status: int | None = None
         self.ended_at = 0.0
         self.done = False
         self.group_signalled = False
 
-    def failure(self, status: int, oom_kills_before: int) -> dict[str, Any]:
-        """Returns the failure of the process; for a launcher, that of the rank that the launcher reports."""
-        from stepset.agent.diagnosis import failure_of, find_error, launcher_report
+    def failure(self, status: int, oom_kills_before: int, config: Config) -> dict[str, Any]:
+        """Returns the failure of the process; for a launcher, that of the rank that the launcher reports.
+
+        If mpirun's output names no failed rank, mpirun itself has failed: `agent.py rank` reports that of a rank.
+        """
+        from stepset.agent.diagnosis import failed_by_itself, failure_of, find_error, launcher_report
 
         failure = failure_of(status, self.tail, self.env, oom_kills_before)
         if self.rank is not None:
             return {"rank": self.rank, **failure}
         report = launcher_report(self.tail.text())
+        if config.mpi and not report and failed_by_itself(self.tail.text(), failure, wrapped=bool(config.launcher)):
+            failure["kind"] = "Infrastructure"
         if "exit_code" in report or "signal" in report:
             failure = {key: value for key, value in failure.items() if key not in ("exit_code", "signal")}
         if "rank" in report:
-            failure["error"] = find_error(self.tail.text(), self.env.get(ERROR_FILE, ""), report["rank"])
+            error_file = self.env.get(ERROR_FILE, "")
+            failure["error"] = find_error(self.tail.text(), error_file, report["rank"], self.tail.redactor)
         return {**report, **failure}
 
 
@@ -63,9 +72,10 @@ class Children:
         env: the environment of the pod's command.
         node: the pod's index in its group.
         streams: receive the output of the processes.
+        redactor: the values that their failures must not contain.
     """
 
-    def __init__(self, config: Config, env: Mapping[str, str], node: int, streams: Streams) -> None:
+    def __init__(self, config: Config, env: Mapping[str, str], node: int, streams: Streams, redactor: Redactor) -> None:
         self.all: list[Child] = []
         self.server: Server | None = None
         self.oom_kills = oom_kills()
@@ -73,9 +83,10 @@ class Children:
         self._env = env
         self._node = node
         self._streams = streams
+        self._redactor = redactor
 
     def start_ranks(self, command: Sequence[str], source: str) -> list[int]:
-        """Starts the config's `processes` copies of a command; returns their ranks, [] if they are not in the world.
+        """Starts `config.processes` copies of a command; returns their ranks, [] if they are not in the world.
 
         The lines of processes outside the world have the prefix `source`.
         """
@@ -87,9 +98,9 @@ class Children:
                 env[ERROR_FILE] += f".{local}"
                 remove(env[ERROR_FILE])
             if not config.in_world:
-                self.start(command, env, Lines(source))
+                self.start(command, env, Lines(source, self._redactor))
                 continue
-            child = self.start(command, env, Lines(f"rank {rank}"), rank)
+            child = self.start(command, env, Lines(f"rank {rank}", self._redactor), rank)
             ranks.append(rank)
             self._streams.out.put(short_event("started", rank=rank, local_rank=local, pid=child.pid))
         return ranks
@@ -104,11 +115,12 @@ class Children:
     ) -> Child:
         """Starts one process, which gets the signal `death_signal` from the kernel when the agent ends."""
         inner, outer = read_pipe(1 << 18)
-        null = os.open(os.devnull, os.O_RDONLY)
-        pid = spawn(command, env, (null, outer, outer), death_signal=death_signal, work_dir=self._config.work_dir)
-        os.close(null)
+        # Only the launcher of a local MPI job has a standard input, which mpirun forwards to rank 0.
+        source = self._config.stdin or os.open(os.devnull, os.O_RDONLY)
+        pid = spawn(command, env, (source, outer, outer), death_signal=death_signal, work_dir=self._config.work_dir)
+        os.close(source)
         os.close(outer)
-        child = Child(pid, rank, inner, lines, env)
+        child = Child(pid, rank, inner, lines, env, self._redactor)
         self.all.append(child)
         self._streams.add(inner, lambda: self.read(child))
         return child
@@ -136,8 +148,8 @@ class Children:
     def running(self) -> list[Child]:
         return [child for child in self.all if child.status is None]
 
-    def saving(self) -> bool:
-        """Returns whether processes that a shell started are still running after the shell's group was signalled."""
+    def signalled_groups_alive(self) -> bool:
+        """Returns whether a process group that received a stop signal still has processes, which may be saving."""
         return any(child.group_signalled and group_exists(child.pid) for child in self.all)
 
     def exit_code(self) -> int:

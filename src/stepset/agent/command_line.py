@@ -14,7 +14,8 @@ def usage(problem: str) -> NoReturn:
     lines = (
         f"stepset agent: {problem}",
         "usage: agent.py run CONFIG.json [-- COMMAND [ARG...]]",
-        "       agent.py rank --dir DIR [--world N] [--report] -- PROGRAM [ARG...]",
+        "       agent.py rank --dir DIR [--world N] [--report] [--secret NAME]... [--secret-file FILE]..."
+        " -- PROGRAM [ARG...]",
         "       agent.py rsh DIR [SSH-OPTION...] HOST COMMAND...",
     )
     os.write(2, ("\n".join(lines) + "\n").encode())
@@ -35,6 +36,7 @@ def main(argv: Sequence[str], bundle: Bundle) -> int:
 
 def _rank(argv: Sequence[str]) -> NoReturn:
     directory, world, report = "", 0, False
+    secrets: dict[str, list[str]] = {"--secret": [], "--secret-file": []}
     words = list(argv)
     while words and words[0] != "--":
         option = words.pop(0)
@@ -44,13 +46,17 @@ def _rank(argv: Sequence[str]) -> NoReturn:
             world = int(words.pop(0))
         elif option == "--report":
             report = True
+        elif option in secrets and words:
+            secrets[option].append(words.pop(0))
         else:
             usage(f"rank: unknown option {option}")
     if len(words) < 2:
         usage("rank: no program; put it after --")
     from stepset.agent.rank import run_rank
+    from stepset.agent.redact import make_redactor
 
-    run_rank(words[1:], directory, world, report)
+    redactor = make_redactor(os.environ, secrets["--secret"], secrets["--secret-file"])
+    run_rank(words[1:], directory, world, report, redactor)
 
 
 def _rsh(argv: Sequence[str]) -> NoReturn:

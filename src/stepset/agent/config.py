@@ -35,6 +35,7 @@ class Config:
         self.mpi: bool = self._take("mpi", bool, False)
         self.world_size: int = self._take("world_size", int, 0)
         self.launcher_restarts: bool = self._take("launcher_restarts", bool, False)
+        self.stdin: int = self._take("stdin", int, 0)
         self.serve: str = self._take("serve", str, "")
         self.files: list[dict[str, str]] = self._take("files", list, [])
         self.code_archive: str = self._take("code_archive", str, "")
@@ -42,6 +43,8 @@ class Config:
         self.work_dir: str = self._take("work_dir", str, "")
         self.termination_log: str = self._take("termination_log", str, "")
         self.grace: float = self._take("grace", (int, float), 30)
+        self.secrets: list[str] = self._take("secrets", list, [])
+        self.secret_files: list[str] = self._take("secret_files", list, [])
         self.result_limit: int = self._take("result_limit", int, MESSAGE_LIMIT)
         if self._data:
             raise setup_error(f"agent's config: {min(self._data)}: unknown key; {_ADVICE}")

@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from stepset.agent.errors import ERROR_FILE
-from stepset.agent.lines import Tail
+from stepset.agent.events import ERROR_LIMIT, parse_json
+from stepset.agent.lines import NO_SECRETS, Tail
+from stepset.agent.loop import read_regular
 from stepset.agent.process import oom_kills, outcome
+from stepset.agent.redact import Redactor
 from stepset.agent.signals import signal
+
+_LARGEST_ERROR_FILE = 1 << 20  # bytes; the error file of torch contains a traceback
+
+# Every repetition in these patterns is short, so that a search takes linear time in any output.
+_NUMBER = r"\d{1,9}"
+_LAUNCHERS = (
+    (r"process rank NUMBER with PID \d{1,9} on node \S{1,255} exited on\s{1,9}signal NUMBER", ("rank", "signal")),
+    (r"MPI_ABORT was invoked on rank NUMBER in communicator .{0,300}?with errorcode NUMBER", ("rank", "exit_code")),
+    (
+        r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[^\]]{0,255}@\d{1,9}),NUMBER\]\s{0,9}Exit code:\s{0,9}NUMBER",
+        ("rank", "exit_code"),
+    ),
+    (r"Abort\(NUMBER\) on node \d{1,9} \(rank NUMBER in comm 0\)", ("exit_code", "rank")),
+    (r"terminated with the exit string: .{0,300}?\(signal NUMBER\)", ("signal",)),
+    (r"BAD TERMINATION.{0,1000}?EXIT CODE: NUMBER", ("exit_code",)),
+)
+
+
+def left_alone(text: str, node: int) -> bool:
+    """Returns whether a torchrun that ended with 0 reports that another node of its last rendezvous round failed.
+
+    torchrun waits at its exit barrier until the ranks of every node have ended with 0. After 300 s it logs an error and
+    ends with 0 (torch 1.9 to 2.15, torch/distributed/elastic/agent/server/api.py, _exit_barrier).
+
+    Args:
+        node: the index of the node. On other nodes than 0 a timeout proves nothing: node 0, which hosts the barrier and
+            decides about the run, may be slower. The other nodes cannot continue when node 0 has ended.
+    """
+    _, found, error = text.rpartition("Error waiting on exit barrier")
+    return bool(found) and (not node or not re.search(r"(?:wait|Socket) [Tt]imeout", error))
 
 
 def failure_of(status: int, tail: Tail, env: Mapping[str, str], oom_kills_before: int) -> dict[str, Any]:
@@ -18,32 +50,33 @@ def failure_of(status: int, tail: Tail, env: Mapping[str, str], oom_kills_before
 
     Args:
         status: as `waitpid` returns it.
-        env: may name an error file.
+        env: the environment of the process, which may name an error file.
         oom_kills_before: `oom_kills()` before the process started.
     """
     text = tail.text()
     failure: dict[str, Any] = dict(outcome(status))
     if failure.get("signal") == signal.SIGKILL and oom_kills() > oom_kills_before:
         failure["kind"] = "OutOfMemory"
-    failure["error"] = find_error(text, env.get(ERROR_FILE, ""))
+    failure["error"] = find_error(text, env.get(ERROR_FILE, ""), redactor=tail.redactor)
     failure["tail"] = last_lines(text)
     failure["at"] = round(tail.failed_at(), 3)
     return failure
 
 
-def find_error(text: str, error_file: str = "", rank: int | None = None) -> str:
+def find_error(text: str, error_file: str = "", rank: int | None = None, redactor: Redactor = NO_SECRETS) -> str:
     """Returns the first real error behind a failed command as one line, or "" if there is none.
 
     The sources, in this order: the file that torch's `record` writes, the traceback of the failed rank, the last
-    traceback, a launcher's message between lines of dashes, the last line that looks like an error.
+    traceback, a launcher's message between lines of dashes, the last line that looks like an error. `text` is redacted
+    already, the content of the file is redacted by `redactor`.
     """
     return (
-        _recorded_error(error_file)
+        _recorded_error(error_file, redactor)
         or (last_traceback(text, f"[rank{rank}]: ") if rank is not None else "")
         or last_traceback(text)
         or _boxed_message(text)
         or _error_line(text)
-    )[:1000]
+    )[:ERROR_LIMIT]
 
 
 def last_lines(text: str, count: int = 20, width: int = 400) -> list[str]:
@@ -52,19 +85,20 @@ def last_lines(text: str, count: int = 20, width: int = 400) -> list[str]:
     return [line[:width] for line in lines if line][-count:]
 
 
-def last_traceback(text: str, only_tagged: str = "") -> str:
+def last_traceback(text: str, tag: str = "") -> str:
     """Returns the exception line of the last Python traceback, or "".
 
-    `only_tagged` is the tag that torch.distributed puts before each line, such as `[rank1]: `; "": any.
+    `tag` is the text that torch.distributed puts before each line of a rank, such as `[rank1]: `; "": any rank.
     """
     found = ""
     lines = text.split("\n")
     for at, line in enumerate(lines):
         head, mark, _ = line.partition("Traceback (most recent call last):")
-        if not mark or (only_tagged and not head.endswith(only_tagged)):
+        if not mark or (tag and not head.endswith(tag)):
             continue
         head = head.replace("+ Exception Group ", "| ")
-        for row in lines[at + 1 :]:
+        for below in range(at + 1, len(lines)):  # a copy of the list for each traceback would take quadratic time
+            row = lines[below]
             inner = row[len(head) :] if row.startswith(head) else row if not head.strip() else ""
             if not inner.strip():
                 break
@@ -85,39 +119,45 @@ def launcher_report(text: str) -> dict[str, Any]:
     Reads torchrun's root cause (torch 2.15) and the messages of Open MPI 4 and 5 and MPICH 4.
     """
     report: dict[str, Any] = {}
-    causes = re.findall(r"Root Cause \(first observed failure\):\s*\n(.*?)(?:\n[=-]{5,}|\Z)", text, re.DOTALL)
-    if causes:
-        rank = re.search(r"^\s*rank\s*: (\d+)", causes[-1], re.MULTILINE)
-        code = re.search(r"^\s*exitcode\s*: (-?\d+)", causes[-1], re.MULTILINE)
+    _, cause, below = text.rpartition("Root Cause (first observed failure):")
+    if cause:
+        below = re.split(r"\n[=-]{5}", below, maxsplit=1)[0]
+        rank = re.search(rf"^ {{0,9}}rank {{0,9}}: ({_NUMBER})", below, re.MULTILINE)
+        code = re.search(rf"^ {{0,9}}exitcode {{0,9}}: (-?{_NUMBER})", below, re.MULTILINE)
         if rank:
             report["rank"] = int(rank.group(1))
         if code:
             number = int(code.group(1))
             report["signal" if number < 0 else "exit_code"] = abs(number)
         return report
-    for pattern, keys in (
-        (r"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)", ("rank", "signal")),
-        (r"MPI_ABORT was invoked on rank (\d+) in communicator .*?with errorcode (\d+)", ("rank", "exit_code")),
-        (r"Process name: \[(?:\[\d+,\d+\]|[^\]]*@\d+),(\d+)\]\s*Exit code:\s*(\d+)", ("rank", "exit_code")),
-        (r"Abort\((\d+)\) on node \d+ \(rank (\d+) in comm 0\)", ("exit_code", "rank")),
-        (r"terminated with the exit string: .*?\(signal (\d+)\)", ("signal",)),
-        (r"BAD TERMINATION.*?EXIT CODE: (\d+)", ("exit_code",)),
-    ):
-        found = re.search(pattern, text, re.DOTALL | re.IGNORECASE)
+    for pattern, keys in _LAUNCHERS:
+        found = re.search(pattern.replace("NUMBER", f"({_NUMBER})"), text, re.DOTALL | re.IGNORECASE)
         if found:
             return {key: int(value) for key, value in zip(keys, found.groups())}  # noqa: B905 - no strict= in Python 3.8
     return report
 
 
-def _recorded_error(path: str) -> str:
+def failed_by_itself(text: str, failure: Mapping[str, Any], *, wrapped: bool) -> bool:
+    """Returns whether an mpirun that reports no failed rank has failed itself.
+
+    Args:
+        text: the output of the launcher.
+        failure: its failure, as `failure_of` returns it.
+        wrapped: whether the agent started every rank; if not, only a message of Open MPI shows that mpirun has failed.
+    """
+    if "kind" in failure or "signal" in failure:
+        return False
+    return wrapped or bool(_boxed_message(text) and not last_traceback(text))
+
+
+def _recorded_error(path: str, redactor: Redactor) -> str:
     """Reads what torch's error handler wrote (torch/distributed/elastic/multiprocessing/errors/error_handler.py)."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            message = json.load(file)["message"]
+        message = parse_json(read_regular(path, _LARGEST_ERROR_FILE)[1])["message"]
         text = message if isinstance(message, str) else message["message"]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-    return str(text).strip().split("\n")[0]
+    return redactor.text(text).strip().split("\n")[0] if isinstance(text, str) else ""
 
 
 def _boxed_message(text: str) -> str:

@@ -1,14 +1,32 @@
-"""Events: `[stepset] {json}` lines. Functions that write them, and the agent's record of those that ranks write."""
+"""What a pod reports: events, which are `[stepset] {json}` lines, and its verdict, the termination message.
+
+`RankEvents` checks and records the events that ranks write.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from stepset.agent.config import Config
-from stepset.agent.errors import AgentError
+from stepset.agent.errors import EXIT_RESULT, MESSAGE_LIMIT, OWN_CODES, AgentError
 from stepset.agent.lines import PartJoiner
+from stepset.agent.loop import read_regular, reason_of, write_file
+from stepset.agent.process import exit_code
+from stepset.agent.redact import Redactor
+
+WITHHELD = b'{"stepset": {"withheld": "the end of the log may contain values of Secrets"}}'
+"""The termination message while a pod with Secrets runs; if it were empty, the kubelet would store the end of the log,
+which may contain values of Secrets."""
+
+_WRITE_JSON = "write it with json.dump to the file that STEPSET_RESULT_FILE names"
+DEEPEST = 100  # levels of lists and objects, as in stepset.watch.bounded_json, which reads what the agent reports
+LARGEST = 2**63
+_LARGEST_PID = 2**31 - 1  # pid_t of Linux
+ERROR_LIMIT = 1000  # characters
+_TAIL, _WIDTH = 20, 400  # lines, and characters of each, as `last_lines` returns them
 
 
 def now() -> float:
@@ -25,8 +43,8 @@ def short_event(name: str, **fields: object) -> bytes:
 def long_event(name: str, fields: Mapping[str, Any], mark: bytes = b"[stepset]") -> bytes:
     """Returns an event with fields of any kind.
 
-    The mark `[stepset 3]` distinguishes an event of rank 3 that may be cut into parts from the events of other ranks
-    between the parts.
+    An event that may be cut into parts has a mark such as `[stepset 3]`: events of other ranks may be printed between
+    the parts of an event of rank 3.
     """
     import json
 
@@ -59,12 +77,13 @@ class RankEvents:
     """The state of the ranks that a launcher started, as their `rank` processes report it.
 
     `running` maps each running rank to the pid of its `rank` process, `seen` contains every rank that started here,
-    `result` is the size and the content of rank 0's result.
+    `result` is the size and the content of rank 0's result, `result_problem` why that could not be read.
 
     Args:
         failures: the pod's failures; cleared when the launcher starts a new attempt.
         on_failure: called with each new failure.
         put: prints lines.
+        redactor: for the lines of the ranks.
     """
 
     def __init__(
@@ -73,11 +92,13 @@ class RankEvents:
         failures: list[dict[str, Any]],
         on_failure: Callable[[dict[str, Any]], None],
         put: Callable[[bytes], None],
+        redactor: Redactor,
     ) -> None:
         self.running: dict[int, int] = {}
         self.seen: set[int] = set()
         self.result: tuple[int, bytes] | None = None
-        self.joiner = PartJoiner(self._on_event)
+        self.result_problem = ""
+        self.joiner = PartJoiner(self._on_event, redactor)
         self._config = config
         self._failures = failures
         self._on_failure = on_failure
@@ -86,10 +107,8 @@ class RankEvents:
 
     def _on_event(self, text: bytes) -> bytes:
         """Records an event; returns the line to print, b"" for none."""
-        import json
-
         try:
-            event = json.loads(text)
+            event = parse_json(text)
             printed = self._record(event["event"], event)
         except (ValueError, KeyError, TypeError, AttributeError):
             printed = True  # not written by an agent: printed as it is
@@ -100,12 +119,15 @@ class RankEvents:
         if name == "started":
             self._record_start(event)
         elif name == "exited":
-            self.running.pop(event["rank"], None)
+            self.running.pop(number(event["rank"]), None)
         elif name == "result":
-            self.result = event["size"], event["text"].encode("utf-8", "surrogateescape")
+            if problem := event.get("problem"):
+                self.result_problem = str(problem)[:ERROR_LIMIT]
+            else:
+                self.result = number(event["size"]), event["text"].encode("utf-8", "surrogateescape")
             return False
         elif name == "failed":
-            failure = {key: value for key, value in event.items() if key not in ("event", "reported")}
+            failure = failure_in(event)
             known = any((f.get("rank"), f["at"]) == (failure["rank"], failure["at"]) for f in self._failures)
             if self._config.launcher and not known:
                 self._on_failure(failure)
@@ -113,12 +135,137 @@ class RankEvents:
         return True
 
     def _record_start(self, event: dict[str, Any]) -> None:
-        rank, local = event["rank"], event["local_rank"]
+        rank, local, wrapper = number(event["rank"]), number(event["local_rank"]), pid(event["wrapper"])
         self._put(self.joiner.finish(b"rank %d" % rank))
-        self.running[rank] = event["wrapper"]
+        self.running[rank] = wrapper
         self.seen.add(rank)
         if local in self._attempt and self._config.launcher_restarts:
-            # A new attempt. Global ranks do not identify it: a node that returns may get other ranks.
+            # A local rank that starts again begins a new attempt; the global rank of a node that rejoins may differ.
             self._attempt.clear()
             self._failures.clear()
         self._attempt.add(local)
+
+
+def parse_json(data: bytes) -> Any:
+    """Parses JSON.
+
+    Raises:
+        ValueError: it is not UTF-8, not JSON, or has more than DEEPEST levels.
+    """
+    import json
+
+    try:
+        found = json.loads(data.decode())
+    except RecursionError as error:
+        raise ValueError(f"more than {DEEPEST} levels") from error
+    level = [found]
+    for _ in range(DEEPEST):
+        level = [inner for each in level for inner in _inside(each)]
+        if not level:
+            return found
+    raise ValueError(f"more than {DEEPEST} levels")
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def number(value: Any, most: int = LARGEST) -> int:
+    """Returns a whole number from 0 to `most`; raises TypeError for any other value."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+        return value
+    raise TypeError(f"{value!r:.50} is not a whole number")
+
+
+def pid(value: Any) -> int:
+    """Returns the pid of a process; raises TypeError for another value, and for 0, the agent's own process group."""
+    return number(value or None, _LARGEST_PID)
+
+
+def failure_in(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the failure in an event `failed`; cuts texts that are too long, and keeps only the last lines.
+
+    Raises:
+        KeyError: the rank or the time is missing.
+        TypeError: a value is of the wrong type, or a number is too large.
+    """
+    at = event["at"]
+    if isinstance(at, bool) or not isinstance(at, (int, float)) or not 0 <= at < LARGEST:
+        raise TypeError(f"at: {at!r:.50} is not a time")
+    failure: dict[str, Any] = {"rank": number(event["rank"])}
+    if "kind" in event:
+        failure["kind"] = _text(event["kind"], 40)
+    for name in ("exit_code", "signal"):
+        if name in event:
+            failure[name] = number(event[name], 255)
+    failure["error"] = _text(event.get("error", ""), ERROR_LIMIT)
+    if "tail" in event:
+        if not isinstance(event["tail"], list):
+            raise TypeError("tail is not a list")
+        failure["tail"] = [_text(line, _WIDTH) for line in event["tail"][-_TAIL:]]
+    failure["at"] = at
+    return failure
+
+
+def _text(value: Any, limit: int) -> str:
+    if isinstance(value, str):
+        return value[:limit]
+    raise TypeError(f"{value!r:.50} is not text")
+
+
+def report_failure(config: Config, failures: list[dict[str, Any]], launcher_code: int) -> int:
+    """Writes the first of one or more failures to the termination log; returns the pod's exit code.
+
+    `launcher_code` is the exit code of a launcher that ended by itself; 0 if the launcher succeeded or was stopped.
+    """
+    first = min(failures, key=lambda failure: float(failure["at"]))
+    write_termination_log(config, fitted(first, MESSAGE_LIMIT, '{"stepset": {"failed": %s}}'))
+    if first.get("kind") and first.get("exit_code") in OWN_CODES:
+        return int(first["exit_code"])
+    return launcher_code or exit_code(first)
+
+
+def read_result(config: Config, env: Mapping[str, str], ranks: RankEvents, redactor: Redactor) -> bytes | None:
+    """Returns the result of a rank 0 that ran in this pod, or in another pod that reported it; None if there is none.
+
+    The values of `redactor` are replaced in it.
+
+    Raises:
+        AgentError: the result is not a regular file, is too large, or is not JSON.
+    """
+    path, limit = env.get("STEPSET_RESULT_FILE", ""), config.result_limit
+    if ranks.result:
+        size, data = ranks.result
+    elif ranks.result_problem:
+        raise _rejected(f"the result cannot be read: {ranks.result_problem}; {_WRITE_JSON}")
+    elif os.path.lexists(path) and (0 in ranks.seen or not ranks.seen):
+        try:
+            size, data = read_regular(path, limit)
+        except OSError as error:
+            raise _rejected(f"the result cannot be read: {reason_of(error)}; {_WRITE_JSON}") from error
+    else:
+        return None
+    if size > limit:
+        raise _rejected(f"the result is {size} bytes, the limit is {limit}; save it to storage and return its URI")
+    try:
+        parse_json(data)
+        return redactor.json(data)
+    except ValueError as error:
+        raise _rejected(f"the result is not JSON ({error}); {_WRITE_JSON}") from error
+
+
+def _rejected(message: str) -> AgentError:
+    return AgentError(EXIT_RESULT, "Rejected", message)
+
+
+def write_termination_log(config: Config, message: bytes) -> None:
+    """Writes the container's termination message, where there is a file for it."""
+    path = config.termination_log or "/dev/termination-log"
+    if not config.termination_log and not os.path.exists(path):
+        return
+    try:
+        write_file(path, message)  # the training may have replaced the file by a pipe
+    except OSError as error:
+        os.write(2, f"stepset: cannot write {path}: {error.strerror}\n".encode())

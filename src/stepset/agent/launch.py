@@ -22,7 +22,7 @@ def first_number(env: Mapping[str, str], names: Iterable[str]) -> int:
 
 
 def set_rank_env(env: dict[str, str], directory: str) -> None:
-    """Sets the variables that every rank gets, unless the job sets them; `directory` is that of the agent."""
+    """Sets the variables of every rank, unless the job sets them; `directory` is that of the agent."""
     env.pop("STEPSET_AGENT_DIR", None)
     env.setdefault("PYTHONUNBUFFERED", "1")
     env.setdefault("STEPSET_RESULT_FILE", os.path.join(directory, "result"))
@@ -37,17 +37,20 @@ def pod_env(config: Config, env: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of the pod's command, made from that of the agent."""
     own = dict(env)
     own.pop("STEPSET_LIFELINE", None)
-    own.pop("STEPSET_AGENT_DIR", None)  # of a run that started this run
+    own.pop("STEPSET_AGENT_DIR", None)  # set if a process of another run started this run
     if config.attempt:
         counted = own.get("STEPSET_ATTEMPT", "")
         own["STEPSET_ATTEMPT"] = str(config.attempt + (int(counted) if counted.isdigit() else 0))
     if config.in_world:
         set_rank_env(own, config.dir)
     if config.serve:
-        # Only here, where a launcher in another pod starts the ranks: Hydra gives them the variables of its own pod.
+        # Set only in a pod that serves a launcher in another pod: in the launcher's own pod, Hydra would pass the
+        # variable to the ranks of other pods.
         own["STEPSET_AGENT_DIR"] = config.dir
     own.setdefault(ERROR_FILE, os.path.join(config.dir, "error.json"))
     own.setdefault("PYTHONUNBUFFERED", "1")
+    if config.launcher_restarts and own.get("LOGLEVEL") in ("CRITICAL", "FATAL"):
+        own["LOGLEVEL"] = "ERROR"  # torchrun reports a failed exit barrier at this level only
     return own
 
 
@@ -67,10 +70,28 @@ def process_env(config: Config, env: Mapping[str, str], node: int, local: int) -
         "{first}": int(node == 0),
     }
     for name, value in config.process_env.items():
+        if value.startswith("{devices}"):
+            value = own_device_first(env.get(name), env.get("NVIDIA_VISIBLE_DEVICES", ""), value[9:], local)
         for place, number in places.items():
             value = value.replace(place, str(number))
-        own[name] = value
+        if value:
+            own[name] = value
     return own
+
+
+def own_device_first(cuda: str | None, plugin: str, indexes: str, local: int) -> str:
+    """Returns the pod's CUDA devices in the form of CUDA_VISIBLE_DEVICES, that of process `local` first.
+
+    Args:
+        cuda: CUDA_VISIBLE_DEVICES of the pod.
+        plugin: NVIDIA_VISIBLE_DEVICES of the pod, in which the device plugin names GPUs and MIG devices by UUIDs, such
+            as GPU-1a2b. Other values are not for CUDA: `all`, or indexes that count the machine's devices.
+        indexes: the list to use if neither variable names devices; "" if the pod may have none.
+    """
+    listed = cuda if cuda is not None else plugin if plugin[3:4] == "-" else indexes
+    devices = listed.split(",")
+    first = local % len(devices)
+    return ",".join(devices[first:] + devices[:first])
 
 
 def launcher_command(config: Config, command: Sequence[str], env: Mapping[str, str], agent: str) -> list[str]:
@@ -90,6 +111,8 @@ def launcher_command(config: Config, command: Sequence[str], env: Mapping[str, s
         options += ["--world", str(config.world_size)]
     if config.mpi:
         options += ["--report"]
+    for option, values in (("--secret", config.secrets), ("--secret-file", config.secret_files)):
+        options += [word for value in values for word in (option, value)]
     rank = [sys.executable or "python3", "-I", "-S", agent, "rank", *options, "--"]
     return [*launcher, *rank, *program, *command[config.command_len :]]
 
@@ -101,7 +124,10 @@ def expand(text: str, env: Mapping[str, str]) -> str:
     """
     import re
 
-    return re.sub(r"\$(?:\$|\(([^)]*)\))", lambda m: "$" if m[0] == "$$" else env.get(m[1], m[0]), text)
+    # Split at the last `)`: otherwise the regex scans to the end of the text for each unclosed `$(`.
+    closed, end, rest = text.rpartition(")")
+    found = re.sub(r"\$(?:\$|\(([^)]*)\))", lambda m: "$" if m[0] == "$$" else env.get(m[1], m[0]), closed + end)
+    return found + rest.replace("$$", "$")
 
 
 def python_of(program: str, env: Mapping[str, str]) -> str | None:

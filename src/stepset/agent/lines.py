@@ -8,23 +8,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from stepset.agent.redact import Redactor
+
 ATOMIC = 4096  # PIPE_BUF of Linux: the kernel never interleaves writes of at most this size
 LINE_LIMIT = 1 << 20
 _TAIL_SIZE = 1 << 18
+
+NO_SECRETS = Redactor()
 
 
 class Lines:
     """Prefixes each line of one stream with its source, many lines at a time.
 
-    A line longer than `limit` bytes is returned in parts `[source+] ...`, so that memory stays bounded.
+    A line longer than `limit` bytes is returned in parts `[source+] ...`, so that memory stays bounded. A line that
+    contains values of `redactor` is preceded by an event with its redacted text.
     """
 
-    def __init__(self, source: str, limit: int = LINE_LIMIT) -> None:
+    def __init__(self, source: str, redactor: Redactor = NO_SECRETS, limit: int = LINE_LIMIT) -> None:
+        self._source = source
+        self._redactor = redactor
         self.head = b"[%s] " % source.encode()
         self.part_head = b"[%s+] " % source.encode()
         self._limit = limit
         self._rest = bytearray()
         self._open = False
+        self._ended_part = False  # whether the next text continues a line
 
     def feed(self, data: bytes) -> bytes:
         """Returns the lines that `data` completes."""
@@ -35,7 +43,12 @@ class Lines:
 
     def complete(self, block: bytes) -> bytes:
         """Returns the prefixed lines of a block of whole lines that lacks its last line end."""
-        return self.head + block.replace(b"\n", b"\n" + self.head) + b"\n"
+        if not self._redactor:
+            return self.head + block.replace(b"\n", b"\n" + self.head) + b"\n"
+        block = self._redactor.reports(block)
+        events = self._redactor.events(self._source, block, cut=self._ended_part)
+        self._ended_part = False
+        return events + self.head + block.replace(b"\n", b"\n" + self.head) + b"\n"
 
     def finish(self) -> bytes:
         """Returns the last line, if the stream ended without a line end."""
@@ -45,9 +58,9 @@ class Lines:
         self._rest += data
         if len(self._rest) <= self._limit:
             return b""
-        part = self.part_head + self._take_rest() + b"\n"
-        self._open = True
-        return part
+        text, cut = self._take_rest(), self._ended_part
+        self._open = self._ended_part = True
+        return self._redactor.events(self._source, text, cut=cut) + self.part_head + text + b"\n"
 
     def _take_rest(self) -> bytes:
         rest = bytes(self._rest)
@@ -86,10 +99,12 @@ class PartJoiner:
 
     Args:
         on_event: called with the text of each `[stepset]` line; returns the bytes to print instead.
+        redactor: as of `Lines`; `rank` processes do not redact lines, because they see only parts of long ones.
     """
 
-    def __init__(self, on_event: Callable[[bytes], bytes]) -> None:
+    def __init__(self, on_event: Callable[[bytes], bytes], redactor: Redactor = NO_SECRETS) -> None:
         self._on_event = on_event
+        self._redactor = redactor
         self._rest = b""
         self._parts: dict[bytes, bytearray] = {}
 
@@ -100,41 +115,50 @@ class PartJoiner:
         return self.lines(data[:end])
 
     def lines(self, block: bytes) -> bytes:
-        if not self._parts and b"+] " not in block and b"[stepset" not in block:
+        plain = not self._parts and b"+] " not in block and b"[stepset" not in block
+        if plain and not self._redactor.concerns(block):
             return block
         out = []
         for line in block.split(b"\n")[:-1]:
-            mark, _, text = line.partition(b"] ")
+            mark, found, text = line.partition(b"] ")
+            joined = mark in self._parts
             if mark.endswith(b"+") and mark.startswith((b"[rank ", b"[stepset")):
                 held = self._parts.setdefault(mark[:-1], bytearray())
                 held += text
                 if len(held) > LINE_LIMIT:
-                    out.append(b"%s] %s\n" % (mark, bytes(held)))
+                    out.append(self._redacted(mark, bytes(held), cut=True))
                     held.clear()
                 continue
-            if mark in self._parts:
+            if joined:
                 text = bytes(self._parts.pop(mark)) + text
-                line = b"%s] %s" % (mark, text)
-            event = mark == b"[stepset" or mark.startswith(b"[stepset ")
-            out.append(self._on_event(text) if event else line + b"\n")
+            if mark == b"[stepset" or mark.startswith(b"[stepset "):
+                out.append(self._on_event(text))
+            else:
+                out.append(self._redacted(mark, text, cut=joined) if found else line + b"\n")
         return b"".join(out)
+
+    def _redacted(self, mark: bytes, text: bytes, *, cut: bool) -> bytes:
+        """Returns the event with the redacted text, if any, and the line; `cut`: it may continue an earlier part."""
+        text = self._redactor.reports(text)
+        events = self._redactor.events(mark.strip(b"[+").decode("utf-8", "replace"), text, cut=cut)
+        return events + b"%s] %s\n" % (mark, text)
 
     def finish(self, source: bytes | None = None) -> bytes:
         """Returns the lines of a source (None: of all) whose last part is missing because the rank was killed."""
         marks = [b"[" + source] if source else [m for m in self._parts if not m.startswith(b"[stepset")]
         held = [(mark, self._parts.pop(mark)) for mark in marks if mark in self._parts]
-        return b"".join(b"%s] %s\n" % (mark, bytes(text)) for mark, text in held)
+        return b"".join(self._redacted(mark, bytes(text), cut=True) for mark, text in held)
 
 
 class LauncherLines(Lines):
     """The output of a launcher, which also contains lines of ranks that run in other pods."""
 
-    def __init__(self, source: str, joiner: PartJoiner) -> None:
-        super().__init__(source)
+    def __init__(self, source: str, joiner: PartJoiner, redactor: Redactor = NO_SECRETS) -> None:
+        super().__init__(source, redactor)
         self._joiner = joiner
 
     def complete(self, block: bytes) -> bytes:
-        """Returns the lines of a block; lines of ranks keep their prefix and lose a tag such as --tag-output adds."""
+        """Returns the lines of a block; lines of ranks keep their prefix, without the tag of --tag-output."""
         if b"[rank " not in block and b"[stepset" not in block:
             return super().complete(block)
         out = []
@@ -157,25 +181,32 @@ def _rank_line(line: bytes) -> int:
 class Tail:
     """The end of a process's output, from which the cause of a failure is read.
 
-    `traced` is when the last traceback began: the rank that failed first may be the last one to exit.
+    `traced` is the time of the last traceback: the rank that failed first may be the last one to exit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, redactor: Redactor = NO_SECRETS) -> None:
+        self.redactor = redactor
         self._data = bytearray()
+        self._cut = False
         self.traced = 0.0
 
     def add(self, data: bytes) -> None:
         self._data += data
         if len(self._data) > 2 * _TAIL_SIZE:
             del self._data[:-_TAIL_SIZE]
+            self._cut = True
         if b"Traceback (most recent call last)" in data:
             self.traced = time.time()
 
     def text(self) -> str:
-        """Returns at most the last 256 KiB of the output."""
-        return bytes(self._data[-_TAIL_SIZE:]).decode("utf-8", "replace")
+        """Returns at most the last 256 KiB of the output, redacted."""
+        data = bytes(self._data[-_TAIL_SIZE:])
+        cut = self._cut or len(self._data) > _TAIL_SIZE
+        if cut:
+            data = data.lstrip(bytes(range(0x80, 0xC0)))  # the rest of a UTF-8 character that was cut
+        return self.redactor.text(data.decode("utf-8", "replace"), cut=cut)
 
     def failed_at(self) -> float:
-        """Returns when the failure that ends the process now happened: at its traceback, if that was just before."""
+        """Returns the time of the failure that ended the process: of a traceback in the last 10 s, else now."""
         now = time.time()
         return self.traced if now - self.traced < 10 else now

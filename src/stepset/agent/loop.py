@@ -1,7 +1,8 @@
-"""Input and output without blocking: the event loop, pipes, a buffered writer, and streams with back-pressure."""
+"""Input and output without blocking: the event loop, pipes, a buffered writer, streams with back-pressure, files."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import select
@@ -67,8 +68,8 @@ class Out:
 
     Args:
         atomic: cut lines with `cut_into_writes`, because other processes write to the same pipe.
-        spaced: write a piece only when the reader has read the piece before. mpirun forwards the bytes of each read
-            at once, so that it forwards whole lines.
+        spaced: wait until the reader has read a piece before writing the next. mpirun forwards whatever one read
+            returns, so each read must contain whole lines.
     """
 
     def __init__(self, fd: int, *, atomic: bool = False, spaced: bool = False) -> None:
@@ -210,3 +211,35 @@ class Streams:
                 else:
                     self.loop.watch(fd, call)
         return self.loop.turn(max(0.0, timeout))
+
+
+def read_regular(path: str, limit: int) -> tuple[int, bytes]:
+    """Returns the size of a regular file, and at most its first `limit` bytes.
+
+    Raises:
+        OSError: the file cannot be read, or is a link, a pipe, a device or a directory.
+    """
+    # Without O_NONBLOCK, opening a pipe would wait for a writer.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    about = os.fstat(fd)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    with open(fd, "rb") as file:
+        return about.st_size, file.read(limit)
+
+
+def reason_of(error: OSError) -> str:
+    """Returns why `read_regular` failed. The system's text for a link is about too many levels of links."""
+    return "a link, not a regular file" if error.errno == errno.ELOOP else error.strerror or str(error)
+
+
+def write_file(path: str, data: bytes, flags: int = 0, mode: int = 0o600) -> None:
+    """Writes a file. A new file gets `mode`, restricted by the umask; `flags` are additional flags of `os.open`.
+
+    Raises:
+        OSError: the file cannot be written, or is a pipe without a reader.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC | flags, mode)
+    with open(fd, "wb") as file:
+        file.write(data)

@@ -16,7 +16,7 @@ from stepset.agent.signals import kill, signal
 
 
 def peer_names(peers: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns the names to resolve; of a group above 64 pods only the first: the cost grows with pods squared."""
+    """Returns the names to resolve: all pods of a group of at most 64, else its first pod, as the cost is quadratic."""
     names = []
     for peer in peers:
         try:
@@ -65,10 +65,10 @@ def wait_for_peers(config: Config, streams: Streams, turn: Callable[[float], Non
 
 
 def _resolve(names: list[str], loop: Loop, turn: Callable[[float], None], deadline: float) -> tuple[list[str], str]:
-    """Returns the names that do not resolve, and why the first of them does not ("": no answer in time)."""
+    """Returns the names that do not resolve, and the reason for the first of them ("": no answer in time)."""
     pid, pipe = _start_lookup(names)
     answers, ended = b"", False
-    loop.watch(pipe, lambda: None)  # ends a turn; the bytes are read below
+    loop.watch(pipe, lambda: None)  # so that `turn` returns when there are bytes
     try:
         while not ended and time.monotonic() < deadline:
             turn(deadline)

@@ -1,4 +1,4 @@
-"""`run`: one pod, from the files that its command needs to the verdict on it."""
+"""`run`: runs one pod, from the preparation of its files to its verdict."""
 
 from __future__ import annotations
 
@@ -10,26 +10,36 @@ from typing import Any
 from stepset.agent.bundle import Bundle
 from stepset.agent.children import Child, Children
 from stepset.agent.config import Config
-from stepset.agent.errors import IF_POSSIBLE, AgentError, StopRequested
-from stepset.agent.events import RankEvents, failure_of_agent, long_event, now, short_event
+from stepset.agent.errors import EXIT_WORLD, IF_POSSIBLE, AgentError, StopRequested
+from stepset.agent.events import (
+    WITHHELD,
+    RankEvents,
+    failure_of_agent,
+    long_event,
+    now,
+    read_result,
+    report_failure,
+    short_event,
+    write_termination_log,
+)
 from stepset.agent.launch import launcher_command, node_rank, pod_env, process_env
 from stepset.agent.lines import LauncherLines, Lines
 from stepset.agent.loop import READ_SIZE, Loop, Out, Streams
 from stepset.agent.peers import wait_for_peers
 from stepset.agent.process import DRAIN, become_subreaper, exit_code, outcome
-from stepset.agent.setup import create_fifo, put_in_place
+from stepset.agent.redact import make_redactor
+from stepset.agent.setup import create_fifo, put_in_place, remove_reports
 from stepset.agent.signals import HANDLED_SIGNALS, LIFELINE_GRACE, STOP_SIGNALS, USER_SIGNALS, descendants, signal
 from stepset.agent.stopping import Stopping
-from stepset.agent.verdict import read_result, report_failure, write_termination_log
 
-_LINGER = 0.5  # seconds for which processes that a command left behind may end by themselves
+_LINGER = 0.5  # seconds after which the remaining processes of a command are killed
 
 
 class Pod:
     """One pod.
 
     Args:
-        command: empty for a pod that serves.
+        command: empty for a pod that serves `rsh`.
         env: the environment of the agent.
         bundle: the agent's file, which launchers start before each rank.
     """
@@ -44,9 +54,11 @@ class Pod:
         self._out = Out(1)
         self._streams = Streams(self._out, Loop(HANDLED_SIGNALS))
         self._failures: list[dict[str, Any]] = []
-        self._ranks = RankEvents(config, self._failures, self._add_failure, self._out.put)
-        self._children = Children(config, self._env, self._node, self._streams)
+        self._redactor = make_redactor(env, config.secrets, config.secret_files)
+        self._ranks = RankEvents(config, self._failures, self._add_failure, self._out.put, self._redactor)
+        self._children = Children(config, self._env, self._node, self._streams, self._redactor)
         self._stopping = Stopping(config, self._children, self._ranks)
+        self._has_result = False
         self._completed = False  # whether the command has ended by itself
         self._fifo = -1
         if env.get("STEPSET_LIFELINE") == "1":
@@ -56,6 +68,8 @@ class Pod:
         """Returns the exit code of the pod."""
         try:
             become_subreaper()
+            if self._redactor:
+                write_termination_log(self._config, WITHHELD)
             self._fifo = create_fifo(self._config, self._env)
             self._streams.add(self._fifo, self._read_fifo)
             put_in_place(self._config, self._env, self._node == 0)
@@ -63,7 +77,7 @@ class Pod:
             self._start()
             while not self._done():
                 self._turn(self._until_next_deadline())
-                self._keep_deadlines()
+                self._act_on_deadlines()
             self._completed = not self._stopping.started_at
         except AgentError as error:
             self._fail(failure_of_agent(error))
@@ -71,6 +85,10 @@ class Pod:
             pass
         self._clear_away()
         code = self._verdict()
+        if self._redactor:
+            remove_reports(self._config, self._env)
+            if not code and not self._has_result:
+                write_termination_log(self._config, b"")
         self._flush()
         return code
 
@@ -89,16 +107,16 @@ class Pod:
         elif config.processes:
             self._ranks.seen.update(self._children.start_ranks(self._command, self._source))
         elif config.launcher:
-            joiner = self._ranks.joiner
-            lines = LauncherLines(self._source, joiner) if config.mpi else Lines(self._source)
+            joiner, redactor = self._ranks.joiner, self._redactor
+            lines = LauncherLines(self._source, joiner, redactor) if config.mpi else Lines(self._source, redactor)
             env = process_env(config, self._env, self._node, 0)
             # Ranks in other pods have this file, but not its compiled copy.
             agent = self._bundle.path if config.mpi else self._bundle.compiled(config.dir)
             self._children.start(launcher_command(config, self._command, env, agent), env, lines)
         else:
-            # SIGTERM lets a command that starts ranks end them; SIGKILL would leave them behind.
+            # A command that has started ranks can end them on SIGTERM; SIGKILL would leave them behind.
             env = process_env(config, self._env, self._node, 0)
-            self._children.start(self._command, env, Lines(self._source), death_signal=signal.SIGTERM)
+            self._children.start(self._command, env, Lines(self._source, self._redactor), death_signal=signal.SIGTERM)
 
     def _done(self) -> bool:
         server = self._children.server
@@ -114,20 +132,20 @@ class Pod:
         due += [child.ended_at + DRAIN for child in self._children.all if child.status is not None and not child.done]
         return min(due) - time.monotonic() if due else 3600.0
 
-    def _keep_deadlines(self) -> None:
+    def _act_on_deadlines(self) -> None:
         at = time.monotonic()
         for child in self._children.all:
             if child.status is not None and not child.done and (not child.open or at >= child.ended_at + DRAIN):
                 self._report_end(child)
-        self._stopping.keep_deadlines(at)
+        self._stopping.act_on_deadlines(at)
         if self._children.server:
-            self._children.server.keep_deadlines(at)
+            self._children.server.act_on_deadlines(at)
 
     def _report_end(self, child: Child) -> None:
         """Reports the end of a child after its last lines."""
         assert child.status is not None
         # A slow reader may have left more in the pipes than could be read within DRAIN. At most one pipe's worth is
-        # read here: a process that the child started may write on.
+        # read here: a process that the child started may continue to write.
         for _ in range(64):
             if not self._read_fifo() and not (child.open and self._children.read(child)):
                 break
@@ -136,10 +154,11 @@ class Pod:
         if child.rank is not None:
             self._out.put(short_event("exited", rank=child.rank, **end, at=now()))
         if exit_code(end) and not self._stopping.started_at and (child.rank is not None or not self._failures):
-            self._fail(child.failure(child.status, self._children.oom_kills))
+            self._fail(child.failure(child.status, self._children.oom_kills, self._config))
 
     def _fail(self, failure: dict[str, Any]) -> None:
         """Prints and adds a failure that no rank has reported."""
+        failure = self._redactor.failure(failure)
         self._out.put(long_event("failed", {key: value for key, value in failure.items() if key != "tail"}))
         self._add_failure(failure)
 
@@ -147,7 +166,7 @@ class Pod:
         started_at = self._stopping.started_at
         if started_at and failure["at"] > started_at:
             return  # a consequence of stopping
-        self._failures.append(failure)
+        self._failures.append(self._redactor.failure(failure))
         self._stopping.after_failure()
 
     def _turn(self, timeout: float) -> None:
@@ -181,10 +200,12 @@ class Pod:
             self._stopping.start(signal.SIGTERM, LIFELINE_GRACE)
 
     def _clear_away(self) -> None:
-        """Ends the processes that are left, and prints the lines that are left."""
+        """Ends the remaining processes, and prints the remaining lines."""
         until = time.monotonic() + _LINGER
         while self._children.reap() and not self._stopping.kill_is_due():
-            if not self._children.saving() and (time.monotonic() >= until or not descendants(os.getpid())):
+            if not self._children.signalled_groups_alive() and (
+                time.monotonic() >= until or not descendants(os.getpid())
+            ):
                 break
             self._turn(0.02)
         self._children.kill_all()
@@ -205,6 +226,8 @@ class Pod:
         stopped_by = 0 if self._completed else self._stopping.requested or signal.SIGPIPE
         if not code and self._config.launcher_restarts:
             self._failures.clear()
+            if not stopped_by:
+                self._check_last_round()
         if not self._failures and not code and not stopped_by:
             self._report_result()
         if self._failures:
@@ -215,15 +238,24 @@ class Pod:
             return 0 if self._children.server else 128 + stopped_by
         return code
 
+    def _check_last_round(self) -> None:
+        """Adds a failure if torchrun has ended with 0 and another node of its last round has not."""
+        from stepset.agent.diagnosis import left_alone
+
+        if any(left_alone(child.tail.text(), self._node) for child in self._children.all):
+            error = "not every node of torchrun's last round has ended with 0; a node was lost, or its ranks failed"
+            self._fail(failure_of_agent(AgentError(EXIT_WORLD, "Rendezvous", error)))
+
     def _report_result(self) -> None:
         try:
-            result = read_result(self._config, self._env, self._ranks)
+            result = read_result(self._config, self._env, self._ranks, self._redactor)
         except AgentError as error:
             self._fail({"rank": 0, **failure_of_agent(error)})
             return
         if result is not None:
             self._out.put(b'[stepset] {"event": "result", "result": %s}\n' % result.replace(b"\n", b" "))
             write_termination_log(self._config, result)
+            self._has_result = True
 
     def _flush(self) -> None:
         """Writes the last lines; waits for a slow reader until a stop is requested."""

@@ -1,4 +1,4 @@
-"""Processes: starting one, reading how it ended, ending like it, and counting the kernel's out-of-memory kills."""
+"""Starts processes, reads how they ended, ends this process in the same way, and counts out-of-memory kills."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from stepset.agent.errors import IF_POSSIBLE
 from stepset.agent.signals import HANDLED_SIGNALS, signal
 
-DRAIN = 0.2  # seconds that the pipe of an ended process is still read, if a process that it started keeps it open
+DRAIN = 0.2  # seconds for which the pipe of an ended process is still read, if a child of the process keeps it open
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -137,7 +137,7 @@ def end_as(end: Mapping[str, int], hydra: bool = False) -> NoReturn:
     """Ends this process as another process ended.
 
     `hydra` is whether the launcher of MPICH or Intel MPI started this rank. Over several nodes that launcher does not
-    notice a rank that exits with a code, and the other ranks wait forever; it notices a signal (MPICH 4.0.2, executed).
+    notice a rank that exits with a code, and the other ranks wait forever; it notices a signal (MPICH 4.0.2, tested).
     """
     number = end.get("signal", 0)
     if hydra and end.get("exit_code"):

@@ -13,8 +13,9 @@ from stepset.agent.errors import EXIT_WORLD, IF_POSSIBLE, MESSAGE_LIMIT
 from stepset.agent.events import fitted, long_event, now, short_event
 from stepset.agent.launch import first_number, set_rank_env
 from stepset.agent.lines import ATOMIC, Lines, Tail
-from stepset.agent.loop import READ_SIZE, Loop, Out, is_ready, read_all, read_pipe
+from stepset.agent.loop import READ_SIZE, Loop, Out, is_ready, read_all, read_pipe, read_regular, reason_of
 from stepset.agent.process import DRAIN, end_as, exit_code, oom_kills, outcome, spawn
+from stepset.agent.redact import Redactor
 from stepset.agent.signals import HANDLED_SIGNALS, STOP_BY_MPIRUN, STOP_SIGNALS, forward_signal, kill_group, signal
 
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
@@ -22,7 +23,7 @@ _SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE")
 _LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK")
 
 
-def run_rank(program: Sequence[str], directory: str, world: int, report: bool) -> NoReturn:
+def run_rank(program: Sequence[str], directory: str, world: int, report: bool, redactor: Redactor) -> NoReturn:
     """Runs one rank and ends this process as the rank ended.
 
     Args:
@@ -30,6 +31,7 @@ def run_rank(program: Sequence[str], directory: str, world: int, report: bool) -
         world: the world size that the rank must have; 0: any.
         report: whether failures and the result are also written to standard output, which mpirun forwards to the agent
             in its pod.
+        redactor: the values that the failure and the result of the rank must not contain.
     """
     env = dict(os.environ)
     directory = env.get("STEPSET_AGENT_DIR") or directory
@@ -37,7 +39,7 @@ def run_rank(program: Sequence[str], directory: str, world: int, report: bool) -
     out = _out_to_agent(directory)
     to_launcher = _out_to_launcher() if report and out else None
     out = out or _out_to_launcher()
-    rank = Rank(number, env, out, to_launcher, by_mpirun=report)
+    rank = Rank(number, env, out, to_launcher, redactor, by_mpirun=report)
     if world:
         rank.check_world(world)
     set_rank_env(env, directory)
@@ -59,7 +61,10 @@ def _out_to_agent(directory: str) -> Out | None:
 
 
 def _out_to_launcher() -> Out:
-    """Returns a writer to standard output; to standard error if only that is a pipe (Open MPI gives ranks a tty)."""
+    """Returns a writer to standard output, or to standard error if only standard error is a pipe.
+
+    Open MPI gives ranks a tty as standard output.
+    """
     for fd in (1, 2):
         if stat.S_ISFIFO(os.fstat(fd).st_mode):
             return Out(fd, atomic=True, spaced=True)
@@ -72,18 +77,28 @@ class Rank:
     Args:
         number: the rank in the world.
         report: receives failures and the result, too, for an agent in another pod.
+        redactor: the values that its failure and its result must not contain.
         by_mpirun: whether mpirun started it, so that the agent in mpirun's pod waits for the result of rank 0.
     """
 
-    def __init__(self, number: int, env: dict[str, str], out: Out, report: Out | None, *, by_mpirun: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        env: dict[str, str],
+        out: Out,
+        report: Out | None,
+        redactor: Redactor,
+        *,
+        by_mpirun: bool,
+    ) -> None:
         self._number = number
         self._env = env
         self._out = out
         self._report = report
         self._by_mpirun = by_mpirun
         self._hydra = "PMI_RANK" in env and "OMPI_COMM_WORLD_RANK" not in env
-        self._lines = Lines(f"rank {number}", ATOMIC)
-        self._tail = Tail()
+        self._lines = Lines(f"rank {number}", limit=ATOMIC)
+        self._tail = Tail(redactor)
         self._parent = os.getppid()
         self._loop = Loop(HANDLED_SIGNALS)
         self._stop_requested = False
@@ -97,7 +112,7 @@ class Rank:
         found = next((self._env[name] for name in _SIZE if self._env.get(name)), None)
         if found == str(expected) or (found is None and expected == 1):
             return
-        count = f"{found} ranks" if found else "an unknown number of ranks"
+        count = f"{found} {'rank' if found == '1' else 'ranks'}" if found else "an unknown number of ranks"
         error = (
             f"the launcher started {count} instead of {expected}; check that it reads the hostfile"
             " and that every node can start its ranks"
@@ -153,14 +168,22 @@ class Rank:
 
     def _result(self) -> bytes:
         """Returns the event with the result, which the agent in the launcher's pod checks."""
-        try:
-            with open(self._env["STEPSET_RESULT_FILE"], "rb") as file:
-                data = file.read(1 << 16)
-                size = os.fstat(file.fileno()).st_size
-        except OSError:
+        path = self._env["STEPSET_RESULT_FILE"]
+        if not os.path.lexists(path):
             return b""
-        text = data.decode("utf-8", "surrogateescape") if size <= MESSAGE_LIMIT else ""
-        return long_event("result", {"size": size, "text": text}, b"[stepset %d]" % self._number)
+        mark = b"[stepset %d]" % self._number
+        try:
+            size, data = read_regular(path, MESSAGE_LIMIT)
+        except OSError as error:
+            return long_event("result", {"size": 0, "text": "", "problem": reason_of(error)}, mark)
+        text = self._redacted(data).decode("utf-8", "surrogateescape") if size <= MESSAGE_LIMIT else ""
+        return long_event("result", {"size": size, "text": text}, mark)
+
+    def _redacted(self, data: bytes) -> bytes:
+        try:
+            return self._tail.redactor.json(data)
+        except ValueError:
+            return data  # the agent rejects it
 
     def _report_failure(self, failure: Mapping[str, Any]) -> None:
         event = {"event": "failed", "rank": self._number, **failure}
@@ -211,7 +234,7 @@ class Rank:
         while self._report and self._report.pending and not self._report.broken and time.monotonic() < deadline:
             self._report.flush()
             time.sleep(0.001)
-        # A launcher that ends when its rank ends must have read the last lines of the rank.
+        # Wait until the launcher has read the last lines: it may end as soon as this process ends.
         last = self._report or self._out
         while (last.waits_for_reader or (last is not self._out and last.unread)) and time.monotonic() <= deadline:
             time.sleep(0.001)

@@ -45,7 +45,11 @@ class Server:
             with IF_POSSIBLE:
                 os.unlink(path)
             with UnixPath(path) as address:
-                self._listener.bind(address)
+                before = os.umask(0o177)  # the umask restricts the socket to this user
+                try:
+                    self._listener.bind(address)
+                finally:
+                    os.umask(before)
             self._listener.listen(64)
         except OSError as error:
             raise setup_error(f"cannot listen on {path}: {error.strerror or error}") from error
@@ -56,7 +60,7 @@ class Server:
         """Returns the times of the monotonic clock at which commands are killed."""
         return [request.kill_at for request in self.running.values() if request.kill_at]
 
-    def keep_deadlines(self, at: float) -> None:
+    def act_on_deadlines(self, at: float) -> None:
         """Kills the commands that should have ended by time `at` of the monotonic clock."""
         for request in self.running.values():
             if request.kill_at and at >= request.kill_at:

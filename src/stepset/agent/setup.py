@@ -8,7 +8,7 @@ from typing import Any
 
 from stepset.agent.config import Config
 from stepset.agent.errors import ERROR_FILE, IF_POSSIBLE, setup_error
-from stepset.agent.loop import widen
+from stepset.agent.loop import widen, write_file
 
 
 def create_fifo(config: Config, env: Mapping[str, str]) -> int:
@@ -19,7 +19,7 @@ def create_fifo(config: Config, env: Mapping[str, str]) -> int:
     """
     result_file = env.get("STEPSET_RESULT_FILE", "")
     try:
-        os.makedirs(config.dir, exist_ok=True)
+        os.makedirs(config.dir, mode=0o700, exist_ok=True)
         path = os.path.join(config.dir, "out")
         remove(path)
         os.mkfifo(path, 0o600)
@@ -44,14 +44,22 @@ def put_in_place(config: Config, env: Mapping[str, str], first: bool) -> None:
         AgentError: a file cannot be copied, or its entry is invalid; the code cannot be unpacked; the working directory
             does not exist.
     """
-    for path in (env.get("STEPSET_RESULT_FILE", ""), env[ERROR_FILE]):
-        if first or os.path.dirname(path) == config.dir:
-            remove(path)
+    if first:
+        remove(env.get("STEPSET_RESULT_FILE", ""))
+        remove(env[ERROR_FILE])
+    remove_reports(config, env)
     copy_files(config.files)
     if config.code_archive:
         unpack(config.code_archive, config.code_dir)
     if config.work_dir and not os.path.isdir(config.work_dir):
         raise setup_error(f"{config.work_dir}, the working directory of the command, is not a directory")
+
+
+def remove_reports(config: Config, env: Mapping[str, str]) -> None:
+    """Removes the result and the file of torch's error handler from the agent's directory."""
+    for path in (env.get("STEPSET_RESULT_FILE", ""), env[ERROR_FILE]):
+        if os.path.dirname(path) == config.dir:
+            remove(path)
 
 
 def remove(path: str) -> None:
@@ -61,7 +69,7 @@ def remove(path: str) -> None:
 
 
 def copy_files(files: Iterable[Mapping[str, str]]) -> None:
-    """Copies files, and sets the modes that programs such as ssh require."""
+    """Copies files, and sets the modes that programs such as ssh require; an entry's `prefix` precedes the content."""
     for entry in files:
         try:
             source, path, mode = entry["source"], os.path.expanduser(entry["path"]), int(entry.get("mode", "0644"), 8)
@@ -70,10 +78,9 @@ def copy_files(files: Iterable[Mapping[str, str]]) -> None:
         try:
             os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
             with open(source, "rb") as file:
-                data = file.read()
+                data = entry.get("prefix", "").encode() + file.read()
             remove(path)  # a read-only copy from before a restart of the container
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(data)
+            write_file(path, data, os.O_EXCL)
             os.chmod(path, mode)
         except OSError as error:
             raise setup_error(f"cannot copy {source} to {path}: {error.strerror}") from error
@@ -85,7 +92,7 @@ def unpack(archive: str, directory: str) -> None:
     import zlib
 
     try:
-        os.makedirs(directory, exist_ok=True)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
         with tarfile.open(archive, "r:gz") as tar:
             if hasattr(tarfile, "data_filter"):
                 tar.extractall(directory, filter="data")

@@ -9,7 +9,7 @@ from stepset.agent.config import Config
 from stepset.agent.events import RankEvents
 from stepset.agent.signals import STOP_BY_MPIRUN, forward_signal, signal
 
-REST = 2.0  # seconds for which the other ranks may continue after one has failed
+SHORT_GRACE = 2.0  # seconds for which other ranks may continue after a failure, and a launcher after its ranks ended
 
 
 class Stopping:
@@ -26,7 +26,7 @@ class Stopping:
         self._children = children
         self._ranks = ranks
         self._held_back = 0  # the signal that the command gets when its ranks have ended
-        self._rest_until = 0.0
+        self._stop_at = 0.0
         self._kill_at = 0.0
 
     def request(self, number: int) -> None:
@@ -39,8 +39,8 @@ class Stopping:
 
     def after_failure(self) -> None:
         """Schedules a stop after a failure, unless the launcher restarts ranks."""
-        if not self._config.launcher_restarts and not self.started_at and not self._rest_until:
-            self._rest_until = time.monotonic() + REST
+        if not self._config.launcher_restarts and not self.started_at and not self._stop_at:
+            self._stop_at = time.monotonic() + SHORT_GRACE
 
     def start(self, number: int, grace: float) -> None:
         """Sends a signal to the ranks or the command, and schedules SIGKILL in `grace` seconds."""
@@ -59,23 +59,23 @@ class Stopping:
 
     def deadlines(self) -> list[float]:
         """Returns when something is due, as times of the monotonic clock."""
-        return [at for at in (self._kill_at, self._rest_until) if at]
+        return [at for at in (self._kill_at, self._stop_at) if at]
 
     def kill_is_due(self) -> bool:
         """Returns whether the time until SIGKILL is over."""
         return bool(self._kill_at) and time.monotonic() >= self._kill_at
 
-    def keep_deadlines(self, at: float) -> None:
+    def act_on_deadlines(self, at: float) -> None:
         """Sends the signals that are due at time `at` of the monotonic clock."""
-        if self._rest_until and at >= self._rest_until:
-            self._rest_until = 0.0
+        if self._stop_at and at >= self._stop_at:
+            self._stop_at = 0.0
             self.start(signal.SIGTERM, self._config.grace)
         if self._held_back and not self._ranks.running:
             number, self._held_back = self._held_back, 0
             self._children.forward(number)
         if self._kill_at and self._all_ranks_ended():
-            # torchrun waits 300 s for ranks of other nodes and ignores signals meanwhile (2.15, executed).
-            self._kill_at = min(self._kill_at, at + REST)
+            # torchrun waits 300 s for ranks of other nodes and ignores signals meanwhile (2.15, tested).
+            self._kill_at = min(self._kill_at, at + SHORT_GRACE)
         if self._kill_at and at >= self._kill_at:
             self._kill_at = 0.0
             self._held_back = 0

@@ -1,4 +1,4 @@
-"""The backends: processes on this machine, or Kubernetes. Every interface gets its backend from `backend_of`."""
+"""The backends: processes on this machine, or Kubernetes; `backend_of` selects one by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BACKENDS = ("local", "kubernetes")
 
 
 def backend_of(name: str, cluster: ClusterOptions | None = None) -> Backend:
-    """Returns the backend of that name, without a request to a server; BadInputError if it is unknown."""
+    """Returns the backend `name`; sends no request. Raises BadInputError for an unknown name."""
     if name == "local":
         from stepset.backends.local import LocalBackend
 

@@ -1,14 +1,15 @@
-"""The protocols of backends, run handles and listeners; the CLI, `stepset.run` and the operators use only these."""
+"""The protocols of backends, run handles and listeners, and the arguments of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from stepset.watch.state import LogLine, RunStatus
+from stepset.run_status import LogLine, RunStatus
 
 if TYPE_CHECKING:  # reading a run's state should not import the job's model
+    from stepset.backends.prune import PruneRule
     from stepset.sources import Sources
     from stepset.spec.job import TrainingJob
 
@@ -20,9 +21,10 @@ class RunRequest:
     Args:
         sources: the content of the job's script or code.
         name: the run's name; default: derived from the job's.
-        attempt: gang restarts before this run, when it continues an earlier one.
+        attempt: the number of gang restarts before this run, if it continues an earlier run; default: 0.
         owner: a hash that identifies the caller; a caller that retries finds its run again by this hash. Default: none.
-        owned_by: an ownerReference of Kubernetes: the run's objects are deleted with that object; default: none.
+        owned_by: an ownerReference of the run's objects, which Kubernetes deletes with their owner; default: none.
+        stdin: a descriptor whose content a local mpirun forwards to rank 0; default: ranks have no standard input.
     """
 
     job: TrainingJob
@@ -31,6 +33,7 @@ class RunRequest:
     attempt: int = 0
     owner: str | None = None
     owned_by: Mapping[str, Any] | None = None
+    stdin: int | None = None
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class ClusterOptions:
         kubeconfig: a file; default: the files of KUBECONFIG, else ~/.kube/config, else the pod's service account.
         context: a context of the kubeconfig; default: its current one.
         namespace: the namespace of the runs; default: the context's.
-        target: the kind of a run's workload: jobset, trainjob, statefulset, job or volcano; default: new runs are
-            JobSets, and runs of every kind are found.
+        target: the kind of workload: jobset, trainjob, statefulset, job or volcano; default: jobset for new runs, and
+            every kind when runs are looked up.
         sources: the sources whose log lines are read, such as `rank 0`; default: all.
         admission_timeout: seconds a run may wait in a queue; default: no limit.
         startup_timeout: seconds from admission until all pods run, and again after each restart; None: no limit.
@@ -58,13 +61,13 @@ class ClusterOptions:
 
 
 class RunListener(Protocol):
-    """Receives the lines and states of a run, in the thread that runs it; its methods must not block for long."""
+    """Receives the lines and states of a run, in the run's thread; its methods must not block for long."""
 
     def on_line(self, line: LogLine) -> None:
         """Receives each line that a rank printed, except progress lines."""
 
     def on_status(self, status: RunStatus) -> None:
-        """Receives the state when the phase, the ranks, the progress, the result or the failure has changed."""
+        """Receives the state after each change of phase, ranks, progress, result or failure."""
 
 
 class RunHandle(Protocol):
@@ -81,32 +84,39 @@ class RunHandle(Protocol):
 
 
 class Backend(Protocol):
-    """Starts runs, and finds by name runs that any process has started.
+    """Starts runs, and finds the runs of all processes by name.
 
-    `name` is a run's name, or a job's name for its newest run. All methods with this parameter raise RunNotFoundError
-    if no such run exists.
+    `name` is the name of a run, or of a job, whose newest run it selects. All methods with this parameter raise
+    RunNotFoundError if no such run exists.
     """
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> RunHandle:
         """Starts a run; BadInputError if the job cannot run as requested, InfrastructureError for any other failure."""
 
     def submit(self, request: RunRequest) -> RunStatus:
-        """Creates a run that this process does not follow; BadInputError if the backend cannot."""
+        """Creates a run that this process does not follow; raises BadInputError if the backend does not support it."""
 
     def status(self, name: str) -> RunStatus: ...
 
-    def list(self) -> list[RunStatus]: ...
+    def list(self) -> list[RunStatus]:
+        """Returns all runs, the newest first; changes nothing."""
+
+    def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Sequence[RunStatus]:
+        """Deletes the ended runs that a rule selects, and returns them, the newest first; `dry_run` only returns them.
+
+        It deletes what stepset has created for the run, never a checkpoint_dir or other files of the training code.
+        """
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
-        """Yields the lines of a run, all or those of some sources (`rank 0`); with `follow` until the run is over."""
+        """Yields the lines of `sources`, such as `rank 0` (None: all); `follow` continues until the run is over."""
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
     ) -> None:
-        """Writes what `logs` returns as `[source] text` lines, with the bytes unchanged."""
+        """Writes the lines of `logs` as `[source] text`; does not change their bytes."""
 
     def wait(self, name: str, timeout: float | None = None) -> RunStatus:
-        """Blocks until the run is over, or for `timeout` seconds; returns the status at that time."""
+        """Blocks until the run is over, for at most `timeout` seconds; returns the current status."""
 
     def cancel(self, name: str) -> RunStatus:
-        """Requests the run's end and returns at once; a second request kills it."""
+        """Requests that the run stops, and returns at once; a second request kills the run."""

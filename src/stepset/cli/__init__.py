@@ -1,4 +1,4 @@
-"""The command line: `stepset run|explain|validate|schema|status|logs|wait|cancel|list|diagnose`.
+"""The command line: `stepset run|explain|validate|render|schema|rbac|status|logs|wait|cancel|list|diagnose`.
 
 Modules here import only typer at the top; each command imports pydantic, YAML, rich and the backends itself, so that
 `stepset --help` and completion are fast.
@@ -6,6 +6,7 @@ Modules here import only typer at the top; each command imports pydantic, YAML, 
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from typing import TYPE_CHECKING
@@ -30,4 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         if loading:
             signal.signal(signal.SIGINT, handler)
-    return call(command, argv)
+    try:
+        return call(command, argv)
+    finally:
+        if argv is None:  # the process ends: without this, the interpreter would search all modules for garbage first
+            gc.freeze()

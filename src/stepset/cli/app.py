@@ -1,4 +1,4 @@
-"""The `stepset` program: puts its commands together, and turns errors into exit codes."""
+"""The `stepset` program: assembles the commands, and converts errors to exit codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from stepset.cli.arguments.job_args import ProgramCommand
 from stepset.cli.commands import jobs, render, run, runs
 from stepset.cli.output.errors import report
 from stepset.cli.output.terminal import replace_closed_streams
-from stepset.errors import ExitCode, StepsetError
+from stepset.errors import StepsetError
+from stepset.exit_code import ExitCode
 
 # click's base of usage errors, found through a public subclass: typer 0.29 contains a copy of click, older ones do not.
 _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -38,7 +39,7 @@ def build() -> Any:
         app.command(cls=ProgramCommand)(command)
     app.command()(jobs.schema)
     app.command()(render.rbac)
-    for command in (runs.status, runs.logs, runs.wait, runs.cancel, runs.list_, runs.diagnose):
+    for command in (runs.status, runs.logs, runs.wait, runs.cancel, runs.list_, runs.prune, runs.diagnose):
         app.command(command.__name__.rstrip("_"))(command)
     return typer.main.get_command(app)
 
@@ -60,7 +61,7 @@ def _main_options(
     \b
     Run a script as 2 nodes with 2 processes each, on this machine:
       stepset run train.py --nodes 2 --procs-per-node 2 -- --epochs 3
-    See what every process would get, and why:
+    Show the variables of every pod, and why they are set:
       stepset explain train.py --nodes 2
     Query a run from another shell:
       stepset list

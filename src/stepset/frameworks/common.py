@@ -1,4 +1,4 @@
-"""What several frameworks need: the job's program, its identity, the node group, the roles beside the world."""
+"""Functions that several frameworks share: the job's program, its identity, the node group, the roles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from stepset.errors import BadInputError
 from stepset.plan.code import FUNCTION_FILE, script_in_code
 from stepset.plan.env import ALWAYS_RESERVED, job_entries, merge_env
 from stepset.plan.model import (
+    MAX_PROCESSES,
     NODE,
     AgentSettings,
     EnvEntry,
@@ -20,14 +21,21 @@ from stepset.plan.model import (
     World,
 )
 from stepset.plan.values import Attempt, CodePath, NodeRank, PodHost, ResultFile, RunName, Text, text, texts
+from stepset.spec.devices import Devices, node_devices
 from stepset.spec.job import TrainingJob
-from stepset.spec.resources import accelerator, cpu_count
+from stepset.spec.resources import cpu_count
 from stepset.spec.template import node_env_names
 
 MASTER = "master"
-"""The port of `MASTER_HOST`."""
+"""Name of the rendezvous port, on `MASTER_HOST`."""
 MASTER_HOST = PodHost(NODE, 0)
-"""The node at which the ranks meet."""
+"""Host of the rendezvous."""
+# Entries that are equal in all jobs.
+_RUN = EnvEntry("STEPSET_RUN", text(RunName()), "the run's name")
+_NODE_RANK = EnvEntry("STEPSET_NODE_RANK", text(NodeRank()), "index of the pod in its group")
+_ATTEMPT = EnvEntry("STEPSET_ATTEMPT", text(Attempt()), "gang restarts so far")
+_RESULT_FILE = EnvEntry("STEPSET_RESULT_FILE", text(ResultFile()), "file for the result of rank 0")
+_PYTHON = text("python3")
 _PYTHON_PROGRAMS = ("python", "torchrun", "deepspeed", "tune", "accelerate", "mpirun", "mpiexec", "mlx")
 
 
@@ -38,39 +46,66 @@ def program(job: TrainingJob) -> tuple[Text, ...]:
     if job.module is not None:
         return texts(["python3", "-m", job.module])
     path = FUNCTION_FILE if job.function is not None else script_in_code(job)
-    return (text("python3"), text(CodePath(path)))
-
-
-MOST_PROCESSES = 4096
-"""The limit for a node, above the CPUs of any machine: a job with more has mistaken bytes for CPUs."""
+    return (_PYTHON, text(CodePath(path)))
 
 
 def count_processes(job: TrainingJob, without_accelerator: int | None = None) -> int:
     """Returns the number of processes of a node.
 
     Args:
-        without_accelerator: the meaning of `auto` on a node without an accelerator; default: its CPUs.
+        without_accelerator: the number for `auto` on a node without an accelerator; default: the CPUs of the node.
     """
     processes = _processes(job, without_accelerator)
-    if processes > MOST_PROCESSES:
+    if processes > MAX_PROCESSES:
         raise BadInputError(
-            f"procs_per_node: {processes} processes a node are more than {MOST_PROCESSES}; check procs_per_node and"
-            " resources_per_node.cpu, which counts CPUs"
+            f"procs_per_node: {processes} processes per node are more than {MAX_PROCESSES}; check procs_per_node, and"
+            " resources_per_node.cpu, a number of CPUs"
         )
     return processes
 
 
 def _processes(job: TrainingJob, without_accelerator: int | None) -> int:
-    resources = job.node_resources()
-    _, devices = accelerator(resources)
     procs = job.procs_per_node
     if isinstance(procs, int):
         return procs
-    if procs == "cpu" or (procs == "auto" and not devices):
-        return cpu_count(resources) if procs == "cpu" or without_accelerator is None else without_accelerator
-    if not devices:
+    if procs == "cpu":
+        return cpu_count(job.node_resources())
+    devices = counted_devices(job)
+    if not devices.processes and procs == "gpu":
         raise BadInputError("procs_per_node: gpu, but resources_per_node has no accelerator; add for example gpus: 1")
+    if not devices.processes:
+        return cpu_count(job.node_resources()) if without_accelerator is None else without_accelerator
+    return devices.processes
+
+
+def counted_devices(job: TrainingJob) -> Devices:
+    """Returns the accelerators of a node; BadInputError if the number of processes does not follow from them."""
+    devices = node_devices(job)
+    if devices.problem:
+        raise BadInputError(f"procs_per_node: {job.procs_per_node} cannot count the processes: {devices.problem}")
     return devices
+
+
+def device_notes(job: TrainingJob, *, selects_mig: bool = False) -> tuple[str, ...]:
+    """Notes on the number of processes per node, if it is not simply that of the devices that the job requests.
+
+    Args:
+        selects_mig: whether each process gets a MIG device of its own from the agent.
+    """
+    if isinstance(job.procs_per_node, int) or job.procs_per_node == "cpu":
+        return ()
+    devices = node_devices(job)
+    notes = []
+    if devices.unit in ("whole", "percent", "share"):
+        notes.append(f"procs_per_node: {devices.processes} ({devices.rule})")
+    if devices.unit == "mig" and devices.processes > 1 and not selects_mig:
+        notes.append(
+            f"procs_per_node: {devices.rule}; a CUDA process uses one MIG device, so that each must set"
+            " CUDA_VISIBLE_DEVICES to one of NVIDIA_VISIBLE_DEVICES, by its LOCAL_RANK"
+        )
+    if devices.ignored:
+        notes.append(f"procs_per_node: {devices.rule}; not counted: {', '.join(devices.ignored)}")
+    return tuple(notes)
 
 
 def needs_python(job: TrainingJob) -> bool:
@@ -81,7 +116,7 @@ def needs_python(job: TrainingJob) -> bool:
 
 
 def uses_agent(job: TrainingJob) -> bool:
-    """Whether the agent wraps the command: as the job specifies, else if the image certainly has Python."""
+    """Whether the agent wraps the command: as the job specifies; for `auto`, if the job needs Python in the image."""
     return needs_python(job) if job.agent == "auto" else bool(job.agent)
 
 
@@ -89,20 +124,20 @@ def identity_env(job: TrainingJob, agent: bool) -> tuple[EnvEntry, ...]:
     """The STEPSET_* variables of a pod of the world."""
     entries = [
         EnvEntry("STEPSET_JOB", text(job.name), "the job's name"),
-        EnvEntry("STEPSET_RUN", text(RunName()), "the run's name"),
-        EnvEntry("STEPSET_NODE_RANK", text(NodeRank()), "index of the pod in its group"),
+        _RUN,
+        _NODE_RANK,
         EnvEntry("STEPSET_NUM_NODES", text(job.num_nodes), "num_nodes"),
-        EnvEntry("STEPSET_ATTEMPT", text(Attempt()), "gang restarts so far"),
+        _ATTEMPT,
     ]
     if agent:
-        entries.append(EnvEntry("STEPSET_RESULT_FILE", text(ResultFile()), "where rank 0 leaves the result"))
+        entries.append(_RESULT_FILE)
     if job.checkpoint_dir:
         entries.append(EnvEntry("STEPSET_CHECKPOINT_DIR", text(job.checkpoint_dir), "checkpoint_dir"))
     return tuple(entries)
 
 
 def role_groups(job: TrainingJob) -> tuple[PodGroup, ...]:
-    """The roles beside the world: they get no training environment, only their own variables."""
+    """Returns the groups of the roles, which get no training environment, only their own variables."""
     return tuple(
         PodGroup(
             name=role.name,
@@ -113,14 +148,16 @@ def role_groups(job: TrainingJob) -> tuple[PodGroup, ...]:
             env=job_entries(role.env),
             resources=role.resources,
             image=role.image or job.image,
+            start_after=tuple(StartAfter(name, "Complete") for name in role.after),
         )
         for role in job.roles
     )
 
 
 def before_world(job: TrainingJob) -> tuple[StartAfter, ...]:
-    """The roles that must complete before the nodes start."""
-    return tuple(StartAfter(role.name, "Complete") for role in job.roles if role.before)
+    """The roles with `before: true` for which no other such role waits: when these have completed, all have."""
+    waited_for = {name for role in job.roles if role.before for name in role.after}
+    return tuple(StartAfter(role.name, "Complete") for role in job.roles if role.before and role.name not in waited_for)
 
 
 def node_group(
@@ -138,16 +175,16 @@ def node_group(
     """Returns the pods of the world, each running `command` with the framework's `env`.
 
     Args:
-        command: what a pod runs if the agent does not change it.
-        reserved: further names that the job may take only with override.
+        command: the command of a pod without the agent.
+        reserved: further names that the job may set only with override.
         processes: copies of the command that the agent starts in each pod.
     """
     agent = uses_agent(job)
     if not agent:
-        _check_does_without_agent(job, env, processes)
+        _check_runs_without_agent(job, env, processes)
     merged = group_env(job, (*identity_env(job, agent), *env), reserved)
     settings = AgentSettings(
-        # Pods without a port do not wait for each other: the name of a pod that has ended does not resolve.
+        # Pods without a port need no peers and must not wait for them: the name of an ended pod does not resolve.
         wait_for=(NODE,) if job.num_nodes > 1 and ports else (),
         peer_timeout=job.network.peer_timeout,
         processes=processes,
@@ -171,21 +208,22 @@ def node_group(
 
 
 def group_env(job: TrainingJob, ours: tuple[EnvEntry, ...], reserved: tuple[str, ...] = ()) -> tuple[EnvEntry, ...]:
-    """Returns stepset's variables, then the job's; BadInputError if the job or its template takes a reserved name."""
-    names = {*(entry.name for entry in ours), *reserved, *ALWAYS_RESERVED}
-    if hidden := sorted(names.intersection(node_env_names(job.pod_template))):
+    """Returns stepset's variables, then the job's; BadInputError if the job or its template sets a reserved name."""
+    taken = node_env_names(job.pod_template)
+    names = {*(entry.name for entry in ours if not entry.from_pod), *reserved, *ALWAYS_RESERVED}
+    if taken and (hidden := sorted(names.intersection(taken))):
         raise BadInputError(
             *(
                 f"pod_template.containers.{NODE}.env: {name} is reserved, because {job.framework.kind} jobs get it from"
-                f" stepset; leave it out, or take it with env: {{{name}: {{value: ..., override: true}}}}"
+                f" stepset; leave it out, or override it with env: {{{name}: {{value: ..., override: true}}}}"
                 for name in hidden
             )
         )
     return merge_env(ours, job.env, reserved, job.framework.kind)
 
 
-def _check_does_without_agent(job: TrainingJob, env: tuple[EnvEntry, ...], processes: int) -> None:
-    """Raises BadInputError for what only the agent can do."""
+def _check_runs_without_agent(job: TrainingJob, env: tuple[EnvEntry, ...], processes: int) -> None:
+    """Raises BadInputError if the job needs the agent."""
     program = job.command[0] if job.command else "the command"
     remedy = (
         "leave agent out"
@@ -197,7 +235,7 @@ def _check_does_without_agent(job: TrainingJob, env: tuple[EnvEntry, ...], proce
             f"agent: only stepset's agent can start {processes} processes per node; {remedy}, or set procs_per_node: 1"
         )
     for entry in env:
-        if isinstance(entry.value, Text) and entry.value.known_in_pod and entry.pod_value is None:
+        if isinstance(entry.value, Text) and entry.value.needs_agent and entry.pod_value is None:
             raise BadInputError(
                 f"agent: only stepset's agent can set {entry.name}, which differs between pods; {remedy}"
             )
@@ -214,12 +252,13 @@ def single_group_plan(
     notes: tuple[str, ...] = (),
 ) -> LaunchPlan:
     """The plan of a framework whose world is one group of equal pods."""
+    may_shrink = elastic is not None and elastic[0] < job.num_nodes
     return LaunchPlan(
         name=job.name,
         world=World(job.num_nodes, procs, elastic),
         groups=(*role_groups(job), node),
         ports=ports if ports is not None else {MASTER: job.network.port},
-        success=SuccessRule(NODE, elastic[0] if elastic else job.num_nodes),
+        success=SuccessRule(NODE, 1 if may_shrink else job.num_nodes, first=may_shrink),
         files=files,
         notes=notes,
     )

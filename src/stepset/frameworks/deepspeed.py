@@ -6,7 +6,15 @@
 
 from __future__ import annotations
 
-from stepset.frameworks.common import MASTER, MASTER_HOST, count_processes, node_group, program, single_group_plan
+from stepset.frameworks.common import (
+    MASTER,
+    MASTER_HOST,
+    count_processes,
+    device_notes,
+    node_group,
+    program,
+    single_group_plan,
+)
 from stepset.frameworks.mpi import mpi_plan
 from stepset.frameworks.torch import torchrun_plan
 from stepset.plan.model import NODE, LaunchPlan, PlanFile, RankWrap
@@ -46,7 +54,7 @@ def _own_launcher(job: TrainingJob) -> LaunchPlan:
         rank = program(job)
         script = texts(["--module", job.module]) if job.module is not None else rank[1:]
         command = (*launcher, *script)
-        # Its --local_rank would come between python and the agent; LOCAL_RANK has the same value.
+        # Otherwise the launcher would put --local_rank before the agent; LOCAL_RANK has the same value.
         wrap = RankWrap((*launcher, *texts(["--no_python", "--no_local_rank"])), (rank[0], text("-u"), *rank[1:]))
     node = node_group(job, (), command, wrap=wrap, world_size=job.num_nodes * procs)
-    return single_group_plan(job, node, procs, files=(hosts,))
+    return single_group_plan(job, node, procs, files=(hosts,), notes=device_notes(job))

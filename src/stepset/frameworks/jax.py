@@ -1,4 +1,4 @@
-"""JAX: one process a node, meeting at node 0.
+"""JAX: one process per node, with the coordinator on node 0.
 
 Source: Kubeflow Trainer v2.3.0 pkg/runtime/framework/plugins/jax/jax.go. JAX itself reads only the coordinator's
 address; the script passes the other two to `jax.distributed.initialize` (docs/frameworks/jax.md).
@@ -20,7 +20,7 @@ def plan(job: TrainingJob) -> LaunchPlan:
         EnvEntry("JAX_COORDINATOR_ADDRESS", text(MASTER_HOST, ":", PortNumber(MASTER)), "jax: node 0, network.port"),
     )
     notes = (
-        (f"procs_per_node: jax runs one process a node that drives all its devices; {job.procs_per_node} is ignored",)
+        (f"procs_per_node: jax runs one process per node, which uses all its devices; {job.procs_per_node} is ignored",)
         if isinstance(job.procs_per_node, int) and job.procs_per_node > 1
         else ()
     )

@@ -1,15 +1,21 @@
 """MPI: a launcher pod runs mpirun, which starts the ranks on the nodes over ssh.
 
-Open MPI follows Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go) and adds the names Open MPI 5 reads,
-without which it starts everything on the launcher and reports success. Intel MPI and MPICH follow mpi-operator v0.8
-(pkg/controller/mpi_job_controller.go).
+Open MPI follows Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go) and also sets the variables of Open
+MPI 5: without them, Open MPI 5 starts all ranks on the launcher and reports success. Intel MPI and MPICH follow
+mpi-operator v0.8 (pkg/controller/mpi_job_controller.go).
 """
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import dataclass
+
+from stepset.errors import BadInputError
 from stepset.frameworks.common import (
+    MASTER,
     before_world,
     count_processes,
+    device_notes,
     group_env,
     identity_env,
     program,
@@ -31,12 +37,18 @@ from stepset.plan.model import (
     SuccessRule,
     World,
 )
-from stepset.plan.values import MountedFile, PodHost, Text, text, texts
+from stepset.plan.mpi_launch import Finding, starts_ranks
+from stepset.plan.values import MountedFile, PodHost, PortNumber, Text, text, texts
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import MPI
+from stepset.spec.resources import Resources
 
 HOSTFILE = "mpi-hostfile"
 SSH = "ssh"
+MASTER_VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
+"""Variables of the launcher that are also set where a node's ranks start: by sshd in a pod, by the agent in a local
+run. Open MPI passes on only those variables that its command line names."""
+_GPUS = "NVIDIA_VISIBLE_DEVICES"
 _SSH_ARGS = "-o ConnectionAttempts=10"
 
 
@@ -48,11 +60,11 @@ def plan(job: TrainingJob) -> LaunchPlan:
 
 
 def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
-    """mpirun in a launcher pod and ssh servers in the others; also for DeepSpeed and MLX with mpirun."""
+    """Returns the plan of mpirun in a launcher pod and ssh servers on the nodes; also for DeepSpeed and MLX."""
     slots = count_processes(job, without_accelerator=1)
     workers = job.num_nodes - 1 if options.run_launcher_as_node else job.num_nodes
     # Nodes first and the launcher last, as in Kubeflow Trainer. Rank 0 is on node 0, except for Open MPI with the
-    # launcher as a node: it numbers its own node's ranks first, regardless of the hostfile's order (4.1.4, executed).
+    # launcher as a node: it numbers its own node's ranks first, regardless of the hostfile's order (4.1.4, tested).
     hosts = [PodHost(NODE, k) for k in range(workers)]
     if options.run_launcher_as_node:
         hosts.append(PodHost(LAUNCHER, 0))
@@ -61,11 +73,11 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
 
     agent = uses_agent(job)
     size = job.num_nodes * slots
-    ours = _launcher_env(options, slots)
-    # The launcher's own index is not a rank's, and Hydra would pass it to all of them.
+    ours = (*_launcher_env(options, slots), *_master_env(options, workers), *_replaceable_env(job, options))
+    # Without STEPSET_NODE_RANK: the launcher's index is not that of a node, and Hydra would pass it to all ranks.
     identity = tuple(entry for entry in identity_env(job, agent) if entry.name != "STEPSET_NODE_RANK")
     env = group_env(job, (*identity, *ours))
-    command, wrap = _commands(job, options, env)
+    start = _start(job, options, env)
     resources = job.node_resources()
     node = PodGroup(
         name=NODE,
@@ -85,26 +97,25 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
         name=LAUNCHER,
         count=1,
         in_world=options.run_launcher_as_node,
-        command=command,
+        command=start.command,
+        command_rule=start.rule,
         args=texts(job.args),
         env=env,
-        resources=resources
-        if options.run_launcher_as_node
-        else job.resources_per_node.model_copy(update={"requests": {}, "limits": {}}),
+        resources=resources if options.run_launcher_as_node else _launcher_resources(job, options),
         image=job.image,
         ports=(SSH,) if options.run_launcher_as_node else (),
         start_after=(StartAfter(NODE, "Ready"),) if workers else before_world(job),
         agent=AgentSettings(
             wait_for=(NODE, LAUNCHER) if workers else (LAUNCHER,),
             peer_timeout=job.network.peer_timeout,
-            wrap=wrap,
+            wrap=start.wrap,
             world_size=size,
         )
         if agent
         else None,
     )
-    notes: tuple[str, ...] = ()
-    if agent and wrap is None:
+    notes = start.notes
+    if agent and start.wrap is None and not notes:
         notes = (
             "command: the position of the program in this command is unknown, so the number of ranks is not checked;"
             " give script, or a plain `mpirun [options] program`",
@@ -113,11 +124,48 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
         name=job.name,
         world=World(job.num_nodes, slots),
         groups=(*role_groups(job), *((node,) if workers else ()), launcher),
-        ports={SSH: options.ssh_port},
+        ports={SSH: options.ssh_port, MASTER: job.network.port},
         success=SuccessRule(LAUNCHER, 1),
         files=(hostfile,),
         ssh=SshKeys(options.ssh_auth_mount_path, (NODE, LAUNCHER) if workers else (LAUNCHER,)),
-        notes=notes,
+        notes=(*notes, *device_notes(job)),
+    )
+
+
+def _launcher_resources(job: TrainingJob, options: MPI) -> Resources:
+    """Returns the resources of a launcher that is not a node: its own, and the nodes' shm unless it has one."""
+    own = options.launcher_resources
+    return own if own.shm is not None else own.model_copy(update={"shm": job.resources_per_node.shm})
+
+
+_NO_BINDING = "several pods of one machine would bind their ranks to the same cores"
+_REPLACEABLE = {
+    "openmpi": (
+        ("OMPI_MCA_hwloc_base_binding_policy", "none", f"open mpi 4: {_NO_BINDING}"),
+        ("PRTE_MCA_hwloc_default_binding_policy", "none", f"open mpi 5: {_NO_BINDING}"),
+    ),
+    "intel": (("I_MPI_PIN", "off", f"intel mpi: {_NO_BINDING}"),),
+    "mpich": (),
+}
+
+
+def _replaceable_env(job: TrainingJob, options: MPI) -> tuple[EnvEntry, ...]:
+    """Returns the launcher's variables that the job may set without `override`; options of mpirun override them."""
+    rows = [*_REPLACEABLE[options.implementation]]
+    if not options.run_launcher_as_node:
+        # mpi-operator v0.8 sets an empty text (nvidiaDisableEnvVars). For the NVIDIA container runtime `void` and an
+        # empty value are equal, while `none` still mounts the driver; `void` is not confused with a missing value.
+        rows.append((_GPUS, "void", "a launcher that is not a node sees no GPU, whatever the image's default"))
+    return tuple(EnvEntry(name, text(value), why) for name, value, why in rows if name not in job.env)
+
+
+def _master_env(options: MPI, workers: int) -> tuple[EnvEntry, ...]:
+    """Returns where rank 0 is, for torch and accelerate in ranks that mpirun starts; MPI itself does not read it."""
+    on_launcher = not workers or (options.run_launcher_as_node and options.implementation == "openmpi")
+    host, port = MASTER_VARIABLES
+    return (
+        EnvEntry(host, text(PodHost(LAUNCHER if on_launcher else NODE, 0)), "mpi: the node of rank 0, for torch"),
+        EnvEntry(port, text(PortNumber(MASTER)), "mpi: network.port, for torch"),
     )
 
 
@@ -127,46 +175,91 @@ def _launcher_env(options: MPI, slots: int) -> tuple[EnvEntry, ...]:
         label = "mpich:"
         rows = [
             ("HYDRA_HOST_FILE", hostfile, "the nodes"),
-            # mpi-operator sets the first name, which no Hydra reads; MPICH 4 and 5 read the second (4.0.2, executed).
+            # mpi-operator sets the first name, which no Hydra reads; MPICH 4 and 5 read the second (4.0.2, tested).
             ("HYDRA_LAUNCH_EXTRA_ARGS", text(_SSH_ARGS), "as mpi-operator sets it"),
-            ("HYDRA_LAUNCHER_EXTRA_ARGS", text(_SSH_ARGS), "a node's sshd may come late"),
+            ("HYDRA_LAUNCHER_EXTRA_ARGS", text(_SSH_ARGS), "a node's sshd may start late"),
         ]
     elif options.implementation == "intel":
         label = "intel mpi:"
         rows = [
             ("I_MPI_HYDRA_HOST_FILE", hostfile, "the nodes"),
-            ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", text(_SSH_ARGS), "a node's sshd may come late"),
+            ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", text(_SSH_ARGS), "a node's sshd may start late"),
             ("I_MPI_PERHOST", text(slots), "processes per node"),
         ]
     else:
-        # Open MPI 4 reads OMPI_MCA_orte_*, Open MPI 5 only PRTE_MCA_prte_*; both are safe on both.
-        # On 5 host names must be short (keep_fqdn=false), or its daemons take every node for the launcher
+        # Open MPI 4 reads OMPI_MCA_orte_*, Open MPI 5 only PRTE_MCA_prte_*; each version accepts both.
+        # For Open MPI 5, host names must be short (keep_fqdn=false): its daemons would take every node for the launcher
         # (kubeflow/trainer#4029).
         label = "open mpi"
         rows = [
             ("OMPI_MCA_orte_default_hostfile", hostfile, "4: the nodes"),
             ("OMPI_MCA_orte_keep_fqdn_hostnames", text("true"), "4: pods are known by their full names"),
             ("OMPI_MCA_orte_set_default_slots", text(slots), "4: processes per node"),
-            ("OMPI_MCA_plm_rsh_args", text(_SSH_ARGS), "4: a node's sshd may come late"),
+            ("OMPI_MCA_plm_rsh_args", text(_SSH_ARGS), "4: a node's sshd may start late"),
             ("PRTE_MCA_prte_default_hostfile", hostfile, "5: the nodes"),
             ("PRTE_MCA_prte_keep_fqdn_hostnames", text("false"), "5: pods are known by their short names"),
             ("PRTE_MCA_prte_set_default_slots", text(slots), "5: processes per node"),
-            ("PRTE_MCA_plm_ssh_args", text(_SSH_ARGS), "5: a node's sshd may come late"),
+            ("PRTE_MCA_plm_ssh_args", text(_SSH_ARGS), "5: a node's sshd may start late"),
         ]
     return tuple(EnvEntry(name, value, f"{label} {why}") for name, value, why in rows)
 
 
-def _commands(job: TrainingJob, options: MPI, env: tuple[EnvEntry, ...]) -> tuple[tuple[Text, ...], RankWrap | None]:
-    """(the launcher's command, how the agent reaches its ranks)."""
-    if job.command is not None:
-        words = [*job.command]
-        at = split_mpirun(words)
-        return texts(words), None if at is None else RankWrap(texts(words[:at]), texts(words[at:]))
-    # Debian and others install several MPIs side by side; only MPICH's and Intel's launcher has Hydra's name.
-    launcher = ["mpiexec.hydra" if options.implementation == "mpich" else "mpirun"]
-    if options.implementation == "openmpi":
-        # Over ssh Open MPI passes only its own variables on; Hydra passes all.
-        own = ("OMPI_", "PRTE_")
-        launcher += [word for e in env if not e.name.startswith(own) for word in ("-x", e.name)]
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How the launcher starts the ranks.
+
+    Args:
+        command: the launcher's command, without the job's args.
+        wrap: how the agent wraps the ranks; None if the position of their program is not known.
+        rule: why, in one phrase.
+        notes: for the user, one line each.
+    """
+
+    command: tuple[Text, ...]
+    wrap: RankWrap | None
+    rule: str
+    notes: tuple[str, ...] = ()
+
+
+def _start(job: TrainingJob, options: MPI, env: tuple[EnvEntry, ...]) -> _Start:
     rank = program(job)
-    return (*texts(launcher), *rank), RankWrap(texts(launcher), (rank[0], text("-u"), *rank[1:]))
+    found = starts_ranks([*job.command, *job.args]) if job.command is not None else None
+    if options.launch == "mpirun" and found is not None and found.what == "launcher":
+        raise BadInputError(
+            f"framework.launch: the command starts {found.name} itself; omit framework.launch, or remove"
+            f" {found.name} from command"
+        )
+    if options.launch == "command":
+        return _Start(rank, None, "unchanged, because framework.launch is command")
+    if found is not None and options.launch == "auto":
+        return _own_start([*(job.command or ())], options, found)
+    launcher = [_launcher(options)]
+    rule = f"{launcher[0]} starts the ranks"
+    if job.command is not None:
+        rule += f", because {'framework.launch is mpirun' if options.launch == 'mpirun' else 'the command starts none'}"
+    if options.implementation == "openmpi":
+        # Over ssh, Open MPI passes on only its own variables; Hydra passes on all variables.
+        own = ("OMPI_", "PRTE_")
+        # The nodes have GPUs of their own.
+        passed = (e.name for e in env if not e.name.startswith(own) and (e.name != _GPUS or e.origin == "job"))
+        launcher += [word for name in passed for word in ("-x", name)]
+    unbuffered = rank if job.command is not None else (rank[0], text("-u"), *rank[1:])
+    return _Start((*texts(launcher), *rank), RankWrap(texts(launcher), unbuffered), rule)
+
+
+def _launcher(options: MPI) -> str:
+    """Debian and others install several MPIs side by side; only MPICH's and Intel's launcher has Hydra's name."""
+    return "mpiexec.hydra" if options.implementation == "mpich" else "mpirun"
+
+
+def _own_start(words: list[str], options: MPI, found: Finding) -> _Start:
+    """Returns the start by a command that starts the ranks itself."""
+    at = split_mpirun(words)
+    wrap = None if at is None else RankWrap(texts(words[:at]), texts(words[at:]))
+    if found.what == "launcher":
+        return _Start(texts(words), wrap, f"unchanged, because it starts {found.name}")
+    note = (
+        f"command: the shell script {found.name} runs once, in the launcher, and must start the ranks with mpirun; if"
+        f" it is the program of each rank, write {shlex.join([_launcher(options), *words])}"
+    )
+    return _Start(texts(words), wrap, "unchanged, because a shell script starts the ranks itself", (note,))

@@ -1,11 +1,10 @@
-"""Finds the program in an mpirun command of the user's, so that the agent can wrap every rank."""
+"""Finds the program in the user's mpirun command, so that the agent can wrap every rank."""
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Sequence
 
-_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
+from stepset.plan.mpi_launch import is_mpi_launcher
 
 # Options with their number of values: Open MPI 4/5 mpirun(1), MPICH and Intel MPI mpiexec.hydra(1).
 _ONE = {
@@ -33,7 +32,7 @@ def split_mpirun(command: Sequence[str]) -> int | None:
     >>> split_mpirun(["mpirun", "-np", "4", "--bind-to", "none", "./a.out", "-v"])
     5
     """
-    if not command or not posixpath.basename(command[0]).startswith(_LAUNCHERS) or ":" in command:
+    if not command or not is_mpi_launcher(command[0]) or ":" in command:
         return None
     at = 1
     while at < len(command) and command[at].startswith("-"):

@@ -7,15 +7,34 @@ ones those of training-operator v1 (pkg/controller.v1/pytorch/elastic.go, releas
 from __future__ import annotations
 
 from stepset.errors import BadInputError
-from stepset.frameworks.common import MASTER, MASTER_HOST, count_processes, node_group, program, single_group_plan
+from stepset.frameworks.common import (
+    MASTER,
+    MASTER_HOST,
+    count_processes,
+    counted_devices,
+    device_notes,
+    node_group,
+    program,
+    single_group_plan,
+)
 from stepset.plan.model import EnvEntry, LaunchPlan, RankWrap
-from stepset.plan.values import FirstNode, LocalRank, NodeRank, PortNumber, ProcessRank, Text, text, texts
+from stepset.plan.values import FirstNode, LocalRank, NodeRank, PortNumber, ProcessRank, RendezvousId, Text, text, texts
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import Elastic, Torch
-from stepset.spec.resources import accelerator, cpu_count
+from stepset.spec.resources import cpu_count
 
 # Reserved in every torch job, as in Kubeflow Trainer (pkg/constants/constants.go:300).
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
+
+_STATIC = "torchrun, static rendezvous: "
+_STATIC_RANK = EnvEntry("PET_NODE_RANK", text(NodeRank()), _STATIC + "index of the pod")
+_STATIC_MASTER = (
+    EnvEntry("PET_MASTER_ADDR", text(MASTER_HOST), _STATIC + "node 0"),
+    EnvEntry("PET_MASTER_PORT", text(PortNumber(MASTER)), _STATIC + "network.port"),
+)
+_TORCHRUN = text("torchrun")
+_WRAP = texts(["torchrun", "--no-python"])
+_UNBUFFERED = text("-u")
 
 
 def plan(job: TrainingJob) -> LaunchPlan:
@@ -35,7 +54,7 @@ def plan(job: TrainingJob) -> LaunchPlan:
 def torchrun_plan(
     job: TrainingJob, elastic: Elastic | None = None, *, both_layers: bool = False, launcher_layer: bool = True
 ) -> LaunchPlan:
-    """One torchrun in every pod; also DeepSpeed's default.
+    """Returns the plan of one torchrun per pod; also for DeepSpeed.
 
     Args:
         elastic: set for a world whose size may change.
@@ -45,7 +64,7 @@ def torchrun_plan(
     if not launcher_layer and job.command is None:
         raise BadInputError(
             "framework.env_layer: 'worker' leaves torchrun without the other nodes' addresses, so that every node would"
-            " train by itself; leave env_layer out, or set launcher: none"
+            " train alone; leave env_layer out, or set launcher: none"
         )
     nproc, known = nproc_per_node(job)
     env: tuple[EnvEntry, ...] = ()
@@ -62,43 +81,43 @@ def torchrun_plan(
         command, wrap = texts(job.command), None
     else:
         rank = program(job)
-        command = (text("torchrun"), *rank[1:])
-        wrap = RankWrap(texts(["torchrun", "--no-python"]), (rank[0], text("-u"), *rank[1:]))
+        command = (_TORCHRUN, *rank[1:])
+        wrap = RankWrap(_WRAP, (rank[0], _UNBUFFERED, *rank[1:]))
     bounds = elastic.bounds(job.num_nodes) if elastic else None
     node = node_group(
-        job, env, command, reserved=RESERVED, wrap=wrap, launcher_restarts=bool(elastic and elastic.max_restarts)
+        job,
+        env,
+        command,
+        reserved=RESERVED,
+        wrap=wrap,
+        launcher_restarts=elastic is not None,  # also with max_restarts 0: torchrun restarts workers if a node joins
     )
-    return single_group_plan(job, node, known, elastic=bounds)
+    return single_group_plan(job, node, known, elastic=bounds, notes=device_notes(job))
 
 
 def nproc_per_node(job: TrainingJob) -> tuple[str, int | None]:
-    """torchrun's argument, and the number if it is known beforehand.
+    """Returns torchrun's argument, and the number of processes if it is known beforehand.
 
-    On GPUs torchrun counts devices itself ("auto"), as in Kubeflow Trainer. It cannot count MIG slices, TPUs and the
-    like, so for those the number is given.
+    On GPUs torchrun counts devices itself ("auto"), as in Kubeflow Trainer. It cannot count MIG devices, TPUs and the
+    like, and several shared GPUs may be one device, so for those the number is given.
     """
-    name, devices = accelerator(job.node_resources())
     procs = job.procs_per_node
-    if procs in ("auto", "gpu") and devices and "gpu" in name.lower():
-        return procs, devices
+    if procs in ("auto", "gpu"):
+        devices = counted_devices(job)
+        if devices.counted_by_torchrun:
+            return procs, devices.count
     number = count_processes(job)
     return str(number), number
 
 
 def static_env(job: TrainingJob, nproc: str, *, master: bool = True) -> tuple[EnvEntry, ...]:
     """PET_* for a fixed world: static rendezvous, in which rank = pod index x processes per node + local rank."""
-    rule = "torchrun, static rendezvous: "
-    entries = [
-        EnvEntry("PET_NNODES", text(job.num_nodes), rule + "num_nodes"),
-        EnvEntry("PET_NPROC_PER_NODE", text(nproc), rule + _nproc_rule(job)),
-        EnvEntry("PET_NODE_RANK", text(NodeRank()), rule + "index of the pod"),
-    ]
-    if master:
-        entries += [
-            EnvEntry("PET_MASTER_ADDR", text(MASTER_HOST), rule + "node 0"),
-            EnvEntry("PET_MASTER_PORT", text(PortNumber(MASTER)), rule + "network.port"),
-        ]
-    return tuple(entries)
+    entries = (
+        EnvEntry("PET_NNODES", text(job.num_nodes), _STATIC + "num_nodes"),
+        EnvEntry("PET_NPROC_PER_NODE", text(nproc), _STATIC + _nproc_rule(job)),
+        _STATIC_RANK,
+    )
+    return (*entries, *_STATIC_MASTER) if master else entries
 
 
 def _elastic_env(job: TrainingJob, elastic: Elastic, nproc: str) -> tuple[EnvEntry, ...]:
@@ -112,36 +131,36 @@ def _elastic_env(job: TrainingJob, elastic: Elastic, nproc: str) -> tuple[EnvEnt
         EnvEntry("PET_NPROC_PER_NODE", text(nproc), rule + _nproc_rule(job)),
         EnvEntry("PET_RDZV_BACKEND", text("c10d"), rule + "the store is on node 0"),
         EnvEntry("PET_RDZV_ENDPOINT", text(MASTER_HOST, ":", PortNumber(MASTER)), rule + "node 0, network.port"),
-        EnvEntry("PET_RDZV_ID", text(elastic.rdzv_id or job.name), rule + "rdzv_id, else the job's name"),
+        EnvEntry("PET_RDZV_ID", text(elastic.rdzv_id or RendezvousId()), rule + "rdzv_id, else random for each run"),
         EnvEntry(
             "PET_RDZV_CONF",
             text("is_host=", FirstNode(), conf),
-            rule + "node 0 hosts the store; then rdzv_conf",
+            rule + "is_host is 1 on node 0, which hosts the store; then the settings of rdzv_conf",
             pod_value=text(conf.removeprefix(",")) if conf else None,
         ),
         EnvEntry("PET_MAX_RESTARTS", text(elastic.max_restarts), rule + "elastic.max_restarts"),
-        # With a shared store rank 0 publishes its address in the first round only, and a node that comes later waits
-        # for it in vain (torch 2.15, dynamic_rendezvous.py, next_rendezvous; executed).
+        # With a shared store, rank 0 publishes its address in the first round only, and a node that joins later waits
+        # for the address forever (torch 2.15, dynamic_rendezvous.py, next_rendezvous; tested).
         EnvEntry("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", text(1), rule + "a node that returns finds the others"),
     )
 
 
 def worker_env(job: TrainingJob, procs: int, *, beside_torchrun: bool = False) -> tuple[EnvEntry, ...]:
-    """MASTER_ADDR, RANK and similar variables, counting processes.
+    """MASTER_ADDR, RANK and similar variables; ranks and sizes count processes, not pods.
 
     Args:
         procs: processes per node.
-        beside_torchrun: the pod's own command reads them, not each rank: no LOCAL_*, and RANK only if the pod is one
-            process, because otherwise it would differ from the rank that torchrun sets.
+        beside_torchrun: whether torchrun starts the ranks. Then the variables are for the pod's command: no LOCAL_*,
+            and RANK only for one process per pod, because each rank gets another RANK from torchrun.
     """
-    rule = "worker layer beside torchrun's: " if beside_torchrun else "worker layer, no launcher sets it: "
+    rule = "worker layer beside torchrun's: " if beside_torchrun else "worker layer, which no launcher sets: "
     entries = [
         EnvEntry("MASTER_ADDR", text(MASTER_HOST), rule + "node 0"),
         EnvEntry("MASTER_PORT", text(PortNumber(MASTER)), rule + "network.port"),
         EnvEntry("WORLD_SIZE", text(job.num_nodes * procs), rule + "num_nodes x processes per node"),
     ]
     if procs == 1:
-        entries.append(EnvEntry("RANK", text(NodeRank()), rule + "one process a pod: index of the pod"))
+        entries.append(EnvEntry("RANK", text(NodeRank()), rule + "one process per pod: index of the pod"))
     elif not beside_torchrun:
         entries.append(EnvEntry("RANK", text(ProcessRank()), rule + "rank of the process"))
     if not beside_torchrun:
@@ -159,13 +178,13 @@ def _without_launcher(job: TrainingJob, options: Torch) -> LaunchPlan:
     if options.env_layer == "both":
         env = (*static_env(job, str(procs)), *env)
     node = node_group(job, env, program(job), processes=procs, world_size=job.num_nodes * procs)
-    return single_group_plan(job, node, procs)
+    return single_group_plan(job, node, procs, notes=device_notes(job))
 
 
 def _nproc_rule(job: TrainingJob) -> str:
     if isinstance(job.procs_per_node, int):
         return "procs_per_node"
-    name, devices = accelerator(job.node_resources())
-    if job.procs_per_node == "cpu" or not devices:
-        return f"{cpu_count(job.node_resources())} CPUs, rounded up"
-    return f"{devices} x {name}"
+    if job.procs_per_node != "cpu" and (rule := counted_devices(job).rule):
+        return rule
+    cpus = cpu_count(job.node_resources())
+    return f"{cpus} {'CPU' if cpus == 1 else 'CPUs'}, rounded up"

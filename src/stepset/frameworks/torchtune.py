@@ -1,7 +1,7 @@
 """TorchTune: `tune run` with the recipe and config that fit model, nodes and devices.
 
 Source: Kubeflow Trainer v2.3.0 pkg/runtime/framework/plugins/torch/torchtune.go. `tune run` ignores PET_* variables
-unless its command line contains a torchrun flag, hence --rdzv_endpoint (torchtune 0.6.1, executed).
+unless its command line contains a torchrun flag, hence --rdzv_endpoint (torchtune 0.6.1, tested).
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepset.errors import BadInputError
-from stepset.frameworks.common import MASTER, MASTER_HOST, node_group, single_group_plan
+from stepset.frameworks.common import MASTER, MASTER_HOST, device_notes, node_group, single_group_plan
 from stepset.frameworks.torch import RESERVED, nproc_per_node, static_env, torchrun_plan
 from stepset.plan.code import script_in_code
 from stepset.plan.model import LaunchPlan
 from stepset.plan.values import CodePath, PortNumber, Text, text, texts
+from stepset.spec.devices import node_devices
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import TorchTune
-from stepset.spec.resources import accelerator
 
 TUNE_RUN = ["tune", "run"]
 MULTI_NODE_MODELS = ("llama3_3/70B",)
@@ -40,12 +40,12 @@ def plan(job: TrainingJob) -> LaunchPlan:
     recipe, config = _recipe_and_config(job, options, nproc)
     command += [recipe, text("--config"), text(config)]
     node = node_group(job, static_env(job, nproc, master=False), tuple(command), reserved=RESERVED)
-    return single_group_plan(job, node, known)
+    return single_group_plan(job, node, known, notes=device_notes(job))
 
 
 def is_distributed(job: TrainingJob, nproc: str) -> bool:
     """Whether more than one process runs."""
-    devices = accelerator(job.node_resources())[1]
+    devices = node_devices(job).count
     return job.num_nodes > 1 or (nproc.isdigit() and int(nproc) > 1) or (not nproc.isdigit() and devices > 1)
 
 
@@ -83,7 +83,7 @@ def _recipe_and_config(job: TrainingJob, options: TorchTune, nproc: str) -> tupl
     if options.model is None:
         raise BadInputError("framework: torchtune needs a model, or a recipe with its config; give one of them")
     _check_model(job, options.model, nproc)
-    devices = accelerator(job.node_resources())[1]
+    devices = node_devices(job).count
     one_device = nproc == "1" or (not nproc.isdigit() and devices == 1)
     recipe, config = builtin_recipe(options.model, job.num_nodes, one_device, job.args)
     if job.script is not None:

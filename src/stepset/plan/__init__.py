@@ -1,1 +1,1 @@
-"""What every pod gets, and why: LaunchPlan and the values in it."""
+"""LaunchPlan: the command, variables and files of every pod, and the reason for each variable."""

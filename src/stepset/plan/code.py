@@ -1,4 +1,4 @@
-"""The place of the job's program inside the code that is shipped."""
+"""The path of the job's script within the code that is shipped."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from stepset.spec.job import TrainingJob
 
 FUNCTION_FILE = "stepset_main.py"
-"""The file a job's `function` becomes."""
+"""Name of the file with a job's `function`."""
 
 
 def script_in_code(job: TrainingJob) -> str:
     """The script's path within the job's code.
 
-    With `code` it is a path inside that directory (a leading `code/` is dropped); without, the script is shipped alone
-    under its file name.
+    With `code` the path is relative to that directory (a leading `code/` is dropped). Without, only the script is
+    shipped, under its file name.
     """
     script = posixpath.normpath((job.script or "").replace("\\", "/"))
     if job.code is None:

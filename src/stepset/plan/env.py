@@ -1,8 +1,9 @@
-"""Merges stepset's variables with the job's, and records the reason of each."""
+"""Merges stepset's variables with the job's, and records the reason for each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from stepset.errors import BadInputError
 from stepset.plan.model import EnvEntry
@@ -18,6 +19,9 @@ ALWAYS_RESERVED = (
     "STEPSET_RESULT_FILE",
     "STEPSET_CHECKPOINT_DIR",
     "STEPSET_RESUME_FROM",
+    # The agent removes these from the environment of the training code.
+    "STEPSET_AGENT_DIR",
+    "STEPSET_LIFELINE",
 )
 
 
@@ -38,19 +42,28 @@ def job_entries(env: Mapping[str, EnvVar]) -> tuple[EnvEntry, ...]:
 def merge_env(
     ours: Iterable[EnvEntry], env: Mapping[str, EnvVar], reserved: Iterable[str], framework: str
 ) -> tuple[EnvEntry, ...]:
-    """Returns stepset's entries, then the job's; a reserved name that the job takes replaces ours in its place.
+    """Returns stepset's entries, then the job's; an entry that the job overrides stays in its position.
 
-    The names in `ours` and `reserved` may be taken only with `override: true`, else BadInputError names the
-    `framework`.
+    For an entry with `from_pod`, the job's value is set in the pod, and the agent derives each process's value from it.
+    With `override: true`, which a Secret needs, the job's value replaces the entry, as for any other variable.
+
+    Raises:
+        BadInputError: the job sets a name of `ours` or `reserved` without `override: true`.
     """
     entries = {entry.name: entry for entry in ours}
+    if not env:
+        return tuple(entries.values())
+    for name, entry in entries.items():
+        if entry.from_pod and name in env and not env[name].override and not isinstance(env[name], EnvSecret):
+            entries[name] = replace(entry, pod_value=job_value(env[name]), rule=f"{entry.rule}; the job names them")
+            env = {key: value for key, value in env.items() if key != name}
     names = {*entries, *reserved, *ALWAYS_RESERVED}
     taken = [name for name, var in env.items() if name in names and not var.override]
     if taken:
         raise BadInputError(
             *(
                 f"env.{name}: reserved, because {framework} jobs get it from stepset; leave it out,"
-                f" or take it with {{value: ..., override: true}}"
+                f" or override it with {{value: ..., override: true}}"
                 for name in sorted(taken)
             )
         )

@@ -1,4 +1,4 @@
-"""What every pod gets and why, as rows: the content of `stepset explain`."""
+"""The variables of every pod and their rules, as rows: the content of `stepset explain`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def show(value: Value, resolver: Resolver) -> str:
 
 
 def explain_plan(plan: LaunchPlan, resolver: Resolver) -> list[ExplainRow]:
-    """Returns one row for every variable of every group, in the pods' order; `resolver` fills in places."""
+    """Returns one row for every variable of every group, in the pods' order; `resolver` fills in placeholders."""
     return [
         ExplainRow(
             group=group.name,

@@ -1,17 +1,18 @@
-"""LaunchPlan: what every pod gets, and why. A framework creates it, a target or backend carries it out."""
+"""LaunchPlan: the pods of a job. A framework creates the plan, a target or a backend executes it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from stepset.plan.values import Text, Value
+from stepset.plan.values import RendezvousId, Text, Value
 from stepset.spec.template import NODE as NODE  # the name of the world's pods and of their container
 
-if TYPE_CHECKING:  # pydantic is imported only where a job is read or rendered: it takes longer than `stepset list`
+if TYPE_CHECKING:  # only code that reads or renders jobs imports pydantic: the import takes longer than `stepset list`
     from stepset.spec.resources import Resources
 
 LAUNCHER = "launcher"
+_RENDEZVOUS_ID = Text((RendezvousId(),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +20,12 @@ class EnvEntry:
     """One variable and its origin.
 
     Args:
-        value: its value; the agent sets a Text that is `known_in_pod`.
+        value: its value; if this is a Text with `needs_agent`, the agent sets the variable.
         rule: its reason, in one phrase with its source.
         origin: who set it: `stepset`, `job` (the user's), or `local` (the local backend).
         replaced: stepset's value, if the job overrode it.
-        pod_value: of a variable that the agent sets, the value in the pod's manifest, if any.
+        pod_value: for a variable that the agent sets, its value in the pod's manifest; None if it has none there.
+        from_pod: whether the agent derives each process's value from the pod's value, which the job may therefore set.
     """
 
     name: str
@@ -32,11 +34,12 @@ class EnvEntry:
     origin: Literal["stepset", "job", "local"] = "stepset"
     replaced: Value | None = None
     pod_value: Value | None = None
+    from_pod: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """A small file that every pod of some groups has at `path` on Kubernetes; MountedFile refers to it by name."""
+    """A small file at `path` in every pod of `groups` on Kubernetes; MountedFile refers to it by name."""
 
     name: str
     path: str
@@ -64,7 +67,7 @@ class SshKeys:
 class RankWrap:
     """How the agent wraps every rank: it runs `launcher + [agent, "rank", ...] + program + args` as the command.
 
-    An option of the launcher keeps it from putting an interpreter before the program.
+    `launcher` contains the option that stops the launcher from putting an interpreter before the program.
     """
 
     launcher: tuple[Text, ...]
@@ -76,13 +79,14 @@ class AgentSettings:
     """What the agent does around a group's command.
 
     Args:
-        wait_for: groups whose pods' names must resolve before the command starts; of a group that is larger than
-            `WAIT_FOR_ALL` only pod 0, because the cost grows with the square of the nodes.
+        wait_for: groups whose pods' names must resolve before the command starts; for a group that is larger than
+            `WAIT_FOR_ALL`, only pod 0, because the cost grows with the square of the nodes.
         peer_timeout: seconds to wait for them.
         processes: copies of the command that the agent itself starts, each with its per-process variables.
-        wrap: how it wraps the ranks that a launcher starts; None if it cannot.
+        wrap: how the agent wraps the ranks that a launcher starts; None if it cannot wrap them.
         world_size: required number of ranks, checked in every wrapped rank; None if it may vary.
-        launcher_restarts: whether the launcher restarts failed ranks, so that a failed rank is not yet a failure.
+        launcher_restarts: whether the launcher is the torchrun of an elastic world. It restarts failed ranks, so that a
+            failed rank does not fail the pod; and its end with 0 is a success only if it has passed its exit barrier.
     """
 
     wait_for: tuple[str, ...]
@@ -94,6 +98,9 @@ class AgentSettings:
 
 
 WAIT_FOR_ALL = 64
+
+MAX_PROCESSES = 4096
+"""Maximum processes per node, more than any machine has CPUs; more are a mistake, such as bytes given as CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +119,7 @@ class PodGroup:
         name: `node`, `launcher`, or a role's name.
         in_world: whether they belong to the training world.
         command: empty for the image's own.
+        command_rule: why the command differs from the job's, or does not; "" if there is no choice.
         env: variables in order; stepset's first, so that the job's may use `$(NAME)` of them.
         ports: names of the plan's ports on which the pods listen.
         serves_ssh: the pods run an ssh server until the launcher ends, instead of a command.
@@ -130,6 +138,7 @@ class PodGroup:
     serves_ssh: bool = False
     start_after: tuple[StartAfter, ...] = ()
     agent: AgentSettings | None = None
+    command_rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +163,21 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class SuccessRule:
-    """The run has succeeded when `count` pods of `group` have."""
+    """The run has succeeded when `count` pods of `group` have succeeded.
+
+    Args:
+        first: whether it has succeeded as soon as pod 0 has; in an elastic world, whose size may change, that pod ends
+            with 0 only after every pod of the last rendezvous round (docs/design/agent.md).
+    """
 
     group: str
     count: int
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """Everything that will run, independent of where.
+    """Everything that runs for a job, independent of the backend.
 
     Args:
         groups: pod groups in the order in which they start.
@@ -179,6 +194,13 @@ class LaunchPlan:
     files: tuple[PlanFile, ...] = ()
     ssh: SshKeys | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def has_rendezvous_id(self) -> bool:
+        """Whether the value of any variable is the run's random rendezvous ID; only elastic worlds have one."""
+        return self.world.elastic is not None and any(
+            entry.value == _RENDEZVOUS_ID for group in self.groups for entry in group.env
+        )
 
     def group(self, name: str) -> PodGroup:
         """Returns the group with this name; raises KeyError if there is none."""

@@ -1,4 +1,4 @@
-"""Which pods contain which ranks, and whether a pod's command is itself a rank or starts ranks."""
+"""The ranks of each pod, and whether a pod's command is itself a rank or starts ranks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _LAUNCHERS = ("torchrun", "tune", "deepspeed", "accelerate", "mpirun", "mpiexec"
 def command_is_rank(plan: LaunchPlan, group: PodGroup) -> bool:
     """Whether the agent starts the ranks of this group as copies of its command.
 
-    False if a launcher starts them, one that the agent wraps or one in the user's own command.
+    False if a launcher starts them: one that the agent wraps, or one in the user's own command.
     """
     settings = group.agent
-    if settings is None or settings.wrap is not None or group.serves_ssh or not group.in_world:
+    if settings is None or settings.wrap is not None or plan.ssh is not None or not group.in_world:
         return False
     first = group.command[0].parts[0] if group.command and group.command[0].parts else ""
     if isinstance(first, str) and posixpath.basename(first).startswith(_LAUNCHERS):
@@ -37,7 +37,7 @@ def rank_ranges(plan: LaunchPlan) -> dict[str, RankRange]:
     procs = plan.world.procs_per_node
     if procs is None:
         return {}
-    # A launcher that is a node itself comes after the nodes.
+    # The ranks of a launcher that is itself a node follow those of the other nodes.
     first = {NODE: 0}
     return {
         group.name: RankRange(first.get(group.name, (plan.world.num_nodes - 1) * procs), procs)

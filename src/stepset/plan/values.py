@@ -1,4 +1,4 @@
-"""Text with places that only a target or backend can fill in: host names, ports, paths, ranks.
+"""Text with placeholders that only a target or backend can fill in: host names, ports, paths, ranks.
 
 Frameworks write such text; targets (Kubernetes) and the local backend resolve it with a `Resolver` of their own, so
 that one plan runs anywhere.
@@ -42,6 +42,18 @@ class LocalRank:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnDeviceFirst:
+    """The pod's CUDA devices as a list for CUDA_VISIBLE_DEVICES, that of the process first; always the only part of a
+    Text.
+
+    Args:
+        indexes: the list if the environment of the pod names no devices; "": the variable is then not set.
+    """
+
+    indexes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FirstNode:
     """ "1" in pod 0 of the group, "0" in every other."""
 
@@ -54,6 +66,11 @@ class Attempt:
 @dataclass(frozen=True, slots=True)
 class RunName:
     """The name of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousId:
+    """A random text, the same in all pods of a run and not part of their manifests; always the only part of a Text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +99,33 @@ Part = (
     | NodeRank
     | ProcessRank
     | LocalRank
+    | OwnDeviceFirst
     | FirstNode
     | Attempt
     | RunName
+    | RendezvousId
     | CodePath
     | MountedFile
     | ResultFile
 )
 
 
+_KNOWN_TO_AGENT = frozenset({ProcessRank, LocalRank, OwnDeviceFirst, FirstNode})
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text with places to fill in."""
+    """A text with placeholders to fill in."""
 
     parts: tuple[Part, ...]
 
     @property
-    def known_in_pod(self) -> bool:
-        """Whether only the agent can resolve it, because it differs between pods or processes of one group."""
-        return any(isinstance(p, (ProcessRank, LocalRank, FirstNode)) for p in self.parts)
+    def needs_agent(self) -> bool:
+        """Whether only the agent can fill in the text, because it differs between pods or processes of one group."""
+        for part in self.parts:  # noqa: SIM110  # any() costs twice the time, and every render asks each variable twice
+            if type(part) in _KNOWN_TO_AGENT:
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +147,7 @@ Value = Text | SecretValue | FieldValue
 
 
 class Resolver(Protocol):
-    """Returns the text of one place."""
+    """Returns the text for one placeholder."""
 
     def __call__(self, part: Part) -> str: ...
 
@@ -133,14 +158,17 @@ def text(*parts: Part | int) -> Text:
     >>> text("tcp://", PodHost("node", 0), ":", 29500).parts
     ('tcp://', PodHost(group='node', index=0), ':', '29500')
     """
-    return Text(tuple(str(p) if isinstance(p, int) else p for p in parts))
+    return Text(tuple([str(p) if isinstance(p, int) else p for p in parts]))
 
 
 def texts(words: Iterable[str]) -> tuple[Text, ...]:
     """Plain words as Texts."""
-    return tuple(Text((w,)) for w in words)
+    return tuple([Text((w,)) for w in words])
 
 
 def resolve(value: Text, resolver: Resolver) -> str:
-    """The text with every place filled in."""
-    return "".join(p if isinstance(p, str) else resolver(p) for p in value.parts)
+    """Returns the text with every placeholder filled in."""
+    parts = value.parts
+    if len(parts) == 1 and isinstance(parts[0], str):
+        return parts[0]
+    return "".join([p if isinstance(p, str) else resolver(p) for p in parts])

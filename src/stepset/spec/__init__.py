@@ -1,6 +1,6 @@
 """TrainingJob, the job file's model, and how it is loaded.
 
-Imported on first use: code that only needs the rule of a name does not load pydantic.
+The names are imported on first use, so that code that only needs `stepset.spec.names` does not load pydantic.
 """
 
 from __future__ import annotations

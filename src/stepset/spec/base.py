@@ -1,15 +1,20 @@
-"""The base of every model of the job file: frozen, and unknown keys are errors that name the nearest known one."""
+"""The base class of the job file's models, which are frozen and reject unknown keys; types of their fields."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 
-_LARGEST = 2**31 - 1  # counts, ports and restarts are int32 throughout the Kubernetes API
+from stepset.spec.scalars import as_text, not_a_list, not_text, number, plain, reads_back
+
+if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler
+
+_MAX_INT32 = 2**31 - 1  # counts, ports and restarts are int32 throughout the Kubernetes API
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -19,8 +24,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(names)}"
 
 
-def refused(*problems: tuple[tuple[str | int, ...], str]) -> ValidationError:
-    """The error of a validator that found several problems, each at its own place below the validated value."""
+def validation_error(*problems: tuple[tuple[str | int, ...], str]) -> ValidationError:
+    """Returns the error of a validator for several problems, each at a location relative to the validated value."""
     details = [
         InitErrorDetails(type=PydanticCustomError("refused", "{text}", {"text": text}), loc=place, input=None)
         for place, text in problems
@@ -31,49 +36,82 @@ def refused(*problems: tuple[tuple[str | int, ...], str]) -> ValidationError:
 class JobModel(BaseModel):
     """A part of the job file. Frozen; unknown keys are rejected."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
         known = cls.model_fields
-        if isinstance(data, dict) and (unknown := [str(key) for key in data if key not in known]):
-            raise refused(*(((), f"unknown key {key!r}; {nearest(key, known)}") for key in unknown))
+        if isinstance(data, dict) and not data.keys() <= known.keys():
+            unknown = [str(key) for key in data if key not in known]
+            raise validation_error(*(((), f"unknown key {key!r}; {nearest(key, known)}") for key in unknown))
         return data
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Adds the docstrings of the fields as their descriptions."""
+        from stepset.spec.field_docs import field_docs
 
-def _not_a_truth_value(value: Any) -> Any:
-    if isinstance(value, bool):
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for name, text in field_docs(cls).items():
+            if name in properties:
+                properties[name]["description"] = text
+        return schema
+
+
+def _reject_boolean(value: Any) -> Any:
+    if isinstance(plain(value), bool):
         # Python counts True as 1, and YAML reads `yes` as True.
         raise ValueError(f"{value} is not a whole number; give one such as 2")
-    return value
+    return number(value)
 
 
 def check_size(value: int) -> int:
     """Returns `value` if it is in the range of Kubernetes, else raises ValueError."""
-    if value > _LARGEST:
-        raise ValueError(f"{value} is more than Kubernetes can count; give {_LARGEST} or less")
+    if value > _MAX_INT32:
+        raise ValueError(f"{value} is more than Kubernetes allows; give {_MAX_INT32} or less")
+    return value
+
+
+MAX_PODS = 1_000_000
+"""Maximum number of pods of a group, more than any cluster runs; targets have lower limits."""
+
+
+def _check_count(value: int) -> int:
+    if value > MAX_PODS:
+        raise ValueError(f"{value} is more than a job supports; give {MAX_PODS} or less")
     return value
 
 
 def _words(value: Any) -> Any:
     if isinstance(value, str):
-        raise ValueError(f"{value!r} is one text; give a list, such as [{value!r}]")
+        raise ValueError(f"{not_a_list(value)}")
     if isinstance(value, (list, tuple)):
         # YAML reads an unquoted 3 as a number; an argument is always text.
-        return [str(v) if isinstance(v, (int, float)) and not isinstance(v, bool) else v for v in value]
+        if wrong := [((index,), not_text(each)) for index, each in enumerate(value) if not _is_word(each)]:
+            raise validation_error(*wrong)
+        return [as_text(each) for each in value]
     return value
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) or (not isinstance(plain(value), bool) and reads_back(value))
 
 
 def _names_a_program(words: list[str]) -> list[str]:
     if words and not words[0]:
-        raise ValueError("its first word is empty; name the program there")
+        raise ValueError("its first word is empty; it must be the program")
     return words
 
 
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
-Whole = Annotated[int, BeforeValidator(_not_a_truth_value), AfterValidator(check_size)]
+Whole = Annotated[int, BeforeValidator(_reject_boolean), AfterValidator(check_size)]
 """A whole number in the range of Kubernetes; `yes` and `true` are rejected."""
+Switch = Annotated[bool, BeforeValidator(plain)]
+"""A boolean, in any of YAML's forms."""
+Count = Annotated[Whole, AfterValidator(_check_count)]
+"""A number of pods."""
 TextList = Annotated[list[str], BeforeValidator(_words)]
 """Words of a command; bare numbers are read as text."""
 Command = Annotated[TextList, AfterValidator(_names_a_program)]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
 
-from stepset.spec.base import AbsolutePath, Command, JobModel, TextList, Whole, check_size, nearest, refused
+from stepset.spec.api_values import ApiMapping
+from stepset.spec.base import AbsolutePath, Command, Count, JobModel, TextList, check_size, nearest, validation_error
 from stepset.spec.environ import Env
 from stepset.spec.names import jobset_name_budget, slug
 from stepset.spec.options import KINDS, MLX, MPI, DeepSpeed, Framework, Torch
 from stepset.spec.parts import Label, Network, Restart, Role, Scheduling, Storage
 from stepset.spec.quantity import Duration
 from stepset.spec.resources import Resources, merge_resources
+from stepset.spec.scalars import number, plain, shortened
 from stepset.spec.template import NODE, container_resources
 
 ENTRIES = ("script", "module", "command", "function")
@@ -23,7 +26,7 @@ def _framework_mapping(value: Any) -> Any:
     if not isinstance(value, (str, dict)):
         return value
     if isinstance(value, dict) and "kind" not in value:
-        raise refused((("kind",), f"is missing; it must be one of {', '.join(KINDS)}"))
+        raise validation_error((("kind",), f"is missing; it must be one of {', '.join(KINDS)}"))
     kind = value if isinstance(value, str) else value["kind"]
     if kind not in KINDS:
         raise ValueError(f"unknown framework {kind!r}; {nearest(str(kind), KINDS)}")
@@ -33,19 +36,34 @@ def _framework_mapping(value: Any) -> Any:
 def _procs_per_node(value: Any) -> Any:
     if value in ("auto", "cpu", "gpu"):
         return value
-    text = str(value)
-    if isinstance(value, bool) or not (text.isascii() and text.isdigit()) or int(text) < 1:
+    text = str(plain(value) if isinstance(plain(value), bool) else number(value))
+    if isinstance(plain(value), bool) or not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise ValueError(f"{value!r} is not known; use auto, cpu, gpu, or a whole number of 1 or more")
     return check_size(int(text))
 
 
 def _agent_choice(value: Any) -> Any:
-    text = str(value).lower()
+    text = str(plain(value)).lower()
     if text not in ("auto", "true", "false"):
         raise ValueError(f"{value!r} is not known; use auto, true or false")
     return {"auto": "auto", "true": True, "false": False}[text]
 
 
+def _compiles(program: str) -> str:
+    """Returns the source text of a program; ValueError if it is not Python."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            compile(program, "function", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        line = shortened("".join(program.splitlines()[(error.lineno or 1) - 1 :][:1]).strip())
+        raise ValueError(f"line {error.lineno}: {error.msg}: {line!r}; correct the program") from error
+    except (RecursionError, MemoryError, OverflowError) as error:
+        raise ValueError("the program is too deeply nested for Python; simplify it") from error
+    return program
+
+
+Program = Annotated[str, AfterValidator(_compiles)]
+"""The source text of a Python program."""
 ProcsPerNode = Annotated[
     Any,
     BeforeValidator(_procs_per_node),
@@ -54,15 +72,16 @@ ProcsPerNode = Annotated[
 AgentChoice = Annotated[Any, BeforeValidator(_agent_choice), WithJsonSchema({"enum": ["auto", True, False]})]
 
 
-def _room_for_name(roles: Any) -> int:
-    """The most characters a derived name may have: 40, or fewer where a long role's pods need them."""
-    names = [role.get("name") if isinstance(role, dict) else getattr(role, "name", "") for role in roles or ()]
+def _max_name_length(roles: Any) -> int:
+    """Returns the maximum length of a derived name: 40, or less if a role has a long name."""
+    rows = roles if isinstance(roles, (list, tuple)) else ()  # anything else is rejected by the model
+    names = [role.get("name") if isinstance(role, dict) else getattr(role, "name", "") for role in rows]
     room = jobset_name_budget([("launcher", 1), *((str(name), 1000) for name in names)])
     return min(40, max(1, room))
 
 
 class TrainingJob(JobModel):
-    """A distributed training run: what to run, on how many nodes, with what.
+    """A distributed training run: what to run, on how many nodes, with which resources.
 
     >>> TrainingJob(framework="torch", num_nodes=2, script="train.py").name
     'train'
@@ -71,11 +90,11 @@ class TrainingJob(JobModel):
     name: Label
     """DNS-1035 label; default: made from script, module or command."""
     framework: Annotated[Framework, BeforeValidator(_framework_mapping)] = Torch()
-    """How the ranks are started and find each other: a kind, or a mapping with its options; default: torch."""
-    num_nodes: Whole = Field(default=1, ge=1)
+    """The framework, which starts and connects the ranks: a kind, or a mapping of kind and options; default: torch."""
+    num_nodes: Count = Field(default=1, ge=1)
     """Pods that join the training world."""
     procs_per_node: ProcsPerNode = "auto"
-    """Processes a node runs: a number, or counted from resources_per_node."""
+    """Processes per node: a number, or auto, cpu or gpu to count them from resources_per_node (docs/job-file.md)."""
     image: str | None = Field(default=None, min_length=1)
     """Container image; needed on Kubernetes, ignored locally."""
     script: str | None = Field(default=None, min_length=1)
@@ -83,41 +102,44 @@ class TrainingJob(JobModel):
     module: str | None = Field(default=None, min_length=1)
     """Python module to run, as `python -m` does."""
     command: Command | None = Field(default=None, min_length=1)
-    """Command to run as it is."""
-    function: str | None = Field(default=None, min_length=1)
+    """Program to run and its arguments, as a list."""
+    function: Program | None = Field(default=None, min_length=1)
     """Source text of a Python program; set by the decorators."""
     args: TextList = Field(default_factory=list)
     """Arguments of script, module or command."""
     code: str | None = Field(default=None, min_length=1)
-    """Directory shipped along, at most 1 MiB packed; the ranks start in it."""
+    """Directory to ship with the job without ignored files, at most 1 MiB packed (96 KiB in Kubeflow Pipelines); the
+    ranks start in it."""
     env: Env
     """Variables for every process of the world."""
     resources_per_node: Resources = Field(default_factory=Resources)
-    """What each pod requests."""
+    """Resources that each pod requests."""
     storage: list[Storage] = Field(default_factory=list)
     """Volumes mounted in every pod."""
     checkpoint_dir: AbsolutePath | None = None
-    """Directory that outlives the run; the training code finds it as STEPSET_CHECKPOINT_DIR."""
+    """Directory that outlives the run; the training code reads its path from STEPSET_CHECKPOINT_DIR."""
     roles: list[Role] = Field(default_factory=list)
-    """Pods beside the world."""
+    """Pods outside the training world."""
     restart: Restart = Restart()
-    """How often the gang is started again, and after what."""
+    """How often the gang is restarted, and after which failures."""
     deadline: Duration | None = None
-    """The run fails if it takes longer."""
+    """The run fails if it is not over after this time; docs/targets.md states for each target when the count starts."""
     ttl: Duration | None = None
-    """The run's objects are deleted this long after its end; default: kept."""
-    scheduling: Scheduling = Scheduling()
-    """Which nodes, which queue, and whether all pods start together or none."""
+    """The run's objects are deleted this long after its end; docs/targets.md states by whom; default: kept."""
+    scheduling: Scheduling = Field(default_factory=Scheduling)
+    """Nodes, queue, and gang scheduling of the pods."""
     network: Network = Network()
     """Ports and names by which the ranks find each other."""
     service_account: str | None = Field(default=None, min_length=1)
-    """Default: none, and no token is mounted."""
+    """ServiceAccount of the pods; default: none, and no token is mounted."""
+    security: Literal["restricted"] | None = None
+    """Pod Security level that admits the pods; default: none, the image and pod_template determine their privileges."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels of every object and pod of the run."""
     annotations: dict[str, str] = Field(default_factory=dict)
     """Annotations of every object and pod of the run."""
-    pod_template: dict[str, Any] = Field(default_factory=dict)
-    """Merged over every pod as Kubernetes merges: for settings that have no field of their own."""
+    pod_template: ApiMapping = Field(default_factory=dict)
+    """Strategic merge patch that is applied to every pod template, for settings without a field in the job file."""
     agent: AgentChoice = "auto"
     """Whether stepset's agent wraps the command; `false` leaves the command unchanged."""
 
@@ -133,12 +155,12 @@ class TrainingJob(JobModel):
             or (isinstance(command, list) and command and PurePosixPath(str(command[0])).name)
             or "train"
         )
-        return {**data, "name": slug(str(source), _room_for_name(data.get("roles")))}
+        return {**data, "name": slug(str(source), _max_name_length(data.get("roles")))}
 
     @model_validator(mode="after")
     def _exactly_one_entry(self) -> TrainingJob:
         given = [entry for entry in ENTRIES if getattr(self, entry) is not None]
-        # A TorchTune model brings its own recipe.
+        # A TorchTune model has a built-in recipe.
         if not given and self.framework.kind == "torchtune":
             return self
         if len(given) != 1:
@@ -156,25 +178,41 @@ class TrainingJob(JobModel):
         return self
 
     @model_validator(mode="after")
+    def _roles_follow_earlier_ones(self) -> TrainingJob:
+        before: list[str] = []
+        for role in self.roles:
+            if unknown := [name for name in role.after if name not in before]:
+                known = f"one of {', '.join(before)}" if before else "none here"
+                raise ValueError(
+                    f"roles.{role.name}.after: {unknown[0]!r} is not an earlier role with before: true ({known}); list"
+                    " the roles in the order of their start"
+                )
+            if role.before:
+                before.append(role.name)
+        return self
+
+    @model_validator(mode="after")
     def _elastic_bounds_hold_num_nodes(self) -> TrainingJob:
         if isinstance(self.framework, Torch) and self.framework.elastic:
             low, high = self.framework.elastic.bounds(self.num_nodes)
             if not low <= self.num_nodes <= high:
                 raise ValueError(
                     f"num_nodes: {self.num_nodes} is outside framework.elastic's {low} to {high} nodes;"
-                    " num_nodes is how many start"
+                    " num_nodes is the initial number"
                 )
         return self
 
     @model_validator(mode="after")
     def _template_resources_can_be_read(self) -> TrainingJob:
+        if not self.pod_template:
+            return self
         place = ("pod_template", "containers", NODE, "resources")
         try:
             self.node_resources()
         except ValidationError as error:
-            raise refused(*((place + d["loc"], d["msg"]) for d in error.errors(include_url=False))) from error
+            raise validation_error(*((place + d["loc"], d["msg"]) for d in error.errors(include_url=False))) from error
         except ValueError as error:
-            raise refused((place, str(error))) from error
+            raise validation_error((place, str(error))) from error
         return self
 
     @model_validator(mode="after")
@@ -183,8 +221,8 @@ class TrainingJob(JobModel):
         if budget < 1:
             longest = max(self._group_sizes(), key=lambda size: len(size[0]))[0]
             raise ValueError(
-                f"roles: {longest!r} has {len(longest)} characters, which leaves none of Kubernetes' 63-character pod"
-                " names for the job; shorten it"
+                f"roles: {longest!r} has {len(longest)} characters, which leaves no room for the job's name in pod"
+                " names of 63 characters; shorten it"
             )
         if len(self.name) > budget:
             raise ValueError(
@@ -200,7 +238,7 @@ class TrainingJob(JobModel):
 
     @property
     def needs_launcher(self) -> bool:
-        """Whether a pod of its own runs mpirun."""
+        """Whether a separate launcher pod runs mpirun."""
         f = self.framework
         return (
             isinstance(f, MPI)
@@ -213,7 +251,7 @@ class TrainingJob(JobModel):
         return [*sizes, ("launcher", 1)] if self.needs_launcher else sizes
 
     def to_dict(self) -> dict[str, Any]:
-        """The job as the shortest job file that loads back to it."""
+        """Returns the job as the shortest equivalent job file."""
         short = self.model_dump(mode="json", exclude_defaults=True)
         options = {k: v for k, v in short.pop("framework", {}).items() if k != "kind"}
         kind = self.framework.kind

@@ -1,4 +1,4 @@
-"""Which names Kubernetes and JobSet accept, and how long a job's name may be."""
+"""Rules of Kubernetes and JobSet for names, and the maximum length of a job's name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _POD_SUFFIX = 6  # "-" and the five characters Kubernetes appends to a pod's nam
 
 
 def check_dns_1035(name: str) -> None:
-    """Raises ValueError unless `name` is a DNS-1035 label (RFC 1035; what JobSet and Services demand)."""
+    """Raises ValueError unless `name` is a DNS-1035 label (RFC 1035; required by JobSet and Services)."""
     if not DNS_1035.fullmatch(name):
         raise ValueError(
             f"{name!r} is not a DNS-1035 label; use lower-case letters, digits and '-', starting with a letter"
@@ -22,9 +22,9 @@ def check_dns_1035(name: str) -> None:
 
 
 def jobset_name_budget(groups: Iterable[tuple[str, int]]) -> int:
-    """The most characters a JobSet's name may have.
+    """Returns the maximum length of a JobSet's name.
 
-    Pods are called `<jobset>-<group>-0-<index>-<5 random>`, and the whole must be a DNS label (kubernetes-sigs/jobset
+    Pods are called `<jobset>-<group>-0-<index>-<5 random>`, and the name must be a DNS label (kubernetes-sigs/jobset
     v0.12.0 pkg/webhooks/jobset_webhook.go:236-258).
 
     Args:

@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from stepset.spec.base import AbsolutePath, JobModel, Whole
-from stepset.spec.environ import scalar_text
+from stepset.spec.base import AbsolutePath, JobModel, Switch, Whole
+from stepset.spec.resources import Resources
+from stepset.spec.scalars import as_text
 
 
 def _one_setting_each(conf: dict[str, str]) -> dict[str, str]:
-    """Rejects settings that would be read differently once joined as `key=value,key=value`.
+    """Rejects settings that torchrun would misread, because it receives them joined as `key=value,key=value`.
 
     Source: torch 2.15 torch/distributed/elastic/rendezvous/utils.py, _parse_rendezvous_config.
     """
@@ -21,12 +22,12 @@ def _one_setting_each(conf: dict[str, str]) -> dict[str, str]:
         if not key.strip() or set(key) & set(",="):
             raise ValueError(f"{key!r} is not the name of a setting; write one such as read_timeout")
         if not value.strip() or "," in value:
-            raise ValueError(f"{key}: {value!r} cannot be handed to torchrun; give one value, without a comma")
+            raise ValueError(f"{key}: {value!r} cannot be passed to torchrun; give one value, without a comma")
     return conf
 
 
 RendezvousValue = Annotated[
-    str, BeforeValidator(scalar_text), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
+    str, BeforeValidator(as_text), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
 ]
 
 
@@ -34,13 +35,13 @@ class Elastic(JobModel):
     """Torch training that continues while nodes join and leave."""
 
     min_nodes: Whole | None = Field(default=None, ge=1)
-    """Training continues as long as at least this many nodes are available; default: max_nodes."""
+    """Minimum number of nodes with which training continues; default: max_nodes."""
     max_nodes: Whole | None = Field(default=None, ge=1)
-    """No more nodes than this ever join; default: min_nodes, or num_nodes when neither is given."""
+    """Maximum number of nodes; default: min_nodes, or num_nodes when neither is given."""
     max_restarts: Whole = Field(default=3, ge=0)
     """How often torchrun restarts its workers after one of them failed (PET_MAX_RESTARTS)."""
     rdzv_id: str | None = Field(default=None, min_length=1)
-    """Rendezvous id; default: the job's name."""
+    """Rendezvous id; default: random for each run, so that no other process can guess it."""
     rdzv_conf: Annotated[dict[str, RendezvousValue], AfterValidator(_one_setting_each)] = Field(default_factory=dict)
     """Further rendezvous settings, such as read_timeout."""
 
@@ -53,7 +54,7 @@ class Elastic(JobModel):
         return self
 
     def bounds(self, num_nodes: int) -> tuple[int, int]:
-        """(min, max) nodes; each defaults to the other, both to `num_nodes`.
+        """Returns (min, max) nodes; a missing bound equals the other one, two missing bounds equal `num_nodes`.
 
         Source: kubeflow/training-operator release-1.9 pytorch_defaults.go (setElasticPolicy).
         """
@@ -67,16 +68,16 @@ class Torch(JobModel):
     launcher: Literal["torchrun", "none"] = "torchrun"
     """`torchrun` starts the ranks of a node; with `none` stepset starts the script itself, once per rank."""
     elastic: Elastic | None = None
-    """Set for a world whose size may change."""
+    """Settings for a world whose size may change; default: the size is fixed."""
     env_layer: Literal["launcher", "worker", "both"] | None = None
-    """Which variables the pods get: PET_* (launcher), RANK, ... (worker); default: what the launcher reads."""
+    """Variables of the pods: PET_* (launcher), RANK and others (worker), or both; default: those of the launcher."""
 
     @model_validator(mode="after")
     def _elastic_needs_torchrun(self) -> Torch:
         if self.elastic and self.launcher == "none":
-            raise ValueError("elastic needs launcher 'torchrun': a script started by itself cannot re-form the world")
+            raise ValueError("elastic needs launcher 'torchrun': a script without a launcher cannot re-form the world")
         if self.launcher == "none" and self.env_layer == "launcher":
-            raise ValueError("env_layer 'launcher' sets PET_*, which nothing reads with launcher 'none'; leave it out")
+            raise ValueError("env_layer 'launcher' sets PET_*, which only launcher 'torchrun' reads; leave it out")
         return self
 
 
@@ -112,12 +113,25 @@ class MPI(JobModel):
     kind: Literal["mpi"] = "mpi"
     implementation: Literal["openmpi", "intel", "mpich"] = "openmpi"
     """The MPI implementation of the image's mpirun."""
-    run_launcher_as_node: bool = False
-    """The launcher pod is one of the num_nodes nodes."""
+    launch: Literal["auto", "mpirun", "command"] = "auto"
+    """What starts the ranks: `mpirun`, which stepset writes before the command; or the `command` itself. With `auto`, a
+    command that names a launcher, and a shell script, start them."""
+    run_launcher_as_node: Switch = False
+    """Whether the launcher pod is one of the num_nodes nodes."""
+    launcher_resources: Resources = Field(default_factory=Resources)
+    """Resources of a launcher that is not a node; default: none are requested."""
     ssh_port: Whole = Field(default=2222, ge=1, le=65535)
     """Port of the nodes' ssh servers."""
     ssh_auth_mount_path: AbsolutePath = "/home/mpiuser/.ssh"
-    """Where the ssh keys are mounted; the home of the image's user."""
+    """Directory of the ssh keys, in the home directory of the image's user."""
+
+    @model_validator(mode="after")
+    def _resources_of_a_separate_launcher(self) -> MPI:
+        if self.run_launcher_as_node and self.launcher_resources != Resources():
+            raise ValueError(
+                "launcher_resources: with run_launcher_as_node the launcher has resources_per_node; leave one out"
+            )
+        return self
 
 
 class MLX(JobModel):
@@ -125,11 +139,11 @@ class MLX(JobModel):
 
     kind: Literal["mlx"] = "mlx"
     backend: Literal["ring", "mpi"] = "ring"
-    """How the ranks talk."""
+    """How the ranks communicate."""
 
 
 class JAX(JobModel):
-    """JAX: one process a node."""
+    """JAX: one process per node."""
 
     kind: Literal["jax"] = "jax"
 

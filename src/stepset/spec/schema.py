@@ -1,7 +1,7 @@
-"""The JSON Schema of the job file: what `stepset schema` prints, for editors and for checks without stepset.
+"""The JSON Schema of the job file, which `stepset schema` prints for editors and for checks without stepset.
 
-It is generated from the models, so that fields and their descriptions have one source. Added here is what the models
-accept beyond their own shape (short forms, numbers as text), and the rules between fields.
+The schema is generated from the models, so that fields and their descriptions have one source. This module adds the
+short forms that the models accept, numbers as text, and the rules between fields.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _simplified(node: Any) -> Any:
     noise = {"title", "discriminator"}
     if node.get("default", 0) is None or isinstance(node.get("default"), dict):
         noise.add("default")
-    # The values of these keys map names of the job file, not keywords of the schema.
+    # These mappings have names of the job file as keys, not keywords of JSON Schema.
     return {
         key: {name: _simplified(shape) for name, shape in value.items()}
         if key in ("properties", "$defs")
@@ -119,13 +119,13 @@ def _change(properties: Schema, name: str, shape: Schema, **more: Any) -> None:
 
 
 def _resources(long_form: Schema) -> Schema:
-    """The two forms of resources: the short one, and requests and limits apart."""
+    """Returns the schema of both forms of resources: the short form, and separate requests and limits."""
     quantity = {"$ref": "#/$defs/Quantity"}
     plain = {
         "cpu": quantity,
         "memory": quantity,
         "ephemeral-storage": quantity,
-        "gpus": {**quantity, "description": "Accelerators called nvidia.com/gpu."},
+        "gpus": {**quantity, "description": "Number of GPUs (nvidia.com/gpu)."},
     }
     vendors = {"/": quantity}
     amounts = {
@@ -151,7 +151,7 @@ def _resources(long_form: Schema) -> Schema:
 
 
 def _one_entry() -> Schema:
-    """Exactly one of script, module, command and function; torchtune may have none, because it has recipes."""
+    """Returns the rule: exactly one of script, module, command and function; torchtune may have none."""
 
     def given(entry: str) -> Schema:
         return {"required": [entry], "properties": {entry: {"not": {"type": "null"}}}}

@@ -1,1 +1,1 @@
-"""From LaunchPlan to what a cluster understands: one file for each target, and what they share."""
+"""Renders a LaunchPlan as Kubernetes objects: one module per target, and the modules that targets share."""

@@ -1,4 +1,4 @@
-"""The objects that every target creates before its workload: ConfigMaps and, for MPI, the Secret."""
+"""The objects that every target creates beside its workload: ConfigMaps, the Secret of MPI, the NetworkPolicy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from stepset.targets.config_maps import agent_object, code_object, file_object, ssh_secret
 from stepset.targets.names import PodNames
+from stepset.targets.network_policy import network_policy
 from stepset.targets.pods import ssh
 from stepset.targets.pods.agent_config import agent_config, config_key
 from stepset.targets.pods.template import grace_of
@@ -15,7 +16,7 @@ from stepset.targets.request import RenderRequest
 def companions(
     request: RenderRequest, names: PodNames, trainer_volumes: frozenset[str] = frozenset()
 ) -> list[dict[str, Any]]:
-    """ConfigMaps and Secret of a run, except those for `trainer_volumes`, which Kubeflow Trainer creates itself."""
+    """Returns the objects of a run beside its workload, except those of `trainer_volumes`, which Trainer creates."""
     plan = request.plan
     configs = {
         config_key(group): agent_config(request, group, names, grace_of(request.job, group))
@@ -23,11 +24,13 @@ def companions(
         if group.agent is not None
     }
     code = code_object(request)
-    objects = [agent_object(request, configs)] if configs else []
+    # First, because the pods cannot start before they can mount the ConfigMaps.
+    objects = [network_policy(request)] if request.job.network.policy else []
+    objects += [agent_object(request, configs)] if configs or plan.has_rendezvous_id else []
     objects += [code] if code else []
     objects += [file_object(request, file, names) for file in plan.files if file.name not in trainer_volumes]
     if plan.ssh is not None:
-        objects.append(ssh.ssh_config_map(request, plan.ssh))
+        objects.append(ssh.ssh_config_map(request, plan.ssh, names))
         if ssh.SECRET_VOLUME not in trainer_volumes:
             objects.append(ssh_secret(request))
     return objects

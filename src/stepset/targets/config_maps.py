@@ -4,56 +4,30 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from stepset.plan.code import FUNCTION_FILE, script_in_code
 from stepset.plan.model import PlanFile
 from stepset.plan.values import resolve
 from stepset.targets.metadata import metadata
-from stepset.targets.names import InManifest, PodNames
-from stepset.targets.optional_fields import given
+from stepset.targets.names import RENDEZVOUS_KEY, InManifest, PodNames, agent_config_map
+from stepset.targets.optional_fields import without_empty
 from stepset.targets.request import RenderRequest
+from stepset.targets.shipped_files import ARCHIVE_KEY
 
 AGENT_KEY = "agent.py"
-ARCHIVE_KEY = "code.tar.gz"
 SSH_PRIVATE_KEY = "ssh-privatekey"
 SSH_PUBLIC_KEY = "ssh-publickey"
 
 CONFIG_MAP_LIMIT = 1024 * 1024
 """Bytes of all values of one ConfigMap (kubernetes v1.36 pkg/apis/core/validation, MaxSecretSize)."""
 
-_KEY = re.compile(r"^[-._a-zA-Z0-9]{1,253}$")
-
-
-@dataclass(frozen=True)
-class ShippedFile:
-    """A file of the job that is not part of an archive."""
-
-    name: str  # in the pods
-    content: bytes
-
-    @property
-    def key(self) -> str:
-        """Its key in the ConfigMap, which allows fewer characters than a file system."""
-        return self.name if _KEY.match(self.name) and self.name != ARCHIVE_KEY else "main.py"
-
-
-def shipped_files(request: RenderRequest) -> tuple[ShippedFile, ...]:
-    """The script if there is no code directory, or the function."""
-    job = request.job
-    if job.function is not None:
-        return (ShippedFile(FUNCTION_FILE, job.function.encode()),)
-    if request.sources.script is not None:
-        return (ShippedFile(script_in_code(job), request.sources.script),)
-    return ()
+_JSON = json.JSONEncoder()
 
 
 def agent_name(request: RenderRequest) -> str:
     """Name of the ConfigMap with the agent and its configurations."""
-    return f"{request.run}-agent"
+    return agent_config_map(request.run)
 
 
 def code_name(request: RenderRequest) -> str:
@@ -62,17 +36,17 @@ def code_name(request: RenderRequest) -> str:
 
 
 def file_name(request: RenderRequest, file: PlanFile) -> str:
-    """Name of the ConfigMap with one of the plan's files; MPI's hostfile is named as by Kubeflow Trainer."""
+    """Name of the ConfigMap with one of the plan's files; Kubeflow Trainer uses the same name for MPI's hostfile."""
     return f"{request.run}-{file.name}"
 
 
 def secret_name(request: RenderRequest) -> str:
-    """Name of the Secret with the run's ssh keys; as named by Kubeflow Trainer."""
+    """Name of the Secret with the run's ssh keys; Kubeflow Trainer uses the same name."""
     return f"{request.run}-mpi-ssh-auth"
 
 
 def placeholder(key: str) -> str:
-    """The value of a key in a rendered Secret, until the backend creates one.
+    """The value of a key in a rendered Secret or ConfigMap, until the backend generates one.
 
     >>> placeholder("ssh-privatekey")
     '<ssh-privatekey: made when the run is submitted>'
@@ -81,14 +55,32 @@ def placeholder(key: str) -> str:
 
 
 def agent_object(request: RenderRequest, configs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The ConfigMap with the agent and the configurations (file name -> content)."""
-    files = {key: f"{json.dumps(config, indent=2)}\n" for key, config in configs.items()}
-    return config_map(request, agent_name(request), data={**files, AGENT_KEY: request.agent})
+    """The ConfigMap with the agent and the configurations (file name -> content), and the run's rendezvous ID."""
+    files = {key: _one_line_each(config) for key, config in configs.items()}
+    agent = {AGENT_KEY: request.agent} if configs else {}
+    # In a ConfigMap, so that permission to read pods or workloads does not reveal the ID.
+    rendezvous = {RENDEZVOUS_KEY: placeholder(RENDEZVOUS_KEY)} if request.plan.has_rendezvous_id else {}
+    return config_map(request, agent_name(request), data={**rendezvous, **files, **agent})
+
+
+def _one_line_each(config: Mapping[str, Any]) -> str:
+    """A JSON object with one line for each key; the keys are the agent's, which need no escapes.
+
+    >>> print(_one_line_each({"version": 1, "files": [{"mode": "0644"}]}), end="")
+    {
+      "version": 1,
+      "files": [{"mode": "0644"}]
+    }
+    """
+    # A whole number has the same text in JSON; each call of the encoder would cost its set-up.
+    rows = [f'  "{k}": {value if type(value) is int else _JSON.encode(value)}' for k, value in config.items()]
+    lines = ",\n".join(rows)
+    return f"{{\n{lines}\n}}\n"
 
 
 def code_object(request: RenderRequest) -> dict[str, Any] | None:
     """The ConfigMap with the job's code; None without code."""
-    contents = {file.key: file.content for file in shipped_files(request)}
+    contents = {file.key: file.content for file in request.shipped}
     if request.sources.archive is not None:
         contents[ARCHIVE_KEY] = request.sources.archive
     if not contents:
@@ -128,17 +120,17 @@ def ssh_secret(request: RenderRequest) -> dict[str, Any]:
 def config_map(
     request: RenderRequest, name: str, *, data: Mapping[str, str], binary: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """An immutable ConfigMap: all pods of a run must see the same, and kubelets need not watch it."""
+    """An immutable ConfigMap: all pods of a run see the same content, and kubelets need not watch it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(request, name),
         "immutable": True,
-        **given(data=dict(data), binaryData=dict(binary or {})),
+        **without_empty(data=dict(data), binaryData=dict(binary or {})),
     }
 
 
 def content_size(config: Mapping[str, Any]) -> int:
     """Bytes of a ConfigMap's values, as the API server counts them."""
-    text = sum(len(value.encode()) for value in config.get("data", {}).values())
+    text = sum(len(value) if value.isascii() else len(value.encode()) for value in config.get("data", {}).values())
     return text + sum(len(base64.b64decode(value)) for value in config.get("binaryData", {}).values())

@@ -14,6 +14,10 @@ from yaml.emitter import ScalarAnalysis
 # no tabs, no line ends but \n, no space before a line end. The agent's text is most of a manifest.
 _BLOCK = re.compile(r"(?:[\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff])*")
 _OTHER_LINE_END = re.compile("[\\x85\\u2028\\u2029]")
+# Text that YAML 1.1 reads as text, but kubectl's parser as a number or a boolean (kubectl v1.36: go.yaml.in/yaml/v2).
+_OTHER_TYPE = re.compile(
+    r"[yYnN]|(?:[-+]_*)?(?:0[bBoOxX][0-9a-fA-F_]+|(?:\.[0-9_]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9_]+)?)"
+)
 _SPACE_AT_END = re.compile(r" (?:\n|\Z)")
 
 
@@ -59,7 +63,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     # Quoted if it would be read differently: YAML has more line ends than \n.
-    style = '"' if _OTHER_LINE_END.search(text) else None
+    style = '"' if _OTHER_LINE_END.search(text) else "'" if _OTHER_TYPE.fullmatch(text) else None
     if "\n" in text:
         style = "|" if _is_plain_block(text) else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)

@@ -1,7 +1,7 @@
-"""All pods or none: queues and pod groups, by which a scheduler starts a gang as a whole.
+"""Gang scheduling: the queues and PodGroups with which a scheduler starts all pods or none.
 
-Pods that start later are not in the same group as the first ones: a scheduler that waits for pods which wait for it
-waits forever (kubeflow/trainer#2525, kubeflow/mpi-operator#608).
+Pods that start later are in a PodGroup of their own: a scheduler that waited for all pods before it starts the first
+ones would wait forever (kubeflow/trainer#2525, kubeflow/mpi-operator#608).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.spec.job import TrainingJob
 from stepset.targets.metadata import QUEUE_LABEL as QUEUE_LABEL
 from stepset.targets.metadata import metadata
-from stepset.targets.optional_fields import given
+from stepset.targets.optional_fields import without_empty
 from stepset.targets.quantities import pod_requests, total
 from stepset.targets.request import RenderRequest
 
@@ -27,12 +27,12 @@ _SCHEDULERS = {"coscheduling": "scheduler-plugins-scheduler", "volcano": "volcan
 
 
 def gang_of(job: TrainingJob) -> Gang:
-    """The gang scheduler: as the job requires, else Kueue if there is a queue."""
+    """Returns the gang scheduler of a job; if the job names none, Kueue if it names a queue."""
     return job.scheduling.gang or ("kueue" if job.scheduling.queue_name else "none")
 
 
 def queue_labels(job: TrainingJob) -> dict[str, str]:
-    """The label by which Kueue takes a workload into its queue."""
+    """Returns the label that assigns a workload to a Kueue LocalQueue."""
     if gang_of(job) != "kueue" or job.scheduling.queue_name is None:
         return {}
     return {QUEUE_LABEL: job.scheduling.queue_name}
@@ -44,7 +44,7 @@ def suspended(job: TrainingJob) -> dict[str, Any]:
 
 
 def stages(plan: LaunchPlan) -> tuple[tuple[PodGroup, ...], ...]:
-    """The plan's groups by their start: those that wait for nothing, those that wait for them, and so on."""
+    """Returns the groups in the order of their start: those that wait for no group, those that wait for these, etc."""
     depth: dict[str, int] = {}
     for group in plan.groups:  # a group comes after those it waits for
         depth[group.name] = 1 + max((depth[after.group] for after in group.start_after), default=-1)
@@ -54,9 +54,10 @@ def stages(plan: LaunchPlan) -> tuple[tuple[PodGroup, ...], ...]:
 
 
 def min_members(job: TrainingJob, plan: LaunchPlan, stage: tuple[PodGroup, ...]) -> dict[str, int]:
-    """The number of pods of each group of a stage that must fit at once: all, or min_nodes of an elastic world.
+    """Returns group -> pods that must be schedulable at once: all, or min_nodes of an elastic world.
 
-    `scheduling.min_member` sets the sum for the world's stage, nodes first.
+    `scheduling.min_member` is the total for the nodes' stage; it is assigned to the nodes first and the rest to the
+    other groups.
     """
     counts = {group.name: group.count for group in stage}
     if NODE not in counts:
@@ -73,7 +74,7 @@ def min_members(job: TrainingJob, plan: LaunchPlan, stage: tuple[PodGroup, ...])
 
 
 def group_name(request: RenderRequest, stage: tuple[PodGroup, ...]) -> str | None:
-    """Name of a stage's PodGroup: for the world's the run's, for earlier ones another; None for a single pod."""
+    """Returns the name of a stage's PodGroup: the run's name if the stage contains the nodes; None for a single pod."""
     if any(group.name == NODE for group in stage):
         return request.run
     if sum(group.count for group in stage) < 2:
@@ -81,8 +82,8 @@ def group_name(request: RenderRequest, stage: tuple[PodGroup, ...]) -> str | Non
     return f"{request.run}-{stage[0].name}"
 
 
-def marks(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
-    """The part of a pod template by which the scheduler recognizes a gang's pods."""
+def template_fields(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
+    """Returns the fields of a pod template that assign its pods to a gang."""
     kind = gang_of(request.job)
     if kind not in _SCHEDULERS:
         return {}
@@ -108,7 +109,7 @@ def pod_groups(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]
             continue
         counts = min_members(request.job, request.plan, stage)
         resources = total((pod_requests(templates[group]["spec"]), count) for group, count in counts.items())
-        minimum = {"minMember": sum(counts.values()), **given(minResources=resources)}
+        minimum = {"minMember": sum(counts.values()), **without_empty(minResources=resources)}
         objects.append(_pod_group(request, kind, name, minimum))
     return objects
 
@@ -120,7 +121,7 @@ def _pod_group(request: RenderRequest, kind: Gang, name: str, minimum: dict[str,
         more: dict[str, Any] = {"scheduleTimeoutSeconds": 60}
     else:
         version = "scheduling.volcano.sh/v1beta1"
-        more = given(queue=scheduling.queue_name, priorityClassName=scheduling.priority_class)
+        more = without_empty(queue=scheduling.queue_name, priorityClassName=scheduling.priority_class)
     return {
         "apiVersion": version,
         "kind": "PodGroup",

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from stepset.plan.ranks import rank_ranges
-from stepset.targets.optional_fields import given
+from stepset.targets.optional_fields import without_empty
 
 if TYPE_CHECKING:  # code that only reads runs must not import pydantic
     from stepset.targets.request import RenderRequest
@@ -22,19 +22,26 @@ SPEC_HASH = f"{PREFIX}spec-hash"
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
-# On the workload only: what a process that has only the run's objects needs (docs/design/kubernetes.md).
+# On the workload only, for processes that read a run from its objects (docs/design/kubernetes.md).
 WORLD_SIZE = f"{PREFIX}world-size"
 RANKS = f"{PREFIX}ranks"
+MIN_NODES = f"{PREFIX}min-nodes"
+"""Of an elastic world: the number of nodes with which it trains."""
 LOST_NODE_AFTER = f"{PREFIX}lost-node-after"
 VERDICT = f"{PREFIX}verdict"
+TTL = f"{PREFIX}ttl"
+"""Of a TrainJob: seconds after the end of the run until it may be deleted; its controller has no TTL."""
 
 TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
-"""On a Job's template: its part in a TrainJob, which Trainer's controller and tooling read."""
+"""Label of a Job's template: the step of the TrainJob, which Trainer's controller and tools read."""
 
 
 def labels(request: RenderRequest) -> dict[str, str]:
     """Labels of every object of a run; the job's own come first and cannot replace stepset's."""
-    return {**request.job.labels, RUN: request.run, JOB: request.job.name, **given(**{OWNER_HASH: request.owner})}
+    made = {**request.job.labels, RUN: request.run, JOB: request.job.name}
+    if request.owner:
+        made[OWNER_HASH] = request.owner
+    return made
 
 
 def metadata(
@@ -47,7 +54,7 @@ def metadata(
     """`metadata` of one object."""
     return {
         "name": name,
-        **given(namespace=request.namespace),
+        **({"namespace": request.namespace} if request.namespace else {}),
         "labels": {**labels(request), **(more_labels or {})},
         "annotations": {**request.job.annotations, **(more_annotations or {}), SPEC_HASH: request.spec_hash},
     }
@@ -65,17 +72,19 @@ def workload_metadata(
     known = {
         **({WORLD_SIZE: str(plan.world.size)} if plan.world.size is not None else {}),
         **({RANKS: json.dumps(ranks)} if ranks else {}),
+        **({MIN_NODES: str(plan.world.elastic[0])} if plan.world.elastic else {}),
         **({LOST_NODE_AFTER: str(restart.lost_node_after)} if restart.lost_node == "release" else {}),
     }
     annotations = {**(more_annotations or {}), **known}
     made = metadata(request, request.run, more_labels=more_labels, more_annotations=annotations)
-    return {**made, **given(ownerReferences=[dict(request.owned_by)] if request.owned_by else None)}
+    return {**made, **without_empty(ownerReferences=[dict(request.owned_by)] if request.owned_by else None)}
 
 
 def pod_metadata(request: RenderRequest, group: str) -> dict[str, Any]:
     """`metadata` of a group's pod template.
 
-    Istio's sidecar would delay the start and never end; both forms are needed, for different versions of Istio.
+    Both a label and an annotation disable Istio's sidecar, which would delay the start and never end: versions of Istio
+    differ in which of them they read.
     """
     off = {"sidecar.istio.io/inject": "false"}
     return {

@@ -1,11 +1,12 @@
-"""The text of a plan's places in pods, and where a plan is shown without a cluster.
+"""Resolvers, which return the text for the placeholders of a plan.
 
-`stepset explain` uses `PodNames`; the targets use `InManifest` and `InAgent`, which differ in the places that differ
-between pods.
+`stepset explain` uses `PodNames`. The targets use `InManifest` and `InAgent`, which fill in placeholders whose text
+differs between pods.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stepset.plan.model import LaunchPlan
@@ -16,17 +17,19 @@ from stepset.plan.values import (
     LocalRank,
     MountedFile,
     NodeRank,
+    OwnDeviceFirst,
     Part,
     PodHost,
     PortNumber,
     ProcessRank,
+    RendezvousId,
     Resolver,
     ResultFile,
     RunName,
 )
 
 CONTAINER = "node"
-"""The container with the command in every pod: Kubeflow Trainer and its tooling expect this name."""
+"""Name of the container with the command; Kubeflow Trainer and its tools expect this name."""
 
 CODE_DIR = "/stepset/code"
 SOURCE_DIR = "/stepset/source"
@@ -34,6 +37,8 @@ AGENT_DIR = "/stepset/agent"
 RUN_DIR = "/stepset/run"
 SSH_DIR = "/stepset/ssh"
 RESULT_FILE = f"{RUN_DIR}/result"
+RENDEZVOUS_KEY = "rendezvous-id"
+"""The key of the run's rendezvous ID in the ConfigMap of the agent."""
 
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 RESTART_ATTEMPT = "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']"
@@ -45,11 +50,31 @@ SINGLE_GROUP_HOSTS = "{run}-{index}.{subdomain}"
 VOLCANO_HOSTS = "{run}-{group}-{index}.{subdomain}"
 
 
+def agent_config_map(run: str) -> str:
+    """Returns the name of the ConfigMap with the agent, its configurations and the rendezvous ID."""
+    return f"{run}-agent"
+
+
+# The text of placeholders that do not depend on the plan: see `PodNames`, and `InManifest`.
+_FIXED: Mapping[type, str] = {
+    ResultFile: RESULT_FILE,
+    RendezvousId: "<random for each run>",
+    NodeRank: "<pod index>",
+    ProcessRank: "<rank>",
+    LocalRank: "<local rank>",
+    OwnDeviceFirst: "<devices, its own first>",
+    FirstNode: "<1 in pod 0, else 0>",
+    Attempt: "<attempt>",
+}
+_REFERENCES: Mapping[type, str] = {NodeRank: "$(STEPSET_NODE_RANK)", Attempt: "$(STEPSET_ATTEMPT)"}
+_NOT_IN_MANIFESTS = frozenset({ProcessRank, LocalRank, OwnDeviceFirst, FirstNode, RendezvousId})
+
+
 @dataclass(frozen=True)
 class PodNames:
-    """The text of a plan's places in pods.
+    """The text for a plan's placeholders, as far as it is the same in all pods of a group.
 
-    `subdomain` is the headless Service's name; `hosts` the name of pod `index` of `group`, by default as in a JobSet.
+    `subdomain` is the headless Service's name; `hosts` is the format string of pod host names; default: a JobSet's.
     """
 
     plan: LaunchPlan
@@ -62,8 +87,12 @@ class PodNames:
         return self.hosts.format(run=self.run, group=group, index=index, subdomain=self.subdomain)
 
     def __call__(self, part: Part) -> str:
-        """The text of one place; ranks and the like as `<...>`, because they differ between pods."""
+        """Returns the text for one placeholder; `<...>` for ranks and others that differ between pods."""
+        if fixed := _FIXED.get(type(part)):
+            return fixed
         match part:
+            case RunName():
+                return self.run
             case PodHost(group, index):
                 return self.host(group, index)
             case PortNumber(name):
@@ -72,50 +101,32 @@ class PodNames:
                 return f"{CODE_DIR}/{path}" if path else CODE_DIR
             case MountedFile(name):
                 return next(f.path for f in self.plan.files if f.name == name)
-            case ResultFile():
-                return RESULT_FILE
-            case RunName():
-                return self.run
-            case NodeRank():
-                return "<pod index>"
-            case ProcessRank():
-                return "<rank>"
-            case LocalRank():
-                return "<local rank>"
-            case FirstNode():
-                return "<1 in pod 0, else 0>"
-            case Attempt():
-                return "<attempt>"
             case str():
                 return part
-        raise AssertionError(f"no such place: {part!r}")
+        raise AssertionError(f"unknown placeholder {part!r}")
 
 
 @dataclass(frozen=True)
 class InManifest:
-    """The text of places in a pod's variables and command, which all pods of a group share.
+    """The text for placeholders in the variables and the command of a manifest, which all pods of a group share.
 
-    What differs between pods is a reference that Kubernetes expands in each of them, to one of the plan's first
-    variables.
+    For a value that differs between pods, the text is a reference such as `$(STEPSET_NODE_RANK)`. Kubernetes replaces
+    it in each pod, because the plan has that variable before the variables that refer to it.
     """
 
     names: PodNames
 
     def __call__(self, part: Part) -> str:
-        """Returns the text of one place; raises AssertionError for a place that only the agent can resolve."""
-        match part:
-            case NodeRank():
-                return "$(STEPSET_NODE_RANK)"
-            case Attempt():
-                return "$(STEPSET_ATTEMPT)"
-            case ProcessRank() | LocalRank() | FirstNode():
-                raise AssertionError(f"only the agent can resolve {part!r}")
-        return self.names(part)
+        """Returns the text for one placeholder; raises AssertionError for one that a manifest cannot contain."""
+        kind = type(part)
+        if kind in _NOT_IN_MANIFESTS:
+            raise AssertionError(f"no text of a manifest can contain {part!r}")
+        return _REFERENCES.get(kind) or self.names(part)
 
 
 @dataclass(frozen=True)
 class InAgent:
-    """The text of places in variables that the agent sets for each process (docs/design/agent.md, process_env)."""
+    """The text for placeholders of variables that the agent sets per process (docs/design/agent.md, process_env)."""
 
     names: Resolver
 
@@ -125,6 +136,8 @@ class InAgent:
                 return "{rank}"
             case LocalRank():
                 return "{local_rank}"
+            case OwnDeviceFirst(indexes):
+                return "{devices}" + indexes
             case FirstNode():
                 return "{first}"
             case NodeRank():

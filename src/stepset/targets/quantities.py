@@ -38,7 +38,7 @@ def pod_requests(spec: Mapping[str, Any]) -> Amounts:
 
 
 def total(parts: Iterable[tuple[Amounts, int]]) -> dict[str, str]:
-    """Amounts times counts, summed, as quantities in the order of their names."""
+    """Returns the sum of amounts times counts, as quantities sorted by name."""
     amounts: Amounts = {}
     for each, count in parts:
         amounts = _plus(amounts, {name: value * count for name, value in each.items()})

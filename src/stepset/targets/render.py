@@ -1,4 +1,4 @@
-"""The targets by name, and the preflight before each render."""
+"""Renders a run in one of the targets, after the preflight checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TARGETS: Mapping[str, Callable[[RenderRequest], list[dict[str, Any]]]] = {
 
 
 def render(request: RenderRequest, target: str = "jobset") -> list[dict[str, Any]]:
-    """The manifests of a run: plain dicts, the same for the same request, in the order of an apply.
+    """Returns the manifests of a run, equal for equal requests, in the order in which they must be applied.
 
     Raises BadInputError for an unknown target, or a job that the cluster would refuse.
     """

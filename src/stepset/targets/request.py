@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from stepset.errors import BadInputError
+from stepset.targets.shipped_files import ShippedFile, shipped_files
 
 if TYPE_CHECKING:  # code that only reads runs must not import pydantic
     from stepset.plan.model import LaunchPlan
@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # code that only reads runs must not import pydantic
     from stepset.spec.job import TrainingJob
 
 TARGET_NAMES = ("jobset", "trainjob", "statefulset", "job", "volcano")
+
+_HASH_OF_NOTHING = hashlib.sha256().digest()
 
 
 def check_target(name: str) -> None:
@@ -31,9 +33,9 @@ class RenderRequest:
 
     job: TrainingJob
     plan: LaunchPlan
-    sources: Sources  # the job's script or code, read
+    sources: Sources  # the content of the job's script or code
     agent: str  # the agent's source
-    run: str  # the run's name: the workload's, and the prefix of every other
+    run: str  # name of the run and its workload; prefix of the other names
     namespace: str | None = None  # if None, chosen when the objects are applied
     owner: str | None = None  # a hash of the caller (DAG, run, task; pipeline run, node), to find its run again
     attempt: int = 0  # gang restarts before this run, if it continues an earlier one
@@ -45,10 +47,17 @@ class RenderRequest:
         return self.job.network.subdomain or self.run
 
     @cached_property
+    def shipped(self) -> tuple[ShippedFile, ...]:
+        """The job's files that are shipped one by one."""
+        return shipped_files(self.job, self.sources)
+
+    @cached_property
     def spec_hash(self) -> str:
         """SHA-256 of what would run: two requests with the same hash run the same job."""
-        job = json.dumps(self.job.to_dict(), sort_keys=True, separators=(",", ":"))
+        # Fields that the job does not set have their defaults. Without `include`, pydantic would create each default
+        # to compare the field with it.
+        job = self.job.model_dump_json(exclude_defaults=True, include=self.job.model_fields_set)
         digest = hashlib.sha256(job.encode())
         for part in (self.sources.script, self.sources.archive):
-            digest.update(hashlib.sha256(part or b"").digest())
+            digest.update(hashlib.sha256(part).digest() if part else _HASH_OF_NOTHING)
         return digest.hexdigest()

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stepset.watch.state import Failure, FailureKind
+from stepset.run_status import Failure, FailureKind
 
 TAIL = 20
-"""Last lines that a Failure shows."""
+"""The maximum number of last lines in a Failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ ADVICE = {
     FailureKind.CANCELLED: "Run the job again if it is still needed.",
 }
 
-START_ADVICE = "Check the command, and that the image has its program on PATH, executable."
+START_ADVICE = "Check the command, and that its program is executable and on the image's PATH."
 
 
 def make_failure(kind: FailureKind, message: str, **known: Any) -> Failure:
@@ -90,6 +90,8 @@ _LOST_PEER = (
     r"|connection was likely closed|remote process exited|ncclRemoteError|NCCL communicator was aborted"
     r"|RendezvousClosedError|RendezvousConnectionError|SignalException|SystemExit: 143|lost connection"
 )
+_SEARCHED = 4096
+"""Characters of an error that are searched: some patterns take quadratic time, and a training writes the text."""
 _ERROR_LINE = r"[A-Za-z_][\w.]*?([Ee]rror|Exception|Interrupt|Exit|Fault)\b(?::|$)"
 
 
@@ -120,14 +122,14 @@ def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: 
         tail=first.tail[-TAIL:],
         events=tuple(events),
         restarts=restarts,
-        aftermath=tuple(dict.fromkeys(o.source for o in every if o.source and _hit_by(first, o))),
+        aftermath=tuple(dict.fromkeys(o.source for o in every if o.source and _may_have_caused(first, o))),
     )
 
 
-def _hit_by(first: Observation, o: Observation) -> bool:
-    """Whether another end caused this one, which is not so if both are known to have the same cause."""
-    alike = o.kind is not None and o.kind == first.kind and not o.stopped
-    return o.source != first.source and not alike
+def _may_have_caused(first: Observation, other: Observation) -> bool:
+    """Whether `first` may have caused `other`; False if both are known to be of the same kind."""
+    alike = other.kind is not None and other.kind == first.kind and not other.stopped
+    return other.source != first.source and not alike
 
 
 def merge(observations: Iterable[Observation]) -> list[Observation]:
@@ -151,7 +153,7 @@ def merge(observations: Iterable[Observation]) -> list[Observation]:
 
 def _combine(old: Observation, new: Observation) -> Observation:
     if old.stopped != new.stopped:
-        return new if old.stopped else old  # that it was also stopped adds nothing
+        return new if old.stopped else old  # the observation that it was stopped adds nothing
     known = old.exit_code is not None or old.signal is not None
     return replace(
         old,
@@ -176,7 +178,10 @@ def may_be_aftermath(o: Observation) -> bool:
         return False
     if _signal_of(o) in (signals.SIGTERM, signals.SIGINT):
         return True
-    return bool(re.search(_LOST_PEER, error_of(o), re.IGNORECASE)) and kind_of(o) is not FailureKind.OUT_OF_MEMORY
+    return (
+        bool(re.search(_LOST_PEER, error_of(o)[:_SEARCHED], re.IGNORECASE))
+        and kind_of(o) is not FailureKind.OUT_OF_MEMORY
+    )
 
 
 def kind_of(o: Observation) -> FailureKind:
@@ -186,8 +191,8 @@ def kind_of(o: Observation) -> FailureKind:
     if o.out_of_memory:
         return FailureKind.OUT_OF_MEMORY
     if _signal_of(o) == signals.SIGKILL:
-        # Earlier output does not explain this. Unless the observation excludes it, the out-of-memory killer is by far
-        # the likeliest sender.
+        # Earlier output does not explain a SIGKILL. Unless `out_of_memory` is False, the kernel's out-of-memory killer
+        # most likely sent it.
         return FailureKind.OUT_OF_MEMORY if o.out_of_memory is None else FailureKind.INFRASTRUCTURE
     if _signal_of(o) in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP):
         return FailureKind.INFRASTRUCTURE
@@ -203,6 +208,7 @@ def _signal_of(o: Observation) -> int | None:
 
 def _kind_in(text: str) -> FailureKind | None:
     """The kind that a text indicates. The patterns are compiled on first use: most runs succeed."""
+    text = text[:_SEARCHED]
     return next((kind for kind, pattern in _PATTERNS if re.search(pattern, text, re.IGNORECASE)), None)
 
 
@@ -217,7 +223,7 @@ def find_error(lines: Sequence[str]) -> str:
     >>> find_error(["Traceback (most recent call last):", '  File "t.py", line 1, in <module>', "ValueError: bad"])
     'ValueError: bad'
     """
-    named = next((line for line in reversed(lines) if re.match(_ERROR_LINE, line)), "")
+    named = next((line for line in reversed(lines) if re.match(_ERROR_LINE, line[:_SEARCHED])), "")
     return named or next((line for line in reversed(lines) if _kind_in(line)), "")
 
 

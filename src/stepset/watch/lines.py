@@ -11,19 +11,32 @@ The parser processes chunks: one line at a time is too slow for sixteen ranks th
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from stepset.watch.state import LogLine, Progress
+from stepset.run_status import LogLine, Progress
+from stepset.watch.bounded_json import finite, parse_json
 
 PART_LIMIT = 2 * 1024 * 1024
 """Bytes after which the parser ends a line that has no line end; agents split lines at 1 MiB."""
 LINE_LIMIT = 8 * 1024 * 1024
-"""Most bytes of a joined line; a longer line is shown as several."""
+"""The maximum size of a joined line, in bytes; a longer line is shown as several lines."""
+
+EVENT_LIMIT = 256 * 1024
+"""The maximum size of an agent's event and of a progress report, in bytes; longer ones are ordinary lines."""
+MAX_METRICS = 100
+"""The maximum number of a run's metrics; the first ones are kept."""
+TOO_MANY_METRICS = f"the run reports more than {MAX_METRICS} metrics; the others are not kept"
+"""The note on a run whose further metrics are left out."""
+_METRIC_NAME = 200
+_HEADS, _HEAD_SIZE = 10_000, 100
+"""The maximum number of parsed heads that are kept, and of bytes of a head; a run has one for each rank and node."""
+_MAX_OPEN, _MAX_OPEN_BYTES = 2048, 8 * LINE_LIMIT
+"""The maximum number, and total size in bytes, of one pod's lines that wait for their ends."""
+_PIECE = 64
+"""The estimated memory overhead of one part, in bytes."""
 
 _HEAD = re.compile(rb"\[((?:rank|node) \d+|[a-z][-a-z0-9]*)(\+?)\Z")
 _EVENT_HEAD = b"[stepset"
@@ -52,7 +65,7 @@ class Batch:
 class Splitter:
     """Splits the output of one agent, given as chunks that may end anywhere.
 
-    Lines without a head are assigned to `source`: the agent itself or, in an emergency, its interpreter printed them.
+    Lines without a head are assigned to `source`: the agent itself printed them or, if it crashed, its interpreter.
     """
 
     def __init__(self, source: str) -> None:
@@ -103,8 +116,10 @@ class Splitter:
                 self._event(text, batch, row, kept)
                 continue
             try:
-                head = heads[mark] if found else None
+                head = heads[mark] if found and len(mark) <= _HEAD_SIZE else None
             except KeyError:
+                if len(heads) >= _HEADS:
+                    heads.clear()
                 head = heads[mark] = _head(mark)
             if head is None:
                 head, text = self._own, row
@@ -116,6 +131,8 @@ class Splitter:
             pieces.append(text)
             if head.continues:
                 open_[source] = None
+                if len(open_) > _MAX_OPEN:
+                    del open_[next(iter(open_))]
                 batch.parts = True
             else:
                 pieces.append(b"\n")
@@ -133,7 +150,7 @@ class Splitter:
 
     def _event(self, text: bytes, batch: Batch, row: bytes, kept: list[bytes]) -> None:
         try:
-            event = json.loads(text)
+            event = parse_json(text) if len(text) <= EVENT_LIMIT else None
         except ValueError:
             event = None
         if isinstance(event, dict) and isinstance(event.get("event"), str):
@@ -157,38 +174,40 @@ def parse_progress(text: bytes) -> Progress | None:
     Progress(step=3, progress=0.5, metrics={'loss': 0.25})
     """
     try:
-        data = json.loads(text)
+        # The agent removes the values of Secrets from lines that contain the mark and are UTF-8 (Redactor.reports).
+        data = parse_json(text.decode()) if len(text) <= EVENT_LIMIT and _PROGRESS_MARK in text else None
     except ValueError:  # not JSON, or not UTF-8
         return None
     if not isinstance(data, dict) or list(data) != ["stepset"] or not isinstance(data["stepset"], dict):
         return None
     report = data["stepset"]
     step, part, metrics = report.get("step"), finite(report.get("progress")), report.get("metrics")
-    numbers = (
-        {str(k): n for k, v in metrics.items() if (n := finite(v)) is not None} if isinstance(metrics, dict) else {}
-    )
+    named = metrics.items() if isinstance(metrics, dict) else ()
+    numbers = {k: n for k, v in named if len(k) <= _METRIC_NAME and (n := finite(v)) is not None}
     return Progress(
-        step=step if isinstance(step, int) and not isinstance(step, bool) else None,
+        step=step if isinstance(step, int) and finite(step) is not None else None,
         progress=None if part is None else min(max(part, 0.0), 1.0),
         metrics=numbers,
     )
 
 
-def finite(value: Any) -> float | None:
-    """A finite number in JSON data; None for anything else."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if number and math.isfinite(value) else None
-
-
 def merge_progress(old: Progress | None, new: Progress) -> Progress:
     """Updates the progress with a new report; fields that the report omits keep their values."""
     if old is None:
-        return new
+        old = Progress()
     return Progress(
         step=old.step if new.step is None else new.step,
         progress=old.progress if new.progress is None else new.progress,
-        metrics={**old.metrics, **new.metrics},
+        metrics=_merged(old.metrics, new.metrics),
     )
+
+
+def _merged(old: dict[str, float], new: dict[str, float]) -> dict[str, float]:
+    """The newest value of each metric; names beyond the limit are left out."""
+    if len(old) + len(new) <= MAX_METRICS:
+        return {**old, **new}
+    names = list(dict.fromkeys((*old, *new)))[:MAX_METRICS]
+    return {name: new.get(name, old.get(name, 0.0)) for name in names}
 
 
 class Joiner:
@@ -197,10 +216,11 @@ class Joiner:
     def __init__(self) -> None:
         self._parts: dict[str, list[bytes]] = {}
         self._sizes: dict[str, int] = {}
+        self._size = 0
 
     @property
     def waiting(self) -> bool:
-        """Whether the end of a line is missing so far."""
+        """Whether some lines are incomplete."""
         return bool(self._parts)
 
     def join(self, lines: Iterable[tuple[Head, bytes]]) -> Iterator[tuple[str, bytes]]:
@@ -209,16 +229,20 @@ class Joiner:
         for (source, continues), text in lines:
             if continues:
                 parts.setdefault(source, []).append(text)
-                self._sizes[source] = self._sizes.get(source, 0) + len(text)
+                size = len(text) + _PIECE
+                self._sizes[source] = self._sizes.get(source, 0) + size
+                self._size += size
                 if self._sizes[source] > LINE_LIMIT:
                     yield self._complete(source, b"")
+                while self._size > _MAX_OPEN_BYTES or len(parts) > _MAX_OPEN:
+                    yield self._complete(next(iter(parts)), b"")
             elif parts and source in parts:
                 yield self._complete(source, text)
             else:
                 yield source, text
 
     def _complete(self, source: str, last: bytes) -> tuple[str, bytes]:
-        del self._sizes[source]
+        self._size -= self._sizes.pop(source)
         return source, b"".join((*self._parts.pop(source), last))
 
 

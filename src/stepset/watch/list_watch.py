@@ -14,14 +14,15 @@ from typing import Any
 
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.unstructured import part, rows, text
+from stepset.watch.retries import Retries
 
-PAGE = 1000
-"""Objects of one page of a list."""
+FIRST_PAGE, PAGE = 125, 1000
+"""The number of objects of the first page of a list, and of a page whose objects are known to be small."""
 WATCH_SECONDS = 280
 """Seconds after which the server ends a watch, and the client requests it again."""
-FIRST_DELAY, LONGEST_DELAY = 0.25, 20.0
-"""Seconds before a failed request is retried: doubled after each failure, up to the longest."""
 
+_FEWER = 8
+"""The number by which `smaller_pages` divides the number of objects of a page."""
 _EXPIRED = 410  # the HTTP status of an expired resource version
 _LINE_LIMIT = 16 * 1024 * 1024
 Object = Mapping[str, Any]
@@ -47,10 +48,11 @@ class ListWatch:
         self._wanted, self._decode = wanted, decode
         self._version = ""
         self._continue = ""
+        self._limit, self._may_grow = FIRST_PAGE, True
         self._pages: dict[str, Object] = {}
         self._known: dict[str, Object] = {}
         self._rest = b""
-        self._failures = 0
+        self._retries = Retries()
         self._answered = False
 
     @property
@@ -78,13 +80,15 @@ class ListWatch:
         self._answered = False
         if not self._version:
             more = {"continue": self._continue} if self._continue else {}
-            return Request({"limit": str(PAGE), **more}, watch=False)
+            return Request({"limit": str(self._limit), **more}, watch=False)
         query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
         return Request({**query, "timeoutSeconds": str(WATCH_SECONDS)}, watch=True)
 
     def listed(self, body: Object) -> list[Change]:
-        """Processes a page of a list; after the last page, returns the new, changed and deleted objects."""
-        self._failures, self._answered = 0, True
+        """Processes a page of a list; after the last page, returns the new, changed and deleted objects.
+
+        Raises ValueError, and lists from the first page again, if the list has no version to watch from.
+        """
         kind, version = str(body.get("kind", "")).removesuffix("List"), str(body.get("apiVersion", ""))
         for item in rows(body, "items"):
             # Items do not contain the kind and version of their list.
@@ -92,16 +96,35 @@ class ListWatch:
             if _uid(each) and self._wanted(each):
                 self._pages[_uid(each)] = each
         about = part(body, "metadata")
-        self._continue = str(about.get("continue") or "")
+        self._continue, listed = text(about, "continue"), text(about, "resourceVersion")
+        if not self._continue and not listed:
+            self.expired()
+            raise ValueError("the list has no resourceVersion")
+        self._retries.succeeded()
+        self._answered = True
         if self._continue:
             return []
-        self._version = str(about.get("resourceVersion", ""))
+        self._version = listed
         found, before = self._pages, self._known
         self._pages, self._known = {}, dict(found)
-        changes = [Change("DELETED", old, witnessed=False) for uid, old in before.items() if uid not in found]
+        changes = [Change("DELETED", old, observed=False) for uid, old in before.items() if uid not in found]
         changes += [Change("ADDED", each) for uid, each in found.items() if uid not in before]
         kept = [(each, before[uid]) for uid, each in found.items() if uid in before]
         return changes + [Change("MODIFIED", each) for each, old in kept if _version(each) != _version(old)]
+
+    def larger_pages(self, factor: int) -> None:
+        """Records that later pages may have `factor` times as many objects; ignored after `smaller_pages`."""
+        if self._may_grow:
+            self._limit = min(PAGE, self._limit * factor)
+
+    def smaller_pages(self) -> bool:
+        """Records that a page is too large to be read: this and all later pages have fewer objects.
+
+        Returns False if a page has one object only.
+        """
+        fewer, self._may_grow = self._limit > 1, False
+        self._limit = max(1, self._limit // _FEWER)
+        return fewer
 
     def data(self, chunk: bytes) -> list[Change]:
         """Processes bytes of a watch, which may end anywhere; returns the changes. After a 410, list again."""
@@ -130,12 +153,11 @@ class ListWatch:
 
         If many clients wait for the same server, the caller adds jitter.
         """
-        self._failures += 1
-        return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self._failures - 1, 16)))
+        return self._retries.failed()
 
     def recovered(self) -> None:
         """Records that the server answers again: the next failure counts as the first."""
-        self._failures = 0
+        self._retries.succeeded()
 
     def _line(self, line: bytes) -> Change | None:
         try:
@@ -151,7 +173,8 @@ class ListWatch:
             if each.get("code") == _EXPIRED:
                 self.expired()
             return None
-        self._failures, self._answered = 0, True
+        self._retries.succeeded()
+        self._answered = True
         self._version = _version(each) or self._version
         if verb not in ("ADDED", "MODIFIED", "DELETED") or not _uid(each) or not self._wanted(each):
             return None

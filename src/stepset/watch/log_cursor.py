@@ -11,10 +11,10 @@ pkg/kubelet/server/server.go and pkg/registry/core/pod/strategy.go; k8s.io/apise
   (16 KiB in containerd), and only the first one's timestamp is sent.
 - sinceTime is cut to seconds and compared part by part, so a response may begin within a line that began earlier.
 - The kubelet writes errors after the first byte into the log: at the end, without a timestamp and without a line end.
-  A response that the kubelet broke off ends like a complete one, because the API server does not report it: its end is
-  the log's end only if it was requested after the container's.
-- Rotated files are not read: lines that are rotated away before they are read are lost without notice. If a file begins
-  within a line (of 10 MiB or more), that part seems to be a later line, and is repeated if it was delivered before.
+  A response that the kubelet broke off ends like a complete one, because the API server does not report it; so only
+  a response that was requested after the container's end is certain to contain the end of the log.
+- Rotated files are not read: lines that are rotated away before they are read are lost without notice. If a
+  rotation splits a line (10 MiB or more), the second part looks like a new line and may be delivered twice.
 - containerd drops a carriage return before a line end; all other bytes are unchanged.
 """
 
@@ -55,19 +55,20 @@ class LogCursor:
         self._latest = b""
         # How many bytes of the last line were delivered; None if the whole line was.
         self._open: int | None = None
-        # Of the present response: the bytes not processed yet; whether they are within a very long line, whether that
+        # Of the current response: the bytes not processed yet; whether they are within a very long line, whether that
         # line is wanted, and how many more of its bytes to drop.
         self._rest = b""
         self._in_long_line = False
         self._wanted = False
         self._drop = 0
-        # Whether the position of the last cut has not been reached, and how many lines had the last line's timestamp.
+        # _seeking: whether the reader still looks for the last delivered line. _seen: lines so far with that line's
+        # timestamp.
         self._seeking = False
         self._seen = 0
         self._jumped = False
 
     def to_dict(self) -> dict[str, Any]:
-        """The position between two responses as plain data, from which another process can continue."""
+        """The position after the delivered lines, as plain data from which another process can continue."""
         return {
             "last": self._last.decode("ascii"),
             "equal": self._equal,
@@ -90,14 +91,14 @@ class LogCursor:
         return (second_of(self._last) - _MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ") if self._last else None
 
     @property
-    def complaint(self) -> str:
+    def error(self) -> str:
         """The kubelet's error, which replaces the rest of a finished response; empty if there is none."""
         foreign = not self._in_long_line and not _STAMP.match(self._rest)
         return self._rest.decode("utf-8", "replace").strip() if foreign else ""
 
     @property
     def jumped(self) -> bool:
-        """Whether the present response starts after the last delivered line (rotation, or a restarted container)."""
+        """Whether the current response starts after the last delivered line (rotation, or a restarted container)."""
         return self._jumped
 
     def feed(self, data: bytes) -> bytes:

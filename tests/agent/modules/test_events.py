@@ -10,6 +10,7 @@ import pytest
 
 from stepset.agent.config import Config
 from stepset.agent.events import RankEvents, fitted, long_event, short_event
+from stepset.agent.lines import NO_SECRETS
 
 Events = Callable[..., RankEvents]
 
@@ -26,7 +27,10 @@ def events(config: Callable[..., Config], failures: list[dict[str, Any]]) -> Eve
     def nothing(lines: bytes) -> None:
         assert lines == b""
 
-    return lambda **more: RankEvents(config(launcher=["torchrun"], **more), failures, failures.append, nothing)
+    def make(**more: Any) -> RankEvents:
+        return RankEvents(config(launcher=["torchrun"], **more), failures, failures.append, nothing, NO_SECRETS)
+
+    return make
 
 
 def started(rank: int, local: int, wrapper: int = 1) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 
 from stepset.agent import stopping
 from stepset.agent.config import Config
-from stepset.agent.stopping import REST, Stopping
+from stepset.agent.stopping import SHORT_GRACE, Stopping
 
 
 class Pod:
@@ -44,10 +44,10 @@ def make(config: Callable[..., Config], pod: Pod) -> Callable[..., Stopping]:
 def test_the_first_signal_is_passed_on_and_the_second_kills(make: Callable[..., Stopping], pod: Pod) -> None:
     stop = make(grace=1000)
     stop.request(signal.SIGINT)
-    stop.keep_deadlines(time.monotonic())
+    stop.act_on_deadlines(time.monotonic())
     assert (pod.sent, pod.killed, stop.requested) == ([signal.SIGINT], 0, signal.SIGINT)
     stop.request(signal.SIGTERM)
-    stop.keep_deadlines(time.monotonic())
+    stop.act_on_deadlines(time.monotonic())
     assert (pod.sent, pod.killed, stop.requested) == ([signal.SIGINT], 1, signal.SIGINT)
 
 
@@ -58,7 +58,7 @@ def test_the_remaining_processes_are_killed_once_after_the_grace_period(
     stop.request(signal.SIGTERM)
     (due,) = stop.deadlines()
     for at in (due - 1, due, due + 1):
-        stop.keep_deadlines(at)
+        stop.act_on_deadlines(at)
     assert pod.killed == 1
     assert stop.deadlines() == []
 
@@ -69,9 +69,9 @@ def test_after_a_failure_the_other_ranks_are_stopped_unless_the_launcher_restart
 ) -> None:
     stop = make(launcher_restarts=restarts)
     stop.after_failure()
-    stop.keep_deadlines(time.monotonic())
+    stop.act_on_deadlines(time.monotonic())
     assert pod.sent == []
-    stop.keep_deadlines(time.monotonic() + REST)
+    stop.act_on_deadlines(time.monotonic() + SHORT_GRACE)
     assert pod.sent == ([] if restarts else [signal.SIGTERM])
     assert stop.requested == 0
 
@@ -97,20 +97,20 @@ def test_a_node_of_an_mpi_run_stops_its_ranks_before_sshd(
     pod.running = {0: 71, 1: 72}
     stop = make()
     stop.request(signal.SIGTERM)
-    stop.keep_deadlines(time.monotonic())
+    stop.act_on_deadlines(time.monotonic())
     assert (forwarded, pod.sent) == ([(71, signal.SIGTERM), (72, signal.SIGTERM)], [])
     pod.running = {}
-    stop.keep_deadlines(time.monotonic())
-    stop.keep_deadlines(time.monotonic())
+    stop.act_on_deadlines(time.monotonic())
+    stop.act_on_deadlines(time.monotonic())
     assert pod.sent == [signal.SIGTERM]
 
 
 def test_a_launcher_whose_ranks_have_ended_is_stopped(make: Callable[..., Stopping], pod: Pod) -> None:
     stop = make(launcher=["torchrun"], grace=1000)
     stop.request(signal.SIGTERM)
-    stop.keep_deadlines(time.monotonic() + 1)
+    stop.act_on_deadlines(time.monotonic() + 1)
     assert stop.deadlines()[0] > time.monotonic() + 900
     pod.seen = {0}
     at = time.monotonic()
-    stop.keep_deadlines(at)
-    assert stop.deadlines() == [at + REST]
+    stop.act_on_deadlines(at)
+    assert stop.deadlines() == [at + SHORT_GRACE]

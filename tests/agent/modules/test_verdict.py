@@ -13,7 +13,8 @@ import pytest
 
 from stepset.agent.config import Config
 from stepset.agent.errors import AgentError
-from stepset.agent.verdict import read_result, report_failure, write_termination_log
+from stepset.agent.events import read_result, report_failure, write_termination_log
+from stepset.agent.lines import NO_SECRETS
 
 LATE = {"rank": 1, "exit_code": 7, "error": "late", "at": 2.0}
 EARLY = {"rank": 3, "signal": 6, "error": "early", "at": 1.0}
@@ -25,7 +26,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def ranks(*seen: int, result: tuple[int, bytes] | None = None) -> Any:
-    return SimpleNamespace(seen=set(seen), result=result)
+    return SimpleNamespace(seen=set(seen), result=result, result_problem="")
 
 
 def test_the_first_failure_is_the_message(config: Callable[..., Config], log: Path) -> None:
@@ -45,13 +46,14 @@ def test_a_result_is_read_in_the_pod_of_rank_0(
     config: Callable[..., Config], tmp_path: Path, seen: tuple[int, ...], found: bool
 ) -> None:
     path = tmp_path / "result"
-    assert read_result(config(), {"STEPSET_RESULT_FILE": str(path)}, ranks(*seen)) is None
+    env = {"STEPSET_RESULT_FILE": str(path)}
+    assert read_result(config(), env, ranks(*seen), NO_SECRETS) is None
     path.write_text("1.5")
-    assert read_result(config(), {"STEPSET_RESULT_FILE": str(path)}, ranks(*seen)) == (b"1.5" if found else None)
+    assert read_result(config(), env, ranks(*seen), NO_SECRETS) == (b"1.5" if found else None)
 
 
 def test_a_result_reported_by_another_pod_has_priority(config: Callable[..., Config]) -> None:
-    assert read_result(config(), {}, ranks(result=(1, b"2"))) == b"2"
+    assert read_result(config(), {}, ranks(result=(1, b"2")), NO_SECRETS) == b"2"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_a_result_that_is_too_large_or_not_json_is_a_failure(
     config: Callable[..., Config], result: tuple[int, bytes], error: str
 ) -> None:
     with pytest.raises(AgentError, match=re.escape(error)) as caught:
-        read_result(config(result_limit=8), {}, ranks(result=result))
+        read_result(config(result_limit=8), {}, ranks(result=result), NO_SECRETS)
     assert (caught.value.code, caught.value.kind) == (72, "Rejected")
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from stepset.run_status import RunStatus
 from stepset.targets.pods.strategic_merge import merge
-from stepset.watch.state import RunStatus
 from tests.cluster.conftest import (  # noqa: F401  # fixtures, and the hook that repairs the cluster
     cluster,
     namespace,

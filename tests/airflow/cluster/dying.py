@@ -22,7 +22,7 @@ from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.sources import read_sources
 from stepset.spec import parse_job
-from stepset_airflow.run.reattach import Reattacher, Reattachment
+from stepset_airflow.run.reattach import AttachedRun, Reattacher
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class FileStore:
         new.replace(self.path)
 
 
-def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store: FileStore) -> Reattachment:
+def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store: FileStore) -> AttachedRun:
     """Claims the run of a task instance."""
     parsed = parse_job(job)
     sources = read_sources(parsed)

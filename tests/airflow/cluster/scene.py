@@ -74,7 +74,7 @@ class Scene:
             more: parameters as Python source.
             fields: plain parameters.
         """
-        job = self.stage.job("print('line', 0)", "count = 1", *lines)
+        job = self.stage.job("print('line 0')", "count = 1", *lines)
         template = {"spec": job.pop("pod_template")}
         given = {"on_finish_action": "delete", "callbacks": f"{__name__}.note_phase", "poll_interval": 1, **fields}
         text = f"outlets=[Asset({self.outlet!r})], {more}"

@@ -26,13 +26,22 @@ def test_the_state_of_a_pod_s_second_start_may_arrive_after_its_lines(
     tasks: Tasks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, namespace = tasks.runs.cluster, tasks.runs.namespace
-    first = f"for n in range({LINES}): print(n)\ntime.sleep(3)"
+    go = tmp_path / "go"
+    first = f"for n in range({LINES}): print(n)\nwhile not os.path.exists({str(go)!r}): time.sleep(0.1)"
     spec = two_starts(cluster, "print('at last', flush=True); time.sleep(600)", first)
+    spec["containers"][0]["volumeMounts"].append({"name": "gate", "mountPath": str(tmp_path)})
+    spec["volumes"].append({"name": "gate", "hostPath": {"path": str(tmp_path)}})
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "again"}, "spec": spec}
-    cluster.apply(pod, namespace)
 
     def now() -> LogPod:
         return log_pod(cluster.get("pod/again", namespace))
+
+    def started() -> LogPod:
+        cluster.apply(pod, namespace)
+        cluster.wait("its first start", lambda: now().alive)
+        early = now()
+        assert early.restarts == 0
+        return early
 
     def second_start() -> bool:
         return "at last" in cluster.kubectl("logs", "again", "-n", namespace)
@@ -46,21 +55,24 @@ def test_the_state_of_a_pod_s_second_start_may_arrive_after_its_lines(
 
         async with client_of(ClusterAccess(namespace=namespace)) as client:
             logs = RunLogs(NamespacedClient(client, namespace), consume)
+            early = await asyncio.to_thread(started)
             proxy.slow(50_000)
             logs.see([early])
+            async with asyncio.timeout(120):
+                while not text:
+                    await asyncio.sleep(0.1)
+            go.touch()
             await asyncio.to_thread(cluster.wait, "its second start", second_start)
+            restarted = await asyncio.to_thread(now)
             proxy.slow(None)
             proxy.cut()  # during the lines of its first start
-            asyncio.get_running_loop().call_later(2, logs.see, [await asyncio.to_thread(now)])
+            asyncio.get_running_loop().call_later(2, logs.see, [restarted])
             async with asyncio.timeout(120):
                 while b"at last" not in text:
                     await asyncio.sleep(0.1)
             await logs.close()
         return text.decode()
 
-    cluster.wait("its first start", lambda: now().alive)
-    early = now()
-    assert early.restarts == 0
     with proxy_to(str(tasks.runs.kubeconfig), tmp_path) as (proxy, kubeconfig):
         extra = {"kube_config_path": kubeconfig, "namespace": namespace}
         connection = {"conn_type": "kubernetes", "extra": json.dumps(extra)}

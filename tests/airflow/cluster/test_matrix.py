@@ -14,7 +14,7 @@ import pytest
 from airflow.providers.cncf.kubernetes.pod_generator import make_safe_label_value
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from stepset.watch.state import FailureKind, Phase
+from stepset.run_status import FailureKind, Phase
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.airflow.harness import DagRun, asset_event_extras, rows_of_every_table, run_again

@@ -267,9 +267,10 @@ def test_a_task_waits_while_the_server_refuses_its_rights_for_a_moment(
             assert until(lambda: has_logged("[rank 0] line 0"), 120), (
                 "the task waits only for rights that it has had before"
             )
-            role = runs.get("rolebinding/stepset-cli")
+            name = f"rolebinding/stepset-jobset:{runs.namespace}:submitter"
+            role = runs.get(name)
             del role["metadata"]["resourceVersion"]
-            runs.cluster.objects.delete("rolebinding/stepset-cli", runs.namespace)
+            runs.cluster.objects.delete(name, runs.namespace)
             # The server's authorizer learns of the deletion from its own watch.
             assert until(lambda: _is_forbidden(kubeconfig, runs.namespace), 60)
             proxy.cut()  # the task repeats all open requests, and the server refuses them

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepset.watch.state import Phase
+from stepset.run_status import Phase
 from stepset_airflow.exceptions import TrainingTaskError
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.conftest import RunDag, WriteDag

@@ -35,7 +35,8 @@ def test_a_task_without_the_right_to_read_events_trains_and_warns_once(
     assert run.xcom("train") == 0.5
     (warning,) = [line for line in run.lines if line.startswith("diagnoses may lack details: ")]
     assert "rbac: events is forbidden" in warning
-    assert warning.endswith(f"stepset rbac --namespace {runs.namespace} | kubectl apply -f -")
+    requested = f"--backend airflow --namespace {runs.namespace} --target jobset --account {runs.namespace}/submitter"
+    assert warning.endswith(f"stepset rbac {requested} | kubectl apply -f -")
     assert any(line.startswith("run ") and " succeeded in " in line for line in run.lines), run.explained()
     assert len(tasks.workloads()) == 1
 

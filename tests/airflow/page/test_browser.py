@@ -68,6 +68,7 @@ def test_the_page_shows_the_ranks_of_a_running_training(page: Page, server: Serv
     wait_for(page, "document.querySelectorAll('[data-state=Running] .state').length == 4")
     assert page.locator("header .pill").inner_text() == "Running"
     assert states(page) == ["Running"] * RANKS
+    assert page.locator(".facts div:nth-child(2)").inner_text().split("\n") == ["Ranks", f"{RANKS}/{RANKS} running"]
     wait_for(page, "document.querySelector('table.ranks tbody tr .last-line').textContent.startsWith('epoch ')")
 
 

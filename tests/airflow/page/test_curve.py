@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterable
 
-from stepset.watch.state import Progress
+from stepset.run_status import Progress
 from stepset_airflow.page.curve import METRICS, POINTS, Curve
 
 

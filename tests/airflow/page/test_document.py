@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.present.failure_report import failure_lines
-from stepset.watch.state import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 from stepset_airflow.page.document import LIMIT, RANK_FIELDS, plain
 from stepset_airflow.page.history import PHASES, RunHistory
 
@@ -26,7 +26,7 @@ FAILURE = Failure(
 
 def document_of(status: RunStatus) -> dict[str, object]:
     history = RunHistory({"namespace": "ml"})
-    history.see(status, 101.0)
+    history.record(status, 101.0)
     return history.document(102.0)
 
 
@@ -94,28 +94,28 @@ def test_the_time_line_contains_the_phases_before_the_first_observation() -> Non
 
 def test_a_successor_continues_the_time_line_of_a_run() -> None:
     first = RunHistory({})
-    first.see(RUN.with_(reason="Queued"), 101.0)
+    first.record(RUN.with_(reason="Queued"), 101.0)
     second = RunHistory({}, json.loads(json.dumps(first.document(102.0))))
-    second.see(RUN.with_(reason="Queued"), 110.0)
-    second.see(RUN.with_(phase=Phase.RUNNING, started=120.0), 121.0)
-    second.see(RUN.with_(phase=Phase.SUCCEEDED, started=120.0, finished=150.0), 151.0)
+    second.record(RUN.with_(reason="Queued"), 110.0)
+    second.record(RUN.with_(phase=Phase.RUNNING, started=120.0), 121.0)
+    second.record(RUN.with_(phase=Phase.SUCCEEDED, started=120.0, finished=150.0), 151.0)
     timeline = [(each["phase"], each["at"]) for each in second.document(152.0)["timeline"]]
     assert timeline == [("Pending", 100.0), ("Running", 120.0), ("Succeeded", 150.0)]
 
 
 def test_another_run_of_the_task_starts_a_new_time_line() -> None:
     first = RunHistory({})
-    first.see(RUN.with_(phase=Phase.FAILED, failure=FAILURE), 101.0)
+    first.record(RUN.with_(phase=Phase.FAILED, failure=FAILURE), 101.0)
     second = RunHistory({}, first.document(102.0))
-    second.see(RUN.with_(name="train-2", created=200.0), 200.0)
+    second.record(RUN.with_(name="train-2", created=200.0), 200.0)
     assert [each["phase"] for each in second.document(201.0)["timeline"]] == ["Pending"]
 
 
 def test_the_first_and_last_phases_of_a_run_with_many_restarts_are_kept() -> None:
     history = RunHistory({})
     for attempt in range(200):
-        history.see(RUN.with_(phase=Phase.RUNNING, attempt=attempt), 101.0 + 2 * attempt)
-        history.see(RUN.with_(phase=Phase.RESTARTING, attempt=attempt), 102.0 + 2 * attempt)
+        history.record(RUN.with_(phase=Phase.RUNNING, attempt=attempt), 101.0 + 2 * attempt)
+        history.record(RUN.with_(phase=Phase.RESTARTING, attempt=attempt), 102.0 + 2 * attempt)
     timeline = history.document(1000.0)["timeline"]
     assert len(timeline) == PHASES
     assert timeline[0]["phase"] == "Pending"
@@ -124,7 +124,7 @@ def test_the_first_and_last_phases_of_a_run_with_many_restarts_are_kept() -> Non
 
 def test_the_state_of_a_rank_is_urgent_and_its_output_is_not() -> None:
     history = RunHistory({})
-    assert history.see(RUN.with_(phase=Phase.RUNNING, ranks=ranks(2, "a")), 101.0)
-    assert not history.see(RUN.with_(phase=Phase.RUNNING, ranks=ranks(2, "b")), 102.0)
+    assert history.record(RUN.with_(phase=Phase.RUNNING, ranks=ranks(2, "a")), 101.0)
+    assert not history.record(RUN.with_(phase=Phase.RUNNING, ranks=ranks(2, "b")), 102.0)
     failed = (*ranks(1), RankStatus("rank 1", 1, "node-0", state="Failed"))
-    assert history.see(RUN.with_(phase=Phase.RUNNING, ranks=failed), 103.0)
+    assert history.record(RUN.with_(phase=Phase.RUNNING, ranks=failed), 103.0)

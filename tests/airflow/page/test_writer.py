@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stepset.watch.state import Phase, Progress, RunStatus
+from stepset.run_status import Phase, Progress, RunStatus
 from stepset_airflow.page.history import RunHistory
 from stepset_airflow.page.throttle import BUDGET, WriteThrottle
 from stepset_airflow.page.writer import PageWriter

@@ -72,7 +72,7 @@ class Airflow:
         assert not dead, dead[0].log.read_text()[-3000:]
 
     def wait(self) -> None:
-        """Waits until all components have ended; keeper.py kills them."""
+        """Waits until all components have ended; process_supervisor.py kills them."""
         self.database.wait()
         for part in self._parts:
             part.wait()
@@ -122,7 +122,7 @@ class Airflow:
         return {
             **mine,
             "AIRFLOW_HOME": str(self.home),
-            "SPT_NOENV": "1",  # process titles must not overwrite what keeper.py reads
+            "SPT_NOENV": "1",  # process titles must not overwrite what process_supervisor.py reads
             "PYTHONPATH": str(ROOT),
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
             "AIRFLOW__CORE__PARALLELISM": "4",
@@ -163,17 +163,17 @@ def running_airflow() -> Iterator[Airflow]:
     """Starts an Airflow and kills all its processes after the block, even if this process is killed."""
     home = Path(tempfile.mkdtemp(prefix="airflow-"))
     home.chmod(0o755)
-    words = [sys.executable, "-m", "tests.airflow.stack.keeper", str(home)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True) as keeper:
+    words = [sys.executable, "-m", "tests.airflow.stack.process_supervisor", str(home)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True) as supervisor:
         airflow = Airflow(home)
         try:
             airflow.start()
             yield airflow
         finally:
             airflow.rest.close()
-            assert keeper.stdin
-            keeper.stdin.close()
-            assert keeper.wait(120) == 0
+            assert supervisor.stdin
+            supervisor.stdin.close()
+            assert supervisor.wait(120) == 0
             airflow.wait()
 
 

@@ -60,7 +60,7 @@ class Postgres:
         assert self._server.poll() is None, (self.directory / "log").read_text()
 
     def wait(self) -> None:
-        """Waits until it has ended; keeper.py stops it."""
+        """Waits until it has ended; process_supervisor.py stops it."""
         self._server.wait(60)
 
     def dump(self, *options: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import stepset
 from stepset.backends.base import ClusterOptions
 from stepset.errors import StepsetError
-from stepset.watch.state import LogLine, RunStatus
+from stepset.run_status import LogLine, RunStatus
 
 _SHOWN = 1000
 """The number of characters that are reported of a line."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import ssl
 from collections import Counter
@@ -32,7 +33,8 @@ class Gate:
 
     Attributes:
         rules: name -> active fault.
-        seen: kind of request -> number received; `unauthorized` and `aborted` are counted, too.
+        seen: kind of request -> number received, also by resource ("list pods"); `unauthorized` and `aborted` are
+            counted, too.
     """
 
     upstream: str
@@ -89,10 +91,10 @@ class Gate:
         """The active faults of the sorts `does` that apply to a kind of request."""
         return (rule for rule in list(self.rules.values()) if rule.do in does and kind in rule.on)
 
-    def spend(self, do: str, kind: str) -> Rule | None:
-        """Returns the fault of a sort that applies to a kind of request, and decrements its count."""
+    def spend(self, do: str, *kinds: str) -> Rule | None:
+        """Returns the fault of a sort that applies to one of the kinds of a request, and decrements its count."""
         for name, rule in list(self.rules.items()):
-            if rule.do == do and kind in rule.on and rule.count > 0:
+            if rule.do == do and not set(kinds).isdisjoint(rule.on) and rule.count > 0:
                 self.rules[name] = Rule(**{**rule.__dict__, "count": rule.count - 1})
                 return rule
         return None
@@ -114,7 +116,8 @@ class Gate:
         for closed in [each for each in self._open if each.is_closing()]:
             del self._open[closed]
         self._open[transport] = kind
-        self.seen[kind] += 1
+        for each in (kind, _with_resource(request, kind)):
+            self.seen[each] += 1
         try:
             await self.may_pass(kind)
             if (error := self._refusal(request, kind)) is not None:
@@ -135,10 +138,13 @@ class Gate:
         if not status and request.query.get("previous") == "true":
             for rule in self.active(kind, "no_previous"):
                 return _no_previous(rule.status, request)
-        if not status and kind == "watch" and (rule := self.spend("expired", kind)) is not None:
+        expired = None if status or kind != "watch" else self.spend("expired", kind, _with_resource(request, kind))
+        if expired is not None:
             body = {**refusal(410, "", ""), "message": "too old resource version: 1 (2)"}
-            if rule.count % 2:
-                return web.json_response({"type": "ERROR", "object": body})
+            if expired.count % 2:
+                # Every event ends with a line end; without it, a client ignores the event as incomplete.
+                line = json.dumps({"type": "ERROR", "object": body}) + "\n"
+                return web.Response(text=line, content_type="application/json")
             status = 410
         return web.json_response(body, status=status) if status else None
 
@@ -170,6 +176,11 @@ class Gate:
             await self.may_pass(kind)  # the fault may have started in the meantime
             kept = {name: value for name, value in answer.headers.items() if name in ("Content-Type", "Warning")}
             return web.Response(status=answer.status, body=data, headers=kept)
+
+
+def _with_resource(request: web.Request, kind: str) -> str:
+    """The kind of a request for a collection, with its resource: "list pods"."""
+    return f"{kind} {request.path.rpartition('/')[2]}"
 
 
 def _no_previous(status: int, request: web.Request) -> web.Response:

@@ -27,7 +27,7 @@ class Rule:
             `long_line` adds a line of `bytes` to the first log stream;
             `no_previous` answers that the log of a container's previous start does not exist (`status`: 400, as if the
             kubelet had removed the container, or 200, as if it had removed its log file).
-        on: the kinds of requests to which the fault applies.
+        on: the kinds of requests to which the fault applies; for `expired` also with a resource ("watch pods").
         status: the HTTP status.
         seconds, bytes, count: see above.
     """

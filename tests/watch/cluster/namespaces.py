@@ -23,7 +23,7 @@ def renamed(scenario: str, run: str) -> tuple[Change, ...]:
         words = _NAME.sub(run, json.dumps(change.object))
         # The name is also the end of a label's key, which must not change.
         words = words.replace(f'stepset.dev/{run}"', 'stepset.dev/run"')
-        return Change(change.verb, json.loads(_UID.sub(rf"{uid}\1", words)), change.witnessed)
+        return Change(change.verb, json.loads(_UID.sub(rf"{uid}\1", words)), change.observed)
 
     return tuple(map(other, stream(scenario)))
 

@@ -168,7 +168,10 @@ def _pod_spec(spec: Object) -> Object:
         {"name": row["name"], **({"command": [_word(word) for word in row["command"][:4]]} if "command" in row else {})}
         for row in spec["containers"]
     ]
-    return {**kept, "containers": containers}
+    init = [
+        {name: row[name] for name in ("name", "restartPolicy") if name in row} for row in spec.get("initContainers", ())
+    ]
+    return {**kept, **({"initContainers": init} if init else {}), "containers": containers}
 
 
 def _word(word: str) -> str:

@@ -275,16 +275,54 @@ def jobset_with_a_role_succeeds(stage: Stage) -> None:
 
 
 @scenario
-def jobset_has_a_failing_sidecar(stage: Stage) -> None:
+def jobset_has_failing_sidecars(stage: Stage) -> None:
     mounts = stage.cluster.pod_template()["spec"]["containers"][0]
+    fails = "raise SystemExit(5)"
+    stopped = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); time.sleep(600)"
+    sidecars = [
+        {**mounts, "name": name, "image": stage.cluster.image, "command": [stage.cluster.python, "-c", code]}
+        for name, code in (("failing", fails), ("stopped", stopped))
+    ]
+    code = RANK + "time.sleep(16)\n" + RESULT.format("[3]")
+    stage.start(function=code, pod_template={"containers": sidecars})
+    stage.over()
+
+
+@scenario
+def ended_by_its_node_beside_a_sidecar(stage: Stage) -> None:
+    """The rank ends with 0; the pod's own deadline passes while the kubelet waits for the sidecar."""
+    mounts = stage.cluster.pod_template()["spec"]["containers"][0]
+    ignores = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     sidecar = {
         **mounts,
         "name": "exporter",
         "image": stage.cluster.image,
-        "command": [stage.cluster.python, "-c", "import time; time.sleep(2); raise SystemExit(5)"],
+        "command": [stage.cluster.python, "-c", ignores],
     }
-    stage.start(function="import time; time.sleep(4)", pod_template={"containers": [sidecar]})
+    template = {"containers": [sidecar], "activeDeadlineSeconds": 15, "terminationGracePeriodSeconds": 30}
+    stage.start(function="pass", num_nodes=1, pod_template=template)
     stage.over()
+
+
+@scenario
+def sidecar_never_starts(stage: Stage) -> None:
+    mounts = stage.cluster.pod_template()["spec"]["containers"][0]
+    code = "raise SystemExit(5)"
+    probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 100}
+    sidecar = {
+        **mounts,
+        "name": "exporter",
+        "image": stage.cluster.image,
+        "command": [stage.cluster.python, "-c", code],
+        "startupProbe": probe,
+    }
+    stage.start(function="pass", num_nodes=1, pod_template={"containers": [sidecar]})
+
+    def backs_off() -> bool:
+        rows = [row for pod in stage.pods() for row in pod["status"].get("initContainerStatuses", ())]
+        return any(row["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff" for row in rows)
+
+    stage.wait("the back-off of the sidecar", backs_off)
 
 
 @scenario

@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from stepset.run_status import Failure, RunStatus
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
-from stepset.watch.state import Failure, RunStatus
 
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = sorted(path.stem for path in RECORDED.glob("*.json"))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepset.run_status import Phase, RunStatus
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
-from stepset.watch.state import Phase, RunStatus
 from tests.watch.cluster.streams import NAMES, Object, final, left, seen, statuses, stream
 
 SECRET = "a-secret-token"

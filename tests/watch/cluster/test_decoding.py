@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from stepset.run_status import RunStatus
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.decoding import decode_event, decode_list
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
-from stepset.watch.state import RunStatus
 from tests.watch.cluster.streams import NAMES, stream
 
 SECRET = "a-secret-token"
@@ -37,7 +37,7 @@ def dressed(change: Change) -> Change:
             _with_template(row["template"]["spec"])
     if kind == "TrainJob":
         spec.setdefault("trainer", {})["env"] = [{"name": "HF_TOKEN", "value": SECRET}]
-    return Change(change.verb, each, change.witnessed)
+    return Change(change.verb, each, change.observed)
 
 
 def _with_template(spec: Object) -> None:
@@ -48,7 +48,7 @@ def _with_template(spec: Object) -> None:
 def decoded(change: Change) -> Change:
     """A change as a watch reports it."""
     line = json.dumps({"type": change.verb, "object": change.object}).encode()
-    return Change(change.verb, decode_event(line)["object"], change.witnessed)
+    return Change(change.verb, decode_event(line)["object"], change.observed)
 
 
 def states(changes: list[Change]) -> list[RunStatus]:

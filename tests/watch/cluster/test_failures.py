@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from stepset.run_status import Failure, FailureKind, Phase
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
-from stepset.watch.state import Failure, FailureKind, Phase
 from tests.watch.cluster.streams import failure, final, seen, stream
 
 Kind = FailureKind
@@ -35,11 +35,6 @@ ENDS: dict[str, tuple[FailureKind, str, str]] = {
         "exited with code 72: the result is 5002 bytes, the limit is 4096; save it to storage and return its URI",
     ),
     "jobset_fails_before_its_nodes": (Kind.USER_ERROR, "prepare-0", "exited with code 1: OSError: no such data"),
-    "jobset_has_a_failing_sidecar": (
-        Kind.USER_ERROR,
-        "rank 1",
-        "failed, as its container exporter exited with code 5.",
-    ),
     "jobset_fails_before_its_containers": (
         Kind.USER_ERROR,
         "rank 0",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from stepset.run_status import FailureKind, Phase, RunStatus
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
 from stepset.watch.cluster.trouble import OVERDUE, lost_pods
-from stepset.watch.state import FailureKind, Phase, RunStatus
 from tests.watch.cluster.streams import final, seen, statuses, stream
 
 AFTER = 20.0
@@ -60,13 +60,13 @@ class TestNodeThatDoesNotAnswer:
 
     def test_has_its_pod_released_after_lost_node_after(self) -> None:
         objects, due = at_its_worst()
-        assert [pod.due for pod in lost_pods(objects, due + AFTER - 1)] == [False]
+        assert [pod.release for pod in lost_pods(objects, due + AFTER - 1)] == [False]
         (pod,) = lost_pods(objects, due + AFTER)
-        assert (pod.due, pod.since, pod.uid) == (True, due, objects.pods[1].uid)
+        assert (pod.release, pod.since, pod.uid) == (True, due, objects.pods[1].uid)
 
     def test_keeps_its_pod_without_lost_node_after(self) -> None:
         objects, due = at_its_worst(after=False)
-        assert [pod.due for pod in lost_pods(objects, due + 1e6)] == [False]
+        assert [pod.release for pod in lost_pods(objects, due + 1e6)] == [False]
         trouble = status(objects, due + 1e6).trouble
         assert trouble is not None and "node.kubernetes.io/out-of-service" in trouble.message
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from stepset.run_status import FailureKind, Phase, RunStatus
 from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.objects import RunObjects, run_of
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.ownership import run_of
 from stepset.watch.cluster.reports import Reports
-from stepset.watch.cluster.status import all_ended, proven, status_of
-from stepset.watch.state import FailureKind, Phase, RunStatus
+from stepset.watch.cluster.status import all_ended, status_of, success_confirmed
 from tests.watch.cluster.streams import Object, final, phases, seen, statuses, stream
 
 
@@ -49,7 +50,8 @@ class TestObjectsOfARun:
 
     def test_pods_may_arrive_before_their_workload(self) -> None:
         pods = [change for change in stream("jobset_succeeds") if change.object["kind"] == "Pod"]
-        objects = seen(pods)
+        (job, *_) = [change for change in stream("jobset_succeeds") if change.object["kind"] == "Job"]
+        objects = seen([*pods, job])
         assert now(objects).phase is Phase.PENDING
         objects.see(Change("ADDED", workload()))
         assert len(now(objects).ranks) == 4
@@ -73,6 +75,28 @@ class TestObjectsOfARun:
         objects = RunObjects("run", "another-uid")
         assert objects.see(Change("ADDED", workload())) and now(objects).phase is Phase.LOST
 
+    def test_changes_of_an_earlier_run_of_the_name_do_not_end_a_run_that_was_not_seen_yet(self) -> None:
+        """A watch that was interrupted reports them before the run's own workload."""
+        own = workload()
+        objects = RunObjects("run", own["metadata"]["uid"])
+        deleting = with_metadata(own, uid="earlier", deletionTimestamp="2026-11-21T03:00:00Z")
+        for change in (
+            Change("MODIFIED", with_metadata(own, uid="earlier")),
+            Change("ADDED", deleting),
+            Change("DELETED", deleting),
+            Change("ADDED", own),
+        ):
+            objects.see(change)
+            assert now(objects).phase is Phase.PENDING
+
+    def test_a_run_whose_workload_is_seen_exists_whatever_was_seen_before(self) -> None:
+        own = workload()
+        other = {**with_metadata(own, uid="other"), "kind": "Job", "apiVersion": "batch/v1"}
+        objects = RunObjects("run", own["metadata"]["uid"])
+        for each in (other, own, other):
+            objects.see(Change("ADDED", each))
+        assert (objects.absence, now(objects).phase) == ("", Phase.PENDING)
+
     def test_run_of_reads_the_run_from_labels(self) -> None:
         kinds = {change.object["kind"]: run_of(change.object) for change in stream("jobset_succeeds")}
         assert kinds == {"JobSet": "run", "Job": "run", "Pod": "run", "Event": ""}
@@ -88,7 +112,7 @@ class TestDeletedWorkload:
 
     def test_means_lost_if_its_deletion_was_not_observed(self) -> None:
         objects = until("jobset_succeeds", Phase.RUNNING)
-        objects.see(Change("DELETED", workload(), witnessed=False))
+        objects.see(Change("DELETED", workload(), observed=False))
         status = now(objects)
         assert status.failure is not None
         assert (status.phase, status.failure.kind) == (Phase.LOST, FailureKind.LOST)
@@ -96,8 +120,8 @@ class TestDeletedWorkload:
 
     def test_means_cancelled_if_the_follower_deleted_it(self) -> None:
         objects = until("jobset_succeeds", Phase.RUNNING)
-        objects.unwanted = True
-        objects.see(Change("DELETED", workload(), witnessed=False))
+        objects.deleted_by_follower = True
+        objects.see(Change("DELETED", workload(), observed=False))
         status = now(objects)
         assert status.failure is not None
         assert (status.phase, status.failure.kind) == (Phase.FAILED, FailureKind.CANCELLED)
@@ -109,8 +133,8 @@ class TestDeletedWorkload:
 
     def test_after_the_end_keeps_the_end(self) -> None:
         objects = seen(stream("jobset_succeeds"))
-        for witnessed in (True, False):
-            objects.see(Change("DELETED", workload("jobset_succeeds", -1), witnessed))
+        for observed in (True, False):
+            objects.see(Change("DELETED", workload("jobset_succeeds", -1), observed))
             assert now(objects).phase is Phase.SUCCEEDED
 
     def test_ends_the_run_after_its_pods_have_ended(self) -> None:
@@ -130,14 +154,20 @@ class TestDeletedWorkload:
 
 
 class TestVerdict:
-    def status_with(self, text: str) -> RunStatus:
+    def status_with(self, text: str, ended: str = "") -> RunStatus:
         each = workload()
         notes = {**each["metadata"]["annotations"], "stepset.dev/verdict": text}
-        return now(seen([Change("ADDED", with_metadata(each, annotations=notes))]))
+        status = {"conditions": [{"type": ended, "status": "True"}]} if ended else {}
+        return now(seen([Change("ADDED", {**with_metadata(each, annotations=notes), "status": status})]))
 
     def test_that_is_stored_is_the_end_of_the_run(self) -> None:
         verdict = replace(final("jobset_fails"), notes=("stored",))
-        assert self.status_with(json.dumps(verdict.to_dict())) == verdict
+        assert self.status_with(json.dumps(verdict.to_dict()), ended="Failed") == verdict
+
+    @pytest.mark.parametrize("ended", ["", "Completed"])
+    def test_that_the_controller_does_not_confirm_is_ignored(self, ended: str) -> None:
+        status = self.status_with(json.dumps(final("jobset_fails").to_dict()), ended)
+        assert status.phase is (Phase.SUCCEEDED if ended else Phase.PENDING)
 
     def test_that_is_invalid_is_ignored(self) -> None:
         for text in ("", "{", "[]", "{}", '{"phase": "Running"}', '{"phase": 7}', '{"unknown": 1}'):
@@ -171,8 +201,11 @@ class TestAttempts:
 
     def test_of_a_long_run_are_kept_in_bounded_memory(self) -> None:
         (pod, *_), objects = [c.object for c in stream("jobset_fails") if _has_failed(c.object)], RunObjects("run")
-        objects.see(Change("ADDED", workload("jobset_fails")))
+        (job, *_) = [dict(c.object) for c in stream("jobset_fails") if c.object["kind"] == "Job"]
         for attempt in range(200):
+            objects.see(Change("MODIFIED", {**workload("jobset_fails"), "status": {"restarts": attempt}}))
+            marks = {**job["metadata"]["labels"], "jobset.sigs.k8s.io/restart-attempt": str(attempt)}
+            objects.see(Change("MODIFIED", with_metadata(job, labels=marks)))
             for index in range(40):
                 labels = {**pod["metadata"]["labels"], "jobset.sigs.k8s.io/restart-attempt": str(attempt)}
                 labels["batch.kubernetes.io/job-completion-index"] = str(index)
@@ -193,11 +226,11 @@ class TestAttempts:
     @pytest.mark.parametrize("name", ["jobset_succeeds", "trainjob_succeeds", "job_succeeds", "mpi_succeeds"])
     def test_a_success_is_proven_once_its_pods_have_succeeded(self, name: str) -> None:
         changes = list(stream(name))
-        assert proven(seen(changes))
+        assert success_confirmed(seen(changes))
         late = seen(change for change in changes if not _has_ended(change.object))
         assert late.workload is not None and late.workload.ended
-        assert not proven(late)
-        assert proven(until(name, Phase.RUNNING)), "no success is reported yet"
+        assert not success_confirmed(late)
+        assert success_confirmed(until(name, Phase.RUNNING)), "no success is reported yet"
 
 
 def _has_ended(each: Any) -> bool:

@@ -20,7 +20,7 @@ JSON = st.recursive(
 
 
 def an_object(uid: str, *owners: str, about: str = "") -> dict[str, Any]:
-    metadata = {"uid": uid, "ownerReferences": [{"uid": owner} for owner in owners]}
+    metadata = {"uid": uid, "ownerReferences": [{"uid": owner, "controller": True} for owner in owners]}
     return {"metadata": metadata, **({"involvedObject": {"uid": about}} if about else {})}
 
 
@@ -32,7 +32,14 @@ def test_objects_belong_to_a_workload_directly_or_through_others() -> None:
     pod, job, workload = an_object("pod", "job"), an_object("job", "workload"), an_object("workload")
     event, other = an_object("event", about="pod"), an_object("other pod", "other job")
     found = uids(owned([event, pod, other, job, workload], "workload"))
-    assert (found[:2], found[2:]) == (["job", "workload"], ["pod", "event"])
+    assert found == ["workload", "job", "pod", "event"]
+
+
+def test_an_owner_that_does_not_control_the_object_does_not_count() -> None:
+    pod = an_object("pod", "workload")
+    for owner in ({"uid": "workload"}, {"uid": "workload", "controller": "true"}):
+        pod["metadata"]["ownerReferences"] = [owner]
+        assert owned([pod], "workload") == []
 
 
 def test_objects_without_uids_belong_to_none() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from stepset.run_status import Progress, RankStatus, RunStatus
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
 from stepset.watch.lines import Splitter
-from stepset.watch.state import Progress, RankStatus, RunStatus
 from tests.watch.cluster.streams import Object, seen, stream
 
 
@@ -88,6 +88,12 @@ class TestRanks:
         status = status_of(objects, reports, 0.0)
         assert row(status, "rank 0").pod == objects.pods[1].name
         assert row(status, "rank 2").pod == objects.pods[0].name
+
+    def test_are_not_negative(self) -> None:
+        objects, reports = running(), Reports()
+        before = status_of(objects, reports, 0.0).ranks
+        log(reports, uid(objects, 0), event("started", rank=-5), event("exited", rank=-5, exit_code=1, at=1.0))
+        assert status_of(objects, reports, 0.0).ranks == before
 
     def test_count_their_starts_by_the_launcher(self) -> None:
         objects, reports = running(), Reports()

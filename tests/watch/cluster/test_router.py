@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepset.run_status import Phase, RunStatus
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.router import Router
 from stepset.watch.cluster.status import status_of
-from stepset.watch.state import Phase, RunStatus
 from tests.watch.cluster.namespaces import by_kind, renamed
 from tests.watch.cluster.streams import NAMES, Object
 
@@ -152,16 +152,22 @@ class TestUnknownObjects:
         router.see([*jobs, *rest])
         assert essence(router.objects("train")) == essence(alone(changes, "train"))
 
-    def test_only_the_latest_events_about_unknown_objects_are_kept(self) -> None:
+    def test_events_about_other_objects_do_not_displace_those_of_a_run(self) -> None:
         changes = renamed("image_misspelt", "train")
         events = [change for change in changes if change.object["kind"] == "Event"]
         rest = [change for change in changes if change.object["kind"] != "Event"]
-        noise = [_event(number) for number in range(2000)]
-        early, late = Router(), Router()
-        early.see([*events, *noise, *rest])
-        late.see([*noise, *events, *rest])
-        found = [router.objects("train") for router in (early, late)]
-        assert [bool(each and each.events.latest) for each in found] == [False, True]
+        router = Router()
+        router.see([*events, *(_event(number) for number in range(2000)), *rest])
+        assert essence(router.objects("train")) == essence(alone(changes, "train"))
+
+    def test_events_that_no_longer_exist_are_forgotten(self) -> None:
+        changes = renamed("image_misspelt", "train")
+        events = [change for change in changes if change.object["kind"] == "Event"]
+        rest = [change for change in changes if change.object["kind"] != "Event"]
+        router = Router()
+        router.see([*events, *(Change("DELETED", change.object) for change in events), *rest])
+        found = router.objects("train")
+        assert found is not None and not found.events.latest
 
     def test_an_event_about_an_object_with_a_runs_name_as_prefix_belongs_to_the_run(self) -> None:
         changes = renamed("jobset_succeeds", "train")

@@ -8,13 +8,14 @@ from itertools import groupby
 
 import pytest
 
+from stepset.run_status import Phase, RunStatus
 from stepset.targets.metadata import JOB
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.pods import read_pod
 from stepset.watch.cluster.reports import Reports
-from stepset.watch.cluster.status import status_of
-from stepset.watch.state import Phase, RunStatus
-from tests.watch.cluster.streams import failure, final, phases, statuses, stream
+from stepset.watch.cluster.status import status_of, success_confirmed
+from tests.watch.cluster.streams import failure, final, phases, seen, statuses, stream
 
 GOOD = ["Pending (Starting)", "Running", "Succeeded"]
 BAD = ["Pending (Starting)", "Running", "Failed"]
@@ -52,14 +53,15 @@ class TestSuccessfulRun:
 
 
 class TestSuccess:
-    """A success is reported by the pods or by the controllers, whichever is earlier."""
+    """A success is reported once a Job's status records that all of its pods have succeeded."""
 
     @pytest.mark.parametrize("name", ["jobset_succeeds", "trainjob_succeeds", "job_succeeds"])
-    def test_is_reported_once_every_pod_has_succeeded_before_the_controllers_report_it(self, name: str) -> None:
+    def test_is_reported_once_the_job_has_recorded_it_before_the_workload_ends(self, name: str) -> None:
         objects, status = first_success(stream(name))
         assert objects.workload is not None and objects.workload.ended == ""
         assert all(pod.succeeded for pod in objects.pods) and len(objects.pods) == 2
-        assert "Running" in [pod.phase for pod in objects.pods], "the kubelet has not reported it either"
+        recorded = [job.succeeded for job in objects.jobs] or [objects.workload.succeeded]
+        assert sum(recorded) == 2
         assert status.finished == max(pod.end.at or 0 for pod in objects.pods if pod.end is not None)
         assert (status.result, status.failure) == (final(name).result, None)
 
@@ -242,6 +244,14 @@ class TestElasticWorlds:
         status = final("elastic_node_is_evicted")
         assert [row.restarts for row in status.ranks] == [0, 1]
         assert status.notes[0].endswith("was evicted: Eviction API: evicting")
+
+    def test_wait_for_the_success_of_node_0_which_has_the_result(self) -> None:
+        changes = stream("elastic_node_is_evicted")
+        early = [each for each in changes if each.object["kind"] != "Pod" or not read_pod(each.object, False).succeeded]
+        for known, confirmed in ((early, False), (changes, True)):
+            objects = seen(known)
+            assert objects.workload is not None and objects.workload.ended == "Succeeded"
+            assert success_confirmed(objects) is confirmed
 
     def test_fail_with_the_pod_that_exceeded_the_restarts(self) -> None:
         found, status = failure("elastic_nodes_fail_too_often"), final("elastic_nodes_fail_too_often")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from stepset.run_status import Failure, FailureKind, Phase
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
-from stepset.watch.state import Failure, FailureKind, Phase
 from tests.watch.cluster.streams import final, phases, seen, stream, troubles
 
 Kind = FailureKind
@@ -35,25 +35,25 @@ LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
     "pods_refused_by_policy": (
         "Starting",
         Kind.REJECTED,
-        "Job run-node-0 cannot create what it needs: ",
+        "Job run-node-0 cannot create its objects: ",
         'violates PodSecurity "restricted:latest"',
     ),
     "pods_refused_by_a_rule_of_the_clusters": (
         "Starting",
         Kind.REJECTED,
-        "Job run-node-0 cannot create what it needs: ",
+        "Job run-node-0 cannot create its objects: ",
         "denied request: every pod names its team",
     ),
     "service_account_missing": (
         "Starting",
         Kind.REJECTED,
-        "Job run-node-0 cannot create what it needs: ",
+        "Job run-node-0 cannot create its objects: ",
         'serviceaccount "nowhere" not found',
     ),
     "statefulset_exceeds_a_quota": (
         "Unschedulable",
         Kind.UNSCHEDULABLE,
-        "StatefulSet run cannot create what it needs: ",
+        "StatefulSet run cannot create its objects: ",
         "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1",
     ),
     "key_missing": ("Starting", Kind.REJECTED, "pod run-node-0-", "couldn't find key token in Secret "),
@@ -62,7 +62,7 @@ LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
     "trainjob_cannot_make_its_jobset": (
         "Starting",
         Kind.REJECTED,
-        "TrainJob run cannot create what it needs: ",
+        "TrainJob run cannot create its objects: ",
         "every JobSet names its team",
     ),
     "queue_missing": ("Queued", Kind.UNSCHEDULABLE, "the run waits in queue nowhere: ", "LocalQueue nowhere"),
@@ -77,6 +77,21 @@ def test_a_run_that_cannot_start_is_pending_with_trouble(name: str) -> None:
     assert status.trouble is not None
     assert (status.trouble.kind, status.trouble.message.count("\n")) == (kind, 0)
     assert status.trouble.message.startswith(begin) and inside in status.trouble.message
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("pods_refused_by_policy", "; set `security: restricted` in the job"),
+        (
+            "image_is_roots",
+            "; use an image whose USER is a number other than 0, or set securityContext.runAsUser in pod_template",
+        ),
+    ],
+)
+def test_a_refusal_because_of_pod_security_ends_with_the_remedy(name: str, remedy: str) -> None:
+    trouble = final(name).trouble
+    assert trouble is not None and trouble.message.endswith(remedy)
 
 
 class TestTroubleEnds:

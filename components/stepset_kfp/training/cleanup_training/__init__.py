@@ -1,4 +1,4 @@
-"""A step that deletes the trainings that a pipeline's run has left, for exit handlers."""
+"""A step for exit handlers that deletes the trainings that a pipeline run left behind."""
 
 from .component import cleanup_training
 

@@ -1,15 +1,15 @@
 """The component `cleanup_training`.
 
-No `from __future__ import annotations` here: KFP reads the annotations themselves. The module imports only kfp, so
-that a copy of this folder is also a component in kubeflow/pipelines-components.
+No `from __future__ import annotations` here: KFP needs annotations as objects, not text. The module imports only kfp,
+so that the folder can be copied to kubeflow/pipelines-components.
 """
 
 import os
 
 from kfp import dsl
 
-# Built from deploy/kfp/Containerfile. KFP's cache key contains the tag, and the tag the version: a newer stepset does
-# not reuse outputs of an older one. KFP's local runner warns of images whose name does not contain `python`.
+# Built from deploy/kfp/Containerfile. The tag contains the version and is part of KFP's cache key, so a newer stepset
+# does not reuse outputs of an older one. KFP's local runner warns about image names that do not contain `python`.
 IMAGE = os.environ.get("STEPSET_KFP_IMAGE") or "stepset/kfp-python:0.1.0"
 
 
@@ -21,10 +21,10 @@ def cleanup_training(
     target: str = "jobset",
     namespace: str = "",
 ):
-    """Ends and deletes the trainings of this pipeline's run that have not succeeded; for dsl.ExitHandler.
+    """Ends and deletes the trainings of this pipeline run that have not succeeded; for use in dsl.ExitHandler.
 
     Args:
-        run: name of the only run to delete; default: all runs that steps of this pipeline's run have created.
+        run: name of the run to delete; default: all runs that the steps of this pipeline run have created.
         succeeded_too: also delete runs that have succeeded.
         backend: auto (the cluster in a step's pod, else this machine), local or kubernetes. Local runs end with
             their steps.

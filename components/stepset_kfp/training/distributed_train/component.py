@@ -1,15 +1,15 @@
 """The component `distributed_train`. Its body runs in the step; pipelines use `stepset_kfp.distributed_train`.
 
-No `from __future__ import annotations` here: KFP reads the annotations themselves. The module imports only kfp, so
-that a copy of this folder is also a component in kubeflow/pipelines-components.
+No `from __future__ import annotations` here: KFP needs annotations as objects, not text. The module imports only kfp,
+so that the folder can be copied to kubeflow/pipelines-components.
 """
 
 import os
 
 from kfp import dsl
 
-# Built from deploy/kfp/Containerfile. KFP's cache key contains the tag, and the tag the version: a newer stepset does
-# not reuse outputs of an older one. KFP's local runner warns of images whose name does not contain `python`.
+# Built from deploy/kfp/Containerfile. The tag contains the version and is part of KFP's cache key, so a newer stepset
+# does not reuse outputs of an older one. KFP's local runner warns about image names that do not contain `python`.
 IMAGE = os.environ.get("STEPSET_KFP_IMAGE") or "stepset/kfp-python:0.1.0"
 
 # The settings of a task that apply to the training pods; setting another one is a compile error. Variables and volumes
@@ -57,6 +57,7 @@ def distributed_train(
     queue_name: str = "",
     network: dict = {},
     service_account: str = "",
+    security: str = "",
     labels: dict = {},
     annotations: dict = {},
     pod_template: dict = {},
@@ -79,18 +80,19 @@ def distributed_train(
         result: the result that rank 0 wrote to STEPSET_RESULT_FILE.
         run: the run's name.
         job: a job file's mapping; inputs with the name of a field replace the field.
-        name: a field of the job file, as all inputs up to `agent` (docs/job-file.md); empty: not given.
+        name: the job's name. This and the inputs up to `agent` are fields of the job file (docs/job-file.md), except
+            packed, shm and queue_name; empty: not given.
         framework: a kind, or a JSON mapping with its options.
         num_nodes: number of pods in the training world; -1: not given.
-        procs_per_node: number of processes on each node, or auto.
+        procs_per_node: number of processes on each node, or auto, cpu or gpu.
         image: the training pods' image; not needed locally.
-        script: Python file to run; the factory packs it.
+        script: Python file to run; stepset_kfp.distributed_train packs it.
         module: Python module to run.
-        command: command to run unchanged.
+        command: program to run and its arguments.
         function: source text of a Python program.
         args: arguments of script, module or command.
-        code: directory with the code; the factory packs it.
-        packed: the files that the factory packed.
+        code: directory with the code; stepset_kfp.distributed_train packs it.
+        packed: the packed files; set by stepset_kfp.distributed_train.
         env: variables for every process.
         resources_per_node: resources of each pod; default: the resources set on the task.
         shm: size of /dev/shm; default: as much as the pod's memory allows.
@@ -101,13 +103,14 @@ def distributed_train(
         deadline: maximum duration, such as 12h; the run fails when it takes longer.
         ttl: time from the run's end until its objects are deleted, such as 1d.
         scheduling: nodes, queue, gang.
-        queue_name: short for scheduling.queue_name.
+        queue_name: shorthand for scheduling.queue_name.
         network: ports and names.
         service_account: service account of the training pods.
+        security: `restricted` renders training pods that the Pod Security level `restricted` admits; empty: not given.
         labels: labels of every object of the run.
         annotations: annotations of every object of the run.
-        pod_template: merged over every training pod.
-        agent: auto, true or false.
+        pod_template: fields of a pod, merged over every training pod.
+        agent: whether stepset's agent wraps the command: auto, true or false.
         backend: auto (the cluster in a step's pod, else this machine), local or kubernetes.
         target: kind of the run on a cluster: jobset, trainjob, statefulset, job or volcano.
         namespace: namespace of the run; default: the step's.

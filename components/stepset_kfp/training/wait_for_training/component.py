@@ -1,15 +1,15 @@
 """The component `wait_for_training`.
 
-No `from __future__ import annotations` here: KFP reads the annotations themselves. The module imports only kfp, so
-that a copy of this folder is also a component in kubeflow/pipelines-components.
+No `from __future__ import annotations` here: KFP needs annotations as objects, not text. The module imports only kfp,
+so that the folder can be copied to kubeflow/pipelines-components.
 """
 
 import os
 
 from kfp import dsl
 
-# Built from deploy/kfp/Containerfile. KFP's cache key contains the tag, and the tag the version: a newer stepset does
-# not reuse outputs of an older one. KFP's local runner warns of images whose name does not contain `python`.
+# Built from deploy/kfp/Containerfile. The tag contains the version and is part of KFP's cache key, so a newer stepset
+# does not reuse outputs of an older one. KFP's local runner warns about image names that do not contain `python`.
 IMAGE = os.environ.get("STEPSET_KFP_IMAGE") or "stepset/kfp-python:0.1.0"
 
 
@@ -30,7 +30,7 @@ def wait_for_training(
         result: the result that rank 0 wrote to STEPSET_RESULT_FILE.
         backend: auto (the cluster in a step's pod, else this machine), local or kubernetes.
         namespace: namespace of the run; default: the step's.
-        timeout: maximum seconds until the run exists and is over.
+        timeout: maximum seconds until the run exists and has ended.
     """
     given = dict(locals())
 

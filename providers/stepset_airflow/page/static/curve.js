@@ -118,7 +118,7 @@ function padded([low, high]) {
   return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
 }
 
-/** Returns a few round numbers between two. */
+/** Returns a few round numbers between two numbers. */
 function ticks(low, high) {
   const rough = (high - low) / 5, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((each) => each * power).find((each) => each >= rough);

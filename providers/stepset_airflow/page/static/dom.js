@@ -18,7 +18,7 @@ export const h = (tag, properties = {}, ...children) => put(document.createEleme
 /** Returns an SVG element in the same way. */
 export const s = (tag, properties = {}, ...children) => put(document.createElementNS(SVG, tag), properties, children);
 
-/** Sets a text if it differs, which keeps selections and does not disturb screen readers. */
+/** Sets a text only if it differs, to keep selections and not to disturb screen readers. */
 export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

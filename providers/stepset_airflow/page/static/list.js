@@ -1,7 +1,7 @@
 // Recent trainings, with links to their pages.
 
 import { h } from "./dom.js";
-import { clock, count, duration, isOver, phaseText } from "./words.js";
+import { clock, count, duration, isOver, phaseText, taskName } from "./words.js";
 
 const COLUMNS = ["State", "Run", "Task", "Ranks", "Done", "Started", "Took"];
 
@@ -29,10 +29,8 @@ export function makeList() {
 }
 
 function row({ task, training }, ahead) {
-  const where = new URLSearchParams({
-    dag_id: task.dag_id, run_id: task.run_id, task_id: task.task_id, map_index: task.map_index,
-  });
-  const index = task.map_index >= 0 ? ` [${task.map_index}]` : "";
+  if (training === null) return unreadable(task);
+  const where = linkTo(task);
   const end = training.finished ?? (isOver(training.phase) ? training.updated : null);
   const seconds = end === null ? Math.floor(Date.now() / 1000 - ahead - training.created) : end - training.created;
   const done = training.progress?.progress;
@@ -40,9 +38,23 @@ function row({ task, training }, ahead) {
     h("td", {}, h("span", { class: "pill", "data-state": training.phase }, phaseText(training)),
       training.failure ? h("div", { class: "why" }, training.failure) : null),
     h("td", {}, h("a", { href: `?${where}`, class: "mono" }, training.run)),
-    h("td", {}, `${task.dag_id} · ${task.task_id}${index}`, h("div", { class: "muted small" }, task.run_id)),
+    h("td", {}, taskName(task), h("div", { class: "muted small" }, task.run_id)),
     h("td", {}, training.world_size ? count(training.world_size, "rank") : ""),
     h("td", { class: "number" }, done == null ? "" : `${Math.round(100 * done)} %`),
     h("td", { class: "number" }, clock(training.created)),
     h("td", { class: "number" }, training.created ? duration(seconds) : ""));
+}
+
+const linkTo = (task) => new URLSearchParams({
+  dag_id: task.dag_id, run_id: task.run_id, task_id: task.task_id, map_index: task.map_index,
+  ...(task.region_id && { region_id: task.region_id, region_index: task.region_index }),
+});
+
+/** Returns the row of a task whose document another program has written or changed. */
+function unreadable(task) {
+  return h("tr", {},
+    h("td", {}, h("span", { class: "pill" }, "unreadable")),
+    h("td", {}, h("a", { href: `?${linkTo(task)}`, class: "mono" }, "–")),
+    h("td", {}, taskName(task), h("div", { class: "muted small" }, task.run_id)),
+    COLUMNS.slice(3).map(() => h("td", {})));
 }

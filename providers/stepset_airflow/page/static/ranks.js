@@ -1,4 +1,4 @@
-// The ranks: a map of all, and a grid with arrow-key navigation.
+// The ranks: one square for each, and a grid with arrow-key navigation.
 
 import { h, write } from "./dom.js";
 import { count } from "./words.js";
@@ -16,7 +16,7 @@ export function makeRanks() {
   const grid = h("table", { class: "ranks", role: "grid", "aria-labelledby": "ranks", onkeydown: key, onfocusin: focused },
     h("thead", {}, h("tr", { role: "row" }, COLUMNS.map((name) => h("th", { scope: "col", role: "columnheader" }, name)))),
     body);
-  const rows = new Map(); // by source; reused, so that focus and selection stay
+  const rows = new Map(); // by source; rows are reused to keep focus and selection
   let only = null, here = { source: null, column: 0 };
 
   function show(training, fields) {

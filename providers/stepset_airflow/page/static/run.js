@@ -4,7 +4,7 @@ import { makeCurve } from "./curve.js";
 import { h, write } from "./dom.js";
 import { makeRanks } from "./ranks.js";
 import { makeTimeline } from "./timeline.js";
-import { clock, duration, isOver, number, phaseText } from "./words.js";
+import { clock, duration, isOver, number, phaseText, taskName } from "./words.js";
 
 const TASK_OVER = ["success", "failed", "skipped", "upstream_failed", "removed"];
 const FACTS = ["Took", "Ranks", "Restarts", "Step", "Done"];
@@ -48,7 +48,7 @@ export function makeRun(announce) {
     empty.hidden = training !== null;
     const taskOver = TASK_OVER.includes(task.state);
     if (training === null) {
-      empty.replaceChildren(...nothing(task));
+      empty.replaceChildren(...(data.unreadable ? unreadable() : nothing(task)));
       return !taskOver;
     }
     const current = phaseText(training);
@@ -59,7 +59,7 @@ export function makeRun(announce) {
     write(pill, current);
     write(title, training.run);
     write(about, aboutText(training, task));
-    write(facts.Ranks, training.ranks_state || "–");
+    write(facts.Ranks, training.ranks_state?.replace(" ranks ", " ") || "–"); // the label says "Ranks"
     write(facts.Restarts, String(training.attempt - (training.timeline[0]?.attempt ?? 0)));
     const { step, progress } = training.progress ?? {};
     write(facts.Step, step == null ? "–" : number(step));
@@ -85,7 +85,7 @@ export function makeRun(announce) {
     return !(isOver(training.phase) && taskOver);
   }
 
-  /** Updates the texts that change with time alone. */
+  /** Updates the texts that depend on the current time. */
   function tick() {
     const now = Date.now() / 1000 - ahead, over = isOver(training.phase);
     const end = training.finished ?? (over ? training.updated : null);
@@ -101,11 +101,11 @@ export function makeRun(announce) {
 }
 
 function aboutText(training, task) {
-  const index = task.map_index >= 0 ? ` [${task.map_index}]` : "";
   const where = training.backend === "local" ? "on the worker" : `namespace ${training.namespace}, ${training.target}`;
   return [
-    `${task.dag_id} · ${task.task_id}${index}`, where, `try ${training.try_number} of ${task.tries}`,
+    taskName(task), where, `try ${training.try_number} of ${task.tries}`,
     training.created ? `since ${clock(training.created)}` : "",
+    training.withheld?.length ? `without ${training.withheld.join(" and ")}, which you may not read` : "",
   ].filter(Boolean).join("  ·  ");
 }
 
@@ -120,7 +120,7 @@ function earlierTry(training) {
       training.failure ? h("div", { class: "muted" }, training.failure) : null));
 }
 
-/** Returns the view of the diagnosis: the failure as in the task's log, what blocks the run, or that it has no follower. */
+/** Returns the view of the diagnosis: the failure, what blocks the run, or that no process follows it. */
 function makeDiagnosis() {
   const title = h("h2", { id: "diagnosis" });
   const rows = h("dl");
@@ -158,12 +158,19 @@ function makeDiagnosis() {
   };
 }
 
-/** Returns a row of the diagnosis; printed lines can be scrolled, also by the keyboard. */
+/** Returns a row of the diagnosis; printed lines can be scrolled, also with the keyboard. */
 function diagnosisRow([name, lines]) {
   const printed = name === "last lines" || name === "events";
   const text = lines.join("\n");
   return h("div", {}, h("dt", {}, name),
     h("dd", {}, printed ? h("pre", { tabindex: "0", role: "region", "aria-label": name }, text) : text));
+}
+
+function unreadable() {
+  return [
+    h("h2", {}, "Unreadable"),
+    h("p", {}, "The XCom stepset_training of this task is not a document of stepset, or is too large."),
+  ];
 }
 
 function nothing(task) {

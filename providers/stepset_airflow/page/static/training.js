@@ -3,6 +3,7 @@
 import { announce, h, write } from "./dom.js";
 import { makeList } from "./list.js";
 import { poll } from "./poll.js";
+import { regionQuery } from "./region.js";
 import { makeRun } from "./run.js";
 import { followTheme } from "./theme.js";
 import { followTimeZone } from "./timezone.js";
@@ -36,7 +37,7 @@ function follow(path, view) {
 
 if (task.every(Boolean)) {
   const [dag, run, name] = task.map(encodeURIComponent);
-  follow(`api/dags/${dag}/dagRuns/${run}/taskInstances/${name}?map_index=${mapIndex}`, makeRun(announce));
+  follow(`api/dags/${dag}/dagRuns/${run}/taskInstances/${name}?map_index=${mapIndex}${regionQuery(query)}`, makeRun(announce));
 } else {
   follow("api/runs", makeList());
 }

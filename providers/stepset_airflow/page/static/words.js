@@ -10,7 +10,7 @@ export const isOver = (phase) => OVER.includes(phase);
 /** Returns a phase with its reason, such as "Pending (Queued)"; documents of earlier versions have only the phase. */
 export const phaseText = ({ phase, state }) => state ?? phase;
 
-/** Returns a length of time such as "3.2 s", "1m15s", "1h02m": as `duration` in stepset/watch/present/sentences.py. */
+/** Returns a duration such as "3.2 s", "1m15s", "1h02m", like `duration` in stepset/watch/present/sentences.py. */
 export function duration(seconds) {
   if (seconds == null || !isFinite(seconds)) return "";
   if (seconds < 60) return `${Math.max(0, seconds).toFixed(1).replace(/\.0$/, "")} s`;
@@ -19,7 +19,7 @@ export function duration(seconds) {
   return hours ? `${hours}h${padded(minutes % 60)}m` : `${minutes}m${padded(seconds % 60)}s`;
 }
 
-/** Returns a time of day in the time zone of Airflow's UI; with its date unless it is today's. */
+/** Returns a time of day in the time zone of Airflow's UI, with the date unless it is today. */
 export function clock(seconds) {
   if (!seconds) return "";
   const at = new Date(seconds * 1000), zone = { timeZone: timeZone() };
@@ -38,3 +38,10 @@ export function number(value) {
 
 /** "1 rank", "2 ranks". */
 export const count = (many, word) => `${many.toLocaleString()} ${word}${many === 1 ? "" : "s"}`;
+
+/** Returns a task's name with its map index, or with the iteration of the loop that it is in. */
+export function taskName(task) {
+  const index = task.map_index >= 0 ? ` [${task.map_index}]`
+    : task.region_index === undefined ? "" : `, iteration ${task.region_index}`;
+  return `${task.dag_id} · ${task.task_id}${index}`;
+}

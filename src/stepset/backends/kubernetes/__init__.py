@@ -1,6 +1,6 @@
-"""Kubernetes: runs on a cluster, and checks of a job by its server beforehand.
+"""Runs jobs on a Kubernetes cluster, and validates jobs with its API server.
 
-Only this package imports the `kubernetes` package, and only inside functions: everything else works without it.
+The `kubernetes` package is imported inside functions only, so that stepset works without it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from stepset.backends.kubernetes.backend import KubernetesBackend
 
 
-def kubernetes_backend(options: ClusterOptions | None = None) -> KubernetesBackend:
+def kubernetes_backend(options: ClusterOptions | None = None, interface: str = "cli") -> KubernetesBackend:
     """Returns the backend for a cluster, by default that of the kubeconfig's current context; sends nothing yet.
 
+    `interface` is that of `KubernetesBackend`.
     Raises BadInputError if the `kubernetes` package is missing or there is no usable kubeconfig.
     """
     from stepset.backends.base import ClusterOptions
     from stepset.backends.kubernetes.api.connection import connect
     from stepset.backends.kubernetes.backend import KubernetesBackend
-    from stepset.watch.cluster.supervisor import Timeouts
+    from stepset.watch.cluster.follow_policy import Timeouts
 
     options = options or ClusterOptions()
     return KubernetesBackend(
@@ -28,5 +29,6 @@ def kubernetes_backend(options: ClusterOptions | None = None) -> KubernetesBacke
         namespace=options.namespace,
         target=options.target,
         sources=options.sources,
-        patience=Timeouts(options.admission_timeout, options.startup_timeout),
+        timeouts=Timeouts(options.admission_timeout, options.startup_timeout),
+        interface=interface,
     )

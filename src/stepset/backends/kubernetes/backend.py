@@ -12,21 +12,23 @@ from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.kubernetes.api.connection import Connection
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.permissions import Grant
 from stepset.backends.kubernetes.api.portal import EventLoop, iterate, wait_in_turns
 from stepset.backends.kubernetes.api.resources import Manifest
+from stepset.backends.kubernetes.expiry import delete_in_background
 from stepset.backends.kubernetes.follow import Stop
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.backends.kubernetes.runs import ClusterRuns
 from stepset.backends.kubernetes.stop import delete
 from stepset.backends.kubernetes.submit.pod_changes import ChangePod
 from stepset.errors import InfrastructureError, StepsetError
-from stepset.watch.cluster.supervisor import Timeouts
-from stepset.watch.cluster.verdict import verdict_of
+from stepset.run_status import LogLine, RunStatus
+from stepset.watch.cluster.follow_policy import Timeouts
+from stepset.watch.cluster.workload import verdict_of
 from stepset.watch.lines import Joiner
-from stepset.watch.state import LogLine, RunStatus
 
-_LEAVES_WITHIN = 5.0
-"""Seconds for which `close` waits for the follower before it cancels it."""
+_CLOSE_TIMEOUT = 5.0
+"""Seconds after which `close` cancels a follower that has not ended."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,7 +37,7 @@ T = TypeVar("T")
 def _blocking(
     method: Callable[Concatenate[ClusterRuns, P], Awaitable[T]],
 ) -> Callable[Concatenate[KubernetesBackend, P], T]:
-    """Makes a method of `ClusterRuns` one of `KubernetesBackend`, which blocks until it returns."""
+    """Returns a blocking method of `KubernetesBackend` that calls an asynchronous method of `ClusterRuns`."""
 
     @wraps(method)
     def blocking(self: KubernetesBackend, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -47,6 +49,8 @@ def _blocking(
 class KubernetesBackend:
     """Runs jobs on a cluster; `namespace` defaults to the connection's, the other arguments are those of `ClusterRuns`.
 
+    `interface` (cli, airflow or kfp) is an argument of the `stepset rbac` command in error messages.
+
     Raises BadInputError for an unknown target.
     """
 
@@ -57,15 +61,16 @@ class KubernetesBackend:
         namespace: str | None = None,
         target: str | None = None,
         sources: frozenset[str] | None = None,
-        patience: Timeouts | None = None,
+        timeouts: Timeouts | None = None,
         change_pod: ChangePod | None = None,
+        interface: str = "cli",
     ) -> None:
         self._connection, self._call = connection, connection.call
         self._runs = ClusterRuns(
-            NamespacedClient(connection.client, namespace or connection.namespace),
+            NamespacedClient(connection.client, namespace or connection.namespace, Grant(interface)),
             target=target,
             sources=sources,
-            patience=patience,
+            timeouts=timeouts,
             change_pod=change_pod,
         )
 
@@ -77,11 +82,14 @@ class KubernetesBackend:
     make = _blocking(ClusterRuns.make)
     submit = _blocking(ClusterRuns.submit)
     workload = _blocking(ClusterRuns.workload)
+    owned = _blocking(ClusterRuns.owned)
     read = _blocking(ClusterRuns.read)
     conclude = _blocking(ClusterRuns.conclude)
     end = _blocking(ClusterRuns.end)
     status = _blocking(ClusterRuns.status)
     list = _blocking(ClusterRuns.list)
+    prune = _blocking(ClusterRuns.prune)
+    gone = _blocking(ClusterRuns.gone)
     wait = _blocking(ClusterRuns.wait)
     cancel = _blocking(ClusterRuns.cancel)
 
@@ -99,7 +107,7 @@ class KubernetesBackend:
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
     ) -> None:
-        """Writes the lines that `logs` yields as `[source] text`, bytes untouched; raises as `logs` does."""
+        """Writes the lines of `logs` as `[source] text`; does not change their bytes. Raises as `logs` does."""
         with self._connection:
             workload = self._call(self._runs.find, name)
             if follow and verdict_of(workload) is None:
@@ -114,7 +122,7 @@ class KubernetesBackend:
 
 
 class KubernetesHandle:
-    """A run that this process follows, in the event loop of synchronous callers, until the run is over or `close`."""
+    """A run that this process follows until the run is over or `close` is called."""
 
     def __init__(
         self,
@@ -131,7 +139,9 @@ class KubernetesHandle:
 
         async def follow() -> RunStatus:
             async with connection.client, observer:
-                return await follower.follow()
+                status = await follower.follow()
+            delete_in_background(connection, runs.namespaced, workload, status)
+            return status
 
         self._loop, self._left = EventLoop(), threading.Event()
         self._future: Future[RunStatus] = self._loop.__enter__().start_task_soon(follow)
@@ -149,12 +159,15 @@ class KubernetesHandle:
         """
         wait_in_turns(self._future)
         self._left.wait()
-        return self._future.result()
-
-    def ended(self, within: float) -> bool:
-        """Waits at most `within` seconds until following has ended; returns whether it has."""
         try:
-            self._future.exception(within)
+            return self._future.result()
+        except InfrastructureError as error:
+            raise InfrastructureError(f"run {self.name} is no longer followed, and continues: {error}") from error
+
+    def ended(self, timeout: float) -> bool:
+        """Waits at most `timeout` seconds for the follower to end; returns whether it has ended."""
+        try:
+            self._future.exception(timeout)
         except NotDoneError:
             return False
         return True
@@ -179,7 +192,7 @@ class KubernetesHandle:
     def close(self) -> None:
         """Stops following; the run continues."""
         self.leave()
-        if not self.ended(_LEAVES_WITHIN):
+        if not self.ended(_CLOSE_TIMEOUT):
             self._future.cancel()
         wait([self._future])
         self._left.wait()

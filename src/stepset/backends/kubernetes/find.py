@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence
 
 from stepset.backends.kubernetes.api.client import gather
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.permissions import lacks_permission, missing_permission
-from stepset.backends.kubernetes.api.replies import Reply
-from stepset.backends.kubernetes.api.resources import WORKLOADS, Manifest, Resource
+from stepset.backends.kubernetes.api.permissions import lacks_permission
+from stepset.backends.kubernetes.api.replies import FORBIDDEN, GONE, NOT_FOUND, RefusedError, Reply
+from stepset.backends.kubernetes.api.resources import WORKLOADS, Manifest, Resource, resource_of, target_of
+from stepset.backends.kubernetes.logs.pods import LogPod, log_pod, may_hold
+from stepset.backends.kubernetes.watch.pages import read_page
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.selectors import Collection, of_kind, of_run
-from stepset.errors import RunNotFoundError
-from stepset.targets.metadata import JOB, RUN
+from stepset.errors import InfrastructureError, RunNotFoundError
+from stepset.run_status import RunStatus
+from stepset.targets.metadata import JOB, OWNER_HASH, RUN
 from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.decoding import decode_list
 from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.ownership import is_run, name_of, run_of, uid_of
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
-from stepset.watch.cluster.verdict import verdict_of
+from stepset.watch.cluster.unstructured import part, text
+from stepset.watch.cluster.workload import read_workload, verdict_of
 from stepset.watch.list_watch import ListWatch
-from stepset.watch.state import RunStatus
+
+_log = logging.getLogger(__name__)
+
+_ATTEMPTS = 5
+"""Attempts to complete a list whose pages expire or that has no resourceVersion; backoff separates them."""
 
 
 async def find(namespaced: NamespacedClient, name: str, targets: Sequence[str] = tuple(WORKLOADS)) -> Manifest:
-    """Returns the workload of a run, or of a job's newest run, among the kinds `targets`.
+    """Returns the workload of a run, or of a job's newest run; `targets` are the kinds of workload to look up.
 
     Raises RunNotFoundError if there is none, InfrastructureError if the server cannot be reached or denies access to
     all kinds.
@@ -32,7 +42,7 @@ async def find(namespaced: NamespacedClient, name: str, targets: Sequence[str] =
     kinds = [WORKLOADS[target] for target in targets]
     answers = await gather(*(namespaced.client.get(namespaced.one(kind, name)) for kind in kinds))
     for kind, reply in zip(kinds, answers, strict=True):
-        if reply.accepted and _is_run(reply.body):
+        if reply.accepted and is_run(reply.body):
             return _with_kind(reply.body, kind)
     of_job = await gather(
         *(namespaced.client.get(namespaced.all(kind), {"labelSelector": f"{JOB}={name}"}) for kind in kinds)
@@ -41,15 +51,31 @@ async def find(namespaced: NamespacedClient, name: str, targets: Sequence[str] =
         _with_kind(each, kind)
         for kind, reply in zip(kinds, of_job, strict=True)
         for each in _items(reply)
-        if _is_run(each)
+        if is_run(each)
     ]
     if found:
         return max(found, key=lambda each: (str(each["metadata"]["creationTimestamp"]), str(each["metadata"]["name"])))
-    _check_access(namespaced, answers)
+    await _check_access(namespaced, kinds, answers)
     raise RunNotFoundError(
         f"run {name!r} is not in namespace {namespaced.namespace}; see 'stepset list --backend kubernetes --namespace"
         f" {namespaced.namespace}'"
     )
+
+
+async def find_owned(
+    namespaced: NamespacedClient, owner: str, targets: Sequence[str] = tuple(WORKLOADS)
+) -> list[Manifest]:
+    """Returns the workloads of all runs with this owner; the other arguments and the errors are those of `find`."""
+    kinds = [WORKLOADS[target] for target in targets]
+    query = {"labelSelector": f"{OWNER_HASH}={owner}"}
+    replies = await gather(*(namespaced.client.get(namespaced.all(kind), query) for kind in kinds))
+    await _check_access(namespaced, kinds, replies)
+    return [
+        _with_kind(each, kind)
+        for kind, reply in zip(kinds, replies, strict=True)
+        for each in _items(reply)
+        if is_run(each)
+    ]
 
 
 async def read_run(namespaced: NamespacedClient, workload: Manifest, now: float) -> RunStatus:
@@ -62,68 +88,122 @@ async def read_run(namespaced: NamespacedClient, workload: Manifest, now: float)
 
 
 async def read_objects(namespaced: NamespacedClient, workload: Manifest) -> RunObjects:
-    """Returns the objects of a run; if the run no longer exists, `workload` marked as deleted."""
-    about = workload["metadata"]
+    """Returns the objects of a run; if the run no longer exists, only `workload`, marked as deleted."""
+    about, namespaced = workload["metadata"], namespaced.of_kind(resource_of(workload))
     objects = RunObjects(str(about["name"]), str(about["uid"]))
-    for changes in await gather(*(_listed(namespaced, each) for each in of_run(namespaced.namespace, workload))):
+    for changes in await gather(*(listed(namespaced, each) for each in of_run(namespaced.namespace, workload))):
         for change in changes:
-            objects.see(change)
+            _see(objects, change)
     if objects.workload is None:
-        objects.see(Change("DELETED", workload, witnessed=False))
+        objects.see(Change("DELETED", workload, observed=False))
     return objects
+
+
+async def pods_with_logs(
+    namespaced: NamespacedClient, workload: Manifest, sources: frozenset[str] | None
+) -> list[LogPod]:
+    """Returns the pods of a run whose logs may hold lines of `sources`, in the order of their attempts.
+
+    Raises InfrastructureError if the account may not read the pods.
+    """
+    about, known = workload["metadata"], read_workload(workload)
+    namespaced = namespaced.of_kind(resource_of(workload))
+    objects = RunObjects(str(about["name"]), str(about["uid"]))
+    collections = of_kind(namespaced.namespace, resource_of(workload), str(about["name"]))
+    changes = [each for found in await gather(*(listed(namespaced, each) for each in collections)) for each in found]
+    for change in changes:
+        _see(objects, change)
+    found = [each.object for each in changes if each.object["kind"] == "Pod" and objects.owns(uid_of(each.object))]
+    ranks = known.ranks if known else {}
+    pods = [pod for pod in map(log_pod, found) if pod.started and may_hold(pod, sources, ranks)]
+    return sorted(pods, key=lambda pod: (pod.attempt, pod.group, pod.index))
 
 
 async def read_all(
     namespaced: NamespacedClient, now: float, targets: Sequence[str] = tuple(WORKLOADS)
-) -> list[RunStatus]:
-    """Returns the state of every run in a namespace, in few requests; arguments and errors are those of `find`."""
+) -> list[tuple[Manifest, RunStatus]]:
+    """Returns every run in a namespace: its workload, and its state; `targets` and the errors are those of `find`.
+
+    The number of requests does not depend on the number of runs.
+    """
     kinds = [WORKLOADS[target] for target in targets]
     replies = await gather(
         *(namespaced.client.get(namespaced.all(kind), {"labelSelector": RUN, "limit": "1"}) for kind in kinds)
     )
-    found: dict[str, RunStatus] = {}
+    found: dict[str, tuple[Manifest, RunStatus]] = {}
     for kind, reply in zip(kinds, replies, strict=True):
-        if any(map(_is_run, _items(reply))):
+        if any(map(is_run, _items(reply))):
             found = {**await _runs_of_kind(namespaced, kind, now), **found}
-    _check_access(namespaced, replies)
+    await _check_access(namespaced, kinds, replies)
     return list(found.values())
 
 
-async def _runs_of_kind(namespaced: NamespacedClient, kind: Resource, now: float) -> dict[str, RunStatus]:
+async def _runs_of_kind(
+    namespaced: NamespacedClient, kind: Resource, now: float
+) -> dict[str, tuple[Manifest, RunStatus]]:
+    namespaced = namespaced.of_kind(kind)
     objects: dict[str, RunObjects] = {}
     workloads: dict[str, Manifest] = {}
-    listed = await gather(*(_listed(namespaced, collection) for collection in of_kind(namespaced.namespace, kind)))
-    for index, changes in enumerate(listed):
+    collections = of_kind(namespaced.namespace, kind)
+    for index, changes in enumerate(await gather(*(listed(namespaced, each) for each in collections))):
         for change in changes:
-            labels = change.object["metadata"].get("labels") or {}
-            run = str(labels.get(RUN) or labels.get("jobset.sigs.k8s.io/jobset-name", ""))
+            run = run_of(change.object)
             if index == 0:
-                if not _is_run(change.object):
+                if not is_run(change.object) or text(part(change.object, "metadata"), "name") != run:
                     continue
                 workloads[run] = change.object
+                objects[run] = RunObjects(run, uid_of(change.object))
             if run in workloads:
-                objects.setdefault(run, RunObjects()).see(change)
-    return {run: verdict_of(each) or status_of(objects[run], Reports(), now) for run, each in workloads.items()}
+                _see(objects[run], change)
+    return {
+        run: (_with_kind(each, kind), verdict_of(each) or status_of(objects[run], Reports(), now))
+        for run, each in workloads.items()
+    }
 
 
-async def _listed(namespaced: NamespacedClient, collection: Collection) -> list[Change]:
-    list_watch, changes = ListWatch(collection.wanted), list[Change]()
-    while not list_watch.listed_once:
-        query = {**collection.selectors, **list_watch.next_request().query}
-        reply = await namespaced.client.get(collection.path, query, decode_list)
-        if not reply.accepted:
-            if collection.needed:
-                _check_access(namespaced, [reply])
-            return []
-        changes += list_watch.listed(reply.body)
-    return changes
+async def listed(namespaced: NamespacedClient, collection: Collection) -> list[Change]:
+    """Returns the objects of a collection.
+
+    Returns none if the server does not serve the kind, or if the account may not read a collection that is not needed.
+    Raises InfrastructureError for every other refusal, and for a list that could not be completed in several attempts.
+    """
+    list_watch, failures = ListWatch(collection.wanted), 0
+    while True:
+        try:
+            changes = await read_page(namespaced.client, collection, list_watch)
+            if list_watch.listed_once:
+                return changes
+            continue
+        except RefusedError as error:
+            if error.reply.status != GONE:  # the server no longer keeps the list
+                return _without(namespaced, collection, error)
+            list_watch.expired()
+            failure: Exception = error
+        except ValueError as error:
+            failure = error
+        failures += 1
+        if failures >= _ATTEMPTS:
+            raise InfrastructureError(f"{collection.path} cannot be listed: {failure}; try again") from failure
+        await asyncio.sleep(list_watch.failed())
 
 
-def _is_run(workload: Manifest) -> bool:
-    """Whether an object is the workload of a run; not the JobSet of a TrainJob, the Job of a JobSet or another's."""
-    metadata = workload["metadata"]
-    controlled = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
-    return RUN in (metadata.get("labels") or {}) and not controlled
+def _without(namespaced: NamespacedClient, collection: Collection, refused: RefusedError) -> list[Change]:
+    """Returns no objects if a state can be computed without the refused list; otherwise raises InfrastructureError."""
+    if refused.reply.status == NOT_FOUND or (refused.reply.status == FORBIDDEN and not collection.needed):
+        return []
+    if lacks_permission(refused.reply):
+        raise namespaced.missing_permission(refused.reply)
+    raise InfrastructureError(
+        f"{collection.path} cannot be listed: {refused}; contact the cluster's administrator"
+    ) from refused
+
+
+def _see(objects: RunObjects, change: Change) -> None:
+    """Adds an object to a run; omits one that cannot be read, with a warning."""
+    try:
+        objects.see(change)
+    except Exception as error:  # noqa: BLE001  # one object must not hide the others
+        _log.warning("%s cannot be read and is ignored: %r", name_of(change.object), error)
 
 
 def _with_kind(workload: Manifest, kind: Resource) -> Manifest:
@@ -137,8 +217,16 @@ def _items(reply: Reply) -> Sequence[Manifest]:
     return reply.body.get("items") or () if reply.accepted else ()
 
 
-def _check_access(namespaced: NamespacedClient, replies: Sequence[Reply]) -> None:
-    """Raises if the account may read none of the kinds; some kinds may be missing or denied."""
-    hidden = [reply for reply in replies if lacks_permission(reply)]
-    if hidden and not any(reply.accepted or reply.lacks_object for reply in replies):
-        raise missing_permission(hidden[-1], namespaced.namespace)
+async def _check_access(namespaced: NamespacedClient, kinds: Sequence[Resource], replies: Sequence[Reply]) -> None:
+    """Raises if the account may read none of the kinds; some kinds may be missing or denied.
+
+    A server denies access to a kind before it checks whether it serves the kind. The error's command grants the kinds
+    that it serves.
+    """
+    hidden = {kind: reply for kind, reply in zip(kinds, replies, strict=True) if lacks_permission(reply)}
+    if not hidden or any(reply.accepted or reply.lacks_object for reply in replies):
+        return
+    known = await gather(*(namespaced.client.get(kind.discovery) for kind in hidden))
+    served = [kind for kind, reply in zip(hidden, known, strict=True) if reply.status != NOT_FOUND] or list(hidden)
+    targets = [target for target in map(target_of, served) if target is not None]
+    raise namespaced.granting(*targets).missing_permission(hidden[served[0]])

@@ -1,15 +1,16 @@
 """Follows one run to its end: notifies an observer, and acts on the run's state.
 
-watch/cluster/supervisor.py decides when the pods of lost nodes are released, when a run that does not start is given
-up, and when a verdict is written onto the workload.
+watch/cluster/follow_policy.py decides when the pods of lost nodes are released, and when to give up a run that does not
+start.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -18,27 +19,29 @@ import anyio
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.refusal_grace import REFUSAL_GRACE
 from stepset.backends.kubernetes.api.replies import UnreachableError
-from stepset.backends.kubernetes.api.resources import Manifest
+from stepset.backends.kubernetes.api.resources import Manifest, resource_of
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
 from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, suspend
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer
-from stepset.errors import StepsetError
+from stepset.errors import InfrastructureError, StepsetError
+from stepset.run_status import Phase, RunStatus
 from stepset.targets.metadata import RANKS
+from stepset.watch.cluster.follow_policy import READ_ONLY, FollowPolicy, OutageNote, Timeouts
 from stepset.watch.cluster.reports import Reports
-from stepset.watch.cluster.status import PROOF_PATIENCE, all_ended, proven, status_of
-from stepset.watch.cluster.supervisor import READ_ONLY, Supervisor, Timeouts, unreachable_notes
+from stepset.watch.cluster.status import POD_ENDS_TIMEOUT, all_ended, status_of, success_confirmed
 from stepset.watch.cluster.unstructured import part, text
-from stepset.watch.cluster.verdict import verdict_of
-from stepset.watch.cluster.workload import read_ranks
-from stepset.watch.state import Phase, RunStatus
+from stepset.watch.cluster.workload import read_ranks, verdict_of
+from stepset.watch.retries import Retries
 
-LOG_PATIENCE = 15.0
-"""Seconds without output after which the last lines of a run that is over are given up."""
+_log = logging.getLogger(__name__)
+
+LOG_TIMEOUT = 15.0
+"""Seconds without output after which the follower of a run that is over stops waiting for the last lines."""
 POLL = 1.0
 """Seconds after which the state is computed again without a change: parts of the state depend on time alone."""
-WRITE_PATIENCE, WRITE_AGAIN = 60.0, 1.0
+WRITE_TIMEOUT, WRITE_RETRY_INTERVAL = 60.0, 1.0
 """Seconds for which writing the verdict is retried while the server is down, and seconds between two retries."""
 
 _PAUSE_FACTOR = 5
@@ -48,7 +51,7 @@ Stop = Callable[[NamespacedClient, Manifest], Awaitable[None]]
 
 
 class Observer(Protocol):
-    """Receives a run's output and states, in the event loop; one method runs at a time, and log readers wait for it."""
+    """Receives a run's output and states, in the event loop, one call at a time; log readers wait for each call."""
 
     async def on_output(self, output: PodOutput) -> None:
         """Receives lines that a pod printed."""
@@ -63,10 +66,10 @@ class RunFollower:
     Args:
         workload: the run's workload; its apiVersion, kind and metadata suffice.
         informer: an informer that several runs share; default: one for this run.
-        sources: only pods that may hold lines of these are read, such as `rank 0`; None: all; empty: none.
-        patience: the time limits after which a run that does not start is given up; default: none.
-        responsible: whether the follower releases the pods of lost nodes.
-        concludes: whether the follower writes the verdict; default: `responsible`.
+        sources: the sources whose pods' logs are read, such as `rank 0`; None: all; empty: none.
+        timeouts: the time limits after which the follower gives up a run that does not start; default: none.
+        releases_pods: whether the follower releases the pods of lost nodes.
+        writes_verdict: whether the follower writes the verdict; default: `releases_pods`.
         notes: notes to show with the run from the start.
         reports: progress and events that the pods have reported so far.
         positions: pod uid -> the position up to which another process has consumed its log.
@@ -85,21 +88,24 @@ class RunFollower:
         *,
         informer: Informer | None = None,
         sources: frozenset[str] | None = None,
-        patience: Timeouts | None = None,
-        responsible: bool = True,
-        concludes: bool | None = None,
+        timeouts: Timeouts | None = None,
+        releases_pods: bool = True,
+        writes_verdict: bool | None = None,
         notes: tuple[str, ...] = (),
         reports: Reports | None = None,
         positions: Mapping[str, Mapping[str, Any]] | None = None,
         connections: LogConnections | None = None,
         poll: float = POLL,
     ) -> None:
-        self._namespaced, self._workload, self._observer = namespaced, workload, observer
+        self._namespaced = namespaced.of_kind(resource_of(workload))
+        self._workload, self._observer = workload, observer
         self._informer, self._sources, self._poll = informer, sources, poll
-        self._responsible, self._concludes = responsible, responsible if concludes is None else concludes
+        self._releases_pods = releases_pods
+        self._writes_verdict = releases_pods if writes_verdict is None else writes_verdict
         self._notes, self._reports = notes, reports or Reports()
         self._positions, self._connections = positions, connections
-        self._supervisor = Supervisor(patience or READ_ONLY)
+        self._policy, self._retries = FollowPolicy(timeouts or READ_ONLY), Retries()
+        self._outage = OutageNote(namespaced.client.server)
         self._run: FollowedRun | None = None
         self._logs: RunLogs | None = None
         self._reconnections = 0
@@ -114,8 +120,8 @@ class RunFollower:
 
     @property
     def gave_up(self) -> bool:
-        """Whether the run has not ended, and the follower no longer waits for its end."""
-        return self._supervisor.gave_up
+        """Whether the follower has stopped waiting for a run that has not ended."""
+        return self._policy.gave_up
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -162,7 +168,7 @@ class RunFollower:
                 if self._stops_sent == 0 or self._run is None:
                     await self._stop(self._namespaced, self._workload)
                     if self._run is not None:
-                        self._run.objects.unwanted = self._stop is delete
+                        self._run.objects.deleted_by_follower = self._stop is delete
                 else:
                     await kill_pods(self._namespaced, self._run.objects)
             except StepsetError as error:
@@ -208,8 +214,8 @@ class RunFollower:
             updated = True
             await self._next_change(run, until)
             await self.send_stop_requests()
-            if run.error is not None:
-                raise run.error
+            if (error := run.error or (self._logs.error if self._logs is not None else None)) is not None:
+                raise error
             began = _now()
             await self._update(run)
             # A large run changes often, and its state takes long to compute.
@@ -229,8 +235,8 @@ class RunFollower:
 
     async def _consume(self, output: PodOutput) -> None:
         if output.position is not None:
-            self._supervisor.record_output(_now())
-        # The other process has already reported the progress in the lines that it has consumed.
+            self._policy.record_output(_now())
+        # Another process has consumed these lines, and has reported their progress.
         known = output.position is None
         self._reports.see(output.pod, replace(output.batch, progress=[]) if known else output.batch)
         async with self._observer_lock:
@@ -238,26 +244,42 @@ class RunFollower:
         if self._run is not None and (output.batch.progress or output.batch.events):
             self._run.changed.set()
 
-    def _present(self, run: FollowedRun) -> RunStatus:
+    def _current_status(self, run: FollowedRun) -> RunStatus:
         """Returns the current state."""
         return status_of(run.objects, self._reports, time.time())
 
     async def _update(self, run: FollowedRun) -> None:
         """Computes the state, notifies the observer if it has changed, and acts on it."""
         silent = run.silent_for()
-        silence_notes = unreachable_notes(self._namespaced.client.server, silent)
+        outage = self._outage.notes(silent, _now())
         if not run.complete:
-            await self._set_status(self.status.with_(notes=(*self._notes, *silence_notes)))
+            await self._set_status(self.status.with_(notes=(*self._notes, *outage)))
             return
-        current = self._present(run)
-        status = self._supervisor.status_to_report(current, self.status, run.objects, time.time(), _now(), silent)
-        if self._responsible and not status.phase.final:
+        try:
+            current = self._current_status(run)
+            status = self._policy.status_to_report(current, self.status, run.objects, time.time(), _now(), silent)
+        except Exception as error:  # noqa: BLE001  # a defect must neither end the run nor hide its cause
+            await self._retry(error)
+            return
+        self._retries.succeeded()
+        if self._releases_pods and not status.phase.final:
             await self._release(run, silent)
-        status = status.with_(notes=(*self._notes, *run.access_notes, *status.notes, *silence_notes))
+        status = status.with_(notes=(*self._notes, *run.access_notes, *status.notes, *outage))
         if status.phase.final:
             self.status = status  # _finish notifies the observer, after the last lines
         else:
             await self._set_status(status)
+
+    async def _retry(self, error: Exception) -> None:
+        """Reports that the state could not be computed, and pauses; raises InfrastructureError after the last retry."""
+        pause = self._retries.failed()
+        problem = f"the state of run {self.status.name} cannot be computed: {repr(error)[:200]}"
+        _log.warning(problem, exc_info=True)
+        if self._retries.exhausted:
+            raise InfrastructureError(f"{problem}; the run continues") from error
+        notes = tuple(note for note in self.status.notes if note != problem)
+        await self._set_status(self.status.with_(notes=(*notes, problem)))
+        await asyncio.sleep(pause)
 
     async def _set_status(self, status: RunStatus) -> None:
         if status != self.status:
@@ -277,38 +299,41 @@ class RunFollower:
 
     async def _release(self, run: FollowedRun, silent: float) -> None:
         """Deletes the pods of lost nodes, once each, if the job requests it."""
-        for pod in self._supervisor.to_release(run.objects, time.time(), silent):
+        for pod in self._policy.to_release(run.objects, time.time(), silent):
             try:
                 await release_pod(self._namespaced, pod.name, pod.uid)
             except StepsetError as error:
                 if self._may_be_temporary(error):
                     return
                 self._notes = (*self._notes, f"the pods of lost nodes are not released: {error}")
-            self._supervisor.released(pod)
+            self._policy.released(pod)
 
     async def _finish(self, run: FollowedRun) -> None:
         """Reads the last lines, notifies the observer and writes the verdict of a run that is over."""
         await self._all_read()
-        with anyio.move_on_after(PROOF_PATIENCE):
-            while not proven(run.objects):
+        with anyio.move_on_after(POD_ENDS_TIMEOUT):
+            while not success_confirmed(run.objects):
                 run.changed.clear()
                 await run.changed.wait()
-        status = self.status if self.gave_up else self._present(run)
+        status = self.status
+        if not self.gave_up:
+            with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
+                status = self._current_status(run)
         if status.phase.final:
             assert self._logs is not None
             notes = (*self._notes, *run.access_notes, *status.notes, *self._logs.problems)
             self.status = status.with_(notes=tuple(dict.fromkeys(notes)))
         await self._notify()
-        if self._concludes:
+        if self._writes_verdict:
             await self._conclude(self.status)
 
     async def _all_read(self) -> None:
         assert self._logs is not None
-        await self._logs.finish(LOG_PATIENCE)
+        await self._logs.finish(LOG_TIMEOUT)
 
     async def _conclude(self, final: RunStatus) -> None:
         """Writes the verdict, and frees the resources of a run that was given up; retries while the server is down."""
-        until, requests = _now() + WRITE_PATIENCE, self._stop_requests
+        until, requests = _now() + WRITE_TIMEOUT, self._stop_requests
         while True:
             try:
                 try:
@@ -325,7 +350,7 @@ class RunFollower:
                 await self._set_status(final.with_(notes=(*final.notes, f"the run's verdict {problem}: {error}")))
                 if not again:
                     return
-            await asyncio.sleep(WRITE_AGAIN)
+            await asyncio.sleep(WRITE_RETRY_INTERVAL)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:

@@ -11,14 +11,14 @@ import anyio
 
 from stepset.backends.base import RunListener
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
+from stepset.run_status import LogLine, RunStatus
 from stepset.watch.lines import Joiner, log_lines
-from stepset.watch.state import LogLine, RunStatus
 
 Args = TypeVarTuple("Args")
 
 
 class ListenerObserver:
-    """Calls a listener with states and the lines of `sources` (None: all) in a separate thread, as it may be slow."""
+    """Calls a listener with states and the lines of `sources` (None: all), in a thread, because it may block."""
 
     def __init__(self, listener: RunListener | None, sources: frozenset[str] | None = None) -> None:
         self._listener, self._sources = listener, sources

@@ -1,35 +1,59 @@
-"""Runs on a cluster, for asynchronous callers: created, found, followed, read and ended."""
+"""Creates, finds, follows, reads and ends runs on a cluster, asynchronously."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.portal import items_of
-from stepset.backends.kubernetes.api.resources import WORKLOADS, Manifest
-from stepset.backends.kubernetes.find import find, read_all, read_objects, read_run
+from stepset.backends.kubernetes.api.resources import WORKLOADS, Manifest, resource_of
+from stepset.backends.kubernetes.find import (
+    find,
+    find_owned,
+    pods_with_logs,
+    read_all,
+    read_objects,
+    read_run,
+)
 from stepset.backends.kubernetes.follow import Observer, RunFollower, Stop
 from stepset.backends.kubernetes.listening import ListenerObserver, OutputStream
-from stepset.backends.kubernetes.logs.reading import merged_rows, pods_with_logs
+from stepset.backends.kubernetes.logs.reading import merged_rows
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
-from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
+from stepset.backends.kubernetes.stop import delete, has_pods, kill_pods, suspend
+from stepset.backends.kubernetes.submit.abandoned import remove_half_submitted
 from stepset.backends.kubernetes.submit.pod_changes import ChangePod
-from stepset.backends.kubernetes.submit.submission import Submitted, remove_half_submitted, submit
+from stepset.backends.kubernetes.submit.submission import Submitted, submit
 from stepset.backends.kubernetes.verdict import write_verdict
+from stepset.backends.prune import PruneRule
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
+from stepset.run_status import Failure, FailureKind, LogLine, Phase, RunStatus
 from stepset.spec.names import check_dns_1035
 from stepset.targets.request import RenderRequest, check_target
-from stepset.watch.cluster.supervisor import Timeouts
-from stepset.watch.cluster.verdict import verdict_of
+from stepset.watch.cluster.follow_policy import Timeouts
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.workload import verdict_of
 from stepset.watch.diagnose import ADVICE
 from stepset.watch.lines import Joiner, log_lines
-from stepset.watch.state import Failure, FailureKind, LogLine, Phase, RunStatus
 
 Rows = list[bytes]
+
+_POLL = 0.5
+"""Seconds between two checks whether the pods of a cancelled run have ended."""
+
+
+@dataclass(frozen=True)
+class _Cancelled:
+    """A run that was cancelled: its workload, its last known state, and its objects."""
+
+    workload: Manifest
+    status: RunStatus
+    objects: RunObjects
 
 
 class ClusterRuns:
@@ -38,9 +62,9 @@ class ClusterRuns:
     Every method raises InfrastructureError if the server cannot be reached or denies access.
 
     Args:
-        target: the kind of new runs' workloads; None: JobSet, and runs of every kind are found.
+        target: the kind of workload; None: jobset for new runs, and every kind when runs are looked up.
         sources: the sources whose lines listeners receive, such as `rank 0`; default: all.
-        patience: the time limits after which a run that does not start is given up.
+        timeouts: the time limits after which a follower gives up a run that does not start.
         change_pod: a function that is applied to every pod template, metadata and spec; default: none.
     """
 
@@ -50,17 +74,17 @@ class ClusterRuns:
         *,
         target: str | None = None,
         sources: frozenset[str] | None = None,
-        patience: Timeouts | None = None,
+        timeouts: Timeouts | None = None,
         change_pod: ChangePod | None = None,
     ) -> None:
         if target is not None:
             check_target(target)
-        self.namespaced = namespaced
+        self.namespaced = namespaced.granting(target or "jobset")
         self._target = target or "jobset"
         self._targets: Sequence[str] = (target,) if target else tuple(WORKLOADS)
-        self._sources, self._patience = sources, patience or Timeouts()
+        self._sources, self._timeouts = sources, timeouts or Timeouts()
         self._change_pod = change_pod
-        self._cancelled: dict[str, tuple[str, RunStatus]] = {}
+        self._cancelled: dict[str, _Cancelled] = {}
 
     async def make(self, request: RunRequest) -> tuple[Submitted, tuple[str, ...]]:
         """Creates a run, or finds the one that the same owner has created before; returns it with its first notes.
@@ -69,7 +93,7 @@ class ClusterRuns:
         """
         rendered = await self._rendered(request)
         made = await submit(self.namespaced, rendered, self._target, self._change_pod)
-        return made, (*rendered.plan.notes, *made.warnings)
+        return made, (*rendered.plan.notes, *request.sources.notes, *made.warnings)
 
     async def submit(self, request: RunRequest) -> RunStatus:
         """Creates a run that the caller does not follow; raises as `make` does."""
@@ -107,19 +131,23 @@ class ClusterRuns:
             workload,
             observer,
             sources=frozenset() if read_only else self._sources,
-            patience=None if read_only else self._patience,
-            responsible=not read_only,
+            timeouts=None if read_only else self._timeouts,
+            releases_pods=not read_only,
             notes=notes,
         )
 
     async def workload(self, name: str, uid: str = "") -> Manifest | None:
-        """Returns the workload of a run, with this uid unless `uid` is empty; None if there is none."""
+        """Returns the workload of the run `name`; None if it does not exist or its uid is not `uid` (if given)."""
         try:
             found = await find(self.namespaced, name, self._targets)
         except RunNotFoundError:
             return None
         about = found["metadata"]
         return found if about["name"] == name and uid in ("", about["uid"]) else None
+
+    async def owned(self, owner: str) -> Sequence[Manifest]:
+        """Returns the workloads of all runs with this owner, also of those that are over."""
+        return await find_owned(self.namespaced, owner, self._targets)
 
     async def find(self, name: str) -> Manifest:
         """Returns the workload of a run; raises as `status` does."""
@@ -135,14 +163,23 @@ class ClusterRuns:
 
     async def list(self) -> list[RunStatus]:
         """Returns the state of every run in the namespace, the newest first."""
-        found = await read_all(self.namespaced, time.time(), self._targets)
+        found = [status for _, status in await read_all(self.namespaced, time.time(), self._targets)]
         return sorted(found, key=lambda run: run.created, reverse=True)
+
+    async def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Sequence[RunStatus]:
+        """Deletes the ended runs that a rule selects; `dry_run` deletes nothing. Returns the runs, the newest first."""
+        now = time.time()
+        found = await read_all(self.namespaced, now, self._targets)
+        selected = [(workload, status) for workload, status in found if rule.selects(status, now)]
+        for workload, _ in () if dry_run else selected:
+            await delete(self.namespaced.of_kind(resource_of(workload)), workload)
+        return sorted((status for _, status in selected), key=lambda run: run.created, reverse=True)
 
     def output(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[PodOutput, None]:
         """Yields the output of a run's pods until the run is over; skips pods that hold no lines of `sources`."""
 
         async def follow(send: Callable[[PodOutput], Awaitable[None]]) -> None:
-            follower = RunFollower(self.namespaced, workload, OutputStream(send), sources=sources, responsible=False)
+            follower = RunFollower(self.namespaced, workload, OutputStream(send), sources=sources, releases_pods=False)
             await follower.follow()
             if follower.problems:
                 raise InfrastructureError(follower.problems[0])
@@ -174,7 +211,8 @@ class ClusterRuns:
     async def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:
         """Yields what `lines` does without `follow`, in blocks of rows `[source] text`."""
         pods = await pods_with_logs(self.namespaced, workload, sources)
-        async with aclosing(merged_rows(self.namespaced, pods, sources)) as blocks:
+        namespaced = self.namespaced.of_kind(resource_of(workload))
+        async with aclosing(merged_rows(namespaced, pods, sources)) as blocks:
             async for rows in blocks:
                 yield rows
 
@@ -184,28 +222,51 @@ class ClusterRuns:
             workload = await self.find(name)
         except RunNotFoundError:
             if name in self._cancelled:
-                return _cancelled(self._cancelled[name][1])
+                return await self._ended(self._cancelled[name], timeout)
             raise
         async with self.following(workload, read_only=True) as follower:
             return await follower.follow(timeout)
 
     async def cancel(self, name: str) -> RunStatus:
-        """Deletes a run and returns its state before; the second call kills its pods. Raises as `status` does."""
-        workload = await self.find(name)
+        """Deletes a run and returns its previous state; the second call kills its pods. Raises as `status` does."""
+        try:
+            workload = await self.find(name)
+        except RunNotFoundError:
+            if name not in self._cancelled:
+                raise
+            await kill_pods(self.namespaced, self._cancelled[name].objects)
+            return self._cancelled[name].status
         run, uid = str(workload["metadata"]["name"]), str(workload["metadata"]["uid"])
-        status = await self.read(workload)
+        namespaced, status = self.namespaced.of_kind(resource_of(workload)), await self.read(workload)
         deleting = workload["metadata"].get("deletionTimestamp")
         if verdict_of(workload) is not None or (status.phase.final and not deleting):
             return status
-        if run in self._cancelled and self._cancelled[run][0] == uid:
-            await kill_pods(self.namespaced, await read_objects(self.namespaced, workload))
+        objects = await read_objects(namespaced, workload)
+        if run in self._cancelled and self._cancelled[run].workload["metadata"]["uid"] == uid:
+            await kill_pods(namespaced, objects)
         else:
-            await delete(self.namespaced, workload)
-        self._cancelled[run] = uid, status
+            await delete(namespaced, workload)
+        self._cancelled[run] = _Cancelled(workload, status, objects)
         return status
 
+    async def _ended(self, cancelled: _Cancelled, timeout: float | None) -> RunStatus:
+        """Waits until the pods of a cancelled run have ended; returns its last state."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while await has_pods(self.namespaced, cancelled.workload):
+            if until is not None and time.monotonic() >= until:
+                return cancelled.status
+            await asyncio.sleep(_POLL)
+        return _cancelled(cancelled.status)
+
+    async def gone(self, workload: Manifest) -> bool:
+        """Whether neither a run nor its pods exist any longer, so that another run may have its name and its files."""
+        about = workload["metadata"]
+        if await self.workload(str(about["name"]), str(about["uid"])) is not None:
+            return False
+        return not await has_pods(self.namespaced, workload)
+
     async def conclude(self, workload: Manifest, status: RunStatus, *, stop: bool) -> None:
-        """Writes the verdict, a final status, of a run that no process follows; `stop` also suspends the run."""
+        """Writes a final status as the verdict of a run that no process follows; `stop` also suspends the run."""
         try:
             await write_verdict(self.namespaced, workload, status)
         finally:
@@ -222,7 +283,7 @@ class ClusterRuns:
             check_dns_1035(name)
         except ValueError as error:
             raise BadInputError(f"name: {error}") from error
-        await remove_half_submitted(self.namespaced, self._target, time.time())
+        await remove_half_submitted(self.namespaced, self._target)
         from stepset.rendering import make_request
 
         return make_request(
@@ -243,7 +304,7 @@ def line_of(row: bytes) -> LogLine:
 
 
 def _cancelled(before: RunStatus) -> RunStatus:
-    """Returns the state of a run that was cancelled, and no longer exists, from its state before."""
+    """Returns the final state of a cancelled run that no longer exists, from its last known state."""
     kind = FailureKind.CANCELLED
     failure = Failure(kind=kind, message=f"run {before.name} was cancelled.", advice=ADVICE[kind])
     return before.with_(phase=Phase.FAILED, reason="", failure=failure, finished=time.time())

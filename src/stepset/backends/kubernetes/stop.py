@@ -9,41 +9,93 @@ from __future__ import annotations
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import lacks_permission
 from stepset.backends.kubernetes.api.replies import Reply
-from stepset.backends.kubernetes.api.resources import PODS, Manifest
-from stepset.errors import InfrastructureError
-from stepset.targets.metadata import QUEUE_LABEL
+from stepset.backends.kubernetes.api.resources import PODS, Manifest, resource_of
+from stepset.backends.kubernetes.find import listed
+from stepset.backends.kubernetes.watch.selectors import Collection
+from stepset.errors import BadInputError, InfrastructureError
+from stepset.targets.metadata import QUEUE_LABEL, RUN
 from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.ownership import controller_of, is_run
+from stepset.watch.cluster.unstructured import Fields, part, text
 
 
 async def delete(namespaced: NamespacedClient, workload: Manifest) -> None:
-    """Deletes a run; the server removes its workload after its pods."""
-    options = {"preconditions": {"uid": workload["metadata"]["uid"]}, "propagationPolicy": "Foreground"}
-    check(await namespaced.client.delete(namespaced.path_of(workload), options), "deleted", workload)
+    """Deletes a run; the server removes its workload after its pods. Raises BadInputError for any other object.
+
+    A TrainJob is removed before its pods. While a TrainJob exists, its controller creates its JobSet again, which would
+    train once more; and if its TrainingRuntime is deleted first, a webhook refuses the request that completes the
+    TrainJob's deletion (kubeflow/trainer v2.3.0 pkg/controller/trainjob_controller.go, pkg/webhooks; tested).
+    """
+    await _check_run(namespaced, workload)
+    policy = "Background" if workload["kind"] == "TrainJob" else "Foreground"
+    options = {"preconditions": {"uid": workload["metadata"]["uid"]}, "propagationPolicy": policy}
+    check(await namespaced.client.delete(namespaced.path_of(workload), options), "deleted", workload, namespaced)
 
 
 def stays_suspended(workload: Manifest) -> bool:
-    """Whether `suspend` keeps the workload: a queue would resume it, and Volcano's jobs cannot be suspended."""
+    """Whether a suspended workload stays suspended: a queue would resume it, and Volcano's jobs cannot be suspended."""
     volcano = workload["apiVersion"].startswith("batch.volcano.sh/")
     return not volcano and QUEUE_LABEL not in (workload["metadata"].get("labels") or {})
 
 
 async def suspend(namespaced: NamespacedClient, workload: Manifest) -> None:
     """Removes a run's pods and keeps its objects; deletes a run that would not stay suspended."""
+    await _check_run(namespaced, workload)
     if not stays_suspended(workload):
         await delete(namespaced, workload)
         return
     spec = {"replicas": 0} if workload["kind"] == "StatefulSet" else {"suspend": True}
-    # The uid in a patch is a precondition: on another object of the name it is a conflict.
+    # The uid in a patch is a precondition: the server refuses the patch if another object has this name.
     body = {"metadata": {"uid": workload["metadata"]["uid"]}, "spec": spec}
-    check(await namespaced.client.patch(namespaced.path_of(workload), body), "suspended", workload)
+    check(await namespaced.client.patch(namespaced.path_of(workload), body), "suspended", workload, namespaced)
+
+
+async def _check_run(namespaced: NamespacedClient, workload: Manifest) -> None:
+    """Raises BadInputError unless the object is the workload of a run; reads it if its labels are not known."""
+    if "labels" not in workload["metadata"]:
+        reply = await namespaced.client.get(namespaced.path_of(workload))
+        if not reply.accepted or reply.body["metadata"]["uid"] != workload["metadata"]["uid"]:
+            return  # the requests that follow have the uid as a precondition
+        workload = {**workload, "metadata": reply.body["metadata"]}
+    check_run(workload)
+
+
+def check_run(workload: Manifest) -> None:
+    """Raises BadInputError unless an object is the workload of a run."""
+    if not is_run(workload):
+        name = f"{workload['kind']} {workload['metadata']['name']}"
+        raise BadInputError(f"{name} is not a run of stepset: it has no label {RUN}, or it has a controller")
+
+
+async def has_pods(namespaced: NamespacedClient, workload: Manifest) -> bool:
+    """Whether pods of a deleted run still exist and have not ended. Only the pods of a TrainJob outlive it."""
+    if workload["kind"] != "TrainJob":
+        return False
+    return await any_pods(namespaced, str(workload["metadata"]["name"]))
+
+
+async def any_pods(namespaced: NamespacedClient, run: str) -> bool:
+    """Whether a TrainJob of this name has pods that have not ended."""
+    pods = Collection(PODS.path(namespaced.namespace), {"labelSelector": f"{RUN}={run}"})
+    return any(_remains(each.object, run) for each in await listed(namespaced, pods))
+
+
+def _remains(pod: Fields, run: str) -> bool:
+    """Whether a pod may be one of a run's Jobs, which may be deleted already, and has not ended.
+
+    Another user can create pods with the run's label, but no Job with such a name; the garbage collector deletes a pod
+    that names a Job that never existed, and if a finalizer keeps such a pod, it never starts.
+    """
+    owner, meta = controller_of(pod), part(pod, "metadata")
+    if owner.kind != "Job" or not owner.name.startswith(f"{run}-"):
+        return False
+    never_starts = "deletionTimestamp" in meta and not text(part(pod, "spec"), "nodeName")
+    return not never_starts and text(part(pod, "status"), "phase") not in ("Succeeded", "Failed")
 
 
 async def kill_pods(namespaced: NamespacedClient, objects: RunObjects) -> None:
     """Kills a run's pods without a grace period; `objects` are those last seen."""
-    own = objects.every_pod()
-    owners = {objects.uid, *(pod.owner for pod in own)}
-    earlier = [pod for pod in objects.terminating() if pod.owner in owners]
-    for pod in {pod.uid: pod for pod in (*own, *earlier)}.values():
+    for pod in {pod.uid: pod for pod in (*objects.every_pod(), *objects.terminating())}.values():
         if not pod.deleted:
             await kill_pod(namespaced, pod.name, pod.uid)
 
@@ -51,8 +103,8 @@ async def kill_pods(namespaced: NamespacedClient, objects: RunObjects) -> None:
 async def kill_pod(namespaced: NamespacedClient, name: str, uid: str) -> None:
     """Deletes a pod without the confirmation of its node, which a lost node never sends."""
     options = {"preconditions": {"uid": uid}, "gracePeriodSeconds": 0}
-    pod = {"kind": "Pod", "metadata": {"name": name}}
-    check(await namespaced.client.delete(namespaced.one(PODS, name), options), "deleted", pod)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
+    check(await namespaced.client.delete(namespaced.one(PODS, name), options), "deleted", pod, namespaced)
 
 
 async def release_pod(namespaced: NamespacedClient, name: str, uid: str) -> None:
@@ -60,26 +112,32 @@ async def release_pod(namespaced: NamespacedClient, name: str, uid: str) -> None
 
     A Job with a podFailurePolicy keeps a pod by a finalizer, even if it is deleted by force, until its phase is Failed,
     which the kubelet normally writes (kubernetes v1.36 pkg/controller/job/job_controller.go). The pod garbage collector
-    does the same for nodes that are out of service (pkg/controller/podgc; executed).
+    does the same for nodes that are out of service (pkg/controller/podgc; tested).
     """
-    pod = {"kind": "Pod", "metadata": {"name": name}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
     failed = {"metadata": {"uid": uid}, "status": {"phase": "Failed"}}
-    check(await namespaced.client.patch(f"{namespaced.one(PODS, name)}/status", failed), "released", pod)
+    check(await namespaced.client.patch(f"{namespaced.one(PODS, name)}/status", failed), "released", pod, namespaced)
     await kill_pod(namespaced, name, uid)
 
 
-def check(reply: Reply, what: str, manifest: Manifest) -> bool:
-    """Whether a request was accepted; False if the object no longer exists, or another one has its name.
+def check(reply: Reply, what: str, manifest: Manifest, namespaced: NamespacedClient) -> bool:
+    """Returns whether a request was accepted; False if the object no longer exists or has another uid.
 
-    `what` completes error messages, such as `deleted`.
+    Raises InfrastructureError for any other refusal; `what` is its verb, such as `deleted`.
     """
-    if reply.accepted or reply.status in (404, 409) or _uid_differs(reply):
+    if reply.accepted or not exists_with_uid(reply):
         return reply.accepted
-    reason, remedy = reply.message.rstrip(".") or reply.status, "; see stepset rbac" if lacks_permission(reply) else ""
-    raise InfrastructureError(f"{manifest['kind']} {manifest['metadata']['name']} cannot be {what}: {reason}{remedy}")
+    named = f"{manifest['kind']} {manifest['metadata']['name']} cannot be {what}"
+    if lacks_permission(reply):
+        raise InfrastructureError(f"{named}: {namespaced.of_kind(resource_of(manifest)).missing_permission(reply)}")
+    raise InfrastructureError(f"{named}: {reply.message.rstrip('.') or reply.status}")
 
 
-def _uid_differs(reply: Reply) -> bool:
-    """Whether the object has another uid than the patch: 422 for custom resources; built-in ones reply 409."""
+def exists_with_uid(reply: Reply) -> bool:
+    """Whether a reply to a request with a uid allows for an object with this uid.
+
+    If the uid differs, custom resources reply 422 and built-in ones 409.
+    """
     causes = (reply.body.get("details") or {}).get("causes") or ()
-    return reply.status == 422 and any(cause.get("field") == "metadata.uid" for cause in causes)
+    differs = reply.status == 422 and any(cause.get("field") == "metadata.uid" for cause in causes)
+    return not differs and reply.status not in (404, 409)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -12,8 +12,9 @@ from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.logs import copy_lines, read_lines
 from stepset.backends.local.store import RunStore, home_directory
+from stepset.backends.prune import PruneRule
 from stepset.errors import BadInputError
-from stepset.watch.state import LogLine, Phase, RunStatus
+from stepset.run_status import LogLine, Phase, RunStatus
 
 if TYPE_CHECKING:
     from stepset.backends.local.launch import LocalHandle
@@ -54,9 +55,11 @@ class LocalBackend:
         return read_lines(self._store.find(name), follow=follow, sources=sources)
 
     def list(self) -> list[RunStatus]:
-        """Returns all runs, the newest first; deletes those whose time to live is over."""
-        self._store.prune(time.time())
+        """Returns all runs, the newest first."""
         return self._store.list()
+
+    def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Sequence[RunStatus]:
+        return self._store.prune(rule, time.time(), dry_run=dry_run)
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
         return (line for block in self.blocks(name, follow=follow, sources=sources) for line in block)

@@ -1,4 +1,4 @@
-"""The environment of a local pod: the variables of the caller, of the plan, and for several nodes on one machine."""
+"""The environment of a local pod: the caller's variables, the plan's, and those for several nodes on one machine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stepset.agent import BUILT_FILE
-from stepset.backends.local.gpus import VISIBLE, gpus_of_node, visible_gpus
+from stepset.backends.local.agent_file import agent_file
 from stepset.backends.local.net import loopback_interface
+from stepset.backends.local.variables.gpus import VISIBLE, gpus_of_node, visible_gpus
+from stepset.backends.local.variables.mpi import Places, mpi_rows
 from stepset.errors import BadInputError
+from stepset.frameworks.mpi import MASTER_VARIABLES
 from stepset.plan.model import LAUNCHER, NODE, EnvEntry, LaunchPlan, PodGroup
-from stepset.plan.values import SecretValue, text
-from stepset.spec.resources import accelerator
+from stepset.plan.values import SecretValue, Text, text
+from stepset.spec.devices import devices_of
 
 # Variables of another launcher that started this process: ranks must not use the values of its world.
 _FOREIGN = re.compile(
@@ -79,7 +81,7 @@ def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> H
     return Host(
         environ=kept,
         python=sys.executable,
-        agent=BUILT_FILE,
+        agent=agent_file(),
         cores=_cores(),
         interface=loopback_interface(),
         root=os.geteuid() == 0,
@@ -92,7 +94,7 @@ def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> H
 def local_entries(
     plan: LaunchPlan, group: PodGroup, index: int, host: Host, *, address: str, rsh: Path, scratch: Path
 ) -> tuple[EnvEntry, ...]:
-    """Returns the variables that a pod needs because all nodes are one machine; the job's variables take precedence.
+    """Returns the variables that a pod needs because all nodes run here; the job's variables take precedence.
 
     `rsh` is the program that replaces ssh, `scratch` the pod's own directory with a short path.
     """
@@ -106,51 +108,23 @@ def local_entries(
     node = index if group.name == NODE else plan.world.num_nodes - 1
     if own := gpus_of_node(host.gpus, node, plan.world.num_nodes, gpus_per_node(plan, group)):
         rows.append((VISIBLE, ",".join(own), "the node's share of this machine's GPUs"))
+    elif host.gpus and any(entry.name == VISIBLE and entry.from_pod for entry in group.env):
+        rows.append((VISIBLE, ",".join(host.gpus), "this machine's GPUs; the agent puts each process's own GPU first"))
     if plan.world.elastic:
         # Otherwise c10d gives the workers the machine's name, which all nodes share and which need not resolve.
         rows.append(("PET_LOCAL_ADDR", address, "the node's own address"))
     if plan.ssh is not None:
-        rows += _mpi_rows(host, group, interface, rsh, scratch)
-    return tuple(EnvEntry(name, text(value), why, "local") for name, value, why in rows)
-
-
-def _mpi_rows(host: Host, group: PodGroup, interface: str, rsh: Path, scratch: Path) -> list[tuple[str, str, str]]:
-    """Returns the variables of Open MPI 4 (OMPI_MCA_*) and 5 (PRTE_MCA_*), MPICH (HYDRA_*), Intel MPI (I_MPI_*).
-
-    Executed with Open MPI 4.1.4 and MPICH 4.0.2 (docs/design/local.md).
-    """
-    shm = "nodes on one machine have the same host name, share segments of shared memory, and crash"
-    rows = [
-        ("OMPI_MCA_plm_rsh_agent", str(rsh), "nodes are reached without ssh"),
-        ("PRTE_MCA_plm_ssh_agent", str(rsh), "nodes are reached without ssh"),
-        ("OMPI_MCA_btl", "self,tcp", shm),
-        ("OMPI_MCA_btl_tcp_if_include", interface, "all nodes are this machine"),
-        ("OMPI_MCA_oob_tcp_if_include", interface, "all nodes are this machine"),
-        ("PRTE_MCA_prte_if_include", interface, "all nodes are this machine"),
-        ("OMPI_MCA_hwloc_base_binding_policy", "none", "every node would bind its ranks to the same first cores"),
-        ("HYDRA_LAUNCHER", "ssh", "nodes are reached without ssh"),
-        ("HYDRA_LAUNCHER_EXEC", str(rsh), "nodes are reached without ssh"),
-        ("HYDRA_IFACE", interface, "the machine's name need not resolve"),
-        ("I_MPI_HYDRA_BOOTSTRAP", "ssh", "nodes are reached without ssh"),
-        ("I_MPI_HYDRA_BOOTSTRAP_EXEC", str(rsh), "nodes are reached without ssh"),
-        ("I_MPI_HYDRA_IFACE", interface, "the machine's name need not resolve"),
-    ]
-    if group.name != LAUNCHER:
-        rows += [
-            ("OMPI_MCA_orte_tmpdir_base", str(scratch), "each node has its own session files"),
-            ("PRTE_MCA_prte_tmpdir_base", str(scratch), "each node has its own session files"),
-        ]
-    if host.root:
-        rows += [
-            (f"{family}_ALLOW_RUN_AS_ROOT{twice}", "1", "MPI refuses to run as root without it")
-            for family in ("OMPI", "PRTE")
-            for twice in ("", "_CONFIRM")
-        ]
-    return rows
+        crowded = world_processes(plan) > host.cores
+        places = Places(plan.world.num_nodes, interface, str(rsh), str(scratch), crowded=crowded, root=host.root)
+        rows += mpi_rows(places, launcher=group.name == LAUNCHER)
+    entries = tuple(EnvEntry(name, text(value), why, "local") for name, value, why in rows)
+    if plan.ssh is not None and group.serves_ssh:
+        entries += tuple(entry for entry in plan.group(LAUNCHER).env if entry.name in MASTER_VARIABLES)
+    return entries
 
 
 def world_processes(plan: LaunchPlan) -> int:
-    """Returns the number of the ranks' processes, or that of the nodes if the plan does not state it."""
+    """Returns the number of ranks, or of nodes if the plan does not state the number of ranks."""
     return plan.world.size or plan.world.num_nodes
 
 
@@ -164,7 +138,7 @@ def most_processes() -> int | None:
 
 def gpus_per_node(plan: LaunchPlan, group: PodGroup) -> int:
     """Returns the number of GPUs that a node uses: the number that it requests, else one for each process."""
-    return accelerator(group.resources)[1] or plan.world.procs_per_node or 0
+    return devices_of(group.resources).processes or plan.world.procs_per_node or 0
 
 
 def _cores() -> int:
@@ -188,18 +162,26 @@ def _search_path(environ: Mapping[str, str], python: str, prefix: str) -> str:
 
 def _missing_programs(plan: LaunchPlan, search_path: str, work_dir: Path) -> Iterable[str]:
     for group in plan.groups:
-        word = "".join(str(part) for part in group.command[0].parts) if group.command else ""
-        # A name is looked up on PATH, a path in the directory where the command starts.
-        place = str(work_dir / word) if "/" in word else word
-        if word and "$(" not in word and shutil.which(place, path=search_path) is None:
-            where = f"roles.{group.name}.command" if not group.in_world and group.name != LAUNCHER else "command"
-            if Path(place).is_file() and "/" in word:
-                yield f"{where}: {word!r} is not executable; make it so (chmod +x), or start it by its interpreter"
-                continue
-            hint = _HINTS.get(word, "install it, or give its path")
-            yield f"{where}: {word!r} is not found on this machine; {hint}"
-        elif not word and not group.serves_ssh:
-            yield f"roles.{group.name}: has only an image, and images do not run locally; give it a command"
+        where = f"roles.{group.name}.command" if not group.in_world and group.name != LAUNCHER else "command"
+        if not group.command:
+            if not group.serves_ssh:
+                yield f"roles.{group.name}: has only an image, and images do not run locally; give it a command"
+            continue
+        yield from _missing_program(where, group.command[0], search_path, work_dir)
+        if plan.ssh is not None and group.agent is not None and group.agent.wrap is not None:
+            yield from _missing_program(where, group.agent.wrap.program[0], search_path, work_dir)
+
+
+def _missing_program(where: str, program: Text, search_path: str, work_dir: Path) -> Iterable[str]:
+    # A name is looked up on PATH, a path in the directory where the command starts.
+    word = "".join(str(part) for part in program.parts)
+    place = str(work_dir / word) if "/" in word else word
+    if not word or "$(" in word or shutil.which(place, path=search_path) is not None:
+        return
+    if Path(place).is_file() and "/" in word:
+        yield f"{where}: {word!r} is not executable; run chmod +x, or start it with its interpreter"
+    else:
+        yield f"{where}: {word!r} is not found on this machine; {_HINTS.get(word, 'install it, or give its path')}"
 
 
 def _secrets_of(plan: LaunchPlan) -> Iterable[tuple[str, SecretValue]]:

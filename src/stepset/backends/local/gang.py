@@ -16,19 +16,23 @@ from stepset.backends.local.journal import Journal
 from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.pod import Pod
-from stepset.plan.model import LaunchPlan, PodGroup
+from stepset.backends.local.ports.guard import Guard
+from stepset.plan.model import LAUNCHER, LaunchPlan, PodGroup
+from stepset.run_status import FailureKind
+from stepset.watch.agent_events import read_events
 from stepset.watch.diagnose import Observation, may_be_aftermath
 from stepset.watch.lines import Batch
-from stepset.watch.state import FailureKind
 
 TICK = 0.1
 """Seconds between two checks of conditions without a descriptor: cancellation, deadlines."""
 SETTLE = 1.0
-"""Seconds between the failure of a rank that lost its peer and the stop of the gang: the peer's end is the cause."""
+"""Seconds to wait, after a rank lost its peer, for the failure of the peer itself before the gang is stopped."""
 REPORT = 2.0
 """Seconds in which a pod with a failure must report the failure and end; the agent waits for the same time."""
+MOST_RANKS = 10_000
+"""The maximum number of ranks of a run. Events of further ranks are ignored: each would add a row to the state."""
 MARGIN = 2.0
-"""Seconds after the grace period after which an agent that should have ended is killed."""
+"""Seconds after the grace period at which an agent that has not ended is killed."""
 
 _LIMITS = {
     errno.EMFILE: "; raise the limit of open files (ulimit -n)",
@@ -37,9 +41,14 @@ _LIMITS = {
 """Error number -> the remedy for a limit of the system."""
 
 
+def remedy_of(error: OSError) -> str:
+    """Returns the remedy, after `; `, for an error that a system limit has caused; empty for other errors."""
+    return _LIMITS.get(error.errno or 0, "")
+
+
 @dataclass(frozen=True)
 class GangEnd:
-    """How an attempt ended: whether it `succeeded` by the plan's success rule, and its unsuccessful ends.
+    """How an attempt ended: whether it `succeeded` by the plan's success rule, and which pods and ranks failed.
 
     `node_lost`: an elastic world lost a node, which does not count as a restart.
     """
@@ -54,10 +63,12 @@ class Gang:
 
     Args:
         lifeline: the read end of a pipe that closes when this process ends; the agents then stop.
+        guard: confines the pods' ports to this machine; None if they cannot be confined or already are.
         grace: seconds between SIGTERM and SIGKILL.
         cancel_requests: returns the number of requests to cancel; two or more kill the pods at once.
         deadline: monotonic time at which the run must be over, or None.
         deadline_text: the deadline in the job's notation.
+        stdin: the standard input of an MPI job's launcher; None: it has none.
     """
 
     def __init__(
@@ -67,18 +78,22 @@ class Gang:
         journal: Journal,
         *,
         lifeline: int,
+        guard: Guard | None,
         grace: float,
         cancel_requests: Callable[[], int],
         deadline: float | None = None,
         deadline_text: str = "",
+        stdin: int | None = None,
     ) -> None:
         self._plan = plan
         self._journal = journal
         self._lifeline = lifeline
+        self._guard = guard
         self._grace = grace
         self._cancel_requests = cancel_requests
         self._deadline = deadline
         self._deadline_text = deadline_text
+        self._stdin = stdin
         self._pods = [Pod(spec) for spec in specs]
         self._started: set[str] = set()
         self._selector = selectors.DefaultSelector()
@@ -88,13 +103,13 @@ class Gang:
         self._succeeded = False
         self._node_lost = False
         self._stop_at: float | None = None  # monotonic: when to stop a gang in which something failed
-        self._stopped_at: float | None = None  # epoch: ranks that end later were stopped
+        self._stopped_at: float | None = None  # epoch: when the gang was stopped; ranks that end later were stopped
         self._kill_at: float | None = None
         self._stragglers_until: float | None = None
         self._level = 0
 
     def run(self) -> GangEnd:
-        """Runs the pods until none is left."""
+        """Runs the pods until all have ended; returns how the attempt ended."""
         try:
             self._start_groups()
             while any(pod.running for pod in self._pods):
@@ -131,14 +146,14 @@ class Gang:
     def _start(self, pod: Pod) -> bool:
         spec = pod.spec
         try:
-            pod.start(self._lifeline)
+            pod.start(self._lifeline, self._guard, self._stdin if spec.group == LAUNCHER else None)
         except OSError as error:
             text = f"{spec.name} could not be started: {error.strerror or error}"
             if error.errno == errno.E2BIG:
                 text += "; its command or variables are too long: shorten them, or pass them in a file"
                 self._verdict_on_the_run(FailureKind.REJECTED, text)
             else:
-                self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, text + _LIMITS.get(error.errno or 0, ""))
+                self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, text + remedy_of(error))
             return False
         self._selector.register(pod.output, selectors.EVENT_READ, (pod, self._read))
         if pod.end >= 0:
@@ -175,6 +190,7 @@ class Gang:
         self._ended(pod)
 
     def _take(self, pod: Pod, batch: Batch) -> None:
+        batch.events = list(read_events(batch.events, MOST_RANKS))
         self._journal.batch(pod.spec, batch, pod.stopped)
         for event in batch.events:
             if event["event"] == "ready":
@@ -220,9 +236,11 @@ class Gang:
             out_of_memory=self._oom_killer_struck() if code == -signal.SIGKILL else None,
         )
         verdict = pod.verdict()
-        failed = verdict.get("stepset", {}).get("failed") if isinstance(verdict, dict) else None
+        report = verdict.get("stepset") if isinstance(verdict, dict) else None
+        failed = report.get("failed") if isinstance(report, dict) else None
         if isinstance(failed, dict):
-            own = self._observation(pod, {**failed, "event": "failed"})
+            for event in read_events([{**failed, "event": "failed"}], MOST_RANKS):
+                own = self._observation(pod, event)
         self._node_lost = self._node_lost or (bool(self._plan.world.elastic) and self._lost(pod))
         self._fail(own)
 
@@ -230,22 +248,21 @@ class Gang:
         """Converts an agent's report of an end for the diagnosis."""
         spec = pod.spec
         rank = event.get("rank")
-        source = f"rank {rank}" if isinstance(rank, int) else spec.source
-        at = event.get("at")
+        source = spec.source if rank is None else f"rank {rank}"
+        at = event.get("at", time.time())
         kind = event.get("kind")
         number = event.get("signal")
         exit_code = event.get("exit_code")
         killed = number == signal.SIGKILL or exit_code == 128 + signal.SIGKILL
-        at = float(at) if isinstance(at, (int, float)) else time.time()
         return Observation(
             source=source,
             at=at,
-            rank=rank if isinstance(rank, int) else None,
+            rank=rank,
             pod=spec.name,
             node=spec.address,
-            exit_code=exit_code if isinstance(exit_code, int) else None,
-            signal=number if isinstance(number, int) else None,
-            error=str(event.get("error") or ""),
+            exit_code=exit_code,
+            signal=number,
+            error=event.get("error", ""),
             kind=FailureKind(kind) if kind in set(FailureKind) else None,
             tail=self._journal.tail(source),
             stopped=self._stopped_at is not None and at >= self._stopped_at,
@@ -264,7 +281,8 @@ class Gang:
             self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, f"{pod.spec.name} ended before the run was over.")
         elif pod.spec.group == rule.group and self._stopped_at is None:
             pods = self._of(rule.group)
-            if sum(p.exit_code == 0 for p in pods) >= rule.count:
+            enough = pods[0].exit_code == 0 if rule.first else sum(p.exit_code == 0 for p in pods) >= rule.count
+            if enough:
                 # Some nodes of an elastic world may still be writing their last lines.
                 self._stragglers_until = self._stragglers_until or time.monotonic() + self._grace
                 if not any(p.running for p in pods):

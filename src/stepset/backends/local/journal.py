@@ -13,8 +13,8 @@ from stepset.backends.local.logs import Recorder
 from stepset.backends.local.processes import ProcessId
 from stepset.backends.local.store import RunDir
 from stepset.backends.local.tracker import Tracker
+from stepset.run_status import Failure, RunStatus
 from stepset.watch.lines import Batch, Joiner, log_lines
-from stepset.watch.state import Failure, RunStatus
 
 T = TypeVar("T")
 
@@ -68,6 +68,7 @@ class Journal:
 
     def batch(self, spec: PodSpec, batch: Batch, stopped: bool) -> None:
         """Records the output of a pod."""
+        self._recorder.see(batch.events)
         if batch.raw:
             self._recorder.write(batch)
             self._unwritten = True
@@ -143,10 +144,7 @@ class Journal:
             self._notify(self._listener.on_status, self.status())
 
     def status(self) -> RunStatus:
-        return self._tracker.status(self._last_line)
-
-    def _last_line(self, source: str) -> str:
-        return next(reversed(self._recorder.tail(source)), "")
+        return self._tracker.status(self._recorder.last_line)
 
     def close(self) -> None:
         self._recorder.close()

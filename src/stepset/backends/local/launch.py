@@ -15,17 +15,20 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from stepset.backends.base import RunListener, RunRequest
-from stepset.backends.local.environment import most_processes, this_host, world_processes
+from stepset.backends.local.environment import Host, most_processes, this_host, world_processes
 from stepset.backends.local.layout import RunLayout, has_spaces, pod_addresses, pod_specs
 from stepset.backends.local.net import Claims, scratch_directory
+from stepset.backends.local.ports.guard import Confinement, confinement
+from stepset.backends.local.ports.listing import exposed_ports
 from stepset.backends.local.store import RunDir, RunStore
 from stepset.backends.local.supervisor import Assignment, Supervisor, close_on_fork, keep_on_fork
+from stepset.backends.prune import PruneRule
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.frameworks import make_plan
 from stepset.plan.model import LaunchPlan
+from stepset.run_status import RunStatus
 from stepset.spec.job import TrainingJob
 from stepset.spec.names import check_dns_1035
-from stepset.watch.state import RunStatus
 
 
 def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunListener | None) -> LocalHandle:
@@ -42,9 +45,10 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
     _check_size(plan)
     name = _run_name(request)
     directory = store.runs / name
-    code_dir = directory / "code" if job.function is not None else request.sources.code_dir
-    work_dir = code_dir if job.code is not None else request.sources.base_dir
-    host = this_host(plan, os.environ, request.sources.code_dir if job.code is not None else work_dir)
+    shipped = request.sources.code_dir.resolve()
+    code_dir = directory / "code" if job.function is not None else shipped
+    work_dir = code_dir if job.code is not None else request.sources.base_dir.resolve()
+    host = this_host(plan, os.environ, shipped if job.code is not None else work_dir)
     with ExitStack() as undo:
         claims = undo.enter_context(Claims())
         addresses = pod_addresses(plan, claims.addresses(sum(group.count for group in plan.groups)))
@@ -60,9 +64,11 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
             grace=grace,
             labels=job.labels,
             annotations=job.annotations,
+            rendezvous_id=secrets.token_hex(16),
         )
         _check_rsh(plan, layout)
         specs = pod_specs(plan, host, layout, ports, request.attempt)
+        found = _confinement(plan, host)
         status = RunStatus(
             name=name,
             job=job.name,
@@ -71,13 +77,18 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
             attempt=request.attempt,
             world_size=plan.world.size,
             created=time.time(),
-            notes=_notes(plan, job, host.cores),
+            notes=(
+                *_notes(plan, job, host.cores),
+                *request.sources.notes,
+                *(exposed_ports(job.framework.kind, plan, ports, found.obstacle) if found.obstacle else ()),
+            ),
         )
         _make_checkpoint_dir(job)
         run, lock = store.create(status, job)
         undo.callback(shutil.rmtree, run.path, ignore_errors=True)
+        store.prune(PruneRule(), time.time())
         handle = LocalHandle(run)
-        assignment = Assignment(request, plan, host, layout, claims, specs, ports)
+        assignment = Assignment(request, plan, host, layout, claims, specs, ports, found.guard)
         supervisor = Supervisor(assignment, run, status, listener, handle.cancel_requests)
         undo = undo.pop_all()  # a supervisor that has started releases the claims
     try:
@@ -105,7 +116,7 @@ class LocalHandle:
 
     def wait(self) -> RunStatus:
         """Blocks until the run's thread has ended; returns the final status, or raises what the listener raised."""
-        # Not `join` alone: after an exception in a signal handler it returns before the end (CPython 3.11, executed).
+        # Not `join` alone: after an exception in a signal handler it returns too early (observed with CPython 3.11).
         self._over.wait()
         if self._thread is not None:
             self._thread.join()
@@ -175,6 +186,19 @@ def _check_addresses(plan: LaunchPlan, addresses: dict[str, str]) -> None:
             "num_nodes: every node of an MLX ring needs a loopback address of its own, and this system has only"
             " 127.0.0.1; use num_nodes: 1 with more procs_per_node"
         )
+
+
+def _confinement(plan: LaunchPlan, host: Host) -> Confinement:
+    """Returns how the run's ports are confined; Open MPI 5 also has to reach them by non-loopback addresses."""
+    found = confinement()
+    mpirun = shutil.which("mpirun", path=host.environ.get("PATH"))
+    if found.outer_addresses or plan.ssh is None or mpirun is None:
+        return found
+    if not Path(mpirun).resolve().with_name("prterun").exists():
+        return found
+    return Confinement(
+        guard=False, obstacle="Open MPI 5 does not use the loopback interface, and this user lacks CAP_NET_ADMIN"
+    )
 
 
 def _check_rsh(plan: LaunchPlan, layout: RunLayout) -> None:

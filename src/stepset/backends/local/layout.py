@@ -14,6 +14,7 @@ from stepset.errors import BadInputError
 from stepset.plan.expand import expand
 from stepset.plan.model import LAUNCHER, NODE, LaunchPlan, PodGroup
 from stepset.plan.ranks import command_is_rank
+from stepset.plan.secret_variables import secret_variables
 from stepset.plan.values import (
     Attempt,
     CodePath,
@@ -22,10 +23,12 @@ from stepset.plan.values import (
     LocalRank,
     MountedFile,
     NodeRank,
+    OwnDeviceFirst,
     Part,
     PodHost,
     PortNumber,
     ProcessRank,
+    RendezvousId,
     ResultFile,
     RunName,
     SecretValue,
@@ -36,7 +39,13 @@ from stepset.plan.values import (
 
 LAUNCHER_ADDRESS = "127.0.0.1"
 """The address of a launcher that is also a node: an MPI starts this node's ranks itself, all others through rsh."""
-_PER_PROCESS = {ProcessRank: "{rank}", LocalRank: "{local_rank}", FirstNode: "{first}"}
+_PER_PROCESS = {
+    ProcessRank: "{rank}",
+    LocalRank: "{local_rank}",
+    # Not the plan's indexes, which may not exist on this machine: `local_entries` sets the devices of the pod.
+    OwnDeviceFirst: "{devices}",
+    FirstNode: "{first}",
+}
 
 
 def has_spaces(path: Path) -> bool:
@@ -55,6 +64,7 @@ class RunLayout:
         addresses: pod -> IP address.
         grace: seconds between SIGTERM and SIGKILL.
         labels, annotations: those of the job, for variables that are fields of the pod.
+        rendezvous_id: a random text.
     """
 
     run: str
@@ -66,10 +76,11 @@ class RunLayout:
     grace: float
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    rendezvous_id: str
 
     @property
     def rsh(self) -> Path:
-        """The program that replaces ssh, if possible in a path without spaces, at which Open MPI would split it."""
+        """The program that replaces ssh, if possible in a path without spaces: Open MPI splits a path at spaces."""
         places = (self.directory, self.scratch)
         return next((place for place in places if not has_spaces(place)), self.directory) / "rsh"
 
@@ -114,7 +125,7 @@ def pod_addresses(plan: LaunchPlan, free: list[str]) -> dict[str, str]:
 
 def plan_files(plan: LaunchPlan, layout: RunLayout, ports: Mapping[str, int]) -> dict[Path, str]:
     """Returns the small files that a plan needs: path -> content."""
-    places = _Places(plan, layout, ports, attempt=0, pod=0, group="")
+    places = _PodText(plan, layout, ports, attempt=0, pod=0, group="")
     return {
         _file_path(layout, file.name, file.key): "".join(resolve(line, places) + "\n" for line in file.lines)
         for file in plan.files
@@ -124,16 +135,16 @@ def plan_files(plan: LaunchPlan, layout: RunLayout, ports: Mapping[str, int]) ->
 def pod_specs(plan: LaunchPlan, host: Host, layout: RunLayout, ports: Mapping[str, int], attempt: int) -> list[PodSpec]:
     """Returns every pod of a plan, in the order of its groups, with the ports of this attempt.
 
-    Raises BadInputError for a variable that is a field which local pods do not have, and for NUL characters.
+    Raises BadInputError for a variable whose pod field does not exist locally, and for NUL characters.
     """
     return [
-        _spec(plan, group, index, host, layout, _Places(plan, layout, ports, attempt, index, group.name))
+        _spec(plan, group, index, host, layout, _PodText(plan, layout, ports, attempt, index, group.name))
         for group in plan.groups
         for index in range(group.count)
     ]
 
 
-def _spec(plan: LaunchPlan, group: PodGroup, index: int, host: Host, layout: RunLayout, places: _Places) -> PodSpec:
+def _spec(plan: LaunchPlan, group: PodGroup, index: int, host: Host, layout: RunLayout, places: _PodText) -> PodSpec:
     name = pod_name(group.name, index)
     directory = layout.directory / "pods" / name
     address = layout.addresses[name]
@@ -146,8 +157,12 @@ def _spec(plan: LaunchPlan, group: PodGroup, index: int, host: Host, layout: Run
             env[entry.name] = resolve(entry.value, places)
     env |= {POD_MARK: str(directory), "STEPSET_LIFELINE": "1"}
     command = [expand(resolve(word, places), own) for word in (*group.command, *group.args)]
-    if bad := [word for pair in (*env.items(), *enumerate(command)) for word in pair if "\0" in str(word)]:
-        raise BadInputError(f"{group.name}: {str(bad[0])[:40]!r} contains a NUL character; remove it")
+    # Without the text itself, which may be the value of a secret.
+    if bad := [
+        *(f"the variable {name!r}" for name in env if "\0" in name + env[name]),
+        *(f"word {number} of the command" for number, word in enumerate(command, 1) if "\0" in word),
+    ]:
+        raise BadInputError(f"{group.name}: {bad[0]} contains a NUL character; remove it")
     config = _config(plan, group, index, layout, places, directory)
     return PodSpec(
         name=name,
@@ -164,13 +179,13 @@ def _spec(plan: LaunchPlan, group: PodGroup, index: int, host: Host, layout: Run
 
 
 def _plan_env(
-    group: PodGroup, places: _Places, host: Host, layout: RunLayout, pod: str, address: str
+    group: PodGroup, places: _PodText, host: Host, layout: RunLayout, pod: str, address: str
 ) -> dict[str, str]:
     """Returns the plan's variables, each expanded with those before it, as the kubelet does."""
     env: dict[str, str] = {}
     for entry in group.env:
         value: Value | None = entry.value
-        if isinstance(value, Text) and value.known_in_pod:
+        if isinstance(value, Text) and value.needs_agent:
             value = entry.pod_value
         if isinstance(value, Text):
             env[entry.name] = expand(resolve(value, places), env)
@@ -182,7 +197,7 @@ def _plan_env(
 
 
 def _config(
-    plan: LaunchPlan, group: PodGroup, index: int, layout: RunLayout, places: _Places, directory: Path
+    plan: LaunchPlan, group: PodGroup, index: int, layout: RunLayout, places: _PodText, directory: Path
 ) -> dict[str, Any]:
     """Returns the agent's config (docs/design/agent.md), without names to wait for: local peers are IP addresses."""
     settings = group.agent
@@ -199,6 +214,8 @@ def _config(
     }
     if group.serves_ssh:
         config["serve"] = str(layout.scratch / layout.addresses[pod_name(group.name, index)])
+    if secrets := secret_variables(plan):
+        config["secrets"] = secrets
     if settings is None:
         return config
     if settings.world_size is not None:
@@ -214,7 +231,7 @@ def _config(
     elif command_is_rank(plan, group):
         config["processes"] = settings.processes
     per_process = {
-        e.name: resolve(e.value, places) for e in group.env if isinstance(e.value, Text) and e.value.known_in_pod
+        e.name: resolve(e.value, places) for e in group.env if isinstance(e.value, Text) and e.value.needs_agent
     }
     if per_process:
         config["process_env"] = per_process
@@ -224,8 +241,8 @@ def _config(
 
 
 @dataclass(frozen=True)
-class _Places:
-    """Resolves a plan's places for one local pod."""
+class _PodText:
+    """Returns the text for a plan's placeholders in one local pod."""
 
     plan: LaunchPlan
     layout: RunLayout
@@ -249,6 +266,8 @@ class _Places:
                 return str(layout.directory / "pods" / pod_name(self.group, self.pod) / "result")
             case RunName():
                 return layout.run
+            case RendezvousId():
+                return layout.rendezvous_id
             case NodeRank():
                 return str(self.pod)
             case Attempt():
@@ -280,6 +299,6 @@ def _field(path: str, variable: str, layout: RunLayout, pod: str, address: str, 
     if match := re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path):
         return (layout.labels if match.group(1) == "labels" else layout.annotations).get(match.group(2), "")
     raise BadInputError(
-        f"env.{variable}: the field {path!r} is not known locally; known are {', '.join(known)},"
+        f"env.{variable}: the field {path!r} does not exist in a local run; use one of {', '.join(known)},"
         " metadata.labels['NAME'] and metadata.annotations['NAME']"
     )

@@ -1,4 +1,4 @@
-"""Finds processes that outlived their pod by a variable in their environment, and kills them.
+"""Kills processes that outlived their pod, which a variable in their environment identifies.
 
 Processes outlive a pod only if its agent was killed. On systems other than Linux only an agent's process group is
 killed.

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from stepset.backends.local.private_files import read_regular
 from stepset.backends.local.processes import ProcessId, pid_space
 from stepset.backends.local.rank_states import ENDED, LOST, PENDING, RUNNING
-from stepset.watch.state import RunStatus
+from stepset.run_status import RunStatus
+from stepset.watch.bounded_json import parse_json
 
 SUPERVISOR_FILE = "supervisor.json"
 PROCESSES_FILE = "processes.json"
@@ -85,7 +87,7 @@ def with_lost_ranks(status: RunStatus) -> RunStatus:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        record = json.loads(path.read_bytes())
+        record = parse_json(read_regular(path))
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}

@@ -10,18 +10,21 @@ import os
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from stepset.backends.local.private_files import open_private, write_private
 from stepset.backends.local.store import RunDir
+from stepset.regular_files import open_regular
+from stepset.run_status import LogLine
 from stepset.watch.diagnose import TAIL
 from stepset.watch.lines import Batch, Joiner, Splitter, log_lines
-from stepset.watch.state import LogLine
+from stepset.watch.redacted_lines import KEPT, RedactedLines
 
 _CHUNK = 256 * 1024
 _OPEN_FILES = 128
-_TAIL_BYTES = 1000
+_APPEND = os.O_WRONLY | os.O_APPEND
 _POLL = 0.1
 """Seconds between two reads of a log that is being followed."""
 
@@ -31,11 +34,16 @@ class Recorder:
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
-        self._log = _append(run.log)
+        self._log = open_private(run.log, _APPEND)
         self._files: OrderedDict[str, int] = OrderedDict()
-        self._tails: dict[str, deque[str]] = {}
+        self._tails: dict[str, deque[bytes]] = {}
+        self._redacted = RedactedLines()
         self._parted = False
         self.broken: OSError | None = None
+
+    def see(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Reads the agents' events about lines with values of Secrets; such an event precedes its line."""
+        self._redacted.see(events)
 
     def write(self, batch: Batch) -> None:
         """Appends a batch; after a failure nothing more is written."""
@@ -46,7 +54,7 @@ class Recorder:
         try:
             if batch.parts and not self._parted:
                 self._parted = True
-                self._run.parts.touch()  # before readers can see the first part
+                write_private(self._run.parts, b"")  # before readers can see the first part
             if batch.shown:
                 _write_all(self._log, batch.shown)
             for source, pieces in batch.raw.items():
@@ -61,21 +69,27 @@ class Recorder:
         if fd is None:
             if len(self._files) >= _OPEN_FILES:
                 os.close(self._files.popitem(last=False)[1])
-            fd = self._files[source] = _append(self._run.rank_log(source))
+            fd = self._files[source] = open_private(self._run.rank_log(source), _APPEND)
         self._files.move_to_end(source)
         return fd
 
     def _remember(self, source: str, texts: list[bytes]) -> None:
         tail = self._tails.setdefault(source, deque(maxlen=2 * TAIL))
-        tail.extend(text[:_TAIL_BYTES].decode("utf-8", "replace") for text in texts)
+        tail.extend(text[:KEPT] for text in texts)
 
     def tail(self, source: str) -> tuple[str, ...]:
-        """Returns the last lines of a source; long lines are truncated."""
-        return tuple(self._tails.get(source, ()))
+        """Returns the last lines of a source, redacted; long lines are truncated."""
+        return tuple(self._redacted.shown(source, line) for line in self._tails.get(source, ()))
+
+    def last_line(self, source: str) -> str:
+        """Returns the last line of a source in the same way; empty if there is none."""
+        lines = self._tails.get(source)
+        return self._redacted.shown(source, lines[-1]) if lines else ""
 
     def forget(self) -> None:
         """Drops the last lines, because a new attempt begins."""
         self._tails.clear()
+        self._redacted.clear()
 
     def close(self) -> None:
         for fd in (self._log, *self._files.values()):
@@ -91,14 +105,11 @@ def _last_texts(batch: Batch) -> dict[str, list[bytes]]:
         for head, text in batch.lines:
             last.setdefault(head.source, []).append(text)
         return last
-    # Texts and line ends alternate, except for parts of long lines, of which the last is enough.
+    # A line is two pieces, its text and its line end, so 4 * TAIL pieces contain the 2 * TAIL lines that are kept. A
+    # part of a long line is one piece, and counts as a line.
     for source, pieces in batch.raw.items():
         last[source] = [piece for piece in pieces[-4 * TAIL :] if piece != b"\n"]
     return last
-
-
-def _append(path: os.PathLike[str]) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -152,7 +163,7 @@ def _chunks(run: RunDir, follow: bool, poll: float) -> Iterator[bytes]:
 
     Yields empty chunks while the run prints nothing.
     """
-    with run.log.open("rb", buffering=0) as file:
+    with open_regular(run.log) as file:
         rest = b""
         over = not follow
         while True:

@@ -10,11 +10,13 @@ import fcntl
 import os
 import random
 import socket
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from stepset.backends.local.private_files import open_private
 from stepset.errors import InfrastructureError
 
 LOCALHOST = "127.0.0.1"
@@ -44,8 +46,8 @@ class Claims:
         if not _usable("127.9.9.9"):
             return [LOCALHOST] * count
         found: list[str] = []
-        blocks = [f"127.{x}.{y}" for x in range(16, 240) for y in range(1, 255)]
-        for block in random.sample(blocks, _TRIES):
+        for number in random.sample(range(224 * 254), _TRIES):
+            block = f"127.{16 + number // 254}.{1 + number % 254}"
             if self._claim(f"net-{block}"):
                 found += [f"{block}.{FIRST_HOST + k}" for k in range(HOSTS_PER_BLOCK)]
                 if len(found) >= count:
@@ -91,7 +93,7 @@ class Claims:
 
     def _claim(self, name: str) -> bool:
         path = self._directory / f"{name}.lock"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = open_private(path, os.O_RDWR)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The previous holder may have removed the file: a lock on a removed file excludes no process.
@@ -114,18 +116,21 @@ class Claims:
 
 def scratch_directory() -> Path:
     """Returns this user's directory for lock files and sockets, `$TMPDIR/stepset-<uid>`; creates it."""
-    path = Path(tempfile.gettempdir()) / f"stepset-{os.getuid()}"
+    user = os.geteuid()
+    path = Path(tempfile.gettempdir()) / f"stepset-{user}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)
-        owner = path.lstat()
+        about = path.lstat()
     except OSError as error:
         raise InfrastructureError(
             f"{path}: cannot be created: {error.strerror}; set TMPDIR to a writable directory"
         ) from error
-    if path.is_symlink() or owner.st_uid != os.getuid():
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != user:
         raise InfrastructureError(
             f"{path}: belongs to another user; remove it, or set TMPDIR to a directory of your own"
         )
+    if about.st_mode & 0o077:
+        path.chmod(0o700)
     return path
 
 

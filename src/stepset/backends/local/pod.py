@@ -13,6 +13,9 @@ from typing import Any
 
 from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.leftovers import end_processes_of
+from stepset.backends.local.ports.guard import Guard
+from stepset.backends.local.private_files import make_directories, read_regular, write_private
+from stepset.watch.bounded_json import parse_json
 from stepset.watch.lines import Splitter
 
 _CHUNK = 1024 * 1024
@@ -42,14 +45,29 @@ class Pod:
         """Whether the agent was started, and `has_ended` has not returned True yet."""
         return self._process is not None and self.exit_code is None
 
-    def start(self, lifeline: int) -> None:
-        """Starts the agent in an empty scratch directory; raises OSError. `lifeline` closes when this process ends."""
+    def start(self, lifeline: int, guard: Guard | None, stdin: int | None = None) -> None:
+        """Starts the agent in an empty scratch directory; raises OSError.
+
+        `lifeline` closes when this process ends; `guard` confines the pod's ports to this machine; `stdin` is the
+        standard input of the pod's command, default: none.
+        """
+        # The agent's own standard input is the lifeline.
+        passed = os.dup(stdin) if stdin is not None else -1
+        try:
+            self._start(lifeline, guard, passed)
+        finally:
+            if passed >= 0:
+                os.close(passed)
+
+    def _start(self, lifeline: int, guard: Guard | None, stdin: int) -> None:
         spec = self.spec
         shutil.rmtree(spec.directory, ignore_errors=True)
-        spec.directory.mkdir(parents=True)
-        (spec.directory / "config.json").write_text(json.dumps(spec.config))
+        make_directories(spec.directory)
+        write_private(
+            spec.directory / "config.json", json.dumps({**spec.config, "stdin": stdin} if stdin >= 0 else spec.config)
+        )
         self._process = subprocess.Popen(
-            spec.command,
+            spec.command if guard is None else guard.command(spec.command),
             stdin=lifeline,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -57,6 +75,7 @@ class Pod:
             env=spec.env,
             # A group and session of its own: the caller handles Ctrl-C in the terminal, not the ranks.
             start_new_session=True,
+            pass_fds=(*(() if guard is None else (guard.descriptor,)), *((stdin,) if stdin >= 0 else ())),
         )
         os.set_blocking(self.output, False)
         with suppress(AttributeError, OSError):  # not on macOS, or above the user's limit of pipe memory
@@ -91,7 +110,7 @@ class Pod:
     def verdict(self) -> Any:
         """Returns the content of the agent's termination log, or None."""
         try:
-            return json.loads((self.spec.directory / "termination-log").read_bytes())
+            return parse_json(read_regular(self.spec.directory / "termination-log"))
         except (OSError, ValueError):
             return None
 

@@ -13,12 +13,13 @@ import os
 import pwd
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.liveness import (
     PROCESSES_FILE,
     SUPERVISOR_FILE,
@@ -29,10 +30,13 @@ from stepset.backends.local.liveness import (
     with_ended_ranks,
     with_lost_ranks,
 )
+from stepset.backends.local.private_files import make_directories, open_private, read_regular, write_private
 from stepset.backends.local.processes import ProcessId
+from stepset.backends.prune import PruneRule
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
+from stepset.run_status import Failure, FailureKind, Phase, RunStatus
+from stepset.watch.bounded_json import parse_json
 from stepset.watch.diagnose import ADVICE
-from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
 if TYPE_CHECKING:
     from stepset.spec.job import TrainingJob
@@ -91,7 +95,11 @@ class RunDir:
         return self.path / "pods" / pod
 
     def read(self) -> RunStatus:
-        """Returns the state as last written, or Lost if the supervisor ended without a verdict; RunNotFoundError."""
+        """Returns the last written state; Lost if the supervisor ended without a verdict. Raises RunNotFoundError."""
+        status = self._read()
+        return status.with_ttl(_ttl(self)) if status.phase.final else status
+
+    def _read(self) -> RunStatus:
         status = self._written()
         if status.phase.final:
             return status
@@ -109,10 +117,10 @@ class RunDir:
 
     def _written(self) -> RunStatus:
         try:
-            return RunStatus.from_dict(json.loads((self.path / "state.json").read_bytes()))
+            return RunStatus.from_dict(parse_json(read_regular(self.path / "state.json")))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise RunNotFoundError(f"{self.name}: no such run") from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise InfrastructureError(f"{self.path / 'state.json'}: cannot be read: {error}") from error
 
     def _last_sign(self) -> float | None:
@@ -140,7 +148,7 @@ class RunDir:
     def _replace(self, name: str, data: bytes) -> None:
         new = self.path / f".{name}.new"
         try:
-            new.write_bytes(data)
+            write_private(new, data)
             new.replace(self.path / name)
         except OSError:
             with suppress(OSError):
@@ -158,8 +166,8 @@ class RunDir:
         A child that was not forked by Python may hold the lock longer, so this method also checks the process.
         """
         try:
-            fd = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+            fd = os.open(self.path / "lock", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
             return False
         try:
             # A shared lock, so that two readers do not mistake each other for the supervisor.
@@ -172,7 +180,7 @@ class RunDir:
 
     def request_cancel(self) -> None:
         """Records a request to cancel; a second one kills the run."""
-        fd = os.open(self.path / "cancel", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fd = open_private(self.path / "cancel", os.O_WRONLY | os.O_APPEND)
         try:
             os.write(fd, b"!")
         finally:
@@ -207,16 +215,16 @@ class RunStore:
         new: Path | None = None
         lock = -1
         try:
-            self.runs.mkdir(parents=True, exist_ok=True)
+            self._make_private()
             new = Path(tempfile.mkdtemp(prefix=".new-", dir=self.runs))
-            lock = os.open(new / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = open_private(new / "lock", os.O_RDWR)
             fcntl.flock(lock, fcntl.LOCK_EX)
-            (new / "ranks").mkdir()
-            (new / "pods").mkdir()
-            (new / "job.json").write_text(json.dumps(job.to_dict(), indent=2) + "\n")
-            (new / SUPERVISOR_FILE).write_text(own_record())
-            (new / "log").touch()
-            (new / "reserve").write_bytes(b"\0" * _RESERVE)
+            (new / "ranks").mkdir(mode=0o700)
+            (new / "pods").mkdir(mode=0o700)
+            write_private(new / "job.json", json.dumps(job.to_dict(), indent=2) + "\n")
+            write_private(new / SUPERVISOR_FILE, own_record())
+            write_private(new / "log", b"")
+            write_private(new / "reserve", b"\0" * _RESERVE)
             RunDir(new).write(status)
             new.rename(target)
         except OSError as error:
@@ -231,6 +239,23 @@ class RunStore:
                 " free some space, or set STEPSET_HOME to another directory"
             ) from error
         return RunDir(target), lock
+
+    def _make_private(self) -> None:
+        """Creates the directory of all runs for this user only, whatever the umask.
+
+        Raises OSError if it belongs to another user, who could replace its runs. Root may use the directory of another
+        user, unless that user started this process through sudo: the files would be root's, in that user's directory.
+        """
+        sudo = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
+        above = next(each for each in (self.runs, *self.runs.parents) if each.exists())
+        if sudo not in ("", "0") and str(above.stat().st_uid) == sudo:
+            raise OSError(errno.EPERM, f"sudo runs this as root, and {above} belongs to user {sudo}; use sudo -H")
+        make_directories(self.runs)
+        about = self.runs.stat()
+        if os.geteuid() not in (0, about.st_uid):
+            raise OSError(errno.EPERM, "it belongs to another user", str(self.runs))
+        if about.st_uid == os.geteuid() and about.st_mode & 0o077:
+            self.runs.chmod(0o700)
 
     def find(self, name: str) -> RunDir:
         """Returns the run of that name, or the newest run of the job of that name; else raises RunNotFoundError."""
@@ -255,17 +280,25 @@ class RunStore:
             paths = [p for p in self.runs.iterdir() if not p.name.startswith(".")]
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise InfrastructureError(f"cannot read {self.runs}: {error.strerror}") from error
         for path in paths:
             run = RunDir(path)
             # A directory that is being deleted, or that stepset did not write, must not hide the others.
             with suppress(RunNotFoundError, InfrastructureError):
                 yield run, run.read()
 
-    def prune(self, now: float) -> None:
-        """Deletes the runs whose time to live (`ttl`) after their end is over."""
-        for run, status in list(self._all()):
-            if status.phase.final and status.finished and (ttl := _ttl(run)) and status.finished + ttl < now:
-                shutil.rmtree(run.path, ignore_errors=True)
+    def prune(self, rule: PruneRule, now: float, *, dry_run: bool = False) -> Sequence[RunStatus]:
+        """Deletes the directories of the ended runs that a rule selects, and returns the runs, the newest first.
+
+        Remaining processes of a lost run are ended first: no other record of them exists. `dry_run` changes nothing.
+        """
+        selected = [(run, status) for run, status in self._all() if rule.selects(status, now)]
+        for run, status in () if dry_run else selected:
+            if status.phase is Phase.LOST:
+                end_processes_of(run.path)
+            shutil.rmtree(run.path, ignore_errors=True)
+        return sorted((status for _, status in selected), key=lambda s: s.created, reverse=True)
 
 
 def disk_full(error: OSError) -> bool:
@@ -277,7 +310,7 @@ def _ttl(run: RunDir) -> int | None:
     from stepset.spec.quantity import parse_duration
 
     try:
-        ttl: Any = json.loads((run.path / "job.json").read_bytes()).get("ttl")
+        ttl: Any = parse_json(read_regular(run.path / "job.json")).get("ttl")
         return None if ttl is None else parse_duration(ttl)
     except (OSError, ValueError, AttributeError):
         return None

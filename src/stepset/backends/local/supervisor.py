@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import stat
 import tarfile
 import time
 from collections.abc import Callable, Sequence
@@ -14,26 +15,31 @@ from io import BytesIO
 
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.local.environment import Host
-from stepset.backends.local.gang import Gang, GangEnd
+from stepset.backends.local.gang import Gang, GangEnd, remedy_of
 from stepset.backends.local.journal import Journal
 from stepset.backends.local.layout import PodSpec, RunLayout, plan_files, pod_specs
 from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.net import Claims
+from stepset.backends.local.ports.guard import Guard
+from stepset.backends.local.private_files import make_directories, write_private
 from stepset.backends.local.store import RunDir
 from stepset.backends.local.tracker import Tracker
 from stepset.plan.code import FUNCTION_FILE
 from stepset.plan.model import LaunchPlan
+from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from stepset.spec.quantity import format_duration
 from stepset.watch.diagnose import ADVICE, diagnose
 from stepset.watch.present.sentences import restart_sentence
-from stepset.watch.state import Failure, FailureKind, Phase, RunStatus
 
 _FINAL_KINDS = (FailureKind.CANCELLED, FailureKind.DEADLINE_EXCEEDED, FailureKind.REJECTED)
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """The input of a supervisor: the pods `specs` with `ports`, and `claims`, which it releases at the end."""
+    """The input of a supervisor: the pods `specs` with `ports`, and `claims`, which the supervisor releases at the end.
+
+    `guarded` is whether a guard must confine the ports to this machine.
+    """
 
     request: RunRequest
     plan: LaunchPlan
@@ -42,6 +48,7 @@ class Assignment:
     claims: Claims
     specs: Sequence[PodSpec]
     ports: dict[str, int]
+    guarded: bool
 
 
 class Supervisor:
@@ -61,6 +68,8 @@ class Supervisor:
         self._cancel_requests = cancel_requests
         self._journal = Journal(run, Tracker(given.plan, status), listener)
         self._notes = status.notes
+        self._guard: Guard | None = None
+        self._refused_ports: list[str] = []
 
     def supervise(self) -> RunStatus:
         """Runs the job to its end; returns the final status, or raises the listener's exception."""
@@ -69,9 +78,11 @@ class Supervisor:
         close_on_fork(write_end)
         try:
             self._prepare()
+            if self._given.guarded:
+                self._guard = Guard(self._given.host.python, self._refused_ports.append)
             self._attempts(read_end)
         except OSError as error:  # a full disk, no more processes
-            self._finish(_supervisor_failure(f"{error.strerror or error}"))
+            self._finish(_supervisor_failure(f"{error.strerror or error}{remedy_of(error)}"))
         except BaseException as error:
             self._finish(_supervisor_failure(repr(error)))
             raise
@@ -80,6 +91,8 @@ class Supervisor:
             os.close(read_end)
             os.close(write_end)
             end_processes_of(self._run.path)
+            if self._guard is not None:
+                self._guard.close()
             shutil.rmtree(self._given.layout.scratch, ignore_errors=True)
             self._given.claims.release()
             self._journal.close()
@@ -93,26 +106,29 @@ class Supervisor:
         given = self._given
         job, archive = given.request.job, given.request.sources.archive
         if job.function is not None:
-            given.layout.code_dir.mkdir()
+            given.layout.code_dir.mkdir(mode=0o700)
             if archive is not None:
                 with tarfile.open(fileobj=BytesIO(archive)) as tar:
                     tar.extractall(given.layout.code_dir)
-            (given.layout.code_dir / FUNCTION_FILE).write_text(job.function)
+            write_private(given.layout.code_dir / FUNCTION_FILE, job.function)
         if given.plan.ssh is not None:
             for spec in given.specs:
-                (given.layout.scratch / spec.name).mkdir(parents=True)
+                make_directories(given.layout.scratch / spec.name)
             words = (given.host.python, "-I", "-S", str(given.host.agent), "rsh", str(given.layout.scratch))
-            given.layout.rsh.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-            given.layout.rsh.chmod(0o700)
+            write_private(given.layout.rsh, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', 0o700)
 
     def _attempts(self, lifeline: int) -> None:
         given, restart = self._given, self._given.request.job.restart
         attempt, used = given.request.attempt, 0
         specs, ports = given.specs, given.ports
+        stdin = given.request.stdin
+        start = os.lseek(stdin, 0, os.SEEK_CUR) if stdin is not None and stat.S_ISREG(os.fstat(stdin).st_mode) else None
         while True:
+            if stdin is not None and start is not None:  # a pipe continues where the earlier attempt has read it
+                os.lseek(stdin, start, os.SEEK_SET)
             for path, content in plan_files(given.plan, given.layout, ports).items():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(content)
+                make_directories(path.parent)
+                write_private(path, content)
             self._journal.begin(specs, attempt)
             end = self._gang(specs, lifeline).run()
             end_processes_of(self._run.path)
@@ -139,10 +155,12 @@ class Supervisor:
             specs,
             self._journal,
             lifeline=lifeline,
+            guard=self._guard,
             grace=self._given.layout.grace,
             cancel_requests=self._cancel_requests,
             deadline=None if deadline is None else self._started_at + deadline,
             deadline_text="" if deadline is None else format_duration(deadline),
+            stdin=self._given.request.stdin,
         )
 
     def _may_restart(self, failure: Failure, end: GangEnd, left: bool) -> bool:
@@ -160,6 +178,7 @@ class Supervisor:
             finished=time.time(),
             result=None if failure else self._journal.result,
             failure=failure,
+            notes=(*self._notes, *dict.fromkeys(self._refused_ports)),
         )
 
 

@@ -11,12 +11,12 @@ from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
 from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.plan.ranks import rank_ranges
-from stepset.watch.lines import merge_progress
-from stepset.watch.state import Failure, Phase, Progress, RankStatus, RunStatus
+from stepset.run_status import Failure, Phase, Progress, RankStatus, RunStatus
+from stepset.watch.lines import TOO_MANY_METRICS, merge_progress
 
 
 class Tracker:
-    """The status of one run, from its first attempt to its verdict; the owner resets `changed`."""
+    """The status of one run, from its first attempt to its verdict; the caller resets `changed`."""
 
     def __init__(self, plan: LaunchPlan, status: RunStatus) -> None:
         self._plan = plan
@@ -97,7 +97,10 @@ class Tracker:
 
     def progress(self, reported: Progress) -> None:
         """Records progress that the training code reported."""
-        self.set(progress=merge_progress(self._status.progress, reported))
+        progress, notes = merge_progress(self._status.progress, reported), self._status.notes
+        if TOO_MANY_METRICS not in notes and reported.metrics.keys() - progress.metrics.keys():
+            notes = (*notes, TOO_MANY_METRICS)
+        self.set(progress=progress, notes=notes)
 
     def end(self, failure: Failure | None) -> None:
         """Ends the attempt: rows that wait or run, and ranks that failed as a consequence only, become Stopped."""

@@ -11,7 +11,7 @@ Command = Callable[..., int]
 
 
 def with_signature(command: Command, parameters: list[inspect.Parameter], model: Command) -> Command:
-    """Gives a command these parameters, from which typer reads its flags, and the name and help of `model`."""
+    """Sets the parameters of a command, which typer reads, and copies the name and the help of `model`."""
     command.__name__, command.__doc__ = model.__name__, model.__doc__
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect.signature
     command.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -19,7 +19,7 @@ def with_signature(command: Command, parameters: list[inspect.Parameter], model:
 
 
 def with_flags(command: Command, name: str, model: type) -> Command:
-    """Replaces a command's parameter `name`, which takes a dataclass, by the fields of it that are Annotated."""
+    """Replaces the parameter `name` of a command, whose type is `model`, by the Annotated fields of that dataclass."""
     hints = get_type_hints(model, include_extras=True)
     flags = {
         f.name: inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])

@@ -35,10 +35,7 @@ class ProgramCommand(TyperCommand):
 
 @dataclass(frozen=True)
 class JobArgs:
-    """A job as given on the command line; None means not given.
-
-    Fields without a help text of their own have the job file's name and meaning.
-    """
+    """A job as given on the command line; None means not given."""
 
     target: Annotated[
         str | None, typer.Argument(metavar="TARGET", help="A script (.py), or a job file (.yaml, .yml, .json).")
@@ -59,12 +56,12 @@ class JobArgs:
         str | None,
         typer.Option("--procs-per-node", "-p", metavar="N", help="Processes per node: a number, auto, cpu or gpu."),
     ] = None
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="The job's name; default: made from what runs.")] = (
-        None
-    )
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The job's name; default: made from the program.")
+    ] = None
     image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Container image; not used locally.")] = None
     code: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Directory of code shipped along; the ranks start in it.")
+        str | None, typer.Option(metavar="DIR", help="Directory of code to ship with the job; the ranks start in it.")
     ] = None
     env: Annotated[
         list[str] | None,
@@ -75,10 +72,13 @@ class JobArgs:
     ] = None
     max_restarts: Annotated[
         str | None,
-        typer.Option(metavar="N", help="How often the whole gang is started again after a failure; default: 0."),
+        typer.Option(metavar="N", help="How often the whole gang is restarted after a failure; default: 0."),
     ] = None
     deadline: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The run fails when it takes longer, such as 90s, 30m or 12h.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Time limit of the run, such as 90s, 30m or 12h; a run that takes longer fails."
+        ),
     ] = None
     settings: Annotated[
         list[str] | None,
@@ -94,7 +94,7 @@ class JobArgs:
 
 
 def takes_job(command: Command) -> Command:
-    """Gives a command, whose parameter `args` is a JobArgs, the flags of one."""
+    """Adds the flags of JobArgs to a command whose parameter `args` is a JobArgs."""
 
     def with_program(ctx: typer.Context, args: JobArgs, **values: Any) -> int:
         if ctx.args:

@@ -14,9 +14,12 @@ from stepset.cli.arguments.overrides import parse_env, parse_setting, with_field
 from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
 from stepset.plan.model import LaunchPlan
+from stepset.sources import absolute
 from stepset.spec import TrainingJob, parse_job
 from stepset.spec.load import read_job_file
 
+_DIGITS = 19
+"""Characters of a number in a flag; int() rejects more than 4,300 digits."""
 _JOB_FILES = (".yaml", ".yml", ".json")
 
 
@@ -36,9 +39,10 @@ class JobInput:
 
 
 def read_job(args: JobArgs) -> JobInput:
-    """Returns the job of a command line; BadInputError for unreadable files, contradicting flags, or an invalid job."""
+    """Returns the job of a command line; BadInputError for unreadable files, contradictory flags, or an invalid job."""
     file = _job_file(args)
-    base_dir = file.resolve().parent if file else Path.cwd()
+    # Not Path.resolve, which raises RuntimeError for a loop of links (Python 3.11).
+    base_dir = Path(os.path.realpath(absolute(file))).parent if file else absolute(Path())
     content = read_job_file(file) if file else {}
     data = _with_flags(content, args, base_dir)
     for setting in args.settings or ():
@@ -93,10 +97,10 @@ def _is_script(target: str | None) -> bool:
 
 
 def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> dict[str, Any]:
-    """Returns a job file's content with the named flags over it."""
+    """Returns a job file's content, overridden by the flags."""
     data = dict(content)
     if args.code is not None:
-        data["code"] = os.path.relpath(args.code, base_dir)
+        data["code"] = args.code and os.path.relpath(args.code, base_dir)  # the model rejects an empty text
     if args.target is not None and _is_script(args.target):
         # Inside `code`, the script's path is relative to `code`.
         data["script"] = os.path.relpath(args.target, base_dir) if args.code is not None else args.target
@@ -111,7 +115,7 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
         if (value := getattr(args, field)) is not None:
             data[field] = _number(value)
     if args.checkpoint_dir is not None:
-        data["checkpoint_dir"] = os.path.abspath(args.checkpoint_dir)  # noqa: PTH100  # must not follow links
+        data["checkpoint_dir"] = args.checkpoint_dir and os.path.abspath(args.checkpoint_dir)  # noqa: PTH100  # must not follow links
     for name, value in parse_env(args.env or ()).items():
         data = with_field(data, ("env", name), value)
     if args.max_restarts is not None:
@@ -121,7 +125,7 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
 
 def _number(text: str) -> int | str:
     """Returns the whole number in a flag's text; other text is returned as it is, for the model to reject."""
-    return int(text) if text.removeprefix("-").isdecimal() else text
+    return int(text) if text.removeprefix("-").isdecimal() and len(text) <= _DIGITS else text
 
 
 def _same_kind(framework: Any, kind: str) -> bool:

@@ -15,15 +15,22 @@ Output = Annotated[
 
 
 @takes_job
-def explain(args: JobArgs, output: Output = "text") -> int:
-    """Show what every pod would get, and why.
+def explain(
+    args: JobArgs,
+    output: Output = "text",
+    files: Annotated[
+        bool, typer.Option("--files", help="List the files of the script or code that are shipped, largest first.")
+    ] = False,
+) -> int:
+    """Show the command and the variables of every pod, and why they are set; with --files, the files that are shipped.
 
     \b
     Examples:
       stepset explain job.yaml
       stepset explain train.py --nodes 2 --procs-per-node 4 -o json
+      stepset explain job.yaml --files
 
-    Takes the flags of `stepset run`. Starts nothing and needs no cluster; addresses are those that a JobSet's pods see.
+    Takes the flags of `stepset run`. Starts nothing and needs no cluster; addresses are those of a JobSet's pods.
     """
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.output.explanation import explanation, explanation_text
@@ -32,10 +39,16 @@ def explain(args: JobArgs, output: Output = "text") -> int:
 
     check_format(output, "text", "json", "yaml")
     given = read_job(args)
-    if output == "text":
+    as_data = as_json if output == "json" else as_yaml
+    if files:
+        from stepset.cli.output.shipped_files import shipped_files, shipped_files_text
+
+        of_files = (given.job, given.base_dir)
+        write_out(shipped_files_text(*of_files) if output == "text" else as_data(shipped_files(*of_files)))
+    elif output == "text":
         write_out(explanation_text(given.job, given.plan))
     else:
-        write_out((as_json if output == "json" else as_yaml)(explanation(given.job, given.plan)))
+        write_out(as_data(explanation(given.job, given.plan)))
     return 0
 
 
@@ -48,8 +61,8 @@ def validate(
         typer.Option(
             "--target",
             metavar="KIND",
-            help="Also check what a cluster would reject about it as a jobset, trainjob, statefulset, job or volcano;"
-            " default: as a jobset, where the job has an image.",
+            help="Also check the manifests of this target: jobset, trainjob, statefulset, job or volcano;"
+            " default: jobset, if the job has an image.",
         ),
     ] = None,
     server: Annotated[
@@ -60,14 +73,16 @@ def validate(
         ),
     ] = False,
     namespace: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --server: where the job would run; default: the context's.")
+        str | None, typer.Option(metavar="NAME", help="With --server: namespace of the job; default: the context's.")
     ] = None,
     context: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --server: of the kubeconfig; default: its current one.")
+        str | None, typer.Option(metavar="NAME", help="With --server: context of the kubeconfig; default: current.")
     ] = None,
     kubeconfig: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="With --server: default: what KUBECONFIG names, else ~/.kube/config."),
+        typer.Option(
+            metavar="FILE", help="With --server: path of the kubeconfig; default: $KUBECONFIG, else ~/.kube/config."
+        ),
     ] = None,
 ) -> int:
     """Check a job file or a script with flags, without running it.
@@ -87,6 +102,7 @@ def validate(
     from stepset.cli.output.formats import as_json, as_yaml, check_format
     from stepset.cli.output.terminal import write_out
     from stepset.cli.output.world import world_in_words
+    from stepset.printable import printable
     from stepset.sources import read_sources
 
     check_format(output, "text", "json", "yaml")
@@ -112,9 +128,9 @@ def validate(
         return 0
     world = world_in_words(given.plan.world.num_nodes, given.plan.world.procs_per_node)
     lines = [f"{given.where}: valid: {given.job.name}, {given.job.framework.kind}, {world}"]
-    lines += [f"note: {note}" for note in given.plan.notes]
+    lines += [f"note: {note}" for note in (*given.plan.notes, *sources.notes)]
     lines += more
-    write_out("\n".join(lines) + "\n")
+    write_out("".join(f"{printable(line)}\n" for line in lines))
     return 0
 
 

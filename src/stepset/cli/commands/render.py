@@ -37,7 +37,7 @@ def render(
       stepset render job.yaml | kubectl apply --server-side -f -
 
     Takes the flags of `stepset run` and needs no cluster. The same job gives the same bytes; the objects are in the
-    order of an apply. Exits with 2 and one line for each problem if a cluster would reject the manifests.
+    order in which they must be applied. Exits with 2 and one line for each problem if a cluster would reject them.
     """
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.output.formats import check_format
@@ -59,22 +59,40 @@ def render(
 
 def rbac(
     backend: Annotated[
-        str, typer.Option("--backend", metavar="BACKEND", help="What submits runs: cli (default), airflow or kfp.")
+        str, typer.Option("--backend", metavar="BACKEND", help="Who submits runs: cli (default), airflow or kfp.")
     ] = "cli",
-    kind: Target = "jobset",
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="KIND",
+            help="jobset (default), trainjob, statefulset, job or volcano; repeatable.",
+        ),
+    ] = None,
     gang: Annotated[
-        str, typer.Option(metavar="GANG", help="none, kueue (default), coscheduling or volcano.", show_default=False)
-    ] = "kueue",
+        str, typer.Option(metavar="GANG", help="none (default), kueue, coscheduling or volcano.", show_default=False)
+    ] = "none",
+    mpi: Annotated[bool, typer.Option("--mpi", help="Also for MPI jobs, whose ssh keys are a Secret.")] = False,
+    lost_node: Annotated[
+        bool, typer.Option("--lost-node", help="Also for jobs with restart.lost_node: release.")
+    ] = False,
     namespace: Annotated[
-        str, typer.Option(metavar="NAME", help="Where the runs are; default: default.", show_default=False)
+        str, typer.Option(metavar="NAME", help="Namespace of the runs; default: default.", show_default=False)
     ] = "default",
     account: Annotated[
         list[str] | None,
-        typer.Option(metavar="[NAMESPACE/]NAME", help="Service account that gets the Role; repeatable."),
+        typer.Option(metavar="[NAMESPACE/]NAME", help="Service account that gets the Roles; repeatable."),
     ] = None,
+    user: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="User that gets the Roles; repeatable.")
+    ] = None,
+    network_policy: Annotated[
+        bool, typer.Option("--network-policy", help="Also for jobs with network.policy: true.")
+    ] = False,
     output: Output = "yaml",
 ) -> int:
-    """Print the least Role that submitting, watching and ending runs needs, and its RoleBinding.
+    """Print the minimal Roles for submitting, watching and ending runs, and their RoleBindings.
 
     \b
     Examples:
@@ -86,8 +104,18 @@ def rbac(
     from stepset.targets.rbac import rbac as rbac_objects
 
     check_format(output, "yaml", "json")
-    accounts = [_account(text) for text in account or ()]
-    write_out(_as_text(rbac_objects(backend, target=kind, gang=gang, namespace=namespace, accounts=accounts), output))
+    accounts = [*map(_account, account or ()), *map(_user, user or ())]
+    objects = rbac_objects(
+        backend,
+        targets=target or ["jobset"],
+        gang=gang,
+        mpi=mpi,
+        lost_node=lost_node,
+        network_policy=network_policy,
+        namespace=namespace,
+        accounts=accounts,
+    )
+    write_out(_as_text(objects, output))
     return 0
 
 
@@ -96,6 +124,12 @@ def _account(text: str) -> Any:
 
     namespace, _, name = text.rpartition("/")
     return Account(name, namespace or None)
+
+
+def _user(name: str) -> Any:
+    from stepset.targets.rbac import Account
+
+    return Account(name, user=True)
 
 
 def _as_text(objects: list[dict[str, Any]], output: str) -> str:

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepset.cli.arguments.backend_args import BackendArgs, takes_backend
 from stepset.cli.arguments.job_args import JobArgs, takes_job
-from stepset.cli.arguments.where import Where, takes_where
 from stepset.errors import InfrastructureError
 
 if TYPE_CHECKING:
     from stepset.backends.base import Backend
     from stepset.cli.output.run_display import RunDisplay
+    from stepset.run_status import RunStatus
     from stepset.signals import StopRequests
-    from stepset.watch.state import RunStatus
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 
 @takes_job
-@takes_where
+@takes_backend
 def run(
     args: JobArgs,
     *,
-    where: Where,
+    backend_args: BackendArgs,
     kind: Annotated[
         str | None,
         typer.Option(
@@ -36,14 +36,14 @@ def run(
     ] = None,
     ranks: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="On a cluster: read and show only these logs, such as 0 or 0-3 or launcher."),
+        typer.Option(metavar="LIST", help="On a cluster: read and show only these ranks, such as 0-3 or launcher."),
     ] = None,
     admission_timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="On a cluster: give up when a queue takes longer, such as 2h.")
+        str | None, typer.Option(metavar="TIME", help="On a cluster: how long a run may wait in a queue, such as 2h.")
     ] = None,
     startup_timeout: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="On a cluster: give up when not all of it runs after this; default: 10m."),
+        typer.Option(metavar="TIME", help="On a cluster: how long it may take until all pods run; default: 10m."),
     ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="On a cluster: print the run's name and return at once.")
@@ -76,16 +76,16 @@ def run(
         "--startup-timeout": startup_timeout,
         "--detach": detach,
     }
-    patience = {
+    timeouts = {
         name: seconds_of(f"--{name.replace('_', '-')}", text)
         for name, text in (("admission_timeout", admission_timeout), ("startup_timeout", startup_timeout))
         if text is not None
     }
     sources = None if ranks is None else sources_of(ranks)
-    backend = where.opened(flags=flags, target=kind, sources=sources, **patience)
+    backend = backend_args.open_backend(flags=flags, target=kind, sources=sources, **timeouts)
     if detach:
         return _submit(args, backend)
-    status = _run(args, backend, where.as_flags, lines_to_stderr=output == "json")
+    status = _run(args, backend, backend_args, lines_to_stderr=output == "json")
     if output == "json":
         from stepset.cli.output.formats import as_json
         from stepset.cli.output.terminal import write_out
@@ -99,20 +99,22 @@ def _submit(args: JobArgs, backend: Backend) -> int:
     from stepset.backends.base import RunRequest
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.output.terminal import print_message, write_out
+    from stepset.printable import printable
     from stepset.sources import read_sources
 
     given = read_job(args)
     made = backend.submit(RunRequest(given.job, read_sources(given.job, given.base_dir)))
-    write_out(f"{made.name}\n")
+    write_out(f"{printable(made.name)}\n")
     for note in made.notes:
-        print_message(f"stepset: note: {note}")
+        print_message(printable(f"stepset: note: {note}"))
     return 0
 
 
-def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> RunStatus:
+def _run(args: JobArgs, backend: Backend, backend_args: BackendArgs, lines_to_stderr: bool) -> RunStatus:
     """Runs the job to its end and prints how it ended."""
     from stepset.backends.base import RunRequest
     from stepset.cli.arguments.job_input import read_job
+    from stepset.cli.arguments.standard_input import has_data, standard_input
     from stepset.cli.output.outcome import outcome
     from stepset.cli.output.run_display import RunDisplay
     from stepset.cli.output.terminal import binary, close_stdout, is_terminal, print_message, wants_colour
@@ -120,7 +122,12 @@ def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> 
     from stepset.sources import read_sources
 
     given = read_job(args)
-    request = RunRequest(given.job, read_sources(given.job, given.base_dir))
+    stdin = standard_input(given.job)
+    if stdin is not None and backend_args.backend != "local" and has_data(stdin):
+        print_message(
+            "note: standard input does not reach the ranks on a cluster; put the data into code, or on a volume"
+        )
+    request = RunRequest(given.job, read_sources(given.job, given.base_dir), stdin=stdin)
     lines = sys.stderr if lines_to_stderr else sys.stdout
     terminal = is_terminal(lines) or is_terminal(sys.stderr)
     requests = StopRequests()
@@ -137,8 +144,7 @@ def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> 
         requests.attach(handle.cancel)
         try:
             status = handle.wait()
-        except BaseException:
-            # The run must not continue without its caller.
+        except (KeyboardInterrupt, SystemExit):
             handle.cancel()
             handle.wait()
             raise
@@ -148,7 +154,7 @@ def _run(args: JobArgs, backend: Backend, where: str, lines_to_stderr: bool) -> 
         if not _reader_closed(display.error, terminal):
             reason = f"the output cannot be written: {display.error.strerror}; the run was stopped"
             raise InfrastructureError(reason) from display.error
-    print_message(outcome(status, wants_colour(sys.stderr), where))
+    print_message(outcome(status, wants_colour(sys.stderr), backend_args.as_flags))
     return status
 
 
@@ -160,5 +166,5 @@ def _reader_closed(error: OSError, terminal: bool) -> bool:
 def _on_signal(requests: StopRequests, display: RunDisplay) -> None:
     """Handles Ctrl-C, SIGTERM or a closed terminal: the first signal stops the run with grace, the next kills it."""
     count = requests.add()
-    display.hurry()
+    display.drop_lines_when_full()
     display.show_message("stopping the run; a second signal kills it at once" if count == 1 else "killing the run")

@@ -32,6 +32,6 @@ def server_report(
 def _line(checked: Checked, target: str) -> str:
     tried = f"{checked.objects} objects" + (f", {counted(checked.pods, 'pod')}" if checked.pods else "")
     return (
-        f"server {checked.server}: accepts it as a {target} in namespace {checked.namespace} (dry run of {tried};"
+        f"server {checked.server}: accepts the job as a {target} in namespace {checked.namespace} (dry run of {tried};"
         f" {checked.permissions} permissions checked)"
     )

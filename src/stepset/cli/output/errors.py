@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import traceback
 
-from stepset.cli.output.terminal import print_message, printable
-from stepset.errors import ExitCode
+from stepset.cli.output.terminal import print_message
+from stepset.exit_code import ExitCode
+from stepset.printable import printable, printable_text
 
 
 def report(error: BaseException, text: str, code: ExitCode) -> int:
-    """Prints `text` as `stepset: ...` lines on stderr, with STEPSET_DEBUG=1 after the traceback; returns `code`."""
+    """Prints `text` as `stepset: ...` lines on stderr; returns `code`. STEPSET_DEBUG=1 adds the traceback."""
     if os.environ.get("STEPSET_DEBUG", "") not in ("", "0"):
-        traceback.print_exception(error)
-    for line in text.splitlines():
+        print_message(printable_text("".join(traceback.format_exception(error)).rstrip()))
+    for line in text.split("\n"):
         print_message(f"stepset: {printable(line)}")
     return int(code)

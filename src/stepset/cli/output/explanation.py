@@ -1,4 +1,4 @@
-"""What `stepset explain` shows: each pod group's command and variables, with the rule behind every one. Pure."""
+"""The output of `stepset explain`: the command and the variables of each pod group, with their rules. Pure."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
                 "in_world": group.in_world,
                 "image": group.image,
                 "command": [resolve(word, names) for word in (*group.command, *group.args)],
+                "command_rule": group.command_rule,
                 "serves_ssh": group.serves_ssh,
                 "start_after": [{"group": s.group, "condition": s.condition} for s in group.start_after],
                 "env": [{name: getattr(row, name) for name in _SHOWN} for row in rows if row.group == group.name],
@@ -45,7 +46,7 @@ def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
             for file in plan.files
         ],
         "ports": dict(plan.ports),
-        "success": {"group": plan.success.group, "pods": plan.success.count},
+        "success": {"group": plan.success.group, "pods": plan.success.count, "first": plan.success.first},
         "notes": list(plan.notes),
     }
 
@@ -59,10 +60,12 @@ def explanation_text(job: TrainingJob, plan: LaunchPlan) -> str:
     parts: list[Any] = [Line(f"{shown['name']}: {shown['framework']}, {world}", "bold")]
     for group in shown["groups"]:
         pods = counted(group["pods"], "pod")
-        beside = "" if group["in_world"] else ", beside the world"
+        beside = "" if group["in_world"] else ", outside the world"
         after = "".join(f", after {s['group']} is {s['condition'].lower()}" for s in group["start_after"])
         parts += ["", Line(f"{group['name']}: {pods}{beside}{after}", "bold cyan")]
         parts.append(Line(f"  runs {_runs(group)}"))
+        if group["command_rule"]:
+            parts.append(Line(f"  ({group['command_rule']})", "dim"))
         if group["env"]:
             rows = [(e["variable"], e["value"], e["rule"], e["replaced"]) for e in group["env"]]
             parts += ["", table(("Variable", "Value", "Rule", "Replaced"), rows, ("cyan", "", "dim", "yellow"))]
@@ -76,5 +79,5 @@ def explanation_text(job: TrainingJob, plan: LaunchPlan) -> str:
 
 def _runs(group: dict[str, Any]) -> str:
     if group["serves_ssh"]:
-        return "an ssh server until the launcher is done"
+        return "an ssh server until the launcher has ended"
     return shlex.join(group["command"]) or f"the command of the image {group['image']}"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepset.errors import BadInputError
+from stepset.printable import printable_json
 
 
 def check_format(given: str, *known: str) -> None:
@@ -17,8 +18,8 @@ def check_format(given: str, *known: str) -> None:
 
 
 def as_json(data: Any) -> str:
-    """Returns plain data as indented JSON; NaN and infinity become null (not representable: RFC 8259, section 6)."""
-    return json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """Returns plain data as printable, indented JSON; NaN and infinity become null (RFC 8259, section 6)."""
+    return printable_json(json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def _finite(data: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What `stepset logs` prints."""
+"""The output of `stepset logs`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import BinaryIO, cast
 import typer
 
 from stepset.backends.base import Backend
-from stepset.cli.output.terminal import binary, close_stdout, for_terminal, is_terminal, source_prefix, wants_colour
+from stepset.cli.output.terminal import binary, close_stdout, is_terminal, source_prefix, wants_colour
 from stepset.errors import BadInputError
-from stepset.watch.state import LogLine, RunStatus
+from stepset.printable import printable_line
+from stepset.run_status import LogLine, RunStatus
 
-_MOST_RANKS = 100_000
-"""The most ranks of one range, so that a typing error does not use up the memory."""
-_HEAD = re.compile(rb"^\[[^\]\n]*\] ", re.MULTILINE)
+_MAX_RANKS = 100_000
+"""Maximum number of ranks in one range, so that a typing error does not exhaust the memory."""
+_PREFIX = re.compile(rb"^\[[^\]\n]*\] ", re.MULTILINE)
 
 
 def sources_of(text: str) -> frozenset[str]:
@@ -31,8 +32,8 @@ def sources_of(text: str) -> frozenset[str]:
         if word.isdecimal():
             sources.add(f"rank {int(word)}")
         elif dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last):
-            if int(last) - int(first) >= _MOST_RANKS:
-                raise BadInputError(f"--ranks: {word!r} is more than {_MOST_RANKS} ranks; leave --ranks out for all")
+            if int(last) - int(first) >= _MAX_RANKS:
+                raise BadInputError(f"--ranks: {word!r} is more than {_MAX_RANKS} ranks; leave --ranks out for all")
             sources.update(f"rank {n}" for n in range(int(first), int(last) + 1))
         elif word and not word[0].isdigit():
             sources.add(word)
@@ -62,7 +63,7 @@ def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[
     out = binary(sys.stdout)
     try:
         if not is_terminal(sys.stdout):
-            target = cast(BinaryIO, _WithoutHeads(out)) if raw else out
+            target = cast(BinaryIO, _PrefixRemover(out)) if raw else out
             backend.copy_log(name, target, follow=follow, sources=sources)
         else:
             _print_lines(backend.logs(name, follow=follow, sources=sources), out, raw, flush=follow)
@@ -78,20 +79,20 @@ def _print_lines(lines: Iterator[LogLine], out: BinaryIO, raw: bool, flush: bool
     for line in lines:
         if not raw and line.source not in prefixes:
             prefixes[line.source] = source_prefix(line.source, colour).encode()
-        text = for_terminal(line.text) if terminal else line.text
+        text = printable_line(line.text) if terminal else line.text
         out.write((b"" if raw else prefixes[line.source]) + text.encode(errors="replace") + b"\n")
         if flush:
             out.flush()
 
 
-class _WithoutHeads:
-    """Removes the `[source] ` before each of the whole lines that `copy_log` writes."""
+class _PrefixRemover:
+    """Removes the prefix `[source] ` of each line. `copy_log` writes only whole lines."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
 
     def write(self, lines: bytes) -> int:
-        self._out.write(_HEAD.sub(b"", lines))
+        self._out.write(_PREFIX.sub(b"", lines))
         return len(lines)
 
     def writelines(self, lines: Iterable[bytes]) -> None:

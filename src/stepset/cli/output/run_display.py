@@ -1,4 +1,4 @@
-"""What `stepset run` shows during a run: the ranks' lines, and records as lines or in a live status line.
+"""The output of `stepset run` during a run: the ranks' lines, and records as lines or in a live status line.
 
 The backend's thread passes lines and states; the display's own thread writes them at most TICKS_PER_SECOND times a
 second, so that a rank's print costs no system call and a terminal is not flooded.
@@ -14,8 +14,10 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from stepset.cli.output.outcome import took
-from stepset.cli.output.terminal import for_terminal, painted, printable, source_prefix
+from stepset.cli.output.terminal import painted, source_prefix
 from stepset.errors import InfrastructureError
+from stepset.printable import printable, printable_line
+from stepset.run_status import LogLine, RunStatus
 from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.records import (
     FirstFailure,
@@ -27,25 +29,24 @@ from stepset.watch.present.records import (
     Restarted,
     RunEnded,
 )
-from stepset.watch.present.sentences import duration, state_line
-from stepset.watch.state import LogLine, RunStatus
+from stepset.watch.present.sentences import counted, duration, state_line
 
 TICKS_PER_SECOND = 10
-HELD_BACK = 1 << 20
-"""Characters that may wait for a slow reader; above this limit the run waits for the reader, as with any pipe."""
+MAX_QUEUED = 1 << 20
+"""Maximum number of queued characters; above it, the run waits for the reader, as with any pipe."""
 
 _CLEAR_LINE = b"\r\x1b[K"
 _IN_STATUS_LINE = (PhaseChanged, RanksStarted, ProgressReported)
 _AT_THE_END = (RunEnded, FirstFailure)
-"""What `stepset.cli.output.outcome.outcome` writes once the display is closed."""
+"""The records that `stepset.cli.output.outcome.outcome` shows after the display is closed."""
 
 
 class RunDisplay:
     """Shows one run; a RunListener.
 
     Args:
-        lines: where the ranks' lines go, as bytes.
-        messages: where stepset's own messages go.
+        lines: the stream for the ranks' lines.
+        messages: the stream for stepset's own messages.
         lines_terminal, messages_terminal: whether these are terminals.
         on_write_error: called once when writing fails (a closed pipe, a full disk); see `error`.
     """
@@ -82,7 +83,7 @@ class RunDisplay:
             self._thread.start()
         except RuntimeError as error:
             raise InfrastructureError(
-                f"nothing can be started: {error}; see the limits of processes and memory (ulimit -u, ulimit -v)"
+                f"no thread can be started: {error}; see the limits of processes and memory (ulimit -u, ulimit -v)"
             ) from error
         return self
 
@@ -93,12 +94,13 @@ class RunDisplay:
         self._thread.join()
         self._live = False
         if self._left_out:
-            self.show_message(f"{self._left_out} lines are not shown; see 'stepset logs'")
+            verb = "is" if self._left_out == 1 else "are"
+            self.show_message(f"{counted(self._left_out, 'line')} {verb} not shown; see 'stepset logs'")
         self._write()
 
     def on_line(self, line: LogLine) -> None:
-        text = for_terminal(line.text) if self._lines_terminal else line.text
-        while self._held > HELD_BACK and self.error is None:
+        text = printable_line(line.text) if self._lines_terminal else line.text
+        while self._held > MAX_QUEUED and self.error is None:
             if not self._patient:
                 self._left_out += 1
                 return
@@ -112,7 +114,7 @@ class RunDisplay:
             prefix = self._prefixes[line.source] = source_prefix(line.source, self._colour)
         self._waiting.append(f"{prefix}{text}\n")
         self._work.set()
-        if self._held > HELD_BACK // 2:
+        if self._held > MAX_QUEUED // 2:
             self._much.set()
 
     def on_status(self, status: RunStatus) -> None:
@@ -123,16 +125,16 @@ class RunDisplay:
 
     def show_message(self, text: str) -> None:
         """Shows a message of stepset's own, after the earlier lines."""
-        self._notices.append(f"stepset: {text}\n")
+        self._notices.append(f"stepset: {printable(text)}\n")
         self._work.set()
 
-    def hurry(self) -> None:
+    def drop_lines_when_full(self) -> None:
         """Drops lines from now on instead of waiting, so that a slow reader cannot delay the end."""
         self._patient = False
         self._room.set()
 
     def _present(self) -> None:
-        """Shows what has changed in the status. Two threads call this method, never with an earlier status."""
+        """Shows what has changed in the status. Both threads call this method, always with the newest status."""
         if self._status is not None:
             for record in self._presenter.see(self._status, time.monotonic()):
                 self._show(record)
@@ -141,7 +143,7 @@ class RunDisplay:
         if isinstance(record, _AT_THE_END) or (self._live and isinstance(record, _IN_STATUS_LINE)):
             return
         mark = "note: " if isinstance(record, Note | Restarted) else ""
-        self.show_message(f"{mark}{printable(record.text)}")
+        self.show_message(f"{mark}{record.text}")
 
     def _write_until_closed(self) -> None:
         while not self._closing:
@@ -191,7 +193,7 @@ class RunDisplay:
         status = self._status
         if status is None or status.phase.final:
             return ""
-        text = f"{status.name}  {printable(state_line(status))}  {duration(int(took(status)))}"
+        text = printable(f"{status.name}  {state_line(status)}  {duration(int(took(status)))}")
         return painted(text[: shutil.get_terminal_size().columns - 1], "7", self._colour)
 
 

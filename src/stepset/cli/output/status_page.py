@@ -1,4 +1,4 @@
-"""What `stepset status` and `stepset list` show. Pure except for the clock."""
+"""The output of `stepset status` and `stepset list`. Pure except for the clock."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from stepset.cli.output.outcome import result_text, took
 from stepset.cli.output.tables import rendered, table
+from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.failure_report import ended
 from stepset.watch.present.records import held_up
 from stepset.watch.present.sentences import duration, phase_words, progress_words, ranks_words, what_happened
-from stepset.watch.state import Phase, RunStatus
 
 _PHASE_STYLES = {Phase.SUCCEEDED: "green", Phase.FAILED: "bold red", Phase.LOST: "bold red", Phase.RUNNING: "cyan"}
 
@@ -25,6 +25,7 @@ def status_page(status: RunStatus) -> str:
         ("phase", phase_words(status.phase, status.reason)),
         ("ranks", ranks_words(status)),
         ("created", _clock(status.created)),
+        ("expires", _clock(status.expires or 0.0)),
         ("took" if status.phase.final else "age", duration(took(status))),
         ("restarts", str(status.attempt) if status.attempt else ""),
         ("progress", progress_words(status.progress)),
@@ -55,13 +56,14 @@ def status_page(status: RunStatus) -> str:
 
 def list_page(runs: Iterable[RunStatus]) -> str:
     """A row for each run."""
+    now = time.time()
     rows = [
         (
             run.name,
             run.job,
             run.phase.value,
-            run.reason or (run.failure.kind.value if run.failure else ""),
-            ranks_words(run).partition(" ")[0],  # the phase shows what they do
+            ", ".join(filter(None, (_why(run), "expired" if run.expired(now) else ""))),
+            ranks_words(run).partition(" ")[0],  # without "ranks running", which the phase states
             progress_words(run.progress),
             _clock(run.created)[:-3],  # to the minute: a row must fit into a terminal
             duration(took(run)),
@@ -71,6 +73,10 @@ def list_page(runs: Iterable[RunStatus]) -> str:
     if not rows:
         return "no runs are known here; start one with 'stepset run'\n"
     return rendered(table(("Run", "Job", "Phase", "Why", "Ranks", "Progress", "Created", "Took"), rows, ("cyan",)))
+
+
+def _why(run: RunStatus) -> str:
+    return run.reason or (run.failure.kind.value if run.failure else "")
 
 
 def _clock(seconds: float) -> str:

@@ -14,7 +14,8 @@ from itertools import zip_longest
 
 from rich.cells import cell_len, chop_cells
 
-from stepset.cli.output.terminal import is_terminal, painted, printable, wants_colour
+from stepset.cli.output.terminal import is_terminal, painted, wants_colour
+from stepset.printable import printable
 
 _GAP = 2
 """Spaces between columns."""

@@ -1,9 +1,8 @@
-"""Safe output to terminals and pipes: colours, control characters, broken pipes."""
+"""Output to terminals and pipes: colours, prefixes, broken pipes."""
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -13,16 +12,6 @@ from stepset.watch.present.sources import prefix
 
 # Colours of the ranks, repeated after the last; 31 (red) is reserved for failures.
 _RANK_COLOURS = ("36", "32", "33", "35", "34", "96", "92", "93", "95", "94")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_SEQUENCE = re.compile(  # ECMA-48; group 1 is what is kept
-    r"""
-    \x1b\] [^\x07\x1b]* (?:\x07|\x1b\\)?            # operating system commands: titles, links
-    | (\x1b\[ [0-9;:]* m)                           # colours
-    | \x1b (?: \[ [0-?]* [ -/]* [@-~]? | [^\[] )?   # all other sequences: they move the cursor or change modes
-    | [\x00-\x08\x0b-\x1f\x7f-\x9f]                 # controls by themselves
-    """,
-    re.VERBOSE,
-)
 
 
 def is_terminal(stream: object) -> bool:
@@ -37,7 +26,7 @@ def wants_colour(stream: object) -> bool:
 
 
 def painted(text: str, colour: str, on: bool) -> str:
-    """`text` in an ANSI colour such as "31" or "1;32", where `on`."""
+    """`text` in an ANSI colour such as "31" or "1;32", if `on`."""
     return f"\x1b[{colour}m{text}\x1b[0m" if on else text
 
 
@@ -56,33 +45,6 @@ def source_prefix(source: str, on: bool) -> str:
     return f"{painted(prefix(source), source_colour(source), on)} "
 
 
-def printable(text: str) -> str:
-    """Returns `text` with every control character but the tab escaped, for text that must stay one line.
-
-    >>> printable("a\\x1b[2Jb\\n")
-    'a\\\\x1b[2Jb\\\\n'
-    """
-    if text.isprintable():
-        return text
-    return _CONTROL.sub(lambda m: m.group().encode("unicode_escape").decode(), text.replace("\n", "\\n"))
-
-
-def for_terminal(text: str) -> str:
-    """Returns a program's line as a terminal would finally show it, with its colours.
-
-    A progress bar overwrites its line with carriage returns, so only what it wrote last is kept. Sequences that move
-    the cursor are removed, because they would break the lines of other ranks.
-
-    >>> for_terminal("\\r 10%\\r 100%")
-    ' 100%'
-    """
-    if not _CONTROL.search(text):
-        return text
-    last = next((part for part in reversed(text.split("\r")) if part), "")
-    shown = _SEQUENCE.sub(lambda m: m.group(1) or "", last)
-    return f"{shown}\x1b[0m" if "\x1b" in shown else shown
-
-
 def replace_closed_streams() -> None:
     """Opens /dev/null for each standard stream that the caller closed (`stepset ... >&-`).
 
@@ -94,13 +56,13 @@ def replace_closed_streams() -> None:
 
 
 def binary(stream: object) -> BinaryIO:
-    """The bytes behind a text stream, so that any text can be written with every locale."""
+    """Returns the binary stream of a text stream, to which any text can be written in every locale."""
     buffer: BinaryIO = stream.buffer  # type: ignore[attr-defined]  # every standard stream has one
     return buffer
 
 
 def write_out(text: str) -> None:
-    """Writes text to stdout as UTF-8; ignores a reader that has closed it; other failures are InfrastructureErrors."""
+    """Writes text to stdout as UTF-8; ignores that the reader has closed it; raises InfrastructureError otherwise."""
     try:
         sys.stdout.flush()
         out = binary(sys.stdout)
@@ -118,15 +80,15 @@ def print_message(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
-        _point_at_nothing(sys.stderr)
+        _redirect_to_devnull(sys.stderr)
 
 
 def close_stdout() -> None:
     """Points stdout at /dev/null, so that the interpreter's last flush does not fail again."""
-    _point_at_nothing(sys.stdout)
+    _redirect_to_devnull(sys.stdout)
 
 
-def _point_at_nothing(stream: TextIO) -> None:
+def _redirect_to_devnull(stream: TextIO) -> None:
     # Source: Python documentation, library/signal "Note on SIGPIPE".
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, stream.fileno())

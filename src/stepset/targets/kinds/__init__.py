@@ -1,1 +1,1 @@
-"""One module for each target: which Kubernetes objects a plan becomes."""
+"""One module for each target, which renders a plan as Kubernetes objects."""

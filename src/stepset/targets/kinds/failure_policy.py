@@ -1,6 +1,6 @@
-"""The meaning of a failed pod for its Job, and for the JobSet that holds the gang.
+"""How a failed pod affects its Job and the JobSet of the gang.
 
-Kubernetes can distinguish three kinds. A disruption (eviction, preemption, node loss: the pod's condition
+Kubernetes can distinguish three kinds of failures. A disruption (eviction, preemption, node loss: the pod's condition
 DisruptionTarget) restarts the gang and is not counted. An error of the training code is counted, or is final if the job
 requires that. Everything else, including running out of memory (exit code 137), is counted.
 """
@@ -12,13 +12,13 @@ from typing import Any
 
 from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.spec.job import TrainingJob
-from stepset.targets.optional_fields import given
+from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods.template import CONTAINER
 
 # Exit codes of the agent (docs/design/agent.md) and of signals that are not errors of the training code: 137 is
 # SIGKILL, which the kernel sends when memory runs out, 143 SIGTERM.
 _RESULT_REJECTED = 72
-_NOT_THE_CODES_FAULT = (70, 71, _RESULT_REJECTED, 73, 137, 143)
+_NOT_USER_ERRORS = (70, 71, _RESULT_REJECTED, 73, 137, 143)
 
 _DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
 
@@ -26,8 +26,8 @@ _DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
 def job_policies(job: TrainingJob, plan: LaunchPlan, group: PodGroup) -> dict[str, Any]:
     """Fields of a batch/v1 Job that define what a failed pod means, and when the Job has succeeded.
 
-    A gang's Job fails with its first pod. The Job of an elastic world replaces pods one by one, and succeeds with as
-    many as the world needs.
+    A gang's Job fails with its first pod. The Job of an elastic world replaces pods one by one; if its size may shrink,
+    it succeeds with pod 0, which ends with 0 only after all pods of the last world.
     """
     elastic = plan.world.elastic if group.name == NODE else None
     disruption = {"action": "Ignore" if elastic else "FailJob", "onPodConditions": _DISRUPTED}
@@ -35,21 +35,21 @@ def job_policies(job: TrainingJob, plan: LaunchPlan, group: PodGroup) -> dict[st
         "backoffLimit": job.restart.max_restarts if elastic else 0,
         "podFailurePolicy": {"rules": [disruption, *_exit_code_rules(job, group)]},
     }
-    if elastic and elastic[0] < group.count:
-        policies["successPolicy"] = {"rules": [{"succeededCount": elastic[0]}]}
+    if plan.success.first and group.name == plan.success.group:
+        policies["successPolicy"] = {"rules": [{"succeededIndexes": "0"}]}
     return policies
 
 
 def _exit_code_rules(job: TrainingJob, group: PodGroup) -> list[dict[str, Any]]:
-    """Rules that make an exit code final that would otherwise count as a restart."""
+    """Returns the rules for exit codes after which the gang is not restarted."""
     if not job.restart.max_restarts:
         return []
     rules = []
     if group.agent is not None:
-        # The same training would have the same result again.
+        # A restart would produce the same result.
         rules.append(_fail_job("In", (_RESULT_REJECTED,)))
     if job.restart.user_errors == "fail":
-        rules.append(_fail_job("NotIn", _NOT_THE_CODES_FAULT))
+        rules.append(_fail_job("NotIn", _NOT_USER_ERRORS))
     return rules
 
 
@@ -59,7 +59,7 @@ def _fail_job(operator: str, codes: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _rule(name: str, action: str, reason: str, patterns: Sequence[str] = ()) -> dict[str, Any]:
-    match = given(onJobFailureMessagePatterns=list(patterns))
+    match = without_empty(onJobFailureMessagePatterns=list(patterns))
     return {"name": name, "action": action, "onJobFailureReasons": [reason], **match}
 
 
@@ -79,7 +79,7 @@ def jobset_failure_policy(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
     rules.append(_rule("disruption", "RestartJobSetAndIgnoreMaxRestarts", "PodFailurePolicy", ["DisruptionTarget"]))
     return {
         "maxRestarts": 0 if elastic else job.restart.max_restarts,
-        # A new gang must not meet running pods of the old one, which have the same names.
+        # A new gang must not start beside running pods of the old one, which have the same names.
         "restartStrategy": "BlockingRecreate",
         "rules": rules,
     }

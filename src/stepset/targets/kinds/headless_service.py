@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stepset.targets.metadata import RUN, metadata
-from stepset.targets.optional_fields import given
+from stepset.targets.optional_fields import without_empty
 from stepset.targets.request import RenderRequest
 
 
@@ -20,6 +20,6 @@ def headless_service(request: RenderRequest) -> dict[str, Any]:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": {RUN: request.run},
-            **given(ports=ports),
+            **without_empty(ports=ports),
         },
     }

@@ -1,7 +1,7 @@
-"""What Kubeflow Trainer's controller adds to a run by itself, so that the trainjob target need not write it.
+"""The fields that Kubeflow Trainer's controller adds to a run, which the trainjob target therefore omits.
 
 If the controller would add anything that differs from the plan - another port or Service name, an elastic world, a
-variable that the job overrides - it is configured to add nothing, and the plan's own values are written.
+variable that the job overrides - it is configured to add nothing, and the manifests contain the plan's own values.
 
 Source: kubeflow/trainer v2.3.0 pkg/runtime/framework/plugins/{torch,jax,xgboost,mpi}.
 """
@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepset.frameworks.mpi import HOSTFILE
+from stepset.frameworks.torch import nproc_per_node
 from stepset.plan.model import NODE, PodGroup
 from stepset.plan.values import Text
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import JAX, MLX, MPI, DeepSpeed, Torch, XGBoost
-from stepset.spec.resources import accelerator
+from stepset.spec.quantity import ceil_quantity
 from stepset.targets.names import COMPLETION_INDEX, PodNames
 from stepset.targets.pods.env import container_env
 from stepset.targets.pods.shell import refers_to
@@ -34,19 +35,19 @@ _RANK = {"valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}}
 
 @dataclass(frozen=True)
 class Injection:
-    """What the controller adds."""
+    """The fields that the controller adds."""
 
     policy: Mapping[str, Any]  # `mlPolicy` of the TrainingRuntime
     env: frozenset[str] = field(default_factory=frozenset)  # variables of the training container
     volumes: frozenset[str] = field(default_factory=frozenset)  # volumes that it mounts, with the objects behind them
     port: bool = False  # whether it opens the rendezvous port
-    num_proc_per_node: int | None = None  # the TrainJob's value that this needs
+    num_proc_per_node: int | None = None  # `numProcPerNode` of the TrainJob
     counts: frozenset[str] = field(default_factory=frozenset)  # groups whose number of pods it sets
     spreads_env: bool = False  # whether it gives the TrainJob's variables to other containers, too
 
 
 def injection(request: RenderRequest) -> Injection:
-    """What the controller adds to this run; only the number of pods if it would add something that differs."""
+    """Returns what the controller adds to this run; only the number of pods if the rest would differ from the plan."""
     trainer = trainer_group(request)
     nothing = Injection({}, counts=frozenset({trainer.name}))
     wanted = _wanted(request)
@@ -63,7 +64,7 @@ def injection(request: RenderRequest) -> Injection:
 
 
 def trainer_group(request: RenderRequest) -> PodGroup:
-    """The group that the TrainJob's `trainer` describes: the one whose success is the run's."""
+    """The group that the TrainJob's `trainer` describes: the one that must succeed for the run to succeed."""
     return request.plan.group(request.plan.success.group)
 
 
@@ -82,7 +83,10 @@ def _wanted(request: RenderRequest) -> tuple[Injection, Env] | None:
         }
         return Injection({"jax": {}}, frozenset(env), port=True, counts=_NODES), env
     if isinstance(framework, XGBoost):
-        workers = request.plan.world.num_nodes * max(1, _gpus(request))
+        gpus = _gpus(request)
+        if len(gpus) > 1:
+            return None
+        workers = request.plan.world.num_nodes * max(1, *gpus)
         env = {
             "DMLC_TRACKER_URI": {"value": _master(request)},
             "DMLC_TRACKER_PORT": {"value": _PORT},
@@ -93,10 +97,13 @@ def _wanted(request: RenderRequest) -> tuple[Injection, Env] | None:
     return _mpi(request)
 
 
-def _torch(request: RenderRequest) -> tuple[Injection, Env]:
+def _torch(request: RenderRequest) -> tuple[Injection, Env] | None:
     """Sets the number of processes in the TrainJob, unless torchrun is to count GPUs."""
     world = request.plan.world
-    number = None if request.job.procs_per_node == "auto" and _gpus(request) else world.procs_per_node
+    by_torchrun = request.job.procs_per_node == "auto" and nproc_per_node(request.job)[0] == "auto"
+    if by_torchrun and 0 in _gpus(request):
+        return None
+    number = None if by_torchrun else world.procs_per_node
     env: Env = {
         "PET_NNODES": {"value": str(world.num_nodes)},
         "PET_NPROC_PER_NODE": {"value": "auto" if number is None else str(number)},
@@ -108,20 +115,24 @@ def _torch(request: RenderRequest) -> tuple[Injection, Env]:
 
 
 def _master(request: RenderRequest) -> str:
-    """Node 0 as the controller names it, regardless of the Service's name."""
+    """Returns the name that the controller gives node 0, regardless of the Service's name."""
     return f"{request.run}-{NODE}-0-0.{request.run}"
 
 
-def _gpus(request: RenderRequest) -> int:
-    """Accelerators that the controller counts: those with "gpu" in their name."""
-    name, devices = accelerator(request.plan.group(NODE).resources)
-    return devices if "gpu" in name.lower() else 0
+def _gpus(request: RenderRequest) -> set[int]:
+    """Returns what the controller may count as GPUs: the amounts of resources with "gpu" in their name, of which it
+    takes any, whatever their unit; requests before limits (pkg/runtime/runtime.go:289-315)."""
+    resources = request.plan.group(NODE).resources
+    for amounts in (resources.requests, resources.limits):
+        if found := {ceil_quantity(amount) for name, amount in amounts.items() if "gpu" in name.lower()}:
+            return found
+    return {0}
 
 
 def _mpi(request: RenderRequest) -> tuple[Injection, Env] | None:
     plan = request.plan
     options = _open_mpi(request.job)
-    # Beside a launcher alone the controller would list a node that does not exist.
+    # If the plan has only a launcher, the controller would list a node that does not exist.
     if options is None or all(group.name != NODE for group in plan.groups):
         return None
     slots = plan.world.procs_per_node
@@ -149,7 +160,7 @@ def _mpi(request: RenderRequest) -> tuple[Injection, Env] | None:
 
 
 def _open_mpi(job: TrainingJob) -> MPI | None:
-    """The job's options of Open MPI, if it starts the ranks."""
+    """Returns the job's options of Open MPI; None if Open MPI does not start the ranks."""
     framework = job.framework
     if isinstance(framework, MPI):
         return framework if framework.implementation == "openmpi" else None

@@ -11,17 +11,17 @@ from stepset.targets.kinds.headless_service import headless_service
 from stepset.targets.kinds.jobset import job_spec, pod_templates
 from stepset.targets.metadata import workload_metadata
 from stepset.targets.names import COMPLETION_INDEX, SINGLE_GROUP_HOSTS, PodNames
-from stepset.targets.optional_fields import given
+from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods.template import PodStyle
 from stepset.targets.request import RenderRequest
 
 
 def render(request: RenderRequest) -> list[dict[str, Any]]:
-    """The manifests, in the order an apply needs."""
+    """Returns the manifests, in the order in which they must be applied."""
     job = request.job
     names = PodNames(request.plan, request.run, request.subdomain, SINGLE_GROUP_HOSTS)
     templates = pod_templates(request, PodStyle(names, COMPLETION_INDEX))
-    # An Indexed Job sets its pods' host names to <job>-<index>, but no Service.
+    # An Indexed Job sets its pods' host names to <job>-<index>, but not their subdomain.
     node = templates[NODE]
     template = {**node, "spec": {**node["spec"], "subdomain": request.subdomain}}
     workload = {
@@ -30,7 +30,7 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
         "metadata": workload_metadata(request, more_labels=gang.queue_labels(job)),
         "spec": {
             **gang.suspended(job),
-            **given(ttlSecondsAfterFinished=job.ttl),
+            **without_empty(ttlSecondsAfterFinished=job.ttl),
             **job_spec(request, request.plan.group(NODE), template),
         },
     }

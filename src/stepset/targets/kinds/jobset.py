@@ -1,7 +1,7 @@
 """The jobset target: a JobSet and its ConfigMaps. The default; needs no controller but JobSet's.
 
 Fields follow kubernetes-sigs/jobset v0.12.0 (api/jobset/v1alpha2/jobset_types.go); names, labels and the container's
-name are those of Kubeflow Trainer v2.3.0, for its tooling.
+name are those of Kubeflow Trainer v2.3.0, whose tools read them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from stepset.targets.companions import companions
 from stepset.targets.kinds.failure_policy import job_policies, jobset_failure_policy
 from stepset.targets.metadata import TRAINER_STEP, workload_metadata
 from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, PodNames
-from stepset.targets.optional_fields import given
+from stepset.targets.optional_fields import without_empty
+from stepset.targets.pods.placement import exclusive_group
 from stepset.targets.pods.template import PodStyle, pod_template
 from stepset.targets.request import RenderRequest
 
-# Makes each replicated job take a topology domain of its own.
+# Makes a replicated job take a topology domain for itself. As an annotation of the JobSet it would apply to launcher
+# and roles, too, and each of them would need a domain of its own (jobset v0.12.0 pkg/controllers/jobset_controller.go,
+# labelAndAnnotateObject).
 _EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
 def render(request: RenderRequest) -> list[dict[str, Any]]:
-    """The manifests, in the order an apply needs."""
+    """Returns the manifests, in the order in which they must be applied."""
     names = PodNames(request.plan, request.run, request.subdomain)
     templates = pod_templates(request, PodStyle(names, COMPLETION_INDEX, RESTART_ATTEMPT))
     jobset = {
@@ -39,14 +42,14 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
 def pod_templates(request: RenderRequest, style: PodStyle) -> dict[str, dict[str, Any]]:
     """Group -> its pod template."""
     return {
-        group.name: pod_template(request, group, style, gang.marks(request, group)) for group in request.plan.groups
+        group.name: pod_template(request, group, style, gang.template_fields(request, group))
+        for group in request.plan.groups
     }
 
 
 def jobset_metadata(request: RenderRequest) -> dict[str, Any]:
     """`metadata` of the JobSet."""
-    exclusive = given(**{_EXCLUSIVE_TOPOLOGY: request.job.scheduling.topology.exclusive})
-    return workload_metadata(request, more_labels=gang.queue_labels(request.job), more_annotations=exclusive)
+    return workload_metadata(request, more_labels=gang.queue_labels(request.job))
 
 
 def jobset_spec(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -62,20 +65,29 @@ def jobset_spec(request: RenderRequest, templates: Mapping[str, Mapping[str, Any
         },
         "successPolicy": {"operator": "All", "targetReplicatedJobs": [plan.success.group]},
         "failurePolicy": jobset_failure_policy(job, plan),
-        **given(ttlSecondsAfterFinished=job.ttl),
+        **without_empty(ttlSecondsAfterFinished=job.ttl),
         "replicatedJobs": [_replicated_job(request, group, templates[group.name]) for group in plan.groups],
     }
 
 
 def _replicated_job(request: RenderRequest, group: PodGroup, template: Mapping[str, Any]) -> dict[str, Any]:
     depends = [{"name": after.group, "status": after.condition} for after in group.start_after]
-    step = {"metadata": {"labels": {TRAINER_STEP: "trainer"}}} if group.name == NODE else {}
+    step = {TRAINER_STEP: "trainer"} if group.name == NODE else {}
+    metadata = without_empty(labels=step, annotations=job_annotations(request, group))
     return {
         "name": group.name,
         "replicas": 1,
-        **given(dependsOn=depends),
-        "template": {**step, "spec": job_spec(request, group, template)},
+        **without_empty(dependsOn=depends),
+        "template": {**without_empty(metadata=metadata), "spec": job_spec(request, group, template)},
     }
+
+
+def job_annotations(request: RenderRequest, group: PodGroup) -> dict[str, str]:
+    """Returns the annotations of the Job of a group: the nodes take a topology domain for themselves."""
+    exclusive = request.job.scheduling.topology.exclusive
+    if exclusive is None or group.name != exclusive_group(request.plan):
+        return {}
+    return {_EXCLUSIVE_TOPOLOGY: exclusive}
 
 
 def job_spec(request: RenderRequest, group: PodGroup, template: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,6 +98,6 @@ def job_spec(request: RenderRequest, group: PodGroup, template: Mapping[str, Any
         "completions": group.count,
         "parallelism": group.count,
         **job_policies(job, request.plan, group),
-        **given(activeDeadlineSeconds=job.deadline),
+        **without_empty(activeDeadlineSeconds=job.deadline),
         "template": dict(template),
     }

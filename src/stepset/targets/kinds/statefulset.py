@@ -1,55 +1,59 @@
 """The statefulset target: a headless Service and a StatefulSet, for platforms that run nothing else.
 
 Such a platform sets POD_NAME, SVC_NAME, POD_NUMS, POD_PORT and POD_NAMESPACE, from which each pod derives its rank and
-the master's address. A StatefulSet always restarts its pods; a pod that has finished does not train again but waits: it
-is Ready, which shows that its last termination is its verdict (docs/targets.md).
+the master's address. A StatefulSet always restarts the containers of its pods. After its verdict a container is
+therefore started again, and only waits. Its pod is then Ready, and the container's last termination is the verdict; a
+pod without a verdict is never Ready (docs/targets.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from stepset.plan.model import NODE, EnvEntry, PodGroup
-from stepset.plan.values import Attempt, Text
+from stepset.plan.model import NODE, PodGroup
+from stepset.plan.values import Text, resolve, texts
 from stepset.targets import gang
 from stepset.targets.companions import companions
 from stepset.targets.kinds.headless_service import headless_service
 from stepset.targets.kinds.jobset import pod_templates
 from stepset.targets.metadata import RUN, workload_metadata
-from stepset.targets.names import RUN_DIR, SINGLE_GROUP_HOSTS, PodNames
-from stepset.targets.optional_fields import given
-from stepset.targets.pods import shell
+from stepset.targets.names import RUN_DIR, SINGLE_GROUP_HOSTS, InManifest, PodNames
+from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods.env import container_env
+from stepset.targets.pods.shell_environment import ShellEnvironment
 from stepset.targets.pods.template import AGENT_COMMAND, PodStyle, with_container
 from stepset.targets.request import RenderRequest
 
 _SCRIPT = """\
-# Holds when this pod has its verdict: the termination before this start.
+# If the last termination of this pod was its verdict, this start only waits.
 if [ -e {dir}/finished ]; then
   trap 'exit 0' TERM INT
   : > {dir}/holding
-  while :; do sleep 3600 & wait "$!"; done
+  stepset_sleep=$(command -pv sleep)
+  while :; do "$stepset_sleep" 3600 & wait "$!"; done
 fi
-attempt=$(cat {dir}/attempts 2>/dev/null || echo 0)
-echo "$((attempt + 1))" > {dir}/attempts
-{exports}
-# The command; what stops this shell stops it too.
-child= stopped=
-trap 'stopped=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM INT
-{command} &
-child=$!
-wait "$child"; code=$?
-while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done
-# Stopped from outside is no verdict; a failure is one when no restart is left.
-if [ -z "$stopped" ] && {{ [ "$code" -eq 0 ] || [ "$attempt" -ge {max_restarts} ]; }}; then
+stepset_attempt=0
+[ ! -e {dir}/attempts ] || read -r stepset_attempt < {dir}/attempts
+echo "$((stepset_attempt + 1))" > {dir}/attempts
+{lines}# The command; signals that stop this shell stop the command, too.
+set -- {command}
+{cleanup}stepset_child= stepset_stopped=
+trap 'stepset_stopped=1; [ -z "$stepset_child" ] || kill -TERM "$stepset_child" 2>/dev/null' TERM INT
+"$@" &
+stepset_child=$!
+wait "$stepset_child"; stepset_code=$?
+while kill -0 "$stepset_child" 2>/dev/null; do wait "$stepset_child"; stepset_code=$?; done
+# Exit code 0 is a verdict; another exit code is one if no restart is left. After a stop signal there is no verdict.
+if [ -z "$stepset_stopped" ] && {{ [ "$stepset_code" -eq 0 ] || [ "$stepset_attempt" -ge {max_restarts} ]; }}; then
   : > {dir}/finished
 fi
-exit "$code"
+exit "$stepset_code"
 """
 
 
 def render(request: RenderRequest) -> list[dict[str, Any]]:
-    """The manifests, in the order an apply needs."""
+    """Returns the manifests, in the order in which they must be applied."""
     names = PodNames(request.plan, request.run, request.subdomain, SINGLE_GROUP_HOSTS)
     templates = pod_templates(request, PodStyle(names, None, restart_policy="Always", scratch=True))
     template = with_container(templates[NODE], lambda container: _entrypoint(request, container, names))
@@ -60,7 +64,7 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
         "spec": {
             "serviceName": request.subdomain,
             "replicas": request.plan.group(NODE).count,
-            # All at once: otherwise the first would wait for the rest forever.
+            # Starts all pods at once: otherwise the first pod would wait for the others forever.
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": {RUN: request.run}},
             "template": template,
@@ -81,50 +85,59 @@ def _platform_env(request: RenderRequest) -> list[dict[str, Any]]:
     ]
 
 
-def _derived(group: PodGroup) -> dict[str, EnvEntry]:
-    """Variables that the pod derives, in their order, and those that refer to one of them."""
-    found: dict[str, EnvEntry] = {}
+def _plan_values(group: PodGroup) -> dict[str, Text]:
+    """Returns the texts of the plan's variables in the pod's manifest: name -> text with placeholders."""
+    found: dict[str, Text] = {}
     for entry in group.env:
-        value = entry.value
-        if not isinstance(value, Text) or value.known_in_pod:
-            continue
-        if shell.is_derived(value) or value.parts == (Attempt(),) or shell.refers_to(value, found):
-            found[entry.name] = entry
+        value = entry.pod_value if isinstance(entry.value, Text) and entry.value.needs_agent else entry.value
+        if isinstance(value, Text):
+            found[entry.name] = value
     return found
 
 
 def _entrypoint(request: RenderRequest, container: dict[str, Any], names: PodNames) -> dict[str, Any]:
     """The container with the platform's variables, and a shell around its command that derives the others."""
     group = request.plan.group(NODE)
-    domain = request.job.network.cluster_domain
-    derived, platform = _derived(group), _platform_env(request)
-    rest = container_env((entry for entry in group.env if entry.name not in derived), names, None, None)
-    known = {row["name"] for row in [*platform, *rest] if shell.is_shell_name(row["name"])}
-    rows = []
-    for name, entry in derived.items():
-        assert isinstance(entry.value, Text)
-        attempt = entry.value.parts == (Attempt(),)
-        rows.append((name, '"${attempt}"' if attempt else shell.derive(entry.value, names, domain, known)))
-        if shell.is_shell_name(name):
-            known.add(name)
-    command = [shell.derive(word, names, domain, known) for word in group.command]
-    args = [shell.derive(word, names, domain, known) for word in group.args]
-    lines, before = shell.exports(rows)
-    agent = AGENT_COMMAND if group.agent is not None else ()
+    environment = ShellEnvironment(names, request.job.network.cluster_domain)
+    in_plan = _plan_values(group)
+    ours = {row["name"]: row for row in container_env(group.env, names, None, None)}
+    for row in container.get("env", []):
+        text = row.get("value")
+        given = Text((text,)) if isinstance(text, str) else None
+        environment.add(row, in_plan.get(row["name"], given) if row == ours.get(row["name"]) else given)
+    words = environment.words(_command(container, group, names))
+    lines = environment.lines
+    if environment.uses_env:
+        lines = [*lines, "stepset_env=$(command -pv env)"]
     script = _SCRIPT.format(
         dir=RUN_DIR,
-        exports="\n".join(lines),
-        command=" ".join([*before, *agent, *command, *args]),
+        lines="".join(f"{line}\n" for line in lines),
+        command=" ".join(words),
+        cleanup="".join(f"{line}\n" for line in environment.cleanup),
         max_restarts=request.job.restart.max_restarts,
     )
-    env = [row for row in container.get("env", []) if row["name"] not in derived]
     probe = {"exec": {"command": ["/bin/sh", "-c", f"test -e {RUN_DIR}/holding"]}, "periodSeconds": 5}
     kept = {key: value for key, value in container.items() if key not in ("command", "args", "env")}
     return {
         "name": kept.pop("name"),
-        **given(image=kept.pop("image", None)),
+        **without_empty(image=kept.pop("image", None)),
         "command": ["/bin/sh", "-c", script],
-        "env": [*platform, *env],
+        # The platform's variables come last, so that a `$(POD_NAME)` of the job means the same in every target.
+        "env": [*environment.rows, *_platform_env(request)],
         **kept,
         "readinessProbe": probe,
     }
+
+
+def _command(container: Mapping[str, Any], group: PodGroup, names: PodNames) -> list[Text]:
+    """Returns the container's command and arguments, with the plan's placeholders unless the job replaces them."""
+    in_manifest = InManifest(names)
+    words: list[Text] = []
+    for field, before, own in (
+        ("command", AGENT_COMMAND if group.agent is not None else (), group.command),
+        ("args", (), group.args),
+    ):
+        planned = [*texts(before), *own]
+        given = container.get(field, [])
+        words += planned if given == [resolve(word, in_manifest) for word in planned] else texts(map(str, given))
+    return words

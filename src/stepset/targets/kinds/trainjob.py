@@ -1,7 +1,7 @@
 """The trainjob target: a TrainJob with a TrainingRuntime of its own, for clusters with Kubeflow Trainer.
 
-The runtime has what a TrainJob cannot express (volumes, restarts, order, gang); the TrainJob has the fields that
-its users expect. What the controller adds by itself is not written.
+The runtime has the fields that a TrainJob lacks (volumes, restarts, order, gang); the TrainJob has the fields that its
+users expect. The manifests omit the fields that the controller adds.
 
 Source: kubeflow/trainer v2.3.0 pkg/apis/trainer/v1alpha1.
 """
@@ -14,19 +14,25 @@ from typing import Any
 from stepset.targets import gang
 from stepset.targets.companions import companions
 from stepset.targets.kinds.injection import Injection, injection, trainer_group
-from stepset.targets.kinds.jobset import jobset_metadata, jobset_spec, pod_templates
-from stepset.targets.metadata import TRAINER_STEP, labels, metadata, workload_metadata
+from stepset.targets.kinds.jobset import job_annotations, jobset_metadata, jobset_spec, pod_templates
+from stepset.targets.metadata import TRAINER_STEP, TTL, labels, metadata, workload_metadata
 from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, PodNames
-from stepset.targets.optional_fields import given
+from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods.template import CONTAINER, PodStyle, with_container
 from stepset.targets.request import RenderRequest
 
 _VERSION = "trainer.kubeflow.org/v1alpha1"
-_OF_THE_TRAINJOB = ("image", "command", "args")
+_MAX_ITEMS = 128
+"""Maximum length of the TrainJob's lists (v2.3.0 trainjob_types.go, Trainer); longer ones stay in the runtime."""
+_TRAINER_FIELDS = ("image", "command", "args")
+# A queue suspends the TrainJob, and its controller suspends the JobSet. A JobSet that its own TTL deletes would be
+# created again, and train again: the controller removes the condition `Failed` before it decides whether the TrainJob
+# has ended (v2.3.0 pkg/controller/trainjob_controller.go, removeFailedCondition; kubeflow/trainer#3779; tested).
+_NOT_IN_RUNTIME = ("suspend", "ttlSecondsAfterFinished")
 
 
 def render(request: RenderRequest) -> list[dict[str, Any]]:
-    """The manifests, in the order an apply needs."""
+    """Returns the manifests, in the order in which they must be applied."""
     added = injection(request)
     names = PodNames(request.plan, request.run, request.subdomain)
     style = PodStyle(
@@ -42,7 +48,8 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
     trainer = trainer_group(request).name
     container = next(c for c in templates[trainer]["spec"]["containers"] if c["name"] == CONTAINER)
     # The TrainJob's variables would reach every node, not only the launcher.
-    fields = _OF_THE_TRAINJOB if added.spreads_env else (*_OF_THE_TRAINJOB, "env")
+    wanted = _TRAINER_FIELDS if added.spreads_env else (*_TRAINER_FIELDS, "env")
+    fields = [key for key in wanted if key == "image" or len(container.get(key, ())) <= _MAX_ITEMS]
     templates[trainer] = with_container(
         templates[trainer], lambda row: {key: value for key, value in row.items() if key not in fields}
     )
@@ -51,10 +58,10 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
 
 
 def _with_port_names(template: Mapping[str, Any]) -> dict[str, Any]:
-    """The template with a name for every port.
+    """Returns the template with a name for every port.
 
-    The controller mistakes ports without a name for the same one, and overwrites one with the others; if a container
-    has two of them, the API server refuses the JobSet, which only the controller's log shows (v2.3.0
+    The controller treats all ports without a name as the same port, and overwrites one with another. If a container
+    has two of them, the API server rejects the JobSet, and only the controller's log shows it (v2.3.0
     pkg/apply/apply.go, UpsertPort; tested).
     """
     kinds = [kind for kind in ("initContainers", "containers") if kind in template["spec"]]
@@ -73,15 +80,14 @@ def _with_names(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _runtime(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]], added: Injection) -> dict[str, Any]:
-    # A queue suspends the TrainJob; its controller suspends the JobSet.
-    spec = {key: value for key, value in jobset_spec(request, templates).items() if key != "suspend"}
+    spec = {key: value for key, value in jobset_spec(request, templates).items() if key not in _NOT_IN_RUNTIME}
     spec["replicatedJobs"] = [_replicated_job(request, row, added) for row in spec["replicatedJobs"]]
     return {
         "apiVersion": _VERSION,
         "kind": "TrainingRuntime",
         "metadata": metadata(request, request.run),
         "spec": {
-            **given(mlPolicy=dict(added.policy)),
+            **without_empty(mlPolicy=dict(added.policy)),
             "template": {
                 "metadata": {"labels": labels(request), "annotations": jobset_metadata(request)["annotations"]},
                 "spec": spec,
@@ -95,20 +101,23 @@ def _replicated_job(request: RenderRequest, row: Mapping[str, Any], added: Injec
     if row["name"] in added.counts:
         del job["completions"], job["parallelism"]
     trainer = row["name"] == trainer_group(request).name
-    step = {"metadata": {"labels": {TRAINER_STEP: "trainer"}}} if trainer else {}
-    return {**row, "template": {**step, "spec": job}}
+    labels = {TRAINER_STEP: "trainer"} if trainer else {}
+    annotations = job_annotations(request, request.plan.group(row["name"]))
+    metadata = without_empty(labels=labels, annotations=annotations)
+    return {**row, "template": {**without_empty(metadata=metadata), "spec": job}}
 
 
 def _trainjob(request: RenderRequest, fields: Mapping[str, Any], added: Injection) -> dict[str, Any]:
-    # Without a policy numNodes is only the number of the training container's pods.
+    # Without a policy, numNodes is the number of pods of the trainer's group.
     nodes = request.job.num_nodes if added.policy else trainer_group(request).count
+    ttl = {} if request.job.ttl is None else {TTL: str(request.job.ttl)}
     return {
         "apiVersion": _VERSION,
         "kind": "TrainJob",
-        "metadata": workload_metadata(request, more_labels=gang.queue_labels(request.job)),
+        "metadata": workload_metadata(request, more_labels=gang.queue_labels(request.job), more_annotations=ttl),
         "spec": {
             **gang.suspended(request.job),
             "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": request.run},
-            "trainer": {"numNodes": nodes, **given(numProcPerNode=added.num_proc_per_node), **fields},
+            "trainer": {"numNodes": nodes, **without_empty(numProcPerNode=added.num_proc_per_node), **fields},
         },
     }

@@ -1,7 +1,7 @@
 """The volcano target: a Volcano Job whose tasks are the plan's groups.
 
 Volcano's own framework plugins are not used: up to v1.11 they counted every task into WORLD_SIZE, and they count nodes
-where torch counts processes (volcano-sh/volcano#4238, PR 4281). The variables are the plan's, only in the world's pods.
+where torch counts processes (volcano-sh/volcano#4238, PR 4281). Only the world's pods get the plan's variables.
 Volcano's `svc` plugin sets the pods' host names.
 
 Source: volcano-sh/volcano pkg/controllers/job (job_controller_util.go, state/{running,restarting}.go), volcano.sh/apis
@@ -18,7 +18,7 @@ from stepset.targets import gang
 from stepset.targets.companions import companions
 from stepset.targets.metadata import workload_metadata
 from stepset.targets.names import VOLCANO_HOSTS, PodNames
-from stepset.targets.optional_fields import given
+from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods.template import PodStyle, pod_template
 from stepset.targets.request import RenderRequest
 
@@ -29,7 +29,7 @@ _FAILURES = ["PodFailed", "PodEvicted"]
 
 
 def render(request: RenderRequest) -> list[dict[str, Any]]:
-    """The manifests, in the order an apply needs."""
+    """Returns the manifests, in the order in which they must be applied."""
     names = PodNames(request.plan, request.run, request.run, VOLCANO_HOSTS)
     style = PodStyle(names, TASK_INDEX, RETRY_COUNT)
     templates = {group.name: pod_template(request, group, style) for group in request.plan.groups}
@@ -51,9 +51,9 @@ def _spec(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]]) ->
     on_failure = {"events": _FAILURES, "action": "RestartJob" if restarts else "TerminateJob"}
     return {
         "schedulerName": _SCHEDULER,
-        **given(queue=job.scheduling.queue_name, priorityClassName=job.scheduling.priority_class),
+        **without_empty(queue=job.scheduling.queue_name, priorityClassName=job.scheduling.priority_class),
         "minAvailable": sum(first.values()),
-        **given(maxRetry=restarts + 1 if restarts else None, ttlSecondsAfterFinished=job.ttl),
+        **without_empty(maxRetry=restarts + 1 if restarts else None, ttlSecondsAfterFinished=job.ttl),
         "plugins": {"svc": ["--publish-not-ready-addresses", "--disable-network-policy"]},
         "policies": [on_failure],
         "tasks": [_task(request, group, templates[group.name]) for group in plan.groups],
@@ -64,11 +64,11 @@ def _task(request: RenderRequest, group: PodGroup, template: Mapping[str, Any]) 
     plan, deadline = request.plan, request.job.deadline
     spec = template["spec"] if deadline is None else {**template["spec"], "activeDeadlineSeconds": deadline}
     waits = [after.group for after in group.start_after]
-    # The job is complete when the world is: other pods are stopped.
+    # The job is complete when the world is complete; Volcano stops the other pods.
     done = [{"event": "TaskCompleted", "action": "CompleteJob"}] if group.name == plan.success.group else []
     return {
         "name": group.name,
         "replicas": group.count,
-        **given(dependsOn={"name": waits, "iteration": "all"} if waits else None, policies=done),
+        **without_empty(dependsOn={"name": waits, "iteration": "all"} if waits else None, policies=done),
         "template": {**template, "spec": spec},
     }

@@ -6,12 +6,15 @@ from typing import Any
 
 from stepset.plan.model import LAUNCHER, NODE, WAIT_FOR_ALL, PodGroup
 from stepset.plan.ranks import command_is_rank
+from stepset.plan.secret_variables import secret_variables
 from stepset.plan.values import resolve
-from stepset.targets.config_maps import ARCHIVE_KEY, shipped_files
+from stepset.spec.template import node_secret_names
 from stepset.targets.names import CODE_DIR, RUN_DIR, SOURCE_DIR, InManifest, PodNames
 from stepset.targets.pods.env import process_env
-from stepset.targets.pods.ssh import PRIVATE_KEY, key_path, server_prefix
+from stepset.targets.pods.overlay import overlay_of
+from stepset.targets.pods.ssh import PRIVATE_KEY, agent_files, server_prefix
 from stepset.targets.request import RenderRequest
+from stepset.targets.shipped_files import ARCHIVE_KEY
 
 _SOURCES = {NODE: "node {node_rank}", LAUNCHER: "launcher"}
 
@@ -62,17 +65,25 @@ def agent_config(request: RenderRequest, group: PodGroup, names: PodNames, grace
         config["launcher_restarts"] = True
     if plan.ssh is not None:
         config["mpi"] = True
-    return {**config, **_files(request, group)}
+    return {**config, **_secrets(request, group), **_files(request, group)}
+
+
+def _secrets(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
+    """The names of variables and the files whose contents the agent keeps out of its reports."""
+    names = {*secret_variables(request.plan), *node_secret_names(overlay_of(request.job, group))}
+    ssh = request.plan.ssh
+    files = [f"{ssh.path}/{PRIVATE_KEY}"] if ssh is not None and group.name in ssh.groups else []
+    return ({"secrets": sorted(names)} if names else {}) | ({"secret_files": files} if files else {})
 
 
 def _files(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
-    shipped = shipped_files(request)
+    shipped = request.shipped
     files = [
         {"source": f"{SOURCE_DIR}/{file.key}", "path": f"{CODE_DIR}/{file.name}", "mode": "0644"} for file in shipped
     ]
     ssh = request.plan.ssh
     if ssh is not None and group.name in ssh.groups:
-        files.append({"source": f"{ssh.path}/{PRIVATE_KEY}", "path": key_path(ssh, agent=True), "mode": "0600"})
+        files += agent_files(ssh)
     config: dict[str, Any] = {"files": files} if files else {}
     if request.sources.archive is not None:
         config |= {"code_archive": f"{SOURCE_DIR}/{ARCHIVE_KEY}", "code_dir": CODE_DIR}

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepset.plan.model import EnvEntry
-from stepset.plan.values import Attempt, FieldValue, NodeRank, Resolver, SecretValue, Text, Value, resolve
-from stepset.targets.names import InAgent, InManifest, PodNames
+from stepset.plan.values import Attempt, FieldValue, NodeRank, RendezvousId, Resolver, SecretValue, Text, Value, resolve
+from stepset.targets.names import RENDEZVOUS_KEY, InAgent, InManifest, PodNames, agent_config_map
 
 
 def container_env(
@@ -15,39 +15,51 @@ def container_env(
 ) -> list[dict[str, Any]]:
     """`env` of a container, in the plan's order.
 
-    `rank_field` is the pod's field with its index in the group, `attempt_field` that with the number of restarts; None
-    if there is no such field.
+    `rank_field` is the field of a pod that contains its index in the group, `attempt_field` the field that contains the
+    number of restarts; None if there is no such field.
     """
     rows = []
+    in_manifest = InManifest(names)
     for entry in entries:
         value: Value | None = entry.value
-        if isinstance(value, Text) and value.known_in_pod:
-            value = entry.pod_value
+        if isinstance(value, Text):
+            if len(value.parts) == 1 and isinstance(value.parts[0], str):  # most values: plain text
+                rows.append({"name": entry.name, "value": value.parts[0]})
+                continue
+            if value.needs_agent:
+                value = entry.pod_value
         if value is not None:
-            rows.append({"name": entry.name, **_source(value, names, rank_field, attempt_field)})
+            rows.append(_row(entry.name, value, in_manifest, rank_field, attempt_field))
     return rows
 
 
-def _source(value: Value, names: PodNames, rank_field: str | None, attempt_field: str | None) -> dict[str, Any]:
+def _row(
+    name: str, value: Value, in_manifest: InManifest, rank_field: str | None, attempt_field: str | None
+) -> dict[str, Any]:
     if isinstance(value, SecretValue):
-        return {"valueFrom": {"secretKeyRef": {"name": value.secret, "key": value.key}}}
+        return {"name": name, "valueFrom": {"secretKeyRef": {"name": value.secret, "key": value.key}}}
     if isinstance(value, FieldValue):
-        return _field(value.path)
-    if value.parts == (NodeRank(),) and rank_field:
-        return _field(rank_field)
-    if value.parts == (Attempt(),):
-        return _field(attempt_field) if attempt_field else {"value": "0"}
-    return {"value": resolve(value, InManifest(names))}
+        return _from_field(name, value.path)
+    place = value.parts[0] if len(value.parts) == 1 else None
+    if isinstance(place, NodeRank) and rank_field:
+        return _from_field(name, rank_field)
+    if isinstance(place, Attempt):
+        return _from_field(name, attempt_field) if attempt_field else {"name": name, "value": "0"}
+    if isinstance(place, RendezvousId):
+        key = {"name": agent_config_map(in_manifest.names.run), "key": RENDEZVOUS_KEY}
+        return {"name": name, "valueFrom": {"configMapKeyRef": key}}
+    return {"name": name, "value": resolve(value, in_manifest)}
 
 
-def _field(path: str) -> dict[str, Any]:
-    return {"valueFrom": {"fieldRef": {"fieldPath": path}}}
+def _from_field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def process_env(entries: Iterable[EnvEntry], names: Resolver) -> dict[str, str]:
-    """Variables that differ between the processes of a pod, for the agent's configuration; places as `{rank}` etc."""
+    """Variables that differ between the processes of a pod, for the agent's configuration, with `{rank}` etc."""
+    in_agent = InAgent(names)
     return {
-        entry.name: resolve(entry.value, InAgent(names))
+        entry.name: resolve(entry.value, in_agent)
         for entry in entries
-        if isinstance(entry.value, Text) and entry.value.known_in_pod
+        if isinstance(entry.value, Text) and entry.value.needs_agent
     }

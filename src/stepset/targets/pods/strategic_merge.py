@@ -1,6 +1,6 @@
 """Merges `pod_template` over a pod by Kubernetes' rules: a strategic merge patch, without an API server.
 
-Lists are merged by the key in Kubernetes' types (`patchMergeKey` in k8s.io/api v0.36 core/v1/types.go), others are
+Lists that have a merge key (`patchMergeKey` in k8s.io/api v0.36 core/v1/types.go) are merged by it, other lists are
 replaced; `null` removes a field, `$patch: delete` an entry of a list; `$patch: replace` removes the existing content.
 """
 
@@ -32,7 +32,7 @@ _DIRECTIVE = "$patch"
 
 
 def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `patch` merged over it; neither is changed.
+    """`base` with `patch` merged over it; neither is changed. A list of other values than mappings is replaced.
 
     >>> merge({"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "B", "value": "2"}]})["env"]
     [{'name': 'A', 'value': '1'}, {'name': 'B', 'value': '2'}]
@@ -46,7 +46,7 @@ def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, Mapping):
             ours = merged.get(key)
             merged[key] = merge(ours if isinstance(ours, Mapping) else {}, value)
-        elif isinstance(value, list) and key in MERGE_KEYS:
+        elif isinstance(value, list) and key in MERGE_KEYS and all(isinstance(entry, Mapping) for entry in value):
             ours = merged.get(key)
             merged[key] = _merge_list(key, ours if isinstance(ours, list) else [], value)
         else:

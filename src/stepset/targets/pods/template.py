@@ -1,4 +1,4 @@
-"""From a pod group to a pod template, for every target."""
+"""Renders a pod group as a pod template, for every target."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from stepset.spec.job import TrainingJob
 from stepset.targets.metadata import pod_metadata
 from stepset.targets.names import AGENT_DIR, CODE_DIR, InManifest, PodNames
 from stepset.targets.names import CONTAINER as CONTAINER
-from stepset.targets.optional_fields import given
+from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods import ssh
 from stepset.targets.pods.env import container_env
+from stepset.targets.pods.overlay import overlay_of
+from stepset.targets.pods.placement import affinity_of, placement_of, with_own_topology
+from stepset.targets.pods.security import RESTRICTED, restricted
+from stepset.targets.pods.sidecars import with_sidecars
 from stepset.targets.pods.strategic_merge import merge
 from stepset.targets.pods.volumes import AGENT_CONFIG, code_in_place, pod_volumes
 from stepset.targets.request import RenderRequest
@@ -23,17 +27,17 @@ GRACE = 60
 """Seconds from SIGTERM to SIGKILL: long enough for a checkpoint."""
 
 _AGENT_MARGIN = 10
-"""Of these the agent keeps so many to stop what is left and to write its verdict."""
+"""Seconds of GRACE that the agent reserves to stop remaining processes and to write its verdict."""
 
 AGENT_COMMAND = ("python3", "-I", "-S", f"{AGENT_DIR}/agent.py", "run", f"{AGENT_DIR}/{AGENT_CONFIG}", "--")
 
 
 @dataclass(frozen=True)
 class PodStyle:
-    """The pods of one target."""
+    """The properties of pods that differ between targets."""
 
     names: PodNames
-    rank_field: str | None  # the pod's field with its index in its group; None if there is none
+    rank_field: str | None  # the pod's field that contains its index in the group; None if there is none
     attempt_field: str | None = None  # the pod's field with the number of gang restarts; None if they are not counted
     restart_policy: str = "Never"
     scratch: bool = False  # whether pods need the scratch directory even without the agent
@@ -45,9 +49,9 @@ class PodStyle:
 def pod_template(
     request: RenderRequest, group: PodGroup, style: PodStyle, gang: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The pod template of one group, with the job's `pod_template` merged over it; `gang`: fields that make a gang."""
-    job, scheduling = request.job, request.job.scheduling
-    account = given(serviceAccountName=job.service_account)
+    """The pod template of one group, with the job's `pod_template` merged over it; `gang`: fields of its gang."""
+    job, placement = request.job, placement_of(request.job, group)
+    account = without_empty(serviceAccountName=job.service_account)
     volumes, mounts = pod_volumes(request, group, scratch=style.scratch, trainer_mounts=style.trainer_volumes)
     base: dict[str, Any] = {
         "metadata": pod_metadata(request, group.name),
@@ -58,11 +62,11 @@ def pod_template(
             "enableServiceLinks": False,
             # No token in a training pod, unless the job has an account.
             **(account or {"automountServiceAccountToken": False}),
-            **given(
-                priorityClassName=scheduling.priority_class,
-                nodeSelector=dict(scheduling.node_selector),
-                tolerations=list(scheduling.tolerations),
-                affinity=dict(scheduling.affinity),
+            **without_empty(
+                priorityClassName=job.scheduling.priority_class,
+                nodeSelector=dict(placement.node_selector),
+                tolerations=list(placement.tolerations),
+                affinity=affinity_of(job, request.plan, request.run, group),
             ),
             **_ssh_users(request, group),
             **_hydra_dns(request, group),
@@ -71,29 +75,11 @@ def pod_template(
         },
     }
     template = merge(merge(base, gang or {}), overlay_of(job, group))
+    template = with_sidecars(with_own_topology(template, group))
     if template["spec"].get("hostNetwork") and "dnsPolicy" not in template["spec"]:
         # Otherwise pods on the host's network cannot resolve cluster names.
         template["spec"]["dnsPolicy"] = "ClusterFirstWithHostNet"
-    return template
-
-
-def overlay_of(job: TrainingJob, group: PodGroup) -> dict[str, Any]:
-    """`pod_template` as a pod template, for the pods of one group.
-
-    The job file has a whole template or only its `spec`. Its resources are those of a node (they determine
-    procs_per_node): pods beside the world do not get them.
-    """
-    overlay = job.pod_template
-    template = dict(overlay) if "spec" in overlay or "metadata" in overlay else {"spec": overlay}
-    if group.in_world or not isinstance(template.get("spec"), Mapping):
-        return template
-    containers = [
-        {k: v for k, v in row.items() if k != "resources"}
-        if isinstance(row, Mapping) and row.get("name") == CONTAINER
-        else row
-        for row in template["spec"].get("containers", [])
-    ]
-    return {**template, "spec": {**template["spec"], **given(containers=containers)}}
+    return restricted(template) if job.security == RESTRICTED else template
 
 
 def with_container(template: Mapping[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
@@ -115,8 +101,8 @@ def _container(
     in_manifest = InManifest(style.names)
     command = [resolve(word, in_manifest) for word in group.command]
     command = ssh.server_command() if group.serves_ssh else [*ssh.server_prefix(request, group), *command]
-    entries = [entry for entry in group.env if entry.name not in style.trainer_env]
-    return given(
+    entries = [entry for entry in group.env if entry.name not in style.trainer_env] if style.trainer_env else group.env
+    return without_empty(
         name=CONTAINER,
         image=group.image,
         command=command if group.agent is None else [*AGENT_COMMAND, *command],
@@ -124,9 +110,9 @@ def _container(
         workingDir=CODE_DIR if code_in_place(request, group) else None,
         env=container_env(entries, style.names, style.rank_field, style.attempt_field),
         ports=[] if style.trainer_port else [{"containerPort": request.plan.ports[name]} for name in group.ports],
-        resources=given(requests=dict(group.resources.requests), limits=dict(group.resources.limits)),
+        resources=without_empty(requests=dict(group.resources.requests), limits=dict(group.resources.limits)),
         startupProbe=ssh.server_probe(request) if group.serves_ssh else None,
-        # Without the agent's verdict, the last lines of the log.
+        # Without a verdict of the agent, the message is the last lines of the log.
         terminationMessagePolicy="FallbackToLogsOnError",
         volumeMounts=mounts,
     )
@@ -141,7 +127,7 @@ def _ssh_users(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
 
 
 def _hydra_dns(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
-    """Hydra's processes on the nodes connect to the launcher by its short host name; this makes it resolve.
+    """Makes the launcher's short host name resolve, which Hydra's processes on the nodes connect to.
 
     Source: kubeflow/mpi-operator v0.8.0 pkg/controller/mpi_job_controller.go (newWorker); tested with MPICH 4.0.2.
     """

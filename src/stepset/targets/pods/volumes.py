@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from stepset.plan.model import PlanFile, PodGroup
-from stepset.targets.config_maps import AGENT_KEY, agent_name, code_name, file_name, shipped_files
+from stepset.targets.config_maps import AGENT_KEY, agent_name, code_name, file_name
 from stepset.targets.names import AGENT_DIR, CODE_DIR, RUN_DIR, SOURCE_DIR
-from stepset.targets.optional_fields import given
+from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods import ssh
 from stepset.targets.pods.agent_config import config_key
 from stepset.targets.request import RenderRequest
 
 AGENT_CONFIG = "config.json"
+SHARED_MEMORY = "dshm"
+"""The name of the volume at /dev/shm."""
 _READ_ONLY = 0o444
 
 Rows = tuple[list[dict[str, Any]], list[dict[str, Any]]]
@@ -37,15 +39,18 @@ def pod_volumes(
         _shared_memory(group),
         _storage(request),
     ]
-    volumes = [volume for part in parts for volume in part[0]]
-    mounts = [mount for part in parts for mount in part[1]]
+    volumes: list[dict[str, Any]] = []
+    mounts: list[dict[str, Any]] = []
+    for more_volumes, more_mounts in parts:
+        volumes += more_volumes
+        mounts += more_mounts
     return volumes, mounts
 
 
 def code_in_place(request: RenderRequest, group: PodGroup) -> bool:
-    """Whether the job's code is mounted where commands start; with the agent, the agent puts it there."""
+    """Whether the job's code is mounted in the working directory; with the agent, the agent copies it there."""
     runs_the_program = group.in_world or group.name == request.plan.success.group
-    return group.agent is None and bool(shipped_files(request)) and runs_the_program
+    return group.agent is None and bool(request.shipped) and runs_the_program
 
 
 def _volume(name: str, path: str, **source: Any) -> Rows:
@@ -61,8 +66,8 @@ def _agent(request: RenderRequest, group: PodGroup, scratch: bool) -> Iterator[R
 
 
 def _code(request: RenderRequest, group: PodGroup) -> Iterator[Rows]:
-    """With the agent the code is copied or unpacked, so that ranks may write where they start; else it is mounted."""
-    shipped = shipped_files(request)
+    """The agent copies or unpacks the code, so that ranks can write to their directory; without it, it is mounted."""
+    shipped = request.shipped
     if group.agent is not None and (shipped or request.sources.archive is not None):
         yield _volume("stepset-source", SOURCE_DIR, configMap={"name": code_name(request)})
         yield _volume("stepset-code", CODE_DIR, emptyDir={})
@@ -79,16 +84,22 @@ def _file(request: RenderRequest, file: PlanFile) -> Rows:
 
 def _shared_memory(group: PodGroup) -> Rows:
     """/dev/shm in memory: a container's default has 64 MB, too little for data loaders and NCCL."""
-    return _volume("dshm", "/dev/shm", emptyDir={"medium": "Memory", **given(sizeLimit=group.resources.shm)})
+    return _volume(
+        SHARED_MEMORY, "/dev/shm", emptyDir={"medium": "Memory", **without_empty(sizeLimit=group.resources.shm)}
+    )
 
 
 def _storage(request: RenderRequest) -> Rows:
     """One volume for each claim, however often it is mounted."""
     mounted = request.job.storage
+    if not mounted:
+        return [], []
     names = {claim: f"storage-{number}" for number, claim in enumerate(dict.fromkeys(each.claim for each in mounted))}
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in names.items()]
     mounts = [
-        given(name=names[each.claim], mountPath=each.path, subPath=each.sub_path, readOnly=each.read_only or None)
+        without_empty(
+            name=names[each.claim], mountPath=each.path, subPath=each.sub_path, readOnly=each.read_only or None
+        )
         for each in mounted
     ]
     return volumes, mounts

@@ -1,1 +1,1 @@
-"""What a cluster would refuse, reported in terms of the job file before anything is sent."""
+"""Checks for problems that a cluster would reject, before anything is sent; errors name fields of the job file."""

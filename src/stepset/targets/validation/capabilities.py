@@ -1,4 +1,4 @@
-"""What a target cannot do, reported instead of ignored."""
+"""Errors for features of a job that a target does not support."""
 
 from __future__ import annotations
 
@@ -65,15 +65,22 @@ def _volcano(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
         for after in group.start_after:
             if after.condition == "Complete":
                 yield (
-                    f"roles.{after.group}.before: Volcano starts the nodes once it runs, not once it is complete; use"
-                    " target jobset with scheduling.gang: volcano"
+                    f"roles.{after.group}.before: Volcano starts the nodes once the role runs, not once it is complete;"
+                    " use target jobset with scheduling.gang: volcano"
                 )
+    if job.deadline is not None and job.restart.max_restarts:
+        # A lifecycle policy distinguishes events and exit codes, not the reason DeadlineExceeded of a pod (volcano
+        # pkg/controllers/job/job_controller_util.go, applyPolicies).
+        yield (
+            "deadline: a Volcano Job counts a pod that exceeds it as failed, and would start the gang again; leave out"
+            " restart.max_restarts, or use target jobset with scheduling.gang: volcano"
+        )
     if plan.world.elastic:
         yield (
-            "framework.elastic: a Volcano Job starts all its pods again, not one; use target jobset with"
+            "framework.elastic: a Volcano Job restarts all its pods, not one; use target jobset with"
             " scheduling.gang: volcano"
         )
     if job.network.subdomain is not None:
-        yield "network.subdomain: Volcano calls the Service as the job; leave it out"
+        yield "network.subdomain: Volcano names the Service after the job; leave it out"
     if job.scheduling.gang is not None and gang_of(job) != "volcano":
-        yield f"scheduling.gang: a Volcano Job is a gang by itself, not one of {job.scheduling.gang}; leave it out"
+        yield f"scheduling.gang: Volcano itself schedules the gang, not {job.scheduling.gang}; leave it out"

@@ -1,4 +1,4 @@
-"""Fields of pods and containers: the API server would drop an unknown one silently.
+"""Fields of pods and containers; the API server would silently drop others.
 
 Source: k8s.io/api v0.36 core/v1/types.go (PodSpec, Container).
 """
@@ -14,6 +14,23 @@ POD_FIELDS = (
     "serviceAccount", "serviceAccountName", "setHostnameAsFQDN", "shareProcessNamespace", "subdomain",
     "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes", "workloadRef",
 )  # fmt: skip
+ROW_FIELDS = {
+    "env": ("name", "value", "valueFrom"),
+    "envFrom": ("configMapRef", "prefix", "secretRef"),
+    "ports": ("containerPort", "hostIP", "hostPort", "name", "protocol"),
+    "volumeMounts": (
+        "mountPath", "mountPropagation", "name", "readOnly", "recursiveReadOnly", "subPath", "subPathExpr",
+    ),
+}  # fmt: skip
+"""Fields of the entries of a container's lists."""
+SOURCE_FIELDS = {
+    "configMapKeyRef": ("key", "name", "optional"),
+    "fieldRef": ("apiVersion", "fieldPath"),
+    "fileKeyRef": ("key", "optional", "path", "volumeName"),
+    "resourceFieldRef": ("containerName", "divisor", "resource"),
+    "secretKeyRef": ("key", "name", "optional"),
+}
+"""The fields of `valueFrom`, each with the fields that it contains."""
 CONTAINER_FIELDS = (
     "args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "name",
     "ports", "readinessProbe", "resizePolicy", "resources", "restartPolicy", "restartPolicyRules", "securityContext",

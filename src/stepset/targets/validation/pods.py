@@ -1,4 +1,4 @@
-"""What an API server would refuse about a job's pods."""
+"""Problems of a job's pods that an API server would reject."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stepset.plan.model import NODE, LaunchPlan, PodGroup
-from stepset.plan.values import FieldValue, SecretValue
+from stepset.plan.values import FieldValue, SecretValue, Text
 from stepset.spec.base import nearest
 from stepset.spec.job import TrainingJob
-from stepset.targets.pods.strategic_merge import MERGE_KEYS
-from stepset.targets.pods.template import CONTAINER, overlay_of
-from stepset.targets.validation.pod_fields import CONTAINER_FIELDS, POD_FIELDS
+from stepset.spec.template import node_container, rows
+from stepset.targets.pods.overlay import overlay_of
+from stepset.targets.pods.security import RESTRICTED
+from stepset.targets.pods.sidecars import ALWAYS
+from stepset.targets.pods.strategic_merge import MERGE_KEYS, merge
+from stepset.targets.pods.template import CONTAINER
+from stepset.targets.pods.volumes import SHARED_MEMORY
+from stepset.targets.validation.pod_fields import CONTAINER_FIELDS, POD_FIELDS, ROW_FIELDS, SOURCE_FIELDS
 from stepset.targets.validation.resources import resource_problems
-from stepset.targets.validation.scheduling import place_problems
-from stepset.targets.validation.syntax import is_config_key, is_label_key, name_problem
+from stepset.targets.validation.restricted import restricted_problems
+from stepset.targets.validation.scheduling import scheduling_problems
+from stepset.targets.validation.syntax import is_config_key, is_label_key, label_problems, name_problem
 from stepset.targets.validation.volume_mounts import mount_problems
 
 # Fields that the downward API allows in variables (kubernetes v1.36 pkg/apis/core/validation/validation.go).
@@ -23,12 +29,13 @@ _FIELD = re.compile(
     r"metadata\.(name|namespace|uid)|metadata\.(labels|annotations)\['(?P<key>[^']+)'\]"
     r"|spec\.(nodeName|serviceAccountName)|status\.(hostIPs?|podIPs?)"
 )
+_LEAST_POD: Mapping[str, Any] = {"spec": {"containers": [{"name": CONTAINER}]}}
 
 
 def pod_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
     """One line for each problem."""
     yield from mount_problems(job, plan)
-    yield from place_problems(job.scheduling)
+    yield from scheduling_problems(job, plan)
     if job.service_account is not None and (wrong := name_problem("service_account", job.service_account)):
         yield wrong
     for group in plan.groups:
@@ -45,14 +52,16 @@ def pod_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
 def _env(group: PodGroup, field: str) -> Iterator[str]:
     for entry in group.env:
         value = entry.value
+        if isinstance(value, Text):
+            continue
         if isinstance(value, SecretValue):
             if wrong := name_problem(f"{field}.{entry.name}.secret", value.secret):
                 yield wrong
             if not is_config_key(value.key):
-                yield f"{field}.{entry.name}.key: {value.key!r} is not a key of a Secret; it has letters, digits, '-_.'"
+                yield f"{field}.{entry.name}.key: {value.key!r} is not a key of a Secret; use letters, digits, '-_.'"
         if isinstance(value, FieldValue) and not _is_field(value.path):
             yield (
-                f"{field}.{entry.name}.field: {value.path!r} is not a field of a pod that a variable can have; give for"
+                f"{field}.{entry.name}.field: {value.path!r} is not a field of a pod that a variable can read; give for"
                 " example status.hostIP or metadata.labels['NAME']"
             )
 
@@ -66,7 +75,15 @@ def _template(job: TrainingJob, group: PodGroup) -> Iterator[str]:
     if not job.pod_template:
         return
     given = overlay_of(job, group)
+    problems = list(_template_fields(job, given))
+    yield from problems
+    if not problems and not node_container(merge(_LEAST_POD, given)):
+        yield f"pod_template: removes the container {CONTAINER!r}, which trains; omit the null or $patch that does"
+
+
+def _template_fields(job: TrainingJob, given: Mapping[str, Any]) -> Iterator[str]:
     yield from _unknown(given, ("metadata", "spec"), "pod_template")
+    yield from _metadata(given.get("metadata") or {})
     spec = given.get("spec") or {}
     if not isinstance(spec, Mapping):
         yield "pod_template.spec: is not a mapping; write {key: value}"
@@ -76,12 +93,15 @@ def _template(job: TrainingJob, group: PodGroup) -> Iterator[str]:
     yield from _unknown(spec, POD_FIELDS, place)
     for field, why in (
         ("restartPolicy", "a gang is started again as a whole; use restart"),
-        ("hostname", "pods are found by the name they get; leave it out"),
+        ("hostname", "pods find each other by the host names that stepset sets; leave it out"),
         ("subdomain", "use network.subdomain"),
     ):
         if field in spec:
             yield f"{place}.{field}: {why}"
+    if job.security == RESTRICTED:
+        yield from restricted_problems(given, place)
     yield from _entries(spec, place)
+    yield from _unknown_volumes(job, spec, place)
     for kind in ("containers", "initContainers"):
         rows = spec.get(kind)
         for row in rows if isinstance(rows, list) else []:
@@ -89,16 +109,68 @@ def _template(job: TrainingJob, group: PodGroup) -> Iterator[str]:
                 yield from _container(row, kind, f"{place}.{kind}.{row['name']}")
 
 
+def _unknown_volumes(job: TrainingJob, spec: Mapping[str, Any], place: str) -> Iterator[str]:
+    """Yields a problem for each mount of a volume that neither the pod template nor stepset defines."""
+    own = [str(volume.get("name")) for volume in rows(spec, "volumes")]
+    known = {*own, *(f"storage-{number}" for number in range(len(job.storage))), SHARED_MEMORY}
+    for kind in ("containers", "initContainers"):
+        for container in rows(spec, kind):
+            for mount in rows(container, "volumeMounts"):
+                name = str(mount.get("name"))
+                field = f"{place}.{kind}.{container.get('name')}.volumeMounts.{name}"
+                if name not in known and not name.startswith(("stepset-", "mpi-")) and "$patch" not in mount:
+                    names = ", ".join(sorted(known))
+                    yield f"{field}: no volume has this name; add it to {place}.volumes, or use one of {names}"
+
+
+def _metadata(metadata: Any) -> Iterator[str]:
+    for field in ("labels", "annotations") if isinstance(metadata, Mapping) else ():
+        place, keys = f"pod_template.metadata.{field}", metadata.get(field) or {}
+        if not isinstance(keys, Mapping):
+            yield f"{place}: is not a mapping; write {{key: value}}"
+            continue
+        texts = {str(key): value if isinstance(value, str) else str(value) for key, value in keys.items()}
+        yield from label_problems(place, texts, values=field == "labels")
+
+
 def _container(row: Mapping[str, Any], kind: str, place: str) -> Iterator[str]:
     yield from _unknown(row, CONTAINER_FIELDS, place)
     ours = kind == "containers" and row["name"] == CONTAINER
     if not ours and not row.get("image") and "$patch" not in row:
-        yield f"{place}: a container without image; give one, or call it {NODE!r} to mean the training container"
+        yield f"{place}: a container needs an image; give one, or name it {NODE!r} to mean the training container"
+    if kind == "containers" and not ours:
+        yield from _sidecar(row, place)
     yield from _entries(row, place)
+    for field, known in ROW_FIELDS.items():
+        for number, entry in enumerate(row[field] if isinstance(row.get(field), list) else ()):
+            if isinstance(entry, Mapping):
+                name = f"{place}.{field}.{entry.get('name', number)}"
+                yield from _unknown(entry, known, name)
+                yield from _source(entry.get("valueFrom"), f"{name}.valueFrom")
+
+
+def _source(source: Any, place: str) -> Iterator[str]:
+    """Yields a problem for each unknown field of a variable's `valueFrom`."""
+    if not isinstance(source, Mapping):
+        return
+    yield from _unknown(source, tuple(SOURCE_FIELDS), place)
+    for kind, known in SOURCE_FIELDS.items():
+        if isinstance(reference := source.get(kind), Mapping):
+            yield from _unknown(reference, known, f"{place}.{kind}")
+
+
+def _sidecar(row: Mapping[str, Any], place: str) -> Iterator[str]:
+    """Yields a problem for each field of a container beside the training container that a sidecar cannot have."""
+    fields = [name for name in ("restartPolicy", "restartPolicyRules") if row.get(name) not in (None, ALWAYS, [])]
+    for name in fields:
+        yield (
+            f"{place}.{name}: a container beside {CONTAINER!r} is a sidecar, which is restarted until {CONTAINER!r} has"
+            " ended; leave it out, or use initContainers, or a role, for a command that runs once"
+        )
 
 
 def _entries(part: Mapping[str, Any], place: str) -> Iterator[str]:
-    """Lists are merged by a key, which every entry must have."""
+    """Yields a problem for each entry without the key by which its list is merged."""
     for field, key in MERGE_KEYS.items():
         rows = part.get(field)
         if rows is None:
@@ -107,7 +179,7 @@ def _entries(part: Mapping[str, Any], place: str) -> Iterator[str]:
             yield f"{place}.{field}: is not a list; write [..]"
             continue
         for number, row in enumerate(rows):
-            if not isinstance(row, Mapping) or (key not in row and row != {"$patch": "replace"}):
+            if row != {"$patch": "replace"} and not (isinstance(row, Mapping) and isinstance(row.get(key), str | int)):
                 yield f"{place}.{field}.{number}: has no {key}; entries are merged by it"
 
 

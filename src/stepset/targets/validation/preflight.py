@@ -1,4 +1,4 @@
-"""Preflight: what a cluster would refuse, reported before anything is sent, in terms of the job file.
+"""Preflight: problems that a cluster would reject, before anything is sent, in terms of the job file.
 
 Each rule yields lines `field: what is wrong; what to do`.
 """
@@ -18,7 +18,9 @@ from stepset.targets.pods.template import needs_namespace
 from stepset.targets.request import RenderRequest, check_target
 from stepset.targets.validation.capabilities import missing_capabilities
 from stepset.targets.validation.pods import pod_problems
+from stepset.targets.validation.reserved_names import name_conflicts
 from stepset.targets.validation.syntax import label_problems, name_problem
+from stepset.targets.validation.unreadable_texts import unreadable_texts
 
 # kubernetes-sigs/jobset v0.12.0 api/jobset/v1alpha2/jobset_types.go (ReplicatedJob.DependsOn, MaxItems)
 _DEPENDENCIES = 5
@@ -40,7 +42,7 @@ def check(job: TrainingJob, plan: LaunchPlan, target: str = "jobset", run: str |
 
 
 def check_request(request: RenderRequest, target: str) -> None:
-    """Checks as `check` does, and also what matters only for manifests that will be applied."""
+    """Makes the checks of `check`, and those for manifests that will be applied."""
     check_target(target)
     found = [*problems(request.job, request.plan, target, request.run)]
     if needs_namespace(request.job) and request.namespace is None:
@@ -74,6 +76,9 @@ def problems(job: TrainingJob, plan: LaunchPlan, target: str, run: str) -> Itera
     yield from _dependencies(plan)
     yield from _gang(job, plan, target)
     yield from missing_capabilities(job, plan, target)
+    yield from name_conflicts(job, target)
+    if target == "trainjob":
+        yield from unreadable_texts(job)
     yield from pod_problems(job, plan)
 
 
@@ -84,9 +89,10 @@ def _refuse(found: Iterable[str]) -> None:
 
 
 def name_budget(plan: LaunchPlan, target: str) -> int:
-    """The most characters that a run's name may have in a target.
+    """Returns the maximum length of a run's name in a target.
 
-    JobSet: its webhook's rule. Others: host names of pods are labels; a StatefulSet's name is part of one.
+    For JobSet, this is its webhook's rule. For others, host names of pods must be labels, and a StatefulSet's name is
+    part of a label.
     """
     if target in ("jobset", "trainjob"):
         return jobset_name_budget((group.name, group.count) for group in plan.groups)
@@ -114,7 +120,7 @@ def _counts(plan: LaunchPlan, target: str) -> Iterator[str]:
     for group in plan.groups:
         if target in _INDEXED_TARGETS and group.count > _INDEXED_PODS:
             field = "num_nodes" if group.name == NODE else f"roles.{group.name}.replicas"
-            yield f"{field}: {group.count} pods; a Job takes {_INDEXED_PODS}; lower it"
+            yield f"{field}: {group.count} pods; a Job allows {_INDEXED_PODS}; lower it"
 
 
 def _images(plan: LaunchPlan) -> Iterator[str]:
@@ -127,18 +133,19 @@ def _images(plan: LaunchPlan) -> Iterator[str]:
 def _metadata(job: TrainingJob) -> Iterator[str]:
     yield from label_problems("labels", job.labels)
     yield from label_problems("annotations", job.annotations, values=False)
-    yield from label_problems("scheduling.node_selector", job.scheduling.node_selector)
     size = sum(len(k.encode()) + len(v.encode()) for k, v in job.annotations.items())
     if size > _ANNOTATIONS_LIMIT:
-        yield f"annotations: {size} bytes; Kubernetes takes {_ANNOTATIONS_LIMIT}; put long texts elsewhere"
+        yield f"annotations: {size} bytes; Kubernetes allows {_ANNOTATIONS_LIMIT}; put long texts elsewhere"
 
 
 def _dependencies(plan: LaunchPlan) -> Iterator[str]:
     for group in plan.groups:
         if len(group.start_after) > _DEPENDENCIES:
+            field = "roles" if group.in_world or group.name == plan.success.group else f"roles.{group.name}.after"
+            who = "the nodes start" if field == "roles" else "it starts"
             yield (
-                f"roles: {len(group.start_after)} of them are to be complete before the nodes start; JobSet allows"
-                f" {_DEPENDENCIES}; do several things in one role"
+                f"{field}: {len(group.start_after)} roles must complete before {who}; JobSet allows {_DEPENDENCIES};"
+                " combine some of them, or let some run one after another (after)"
             )
 
 
@@ -153,6 +160,12 @@ def _gang(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
         yield wrong
     elif scheduling.queue_name is not None and kind == "kueue":
         yield from label_problems("scheduling", {"queue_name": scheduling.queue_name})
+    exclusive, nodes = scheduling.topology.exclusive, plan.group(plan.success.group)
+    if exclusive is not None and kind in ("coscheduling", "volcano") and max(job.num_nodes, nodes.count) > 1:
+        yield (
+            f"scheduling.topology.exclusive: never starts with gang: {kind}: JobSet creates the other pods of the nodes"
+            " when the first one is scheduled, and the gang schedules none before all exist; use gang: none or kueue"
+        )
     if scheduling.min_member is None:
         return
     if kind in ("none", "kueue") and target != "volcano":
@@ -160,4 +173,4 @@ def _gang(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
     stage = next((stage for stage in gang.stages(plan) if any(g.name == NODE for g in stage)), ())
     most = sum(group.count for group in stage)
     if scheduling.min_member > most:
-        yield f"scheduling.min_member: {scheduling.min_member} is more than the {most} pods of the gang; lower it"
+        yield f"scheduling.min_member: {scheduling.min_member} is more than the gang's pods ({most}); lower it"

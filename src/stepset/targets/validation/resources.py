@@ -1,4 +1,4 @@
-"""What an API server would refuse about the resources of a pod.
+"""Problems of a pod's resources that an API server would reject.
 
 Source: kubernetes v1.36 pkg/apis/core/validation/validation.go (ValidateContainerResourceName,
 ValidateResourceRequirements, validateResourceQuantityValue).
@@ -20,6 +20,8 @@ _QUOTA_PREFIX = "requests."
 def resource_problems(resources: Resources, field: str) -> Iterator[str]:
     """One line for each problem; `field` is the resources' place in the job file."""
     requests, limits = resources.requests, resources.limits
+    if requests == limits and not any("/" in name or _is_huge_page(name) for name in requests):
+        return  # only devices and huge pages have rules of their own
     for name in dict.fromkeys((*requests, *limits)):
         yield from _name(name, field)
     for kind, amounts in (("requests", requests), ("limits", limits)):
@@ -31,10 +33,10 @@ def resource_problems(resources: Resources, field: str) -> Iterator[str]:
             yield f"{field}: the request {name}: {request} is more than the limit {limit}; raise the limit"
         whole = "/" in name or _is_huge_page(name)
         if whole and (limit is None or parse_quantity(request) != parse_quantity(limit)):
-            yield f"{field}: {name} cannot be shared; make request and limit the same"
+            yield f"{field}: {name} cannot be overcommitted; make request and limit equal"
     names = requests.keys() | limits.keys()
     if any(_is_huge_page(name) for name in names) and not names & {"cpu", "memory"}:
-        yield f"{field}: huge pages come only with cpu or memory; give one of them too"
+        yield f"{field}: huge pages require cpu or memory; give one of them, too"
 
 
 def _name(name: str, field: str) -> Iterator[str]:
@@ -52,7 +54,7 @@ def _amount(name: str, amount: str, field: str) -> Iterator[str]:
         if size and (not number or number % size):
             yield f"{field}: {name}: {amount} is not a multiple of the page size; give a multiple of it"
     elif "/" in name and number != number.to_integral_value():
-        yield f"{field}: {name}: {amount} is not a whole number; devices cannot be divided"
+        yield f"{field}: {name}: {amount} is not a whole number; devices cannot be divided; give a whole number"
 
 
 def _is_huge_page(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What an API server would refuse about where pods may run: priority, tolerations, affinity.
+"""Problems of priority, tolerations and affinity that an API server would reject.
 
 The first two levels of affinity are checked here, the rest by the server (`stepset validate --server`).
 
@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from stepset.plan.model import LAUNCHER, LaunchPlan
 from stepset.spec.base import nearest
-from stepset.spec.parts import Scheduling
-from stepset.targets.validation.syntax import is_label_key, is_label_value, name_problem
+from stepset.spec.job import TrainingJob
+from stepset.spec.parts import Placement
+from stepset.targets.validation.syntax import is_label_key, is_label_value, label_problems, name_problem
 
 _TOLERATION = ("key", "operator", "value", "effect", "tolerationSeconds")
 _OPERATORS = ("Equal", "Exists")
@@ -22,18 +24,30 @@ _AFFINITIES = ("nodeAffinity", "podAffinity", "podAntiAffinity")
 _TERMS = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
 
 
-def place_problems(scheduling: Scheduling) -> Iterator[str]:
-    """One line for each problem."""
+def scheduling_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
+    """One line for each problem of `scheduling`, also of roles and of the launcher."""
+    scheduling = job.scheduling
     priority = scheduling.priority_class
     if priority is not None and (wrong := name_problem("scheduling.priority_class", priority)):
         yield wrong
-    for number, toleration in enumerate(scheduling.tolerations):
-        for wrong in _toleration(toleration):
-            yield f"scheduling.tolerations.{number}: {wrong}"
-    yield from _affinity(scheduling.affinity)
+    yield from _placement(scheduling, "scheduling")
+    for role in job.roles:
+        yield from _placement(role.scheduling, f"roles.{role.name}.scheduling")
+    yield from _placement(scheduling.launcher, "scheduling.launcher")
+    launchers = [group for group in plan.groups if group.name == LAUNCHER and not group.in_world]
+    if scheduling.launcher != Placement() and not launchers:
+        yield "scheduling.launcher: this job has no launcher besides its nodes; leave it out"
     exclusive = scheduling.topology.exclusive
     if exclusive is not None and not is_label_key(exclusive):
         yield f"scheduling.topology.exclusive: {exclusive!r} is not the label of a node; write it like example.com/rack"
+
+
+def _placement(placement: Placement, place: str) -> Iterator[str]:
+    yield from label_problems(f"{place}.node_selector", placement.node_selector)
+    for number, toleration in enumerate(placement.tolerations):
+        for wrong in _toleration(toleration):
+            yield f"{place}.tolerations.{number}: {wrong}"
+    yield from _affinity(placement.affinity, f"{place}.affinity")
 
 
 def _toleration(given: Mapping[str, Any]) -> Iterator[str]:
@@ -51,7 +65,10 @@ def _toleration(given: Mapping[str, Any]) -> Iterator[str]:
     if key and not is_label_key(key):
         yield f"{key!r} is not the key of a taint; write it like example.com/name"
     if not key and operator != "Exists":
-        yield "without a key it means every taint; give key, or operator: Exists"
+        yield (
+            "has no key: a toleration without a key matches every taint and requires operator: Exists; give key, or"
+            " that operator"
+        )
     if operator == "Exists" and value:
         yield f"operator Exists takes no value; leave out {value!r}"
     if operator == "Equal" and not is_label_value(value):
@@ -62,11 +79,10 @@ def _toleration(given: Mapping[str, Any]) -> Iterator[str]:
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int)):
         yield f"tolerationSeconds {seconds!r} is not a whole number; give seconds"
     if seconds is not None and effect != "NoExecute":
-        yield "tolerationSeconds counts only with effect: NoExecute; leave it out, or give that effect"
+        yield "tolerationSeconds is valid only with effect: NoExecute; leave it out, or give that effect"
 
 
-def _affinity(given: Mapping[str, Any]) -> Iterator[str]:
-    place = "scheduling.affinity"
+def _affinity(given: Mapping[str, Any], place: str) -> Iterator[str]:
     for kind, rules in given.items():
         if kind not in _AFFINITIES:
             yield f"{place}: unknown field {kind!r}; {nearest(kind, _AFFINITIES)}"

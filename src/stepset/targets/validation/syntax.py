@@ -8,26 +8,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from stepset.targets.metadata import PREFIX
+from stepset.targets.validation.reserved_keys import is_reserved
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _LABEL_LIMIT = 63
 _SUBDOMAIN_LIMIT = 253
-# Prefixes of controllers' labels; a job's own would be overwritten, or misread by them.
-_RESERVED_PREFIXES = (PREFIX, "jobset.sigs.k8s.io/", "batch.kubernetes.io/", "trainer.kubeflow.org/")
 
 
 def name_problem(field: str, name: str) -> str | None:
-    """What is wrong with the name of an object (a DNS-1123 subdomain); None if nothing is."""
+    """Returns the problem of an object's name, which must be a DNS-1123 subdomain; None if it is valid."""
     if len(name) > _SUBDOMAIN_LIMIT or not _SUBDOMAIN.fullmatch(name):
         return f"{field}: {name!r} is not a name Kubernetes accepts; use lower-case letters, digits, '-' and '.'"
     return None
 
 
 def label_problems(field: str, labels: Mapping[str, str], *, values: bool = True) -> Iterator[str]:
-    """What is wrong with labels or, without `values`, annotations, whose values may be any text."""
+    """Yields the problems of labels; without `values` those of annotations, whose values may be any text."""
     for key, value in labels.items():
         if not is_label_key(key):
             yield (
@@ -35,9 +33,8 @@ def label_problems(field: str, labels: Mapping[str, str], *, values: bool = True
                 " characters, after an optional prefix such as example.com/"
             )
             continue
-        if key.startswith(_RESERVED_PREFIXES):
-            prefix = next(p for p in _RESERVED_PREFIXES if key.startswith(p))
-            yield f"{field}.{key}: keys of {prefix} are taken; choose another prefix"
+        if is_reserved(key):
+            yield f"{field}.{key}: is reserved, because stepset or a controller sets it; choose another key"
         if values and not is_label_value(value):
             yield (
                 f"{field}.{key}: {_short(value)!r} is not a label value; use letters, digits, '-', '_' and '.', at most"

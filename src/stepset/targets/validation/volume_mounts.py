@@ -1,4 +1,4 @@
-"""Where a job's volumes cannot be mounted: where stepset mounts something itself, and where nothing can be."""
+"""Problems of a job's mount paths: paths that stepset uses itself, and paths that cannot be mounted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ _SSH_CONFIG = "/etc/ssh/ssh_config"
 
 def mount_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
     """One line for each problem."""
-    ours = {_SHARED_MEMORY: "stepset's own"}
-    ours |= {posixpath.dirname(file.path): f"where {file.path} is put" for file in plan.files}
+    if plan.ssh is None and not job.storage:
+        return
+    ours = {_SHARED_MEMORY: "reserved by stepset"}
+    ours |= {posixpath.dirname(file.path): f"the directory of {file.path}" for file in plan.files}
     if plan.ssh is not None:
-        ours[_SSH_CONFIG] = "stepset's own"
+        ours[_SSH_CONFIG] = "reserved by stepset"
         field = "framework.ssh_auth_mount_path"
         yield from _place(field, plan.ssh.path, ours)
-        ours[posixpath.normpath(plan.ssh.path)] = "where the ssh keys are put"
+        ours[posixpath.normpath(plan.ssh.path)] = "the directory of the ssh keys"
     seen: set[str] = set()
     for number, storage in enumerate(job.storage):
         field = f"storage.{number}"
@@ -31,17 +33,17 @@ def mount_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
         yield from _place(f"{field}.path", storage.path, ours)
         path = posixpath.normpath(storage.path)
         if path in seen:
-            yield f"{field}.path: {path} is mounted twice; give each its own"
+            yield f"{field}.path: {path} is mounted twice; give each volume its own path"
         seen.add(path)
         if storage.sub_path is not None and (storage.sub_path.startswith("/") or ".." in storage.sub_path.split("/")):
-            yield f"{field}.sub_path: {storage.sub_path!r} leaves the volume; give a folder inside it"
+            yield f"{field}.sub_path: {storage.sub_path!r} is outside the volume; give a directory inside it"
 
 
 def _place(field: str, given: str, ours: dict[str, str]) -> Iterator[str]:
     path = posixpath.normpath(given)
     if path == "/" or ":" in path:
-        yield f"{field}: {given!r} cannot be mounted on; give a directory without ':'"
+        yield f"{field}: {given!r} cannot be a mount path; give a directory other than / and without ':'"
     elif path == _ROOT or path.startswith(f"{_ROOT}/"):
-        yield f"{field}: {path} is stepset's own; give another"
+        yield f"{field}: {path} is reserved by stepset; give another path"
     elif path in ours:
-        yield f"{field}: {path} is {ours[path]}; give another"
+        yield f"{field}: {path} is {ours[path]}; give another path"

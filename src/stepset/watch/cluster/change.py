@@ -11,10 +11,10 @@ from typing import Any, Literal
 class Change:
     """A change to an object; `verb` is that of a watch event, and ADDED for the objects of the first list.
 
-    `object` has apiVersion and kind; a deleted object has its last known state. `witnessed` is False for a DELETED that
-    was inferred from a new list without the object: the state at its deletion is unknown.
+    `object` has apiVersion and kind; for a deletion it is the last known state. `observed` is False if a deletion was
+    inferred from a new list that lacks the object: the object's state at its deletion is unknown.
     """
 
     verb: Literal["ADDED", "MODIFIED", "DELETED"]
     object: Mapping[str, Any]
-    witnessed: bool = True
+    observed: bool = True

@@ -15,11 +15,17 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from stepset.watch.cluster.unstructured import part
+from stepset.targets.metadata import GROUP, LOST_NODE_AFTER, MIN_NODES, RANKS, SPEC_HASH, TTL, VERDICT, WORLD_SIZE
 
 Object = Mapping[str, Any]
 
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+# Annotations that a status depends on. Others may be large: every object may carry 256 KiB of them.
+_ANNOTATIONS = (
+    *(GROUP, LOST_NODE_AFTER, MIN_NODES, RANKS, SPEC_HASH, TTL, VERDICT, WORLD_SIZE),
+    *("jobset.sigs.k8s.io/restart-attempt", "jobset.sigs.k8s.io/replicatedjob-name"),
+    *("volcano.sh/job-retry-count", "volcano.sh/task-index", "volcano.sh/task-spec"),
+    *("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index"),
+)
 
 
 def _fields(names: str, **typed: Any) -> Any:
@@ -34,30 +40,32 @@ def _list_of(item: Any) -> Any:
 
 # Each type is the union of all watched kinds.
 _METADATA = _fields(
-    "name namespace uid resourceVersion labels annotations creationTimestamp deletionTimestamp"
-    " deletionGracePeriodSeconds ownerReferences"
+    "name namespace uid resourceVersion labels creationTimestamp deletionTimestamp"
+    " deletionGracePeriodSeconds ownerReferences",
+    annotations=_fields(" ".join(_ANNOTATIONS)) | None,
 )
 _JOB_SPEC = "suspend parallelism activeDeadlineSeconds podFailurePolicy successPolicy"
 _REPLICATED_JOB = _fields(
-    "name replicas policies",  # policies: of a task of Volcano's Job
+    "name replicas policies",  # `policies` is a field of the tasks of Volcano's Job
     template=_fields("", spec=_fields(_JOB_SPEC)),
 )
 _SPEC = _fields(
     f"{_JOB_SPEC} nodeName restartPolicy replicas queueName active",
     containers=_list_of(_fields("name command restartPolicy")),
+    initContainers=_list_of(_fields("name restartPolicy")),
     replicatedJobs=_list_of(_REPLICATED_JOB),
     tasks=_list_of(_REPLICATED_JOB),
     trainer=_fields("numNodes") | None,
 )
 _CONTAINER_STATUS = _fields("name ready restartCount state lastState")
 _STATUS = _fields(
-    "phase reason message conditions restarts retryCount state",
+    "phase reason message conditions restarts retryCount state succeeded uncountedTerminatedPods replicas",
     containerStatuses=_list_of(_CONTAINER_STATUS),
     initContainerStatuses=_list_of(_CONTAINER_STATUS),
 )
 _EVENT = "involvedObject regarding series reason message note type count firstTimestamp lastTimestamp eventTime"
 _OBJECT_TYPE = _fields(
-    f"apiVersion kind code {_EVENT}",  # code: of a Status, the object of an ERROR
+    f"apiVersion kind code {_EVENT}",  # `code` is a field of Status, the object of the watch event ERROR
     metadata=_METADATA,
     spec=_SPEC,
     status=_STATUS,
@@ -81,7 +89,7 @@ _WATCH_EVENT = msgspec.json.Decoder(_WatchEvent)
 _OBJECT = msgspec.json.Decoder(_OBJECT_TYPE)
 
 
-def decode_list(body: bytes) -> Object:
+def decode_list(body: bytes | bytearray) -> Object:
     """Decodes a page of a list; other responses, such as a Status, are decoded whole.
 
     Raises ValueError for invalid JSON.
@@ -112,12 +120,16 @@ def _object(raw: msgspec.Raw) -> Object | None:
         found: Any = _OBJECT.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         try:
-            found = json.loads(bytes(raw))
+            found = _without_annotations(json.loads(bytes(raw)))
         except (ValueError, RecursionError):
             return None
-    if not isinstance(found, dict):
-        return None
-    notes = part(found, "metadata").get("annotations")
-    if isinstance(notes, dict):
-        notes.pop(_LAST_APPLIED, None)
+    return found if isinstance(found, dict) else None
+
+
+def _without_annotations(found: Any) -> Any:
+    """Removes the annotations that no status depends on from an object that was decoded whole."""
+    meta = found.get("metadata") if isinstance(found, dict) else None
+    notes = meta.get("annotations") if isinstance(meta, dict) else None
+    if isinstance(meta, dict) and isinstance(notes, dict):
+        meta["annotations"] = {name: notes[name] for name in _ANNOTATIONS if name in notes}
     return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from stepset.watch.cluster.unstructured import Fields, number, one_line, part, text, time_of
 
 SHOWN = 6
-"""Events that a Failure shows."""
+"""The maximum number of events in a Failure."""
 
 _KEPT = 400
 # Reasons of events that explain a failure although they are not warnings.

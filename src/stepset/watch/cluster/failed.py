@@ -9,31 +9,32 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from stepset.run_status import Failure, FailureKind
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.terminations import DEADLINE_EXCEEDED, DELETED, observations, rank_placement
 from stepset.watch.cluster.trouble import last_created
+from stepset.watch.cluster.unstructured import to_number
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation, diagnose, kind_of, make_failure
 from stepset.watch.present.sentences import restart_sentence
-from stepset.watch.state import Failure, FailureKind
 
 _EVENTS_BEFORE, _EVENTS_AFTER = 120.0, 2.0
 """Seconds before and after a failure from which events are shown."""
 _RESTARTS_SHOWN = 3
 """Number of restarts of single pods that are reported."""
 
-_FAILED_WITH = re.compile(r"for pod \S+?/(\S+) failed with exit code (\d+)")
-_DISRUPTED = re.compile(r"[Pp]od \S+?/(\S+) has condition DisruptionTarget")
+_FAILED_WITH = re.compile(r"for pod \S{1,253}?/(\S{1,253}) failed with exit code (\d{1,9})")
+_DISRUPTED = re.compile(r"[Pp]od \S{1,253}?/(\S{1,253}) has condition DisruptionTarget")
 
 
 def failure_of(
     objects: RunObjects, workload: Workload, reports: Reports, seen: Sequence[Observation], at: float | None
 ) -> Failure:
-    """Why a run failed, if its controller, or a StatefulSet's pods, report that it did.
+    """Why a run failed; call this only if its controller, or a StatefulSet's pods, report a failure.
 
-    `seen` are the ends of the present pods; `at` is the time of the failure in seconds since the epoch.
+    `seen` are the ends of the current pods; `at` is the time of the failure in seconds since the epoch.
     """
     restarts = objects.attempt
     failure = (
@@ -96,7 +97,7 @@ def _from_messages(objects: RunObjects, workload: Workload, restarts: int) -> Fa
     # A pod that fails by itself is kept by its Job: these pods were deleted.
     kind = FailureKind.INFRASTRUCTURE
     if found := _FAILED_WITH.search(text):
-        pod, code = found.group(1), int(found.group(2))
+        pod, code = found.group(1), to_number(found.group(2))
         kind = kind_of(Observation(pod, 0.0, pod=pod, exit_code=code))
     elif found := _DISRUPTED.search(text):
         pod = found.group(1)
@@ -107,7 +108,7 @@ def _from_messages(objects: RunObjects, workload: Workload, restarts: int) -> Fa
 def restarts_of(objects: RunObjects, reports: Reports) -> list[str]:
     """Why earlier attempts ended and single pods were restarted, as far as known."""
     notes = []
-    for attempt in range(objects.attempt):
+    for attempt in objects.earlier_attempts:
         failure = _of_pods(objects.earlier(attempt), objects, reports, attempt, present=False)
         if failure is not None:
             notes.append(restart_sentence(attempt + 1, failure.message))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from stepset.run_status import Waiting
 from stepset.watch.cluster.unstructured import Fields, conditions, holds, number, one_line, part, rows, text, time_of
-from stepset.watch.state import Waiting
 
 
 @dataclass(frozen=True, slots=True)

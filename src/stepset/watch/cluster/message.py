@@ -6,13 +6,16 @@ FallbackToLogsOnError).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stepset.watch.agent_events import read_events
+from stepset.watch.bounded_json import parse_json
+from stepset.watch.cluster.unstructured import LARGEST
 from stepset.watch.diagnose import TAIL
-from stepset.watch.lines import Joiner, Splitter, log_lines
+from stepset.watch.lines import Joiner, Splitter
+from stepset.watch.redacted_lines import RedactedLines
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +37,30 @@ def read_termination_message(message: str, exit_code: int, agent: bool) -> Termi
         return NO_MESSAGE
     if agent:
         try:
-            data = json.loads(message)
-        except (ValueError, RecursionError):
+            data = parse_json(message)
+        except ValueError:
             return _end_of_log(message)
         if exit_code == 0:
             return TerminationMessage(result=(data,))
-        failed = data.get("stepset") if isinstance(data, dict) else None
-        failed = failed.get("failed") if isinstance(failed, dict) else None
-        if isinstance(failed, dict):
-            return TerminationMessage(failed=failed)
+        report = data.get("stepset") if isinstance(data, dict) else None
+        if isinstance(report, dict) and isinstance(report.get("failed"), dict):
+            return TerminationMessage(failed=report["failed"])
+        if isinstance(report, dict) and "withheld" in report:
+            return NO_MESSAGE  # the agent was killed, or stopped its pod
     return _end_of_log(message)
 
 
 def _end_of_log(message: str) -> TerminationMessage:
     splitter = Splitter("")
     tails: dict[str, list[str]] = {}
-    events = []
+    events: list[Mapping[str, Any]] = []
+    redacted = RedactedLines()
     data = message.encode("utf-8", "replace")
     for batch in (splitter.feed(data), splitter.finish()):
-        events += batch.events
-        for line in log_lines(Joiner().join(batch.lines)):
-            tails.setdefault(line.source, []).append(line.text)
+        read = list(read_events(batch.events, LARGEST))
+        events += read
+        redacted.see(read)
+        for source, text in Joiner().join(batch.lines):
+            tails.setdefault(source, []).append(redacted.shown(source, text))
     last_lines = {source: tuple(lines[-TAIL:]) for source, lines in tails.items()}
     return TerminationMessage(events=tuple(events), tails=last_lines)

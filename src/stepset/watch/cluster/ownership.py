@@ -1,24 +1,135 @@
-"""Which objects belong to a workload, by the uids of their owners."""
+"""Decides which objects belong to a workload, for lists, watches, log readers and adoption.
+
+An object belongs to its controller, the owner with `controller: true`, by uid. Labels and annotations never count: the
+creator of a pod chooses them. The creator also chooses the owners, so an object alone does not prove that its run has
+ended: the status of the object's controller must agree (docs/design/following.md, Forged objects).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
+from stepset.targets.metadata import RUN
+from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.unstructured import Fields, part, rows, text
 
 
+class UnreadableObjectError(ValueError):
+    """An object of a run has a value without which it cannot be used."""
+
+
+class Owner(NamedTuple):
+    """The controller of an object."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+_NONE = Owner()
+
+
+def controller_of(data: Fields) -> Owner:
+    """Returns the controller of an object; without one, or with several, an Owner with empty fields."""
+    found = [row for row in rows(part(data, "metadata"), "ownerReferences") if row.get("controller") is True]
+    if len(found) != 1:
+        return _NONE
+    return Owner(text(found[0], "kind"), text(found[0], "name"), text(found[0], "uid"))
+
+
+def is_run(data: Fields) -> bool:
+    """Whether an object is the workload of a run: it has the run's label, and no controller."""
+    meta = part(data, "metadata")
+    return RUN in part(meta, "labels") and not any(row.get("controller") for row in rows(meta, "ownerReferences"))
+
+
+def run_of(data: Fields) -> str:
+    """The name of the run an object belongs to; empty if its labels do not state it.
+
+    Events and Kueue's Workloads have no such labels: they belong to the run of the objects they refer to.
+    """
+    labels = part(data, "metadata", "labels")
+    return text(labels, RUN) or text(labels, "jobset.sigs.k8s.io/jobset-name")
+
+
+def uid_of(data: Fields) -> str:
+    """The uid of an object; empty if it has none."""
+    return text(part(data, "metadata"), "uid")
+
+
+def name_of(data: Fields) -> str:
+    """Kind and name of an object, for a message."""
+    return f"{text(data, 'kind')} {text(part(data, 'metadata'), 'name')}"
+
+
 def owned(objects: Iterable[Fields], uid: str) -> list[Fields]:
-    """Returns the workload with this uid, the objects that it owns (also indirectly) and their events, owners first."""
-    found, uids, left = list[Fields](), {uid}, [(each, _uids(each)) for each in objects]
-    while belonging := [each for each, theirs in left if not uids.isdisjoint(theirs)]:
-        left = [(each, theirs) for each, theirs in left if uids.isdisjoint(theirs)]
-        found += belonging
-        uids |= {text(part(each, "metadata"), "uid") for each in belonging}
+    """Returns the workload, the objects that it controls directly or indirectly, and their events; owners first."""
+    below: dict[str, list[Fields]] = {}
+    itself = list[Fields]()
+    for each in objects:
+        if uid and uid_of(each) == uid:
+            itself.append(each)
+        elif above := controller_of(each).uid or text(part(each, "involvedObject"), "uid"):
+            below.setdefault(above, []).append(each)
+    found = [*itself, *below.pop(uid, ())]
+    for each in found:  # grows
+        found += below.pop(uid_of(each), ())
     return found
 
 
-def _uids(data: Fields) -> set[str]:
-    """The uids of an object, of its owners, and of the object that an event is about, without empty ones."""
-    meta = part(data, "metadata")
-    owners = {text(owner, "uid") for owner in rows(meta, "ownerReferences")}
-    return (owners | {text(meta, "uid"), text(part(data, "involvedObject"), "uid")}) - {""}
+_MAX_DELETED = 10_000
+"""The maximum number of deleted objects of one run whose changes are kept."""
+
+
+class DeferredChanges:
+    """Changes that cannot be assigned yet: watches are not synchronized, so a pod may precede its Job.
+
+    Keeps the last state and the deletion of each object, by the uid of the unknown owner. The number of existing
+    objects has no limit of its own: the watch holds all of them, and a limit would let the creator of many objects
+    displace the objects of a run. Of objects that were deleted, the last `most_deleted` are kept.
+    """
+
+    def __init__(self, most_deleted: int = _MAX_DELETED) -> None:
+        self._most_deleted = most_deleted
+        self._owner: dict[str, str] = {}
+        self._of: dict[str, dict[str, list[Change]]] = {}
+        self._deleted: dict[str, None] = {}  # uids, the oldest deletion first
+
+    def __len__(self) -> int:
+        return len(self._owner)
+
+    def keep(self, owner: str, uid: str, change: Change) -> None:
+        """Keeps a change of the object `uid` until `take(owner)`; ignores it if one of them is empty."""
+        if not owner or not uid:
+            return
+        if change.verb == "DELETED":
+            if self._owner.get(uid) == owner:
+                self._of[owner][uid] = [*self._of[owner][uid][:1], change]
+                self._deleted[uid] = None
+                if len(self._deleted) > self._most_deleted:
+                    self.drop(next(iter(self._deleted)))
+            else:
+                self.drop(uid)
+            return
+        self.drop(uid)
+        self._owner[uid] = owner
+        self._of.setdefault(owner, {})[uid] = [change]
+
+    def drop(self, uid: str) -> None:
+        """Forgets an object."""
+        owner = self._owner.pop(uid, None)
+        if owner is not None:
+            self._deleted.pop(uid, None)
+            waiting = self._of[owner]
+            del waiting[uid]
+            if not waiting:
+                del self._of[owner]
+
+    def take(self, owner: str) -> list[Change]:
+        """Returns the changes that wait for this owner, and forgets them."""
+        waiting = self._of.pop(owner, {})
+        for uid in waiting:
+            del self._owner[uid]
+            self._deleted.pop(uid, None)
+        return [change for changes in waiting.values() for change in changes]

@@ -5,13 +5,14 @@ They do not include the values of environment variables, so no secret can leak.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from stepset.plan.model import LAUNCHER, NODE
 from stepset.targets.metadata import GROUP
 from stepset.targets.names import AGENT_DIR, CONTAINER
 from stepset.watch.cluster.message import NO_MESSAGE, TerminationMessage, read_termination_message
+from stepset.watch.cluster.ownership import Owner, controller_of
 from stepset.watch.cluster.unstructured import (
     Fields,
     conditions,
@@ -28,8 +29,10 @@ from stepset.watch.cluster.unstructured import (
 _ATTEMPTS = ("jobset.sigs.k8s.io/restart-attempt", "volcano.sh/job-retry-count")
 _INDEXES = ("batch.kubernetes.io/job-completion-index", "volcano.sh/task-index", "apps.kubernetes.io/pod-index")
 _GROUPS = (GROUP, "jobset.sigs.k8s.io/replicatedjob-name", "volcano.sh/task-spec")
-_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 _ORDINARY_WAITS = ("", "ContainerCreating", "PodInitializing")
+
+Place = tuple[str, int]
+"""A group of pods, and an index in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Pod:
     uid: str
     name: str
     node: str
-    owner: str  # uid of its controller; for a pod of a JobSet, of the JobSet
+    owner: str  # uid of its controller
     job: str  # the name of its Job
     group: str
     index: int
@@ -81,7 +84,7 @@ class Pod:
     done: bool  # succeeded; the kubelet sets the phase only after its clean-up, one or two seconds later
     started: float | None  # the last start of its command
     running: bool  # whether its command runs
-    restarts: int  # of its command, without the one after which a StatefulSet's pod only holds its verdict
+    restarts: int  # of its command, except the restart of a StatefulSet's pod after its final verdict
     end: End | None  # the final end; with several containers, that of the one that failed
     before: End | None  # the end before its command was restarted
     wait: Wait | None
@@ -96,6 +99,11 @@ class Pod:
     reason: str  # the kubelet's reason (with `message`) if it terminated or rejected the pod
     message: str
     silent: bool  # whether its node has stopped reporting
+
+    @property
+    def place(self) -> Place:
+        """Its group and its index in it."""
+        return self.group, self.index
 
     @property
     def source(self) -> str:
@@ -115,25 +123,147 @@ class Pod:
         return self.end is not None or self.deleted or self.phase in ("Succeeded", "Failed")
 
 
-def read_pod(data: Fields, deleted: bool) -> Pod:
-    """Reads a pod; `deleted`: the pod no longer exists, and `data` is its last known state."""
+class PodPlaces:
+    """The pods of one attempt by place: their group, and the index in it.
+
+    Pods that claim the place of another are surplus: they do not count. Only the pods of one place are compared, so the
+    cost of a change does not depend on the number of places.
+    """
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+        self._of: dict[Place, dict[str, Pod]] = {}
+        self._surplus: set[str] = set()
+        self._deleted: dict[Place, str] = {}
+        self._replaced: dict[Place, int] = {}
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods or uid in self._surplus
+
+    def __iter__(self) -> Iterator[Pod]:
+        """The pods that are not known to be surplus."""
+        return (pod for pod in self._pods.values() if pod.uid not in self._surplus)
+
+    def get(self, uid: str) -> Pod | None:
+        """Returns a pod; None if there is none."""
+        return self._pods.get(uid)
+
+    def is_surplus(self, uid: str) -> bool:
+        """Whether a pod is known to claim the place of another, in this attempt or an earlier one."""
+        return uid in self._surplus
+
+    def put(self, pod: Pod) -> None:
+        """Adds a pod, or replaces its state."""
+        before = self._pods.get(pod.uid)
+        if before is not None and before.place != pod.place:
+            self._take(before)
+        self._pods[pod.uid] = pod
+        self._of.setdefault(pod.place, {})[pod.uid] = pod
+        if pod.deleted:
+            self._deleted[pod.place] = pod.uid
+
+    def remove(self, uid: str) -> bool:
+        """Forgets a pod; returns whether it was known."""
+        self._surplus.discard(uid)
+        pod = self._pods.get(uid)
+        if pod is not None:
+            self._take(pod)
+        return pod is not None
+
+    def clear(self) -> None:
+        """Begins another attempt; pods of this one remain surplus."""
+        for each in (self._pods, self._of, self._deleted, self._replaced):
+            each.clear()
+
+    def take_replaced(self, seen: Pod, ignored: Callable[[Pod], bool]) -> Pod | None:
+        """Removes and returns the deleted pod that a new one replaces; None if it replaces none.
+
+        `ignored` is that of `newest`.
+        """
+        deleted = self._pods.get(self._deleted.get(seen.place, ""))
+        if deleted is None or _keeps_place(deleted, seen) or deleted.uid in self._surplus:
+            return None
+        self._newest(seen.place, ignored)  # finds surplus pods
+        if deleted.uid not in self._pods or deleted.uid in self._surplus:
+            return None
+        self._take(deleted)
+        del self._deleted[seen.place]
+        self._replaced[seen.place] = self._replaced.get(seen.place, 0) + 1
+        return deleted
+
+    def newest(self, ignored: Callable[[Pod], bool]) -> tuple[list[Pod], dict[Place, int]]:
+        """Returns the newest pod of each place, ordered by place, and how many pods each place had before it.
+
+        `ignored` selects pods that are counted, but are never the newest.
+        """
+        newest, counts = list[Pod](), dict(self._replaced)
+        for place in sorted(self._of):
+            pod, count = self._newest(place, ignored)
+            if count:
+                counts[place] = counts.get(place, 0) + count
+            if pod is not None:
+                newest.append(pod)
+        return newest, counts
+
+    def _newest(self, place: Place, ignored: Callable[[Pod], bool]) -> tuple[Pod | None, int]:
+        newest, count = None, 0
+        here = self._of.get(place, {}).values()
+        for pod in sorted(here, key=lambda pod: (pod.created, not pod.deleted, pod.uid)):
+            if pod.uid in self._surplus:
+                continue
+            if ignored(pod):
+                count += 1
+            elif newest is None or not _keeps_place(newest, pod):
+                count += newest is not None
+                newest = pod
+            elif pod.deleted:
+                self._take(pod)
+            else:
+                self._surplus.add(pod.uid)
+        return newest, count
+
+    def _take(self, pod: Pod) -> None:
+        del self._pods[pod.uid]
+        here = self._of[pod.place]
+        del here[pod.uid]
+        if not here:
+            del self._of[pod.place]
+
+
+def _keeps_place(pod: Pod, other: Pod) -> bool:
+    """Whether a pod keeps its place although a newer pod claims it.
+
+    A Job replaces only pods that failed or are being deleted. If the older pod runs or succeeded, the Job did not
+    create the newer pod and will delete it. StatefulSets and Volcano's Jobs name their pods by their
+    place, so no two pods can claim the same place.
+    """
+    if pod.name == other.name:
+        return False
+    return pod.succeeded or not (pod.over or pod.deletion_requested is not None)
+
+
+def read_pod(data: Fields, deleted: bool, controller: Owner | None = None) -> Pod:
+    """Reads a pod; `deleted`: the pod no longer exists, and `data` is its last known state.
+
+    `controller` is the pod's controller, if the caller has read it.
+    """
     meta, spec, status = part(data, "metadata"), part(data, "spec"), part(data, "status")
     labels, annotations = part(meta, "labels"), part(meta, "annotations")
     marks = {**annotations, **labels}
-    controller = next(iter(rows(meta, "ownerReferences")), {})
+    controller = controller or controller_of(data)
     agent = _has_agent(spec)
     by_type = conditions(status)
     scheduled, ready = by_type.get("PodScheduled", {}), by_type.get("Ready")
     due = time_of(meta, "deletionTimestamp")
     # A pod that is being deleted is not restarted, regardless of its restartPolicy.
     policy = text(spec, "restartPolicy") if due is None and not deleted else "Never"
-    states = _Containers(status, agent, policy)
+    states = _Containers(status, agent, policy, _sidecars(spec))
     return Pod(
         uid=text(meta, "uid"),
         name=text(meta, "name"),
         node=text(spec, "nodeName"),
-        owner=text(labels, _JOBSET_UID) or text(controller, "uid"),
-        job=text(controller, "name") if text(controller, "kind") == "Job" else "",
+        owner=controller.uid,
+        job=controller.name if controller.kind == "Job" else "",
         group=next((text(marks, name) for name in _GROUPS if name in marks), NODE),
         index=_index(marks, text(meta, "name")),
         attempt=next((number(marks, name) for name in _ATTEMPTS if name in marks), 0),
@@ -163,9 +293,12 @@ def read_pod(data: Fields, deleted: bool) -> Pod:
 
 
 class _Containers:
-    """A pod's containers: the state of the command, and why it does not run yet."""
+    """A pod's containers: the state of the command, and why it does not run yet.
 
-    def __init__(self, status: Fields, agent: bool, policy: str) -> None:
+    `sidecars` are the names of the containers that the kubelet restarts and stops by itself; they never fail a pod.
+    """
+
+    def __init__(self, status: Fields, agent: bool, policy: str, sidecars: frozenset[str]) -> None:
         self.restarts = 0
         self.running = False
         self.started: float | None = None
@@ -178,7 +311,7 @@ class _Containers:
         if main is not None:
             self._read_main(main, agent, policy)
         if self.end is None or self.end.exit_code == 0:
-            self._find_failed_container(every, main, status)
+            self._find_failed_container([row for row in every if text(row, "name") not in sidecars], main, status)
 
     def _read_main(self, main: Fields, agent: bool, policy: str) -> None:
         state, last = part(main, "state"), part(main, "lastState", "terminated")
@@ -191,8 +324,8 @@ class _Containers:
             self.end = _end(main, ended, agent) if ended and not again else None
             self.before = _end(main, last, agent) if last else None
             return
-        # A StatefulSet's pod is always restarted. Its verdict is final once it is Ready or has succeeded; after that it
-        # only holds (docs/targets.md).
+        # A StatefulSet's pod is always restarted. Its verdict is final once the pod is Ready or has succeeded; then the
+        # pod only waits (docs/targets.md).
         verdict = ended or last
         if verdict and (number(verdict, "exitCode") == 0 or (running and main.get("ready") is True)):
             self.end = _end(main, verdict, agent)
@@ -229,29 +362,39 @@ def _end(row: Fields, ended: Fields, agent: bool) -> End:
 
 
 def _waits(every: Iterable[Fields]) -> list[Wait]:
-    """Waiting containers, those with a problem first."""
+    """Waiting containers, those with a problem first, and of these the training container, which waits for no other."""
     found = [
         Wait(text(row, "name"), text(why, "reason"), one_line(text(why, "message")))
         for row in every
         if (why := part(row, "state", "waiting"))
     ]
-    return sorted(found, key=lambda wait: wait.reason in _ORDINARY_WAITS)
+    return sorted(found, key=lambda wait: (wait.reason in _ORDINARY_WAITS, wait.container != CONTAINER))
+
+
+def _sidecars(spec: Fields) -> frozenset[str]:
+    """The names of a pod's native sidecars (targets/pods/sidecars.py)."""
+    return frozenset(
+        text(row, "name") for row in rows(spec, "initContainers") if text(row, "restartPolicy") == "Always"
+    )
 
 
 def _has_agent(spec: Fields) -> bool:
     command = next((row.get("command") for row in rows(spec, "containers") if text(row, "name") == CONTAINER), None)
-    return isinstance(command, list) and any(f"{AGENT_DIR}/" in word for word in command)
+    return isinstance(command, list) and any(isinstance(word, str) and f"{AGENT_DIR}/" in word for word in command)
 
 
 def _agent_succeeded(spec: Fields, status: Fields) -> bool:
     """Whether the pod's only container runs stepset's agent and has ended with 0, so the phase will be `Succeeded`.
+
+    With sidecars that may take as long as the grace period, in which the pod may still be evicted.
 
     Without the agent the pod may still fail: the kubelet reports an eviction only when all containers have ended
     (kubernetes v1.36.3 pkg/kubelet/status/status_manager.go mergePodStatus), and a command that is stopped may end with
     0. The agent ends with 0 only if it was not stopped.
     """
     own = list(rows(spec, "containers"))
-    if len(own) != 1 or "restartPolicy" in own[0]:  # its own restartPolicy may restart it after 0
+    # The container's own restartPolicy may restart it after exit code 0.
+    if len(own) != 1 or "restartPolicy" in own[0] or _sidecars(spec):
         return False
     ends = [part(row, "state", "terminated") for row in rows(status, "containerStatuses")]
     return [number(end, "exitCode", -1) for end in ends] == [0] and text(status, "phase") != "Failed"
@@ -259,7 +402,7 @@ def _agent_succeeded(spec: Fields, status: Fields) -> bool:
 
 def _index(marks: Fields, name: str) -> int:
     mark = next((mark for mark in _INDEXES if mark in marks), None)
-    return to_number(name.rpartition("-")[2]) if mark is None else number(marks, mark)
+    return to_number(name.rpartition("-")[2]) if mark is None else number(marks, mark, -1)
 
 
 def _unschedulable(scheduled: Fields) -> str:

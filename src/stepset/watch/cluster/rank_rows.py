@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from stepset.plan.model import LAUNCHER, NODE
+from stepset.run_status import Failure, RankStatus
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.reports import PodReport, RankReport, Reports
 from stepset.watch.cluster.terminations import RankPlacement, tails
 from stepset.watch.cluster.unstructured import integer
-from stepset.watch.state import Failure, RankStatus
 
 PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded", "Failed", "Stopped"
 
@@ -21,7 +21,7 @@ PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded"
 def rows_of(
     pods: Sequence[Pod], objects: RunObjects, reports: Reports, placement: RankPlacement, stopped: frozenset[str]
 ) -> list[RankStatus]:
-    """Rows of the present attempt's pods, ranks first; `stopped` names the pods that were stopped on purpose."""
+    """Rows of the current attempt's pods, ranks first; `stopped` names the pods that were stopped on purpose."""
     last_lines = tails(pods)
     verdicts = {rank: failed for pod in pods for rank, failed in _verdict(pod)}
     rows: list[RankStatus] = []

@@ -10,35 +10,33 @@ from collections.abc import Iterable
 
 from stepset.targets.metadata import RUN
 from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.objects import RunObjects, run_of
+from stepset.watch.cluster.objects import FOLLOWED_KINDS, RunObjects
+from stepset.watch.cluster.ownership import run_of
 from stepset.watch.cluster.unstructured import Fields, part, rows, text
-
-_UNCLAIMED_EVENTS = 1000
-"""Number of events about unknown objects that are kept; most concern no run."""
-
-_FOLLOWED = frozenset({"Pod", "Job", "JobSet", "TrainJob", "StatefulSet", "Workload"})
-"""Watched kinds: events about their objects are assigned by uid, never by name."""
 
 _Key = tuple[str, str]
 
 
 class Router:
-    """The runs of a namespace: each from its first object to its last, or until `forget` if it is kept."""
+    """The runs of a namespace.
+
+    A run is known from its first object until its last object is deleted, and from `keep` until `forget`.
+    """
 
     def __init__(self) -> None:
         self._runs: dict[str, RunObjects] = {}
         self._kept: set[str] = set()
         self._run_by_uid: dict[str, str] = {}
         self._existing: dict[str, set[str]] = {}
-        # Changes of unknown runs, by the run's name or by the uid of the object that they belong to.
+        # Changes of unknown runs, by the run's name or by the uid of the object that they belong to. Kept while their
+        # objects exist: a limit would let the creator of many objects displace those of a run.
         self._unclaimed: dict[_Key, dict[str, Change]] = {}
-        self._events: dict[str, _Key] = {}
 
     def keep(self, run: str, uid: str) -> bool:
         """Keeps a run until `forget`, even if all its objects are deleted; `uid` is the workload's.
 
         Returns whether the workload was seen. If not, the caller must read it once after this call, because no watch
-        reports an object that was deleted before; `objects(run).not_found()` records that.
+        reports an object that was deleted before; if it does not exist, call `objects(run).not_found()`.
         """
         self._kept.add(run)
         found = self._runs.get(run)
@@ -116,19 +114,14 @@ class Router:
     def _see_event(self, change: Change) -> set[str]:
         about, uid = part(change.object, "involvedObject"), text(part(change.object, "metadata"), "uid")
         run = self._run_by_uid.get(text(about, "uid"))
-        if run is None and text(about, "kind") not in _FOLLOWED:
+        if run is None and text(about, "kind") not in FOLLOWED_KINDS:
             run = self._by_name(text(about, "name"))
-        if run is not None:
-            return self._apply(run, change) if change.verb != "DELETED" else set()
-        key = ("uid", text(about, "uid"))
-        self._defer(key, uid, change)
-        self._events.pop(uid, None)
-        if change.verb != "DELETED":
-            self._events[uid] = key
-            if len(self._events) > _UNCLAIMED_EVENTS:
-                oldest = next(iter(self._events))
-                self._remove(self._events.pop(oldest), oldest)
-        return set()
+        if run is None:
+            self._defer(("uid", text(about, "uid")), uid, change)
+            return set()
+        if change.verb == "DELETED" and run not in self._runs:
+            return set()
+        return self._apply(run, change)
 
     def _by_name(self, name: str) -> str | None:
         """The run whose name is a prefix of an object's name."""
@@ -152,10 +145,7 @@ class Router:
 
     def _claim(self, key: _Key) -> set[str]:
         """Processes the changes that were deferred for a run, or for an object of one."""
-        waiting = self._unclaimed.pop(key, {})
-        for uid in waiting:
-            self._events.pop(uid, None)
-        return self.see(waiting.values())
+        return self.see(self._unclaimed.pop(key, {}).values())
 
     def _forget_object(self, run: str, uid: str) -> None:
         self._run_by_uid.pop(uid, None)

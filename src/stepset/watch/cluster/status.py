@@ -6,21 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from stepset.run_status import Phase, RunStatus
 from stepset.watch.cluster.failed import cancelled, failure_of, lost, restarts_of, stopping
+from stepset.watch.cluster.follow_policy import PODS_DELETED_WITHIN, TERMINATING
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.rank_rows import final_rows, rows_of
 from stepset.watch.cluster.reports import Reports
-from stepset.watch.cluster.supervisor import TERMINATING
 from stepset.watch.cluster.terminations import observations, rank_placement
 from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
 from stepset.watch.cluster.workload import Workload
-from stepset.watch.state import Phase, RunStatus
 
-_PODS_DELETED_WITHIN = 15.0
-"""Seconds within which the pods of a deleted run should be deleted, too; after that they count as orphaned."""
-PROOF_PATIENCE = 5.0
-"""Seconds by which, on a busy server, the ends of a run's pods may be observed later than the run's own end."""
+POD_ENDS_TIMEOUT = 5.0
+"""Seconds to wait, after a run's end, for the ends of its pods, which a busy server may report later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         created=workload.created,
         started=objects.started(workload.success),
         progress=reports.progress,
-        notes=tuple(restarts_of(objects, reports)),
+        notes=(*_unreadable(workload), *reports.notes, *restarts_of(objects, reports)),
     )
     end = _end(objects, workload, pods, now)
     if end is None or (end.how == "deleted" and _terminating(objects, workload, pods, now)):
@@ -67,6 +65,11 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
             trouble=trouble.failure if trouble is not None and trouble.serious else None,
             waiting=trouble.waiting if trouble is not None else None,
         )
+    stored = workload.unconfirmed
+    if end.how == "ended" and stored is not None and stored.phase is end.phase:
+        # The Jobs have ended as the stored verdict states, and the JobSet does not show it yet. All processes report
+        # the same end if each of them returns the stored one.
+        return stored
     failure = result = None
     if end.phase is Phase.SUCCEEDED:
         result = _result(workload, pods, reports)
@@ -75,15 +78,16 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
     else:
         failure = cancelled(objects, workload) if end.how == "deleted" else lost(objects, workload)
     ranks = tuple(final_rows(rows, failure))
-    return status.with_(phase=end.phase, finished=end.at, ranks=ranks, failure=failure, result=result)
+    final = status.with_(phase=end.phase, finished=end.at, ranks=ranks, failure=failure, result=result)
+    return final.with_ttl(workload.ttl)
 
 
 def _terminating(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> bool:
     """Whether a run that is being deleted has pods within their grace period, which may save their state."""
     deleted = workload.deletion_requested
-    if objects.fate or deleted is None:
+    if objects.absence or deleted is None:
         return False
-    dues = [pod.due if pod.due is not None else deleted + _PODS_DELETED_WITHIN for pod in pods if not pod.over]
+    dues = [pod.due if pod.due is not None else deleted + PODS_DELETED_WITHIN for pod in pods if not pod.over]
     return any(now < due + OVERDUE for due in dues)
 
 
@@ -92,17 +96,18 @@ def all_ended(objects: RunObjects) -> bool:
     return all(pod.over for pod in objects.pods)
 
 
-def proven(objects: RunObjects) -> bool:
-    """Whether the pods confirm a success that the controller reports. One of them contains the result."""
+def success_confirmed(objects: RunObjects) -> bool:
+    """Whether the pods confirm a success that the controller reports. One of the pods contains the result."""
     workload = objects.workload
     if workload is None or workload.ended != "Succeeded":
         return True
-    return sum(pod.succeeded for pod in objects.pods if pod.group == workload.success) >= workload.needed
+    succeeded = [pod for pod in objects.pods if pod.group == workload.success and pod.succeeded]
+    return any(pod.index == 0 for pod in succeeded) if workload.first else len(succeeded) >= workload.needed
 
 
 def _status_without_workload(objects: RunObjects, now: float) -> RunStatus:
     status = RunStatus(objects.name, objects.name, "kubernetes")
-    if not objects.fate:
+    if not objects.absence:
         return status.with_(reason=STARTING)
     return status.with_(phase=Phase.LOST, finished=now, failure=lost(objects, None))
 
@@ -112,23 +117,26 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: floa
     if workload.ended:
         return _End("ended", Phase.SUCCEEDED if workload.ended == "Succeeded" else Phase.FAILED, workload.at)
     if not workload.suspended:
-        end = _end_of_statefulset(workload, pods) if workload.kind == "StatefulSet" else _success(workload, pods)
+        end = (
+            _end_of_statefulset(workload, pods) if workload.kind == "StatefulSet" else _success(objects, workload, pods)
+        )
         if end is not None:
             return end
-    if objects.fate == "deleted" or workload.deletion_requested is not None:
+    if objects.absence == "deleted" or workload.deletion_requested is not None:
         # The cluster deletes the pods later.
         requested = min((pod.deletion_requested for pod in pods if pod.deletion_requested is not None), default=now)
         ends = [pod.end.at for pod in pods if pod.end is not None and pod.end.at is not None]
         return _End("deleted", Phase.FAILED, max([workload.deletion_requested or requested, *ends]))
-    if objects.fate == "missing":
+    if objects.absence == "missing":
         times = (at for pod in pods for at in (pod.deletion_requested, pod.end.at if pod.end else None, pod.started))
         return _End("missing", Phase.LOST, max((at for at in times if at is not None), default=now))
     return None
 
 
-def _success(workload: Workload, pods: Sequence[Pod]) -> _End | None:
+def _success(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> _End | None:
     """The end of a run whose pods have all succeeded, which its controller reports some seconds later.
 
+    The Jobs' status must count the successes: pods alone prove nothing, because other users can create pods.
     If a pod failed or was replaced, the controller decides.
     """
     ours = bool(workload.job)  # the Job of another tool may add pods later
@@ -137,6 +145,9 @@ def _success(workload: Workload, pods: Sequence[Pod]) -> _End | None:
     if any(not pod.done or pod.deleted or pod.deletion_requested is not None for pod in pods):
         return None
     if any(sum(pod.group == name for pod in pods) < count for name, count in workload.groups.items()):
+        return None
+    recorded = sum(job.succeeded for job in (objects.jobs if workload.replicas else [workload]))
+    if recorded < sum(workload.groups.values()):
         return None
     ends = [pod.end.at for pod in pods if pod.end is not None and pod.end.at is not None]
     return _End("ended", Phase.SUCCEEDED, max(ends)) if ends else None
@@ -147,6 +158,8 @@ def _end_of_statefulset(workload: Workload, pods: Sequence[Pod]) -> _End | None:
     # A pod that is being deleted has no verdict: it will be replaced.
     ends = [pod.end for pod in pods if pod.end is not None and pod.deletion_requested is None and not pod.deleted]
     failed = [end.at or 0.0 for end in ends if end.exit_code != 0]
+    if len(ends) > workload.counted:
+        return None  # its controller does not count all of these pods
     if failed:
         return _End("ended", Phase.FAILED, min(failed))
     if len(ends) >= workload.needed:
@@ -165,6 +178,14 @@ def _result(workload: Workload, pods: Sequence[Pod], reports: Reports) -> Any:
         if report is not None and report.result:
             return report.result[0]
     return None
+
+
+def _unreadable(workload: Workload) -> list[str]:
+    """Annotations of the workload that cannot be read."""
+    return [
+        f"annotation {name} of {workload.kind} {workload.name} is invalid; it is ignored"
+        for name in workload.unreadable
+    ]
 
 
 def _waiting(pods: Sequence[Pod], reports: Reports) -> list[str]:

@@ -12,17 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stepset.plan.model import NODE
+from stepset.run_status import FailureKind
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import End, Pod
 from stepset.watch.cluster.reports import PodReport, Reports
-from stepset.watch.cluster.unstructured import integer
+from stepset.watch.cluster.unstructured import integer, moment
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation, error_of, find_error, may_be_aftermath
-from stepset.watch.lines import finite
-from stepset.watch.state import FailureKind
 
 DELETED = "was ended from outside"
-"""How a pod ended that was deleted, if no controller recorded a reason."""
+"""How a deleted pod ended if no controller recorded a reason."""
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 """Reason of a pod, Job or TrainJob that exceeded its deadline: a failure of the run as a whole."""
@@ -35,14 +34,14 @@ _AGENT_CODES = {
     72: FailureKind.REJECTED,
     73: FailureKind.INFRASTRUCTURE,
 }
-"""docs/design/agent.md, How it ends."""
+"""docs/design/agent.md, The end."""
 
 # Reasons of the condition DisruptionTarget (kubernetes v1.36 pkg/apis/core/types.go and the controllers that set it).
 _DISRUPTIONS = {
     "PreemptionByScheduler": "was preempted",
     "EvictionByEvictionAPI": "was evicted",
     "TerminationByKubelet": "was ended by its node",
-    "DeletionByTaintManager": "was taken off its node",
+    "DeletionByTaintManager": "was removed from its node",
     "DeletionByPodGC": "was lost with its node",
 }
 _KINDS = {kind.value: kind for kind in FailureKind}
@@ -83,8 +82,8 @@ def observations(
 ) -> list[Observation]:
     """Every unsuccessful end of some pods.
 
-    `present`: the pods belong to the present attempt, to which the workload's conditions refer. `blame_deleted`: no
-    other failure is known, so the pod whose deletion was requested first is the cause.
+    `present`: the pods belong to the current attempt, to which the workload's conditions refer. `blame_deleted`: the
+    pod whose deletion was requested first is the cause, because no other failure is known.
     """
     own: list[Observation] = []
     deleted: list[Pod] = []
@@ -129,7 +128,7 @@ def _stop_of(pod: Pod, objects: RunObjects, first: float, present: bool) -> bool
         stops = [workload.stopped, workload.deletion_requested]
         stops += [job.stopped for job in objects.jobs if job.name == pod.job or job.ended == "Failed"]
         causes += [at for at in stops if at is not None]
-        if workload.suspended or objects.fate:
+        if workload.suspended or objects.absence:
             return True
     requested = pod.deletion_requested if pod.deletion_requested is not None else math.inf
     return requested >= min(causes) and min(causes) < math.inf
@@ -207,7 +206,7 @@ def _before(end: End | None, at: float | None) -> bool:
     """Whether a container had failed before that time."""
     if end is None or end.at is None or at is None or end.exit_code in _STOP_CODES:
         return False
-    exact = finite(end.termination_message.failed.get("at")) if end.termination_message.failed is not None else None
+    exact = moment(end.termination_message.failed, "at") if end.termination_message.failed is not None else None
     return (exact if exact is not None else end.at) < at
 
 
@@ -266,7 +265,7 @@ def _event(pod: Pod, event: Mapping[str, Any], placement: RankPlacement) -> Obse
     rank_pod = pod if rank is None else placement.by_rank.get(rank, pod)
     return Observation(
         source=pod.source if rank is None else f"rank {rank}",
-        at=finite(event.get("at")) or _end_time(pod),
+        at=moment(event, "at") or _end_time(pod),
         rank=rank,
         pod=rank_pod.name,
         node=rank_pod.node,
@@ -308,7 +307,7 @@ def tails(pods: Iterable[Pod]) -> dict[str, str]:
         message = pod.end.termination_message
         found.update({source or pod.source: tail[-1] for source, tail in message.tails.items() if tail})
         if message.failed is not None:
-            tail, rank = message.failed.get("tail"), message.failed.get("rank")
+            tail, rank = message.failed.get("tail"), integer(message.failed, "rank")
             if isinstance(tail, list) and tail:
                 found[pod.source if rank is None else f"rank {rank}"] = str(tail[-1])
     return found

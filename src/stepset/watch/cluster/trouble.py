@@ -11,16 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stepset.run_status import Failure, FailureKind, Waiting
+from stepset.targets.names import CONTAINER
+from stepset.targets.pods.security import LACKS_RESTRICTED, REMEDY
 from stepset.watch.cluster.events import REFUSED, Event
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod, Wait
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import make_failure
 from stepset.watch.present.sentences import queue_sentence
-from stepset.watch.state import Failure, FailureKind, Waiting
 
 OVERDUE = 10.0
-"""Seconds after its due deletion at which a pod counts as lost with its node: a live kubelet takes less."""
+"""Seconds by which a pod's deletion must be overdue for its node to count as lost; a live kubelet takes less."""
 PULLING_AFTER = 3.0
 """Seconds after which a container that waits for nothing else counts as waiting for its image."""
 UNQUEUED = 60.0
@@ -40,11 +42,13 @@ _NO_IMAGE = ("InvalidImageName", "ErrImageNeverPull")
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed")
 _CONFIG = ("CreateContainerConfigError",)
 _OTHER_WAITS = ("CreateContainerError", "RunContainerError", "PostStartHookError")
+_ENDS_AGAIN = ("CrashLoopBackOff",)
 _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _SANDBOX = ("FailedCreatePodSandBox", "FailedCreatePodContainer")
 
 # The kubelet's messages about an image that the pod's own security context forbids.
 _FORBIDDEN = re.compile(r"runAsNonRoot|runAsUser")
+_OTHER_USER = "use an image whose USER is a number other than 0, or set securityContext.runAsUser in pod_template"
 # Messages of kubelet and API server about a missing object.
 _MISSING = re.compile(
     r'\b(secret|configmap|persistentvolumeclaim)s? "[^"]*" not found|references non-existent (secret|config) key'
@@ -75,7 +79,7 @@ class LostPod:
     uid: str
     node: str
     since: float  # when its deletion was due, in seconds since the epoch
-    due: bool  # whether to force-delete it: the job requires this, and `lost_node_after` has passed
+    release: bool  # whether to force-delete it: the job requires this, and `lost_node_after` has passed
 
 
 def lost_pods(objects: RunObjects, now: float) -> list[LostPod]:
@@ -140,6 +144,12 @@ def _remedy(workload: Workload) -> str:
 def _waits(waiting: Sequence[Pod]) -> Iterator[Trouble]:
     """Problems that the kubelet reports about waiting containers, permanent ones first."""
     waits = [(pod, pod.wait) for pod in waiting if pod.wait is not None]
+    before = [(pod, wait) for pod, wait in waits if wait.container != CONTAINER and wait.reason in _ENDS_AGAIN]
+    if before:
+        pod, wait = before[0]
+        text = f"{_names([pod for pod, _ in before])} cannot be started, as its container {wait.container} ends again"
+        details = f"{wait.reason}: {wait.message}" if wait.message else wait.reason
+        yield _trouble(STARTING, FailureKind.INFRASTRUCTURE, f"{text} and again: {details}", pod)
     for reasons, words, reason in (
         (_NO_IMAGE, "cannot get the image", PULLING),
         (_IMAGE, "cannot get the image", PULLING),
@@ -152,6 +162,8 @@ def _waits(waiting: Sequence[Pod]) -> Iterator[Trouble]:
             kind, wait_limit = _kind_and_limit(wait)
             details = f"{wait.reason}: {wait.message}" if wait.message else wait.reason
             text = f"{_names([pod for pod, _ in found])} {words}: {details}"
+            if _FORBIDDEN.search(wait.message):
+                text += f"; {_OTHER_USER}"
             serious = _CACHE_NOT_FILLED.search(wait.message) is None
             yield _trouble(reason, kind, text, found[0][0], wait_limit=wait_limit, serious=serious)
 
@@ -181,7 +193,9 @@ def _not_created(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -
     refused = [event for event in objects.events.of(REFUSED) if not _created_later(event, objects, pods)]
     if refused:
         event = refused[-1]
-        text = f"{event.kind} {event.name} cannot create what it needs: {event.message}"
+        text = f"{event.kind} {event.name} cannot create its objects: {event.message}"
+        if re.search(LACKS_RESTRICTED, event.message):
+            text += f"; {REMEDY}"
         if "quota" in event.message:
             yield _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text)
         elif _NO_ANSWER.search(event.message):

@@ -1,10 +1,18 @@
-"""Readers of fields of Kubernetes objects and of agents' events. Missing and invalid fields read as empty."""
+"""Readers of fields of Kubernetes objects and of agents' events. Missing and invalid fields read as empty.
+
+Users who can create objects in the namespace choose their fields, so no reader raises, and every result is bounded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+
+LARGEST = 2**31 - 1
+"""The largest number that is read: counts, indexes and exit codes of Kubernetes have 32 bits."""
+LATEST = 253_402_300_799.0
+"""The latest time that is read, in seconds since the epoch: the end of the year 9999."""
 
 Fields = Mapping[str, Any]
 
@@ -19,7 +27,8 @@ def part(data: Fields, *path: str) -> Fields:
     """
     for name in path:
         found = data.get(name)
-        if not isinstance(found, Mapping):
+        # `dict` first: the check of an abstract class takes several times as long.
+        if not isinstance(found, (dict, Mapping)):
             return _NOTHING
         data = found
     return data
@@ -28,7 +37,7 @@ def part(data: Fields, *path: str) -> Fields:
 def rows(data: Fields, name: str) -> Sequence[Fields]:
     """The mappings of a list; empty if there is none."""
     found = data.get(name)
-    return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else ()
+    return [row for row in found if isinstance(row, (dict, Mapping))] if isinstance(found, list) else ()
 
 
 def text(data: Fields, name: str) -> str:
@@ -43,18 +52,30 @@ def number(data: Fields, name: str, default: int = 0) -> int:
 
 
 def to_number(value: Any, default: int = 0) -> int:
-    """A value as an integer; `default` if it is not one."""
-    if isinstance(value, bool):
-        return default
-    if isinstance(value, int):
-        return value
-    return int(value) if isinstance(value, str) and value.isdecimal() else default
+    """A value as an integer of at most 32 bits; `default` if it is not one.
+
+    >>> to_number("7"), to_number("9" * 5000), to_number(2**70, 1)
+    (7, 0, 1)
+    """
+    if isinstance(value, str) and len(value) <= len(str(LARGEST)) and value.isdecimal():
+        value = int(value)
+    return value if _is_number(value) else default
 
 
 def integer(data: Fields, name: str) -> int | None:
-    """An integer of an agent's event; None if there is none."""
+    """An integer of an agent's event; None if there is none of at most 32 bits."""
     found = data.get(name)
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    return found if _is_number(found) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
+
+
+def seconds(words: str) -> float | None:
+    """A text such as `300` or `0.5` as a duration in seconds; None if it is invalid, or above LATEST."""
+    plain = len(words) <= 20 and words.replace(".", "", 1).isdecimal()
+    return found if plain and (found := float(words)) <= LATEST else None
 
 
 def time_of(data: Fields, name: str) -> float | None:
@@ -69,9 +90,18 @@ def time_of(data: Fields, name: str) -> float | None:
     if not isinstance(found, str):
         return None
     try:
-        return datetime.fromisoformat(found).timestamp() or None
-    except ValueError:
+        at = datetime.fromisoformat(found).timestamp()
+    except (ValueError, OverflowError, OSError):
         return None
+    return at if 0 < at <= LATEST else None
+
+
+def moment(data: Fields, name: str) -> float | None:
+    """A number of seconds since the epoch in an agent's event; None if there is none."""
+    found = data.get(name)
+    if not isinstance(found, (int, float)) or isinstance(found, bool):
+        return None
+    return float(found) if 0 <= found <= LATEST else None
 
 
 def conditions(status: Fields) -> dict[str, Fields]:

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
-from stepset.targets.metadata import VERDICT
-from stepset.watch.cluster.unstructured import Fields, part, text
-from stepset.watch.state import RunStatus
+from stepset.run_status import RunStatus
+from stepset.watch.bounded_json import parse_json
 
 LIMIT = 48 * 1024
 """Bytes of a verdict; all annotations of an object may have 256 KiB together."""
 
 _TEXT = 500
 _ROWS = 64
+_SMALLER = ((200, 20), (60, 8), (20, 2))
+"""(characters per text, items per list) to which a verdict that is too large is cut; tried in this order."""
+_RESULT = 8 * 1024
+"""The maximum size of a result in a cut verdict, in bytes; a larger one is dropped: a cut result would be wrong."""
 
 
-def verdict_of(workload: Fields) -> RunStatus | None:
-    """The stored end of a run; None if there is none or it is invalid. `workload` is the top-level object."""
-    stored = text(part(workload, "metadata", "annotations"), VERDICT)
-    if not stored:
+def parse_verdict(stored: str) -> RunStatus | None:
+    """Parses the annotation; None if it is invalid: of another version, or written by another user.
+
+    `workload.verdict_of` decides whether the workload confirms it.
+    """
+    if len(stored) > 2 * LIMIT:
         return None
     try:
-        status = RunStatus.from_dict(json.loads(stored))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # of another version, or edited by hand
+        status = RunStatus.from_dict(parse_json(stored))
+    except ValueError:
         return None
     return status if status.phase.final else None
 
 
 def verdict_text(status: RunStatus) -> str:
-    """A final status as text of bounded size: cuts long lines, and of many ranks keeps the most informative.
+    """A final status as text of at most LIMIT bytes.
+
+    It cuts long lines, and omits ranks if the text is too long; of a status that is still too large, it keeps the
+    beginning of every text and list.
 
     >>> RunStatus.from_dict(json.loads(verdict_text(RunStatus("a", "a", "kubernetes")))).name
     'a'
@@ -48,7 +57,34 @@ def verdict_text(status: RunStatus) -> str:
     short = tuple(replace(row, last_line="") for row in sorted(kept, key=lambda row: (row.rank is None, row.rank or 0)))
     if failure is not None:
         failure = replace(failure, aftermath=failure.aftermath[:_ROWS])
-    return _text(status.with_(failure=failure, ranks=short, notes=(*status.notes, note)))
+    notes = (*status.notes, note) if len(kept) < len(rows) else status.notes
+    status = status.with_(failure=failure, ranks=short, notes=notes)
+    text = _text(status)
+    smaller = iter(_SMALLER)
+    while len(text) > LIMIT:
+        text = _text(_cut(status, *next(smaller)))
+    return text
+
+
+def _cut(status: RunStatus, characters: int, items: int) -> RunStatus:
+    """A status with the beginnings of its texts and lists; without a large result."""
+    notes = status.notes
+    if len(json.dumps(status.result)) > _RESULT:
+        status, notes = status.with_(result=None), ("the result is too large to be shown", *notes)
+    progress = status.progress
+    if progress is not None:
+        metrics = {name[:characters]: value for name, value in [*progress.metrics.items()][:items]}
+        progress = replace(progress, metrics=metrics)
+    data = _beginnings(status.with_(result=None, notes=notes, progress=progress).to_dict(), characters, items)
+    return RunStatus.from_dict({**data, "name": status.name, "job": status.job, "result": status.result})
+
+
+def _beginnings(data: Any, characters: int, items: int) -> Any:
+    if isinstance(data, str):
+        return data[:characters]
+    if isinstance(data, dict):
+        return {key: _beginnings(value, characters, items) for key, value in data.items()}
+    return [_beginnings(each, characters, items) for each in data[:items]] if isinstance(data, (list, tuple)) else data
 
 
 def _text(status: RunStatus) -> str:

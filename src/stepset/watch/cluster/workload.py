@@ -6,14 +6,16 @@ kubernetes v1.36 pkg/controller/job; volcano.sh/apis v1.13 batch/v1alpha1.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from stepset.plan.model import NODE
-from stepset.targets.metadata import JOB, LOST_NODE_AFTER, QUEUE_LABEL, RANKS, RUN, WORLD_SIZE
+from stepset.run_status import Phase, RunStatus
+from stepset.targets.metadata import JOB, LOST_NODE_AFTER, MIN_NODES, QUEUE_LABEL, RANKS, RUN, TTL, VERDICT, WORLD_SIZE
+from stepset.watch.bounded_json import parse_json
+from stepset.watch.cluster.ownership import controller_of
 from stepset.watch.cluster.unstructured import (
     Fields,
     conditions,
@@ -22,14 +24,17 @@ from stepset.watch.cluster.unstructured import (
     one_line,
     part,
     rows,
+    seconds,
     text,
     time_of,
     to_number,
 )
-from stepset.watch.cluster.verdict import verdict_of
-from stepset.watch.state import RunStatus
+from stepset.watch.cluster.verdict import parse_verdict
 
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"  # a label of a JobSet's Jobs
+
+_MAX_RANKS = 1024
+"""The maximum number of ranks of a pod; an annotation that states more is ignored."""
 
 Ended = Literal["", "Succeeded", "Failed"]
 
@@ -49,7 +54,7 @@ class Workload:
     deletion_requested: float | None = None  # when its deletion was requested
     suspended: bool = False  # whether it is suspended
     queue: str = ""  # the Kueue queue that it waits in while suspended
-    enqueued: bool = False  # whether its controller has a queue of its own and keeps it there
+    enqueued: bool = False  # whether it waits in a queue of its own controller (Volcano)
     ended: Ended = ""
     at: float | None = None  # when it ended
     reason: str = ""  # of its controller; for a Job, set as soon as its failure is certain
@@ -59,14 +64,22 @@ class Workload:
     stopped: float | None = None  # when its controller started to delete its pods, for any reason
     resumed: float | None = None  # when its last suspension ended; pods deleted before are ignored
     groups: Mapping[str, int] = field(default_factory=dict)  # group -> planned pods
-    success: str = NODE  # the group whose success is the run's
-    needed: int = 1  # pods of that group that must run, and succeed
+    replicas: Mapping[str, int] = field(default_factory=dict)  # of a JobSet: group -> planned Jobs
+    succeeded: int = 0  # pods whose success its controller has recorded
+    counted: int = 0  # of a StatefulSet: pods that its controller counts
+    success: str = NODE  # the group that must succeed for the run to succeed
+    needed: int = 1  # pods of that group that must run, and succeed unless `first` is set
+    first: bool = False  # whether the success of that group's pod 0 suffices: it ends after the others
+    min_nodes: int | None = None  # of an elastic world: the nodes with which it trains
     elastic: bool = False  # whether its pods are replaced one by one
     deadline: int | None = None  # seconds
     world_size: int | None = None  # planned ranks, if known
     ranks: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # group -> (first rank, ranks per pod)
     lost_after: float | None = None  # seconds after which to force-delete a lost node's pods; None: never
-    verdict: RunStatus | None = None  # the end of the run, if stored in an annotation
+    ttl: float | None = None  # seconds from its end until stepset may delete it; None: never
+    verdict: RunStatus | None = None  # the end of the run, if stored in an annotation and confirmed by its controller
+    unconfirmed: RunStatus | None = None  # the end of the run, if stored and not yet confirmed by its controller
+    unreadable: tuple[str, ...] = ()  # its annotations that cannot be read
 
 
 def read_workload(data: Fields) -> Workload | None:
@@ -77,14 +90,14 @@ def read_workload(data: Fields) -> Workload | None:
         return None
     meta = part(data, "metadata")
     labels, notes = part(meta, "labels"), part(meta, "annotations")
-    lost_after = text(notes, LOST_NODE_AFTER)
-    owner = next((row for row in rows(meta, "ownerReferences") if row.get("controller") is True), {})
+    owner = controller_of(data)
+    ranks = read_ranks(text(notes, RANKS))
     common = Workload(
         kind=kind,
         name=text(meta, "name"),
         uid=text(meta, "uid"),
-        owner=text(owner, "uid"),
-        owner_kind=text(owner, "kind"),
+        owner=owner.uid,
+        owner_kind=owner.kind,
         run=text(labels, RUN) or text(meta, "name"),
         job=text(labels, JOB),
         attempt=number(labels, _ATTEMPT),
@@ -92,11 +105,42 @@ def read_workload(data: Fields) -> Workload | None:
         deletion_requested=time_of(meta, "deletionTimestamp"),
         queue=text(labels, QUEUE_LABEL),
         world_size=number(notes, WORLD_SIZE) or None,
-        ranks=read_ranks(text(notes, RANKS)),
-        lost_after=float(lost_after) if lost_after.replace(".", "", 1).isdecimal() else None,
-        verdict=verdict_of(data),
+        min_nodes=number(notes, MIN_NODES) or None,
+        ranks=ranks or {},
+        lost_after=seconds(text(notes, LOST_NODE_AFTER)),
+        ttl=seconds(text(notes, TTL)),
+        unreadable=(RANKS,) if ranks is None else (),
     )
-    return read(common, part(data, "spec"), part(data, "status"))
+    return _with_verdict(read(common, part(data, "spec"), part(data, "status")), text(notes, VERDICT))
+
+
+def verdict_of(data: Fields) -> RunStatus | None:
+    """The stored end of a run; None if there is none, or if its controller does not confirm it."""
+    workload = read_workload(data) if text(part(data, "metadata", "annotations"), VERDICT) else None
+    return None if workload is None else workload.verdict
+
+
+def _with_verdict(workload: Workload, stored: str) -> Workload:
+    """Adds the stored verdict: confirmed if the workload has ended in the same way, unconfirmed if it has not ended.
+
+    Suspension confirms a failure, because a run that was given up is suspended. After the request that stores a
+    StatefulSet's verdict, a second request scales it to zero, which counts as suspension and confirms any verdict. This
+    needs no further trust: a user who may write the annotation may also suspend the workload.
+    """
+    if not stored:
+        return workload
+    verdict = parse_verdict(stored)
+    if verdict is None:
+        return replace(workload, unreadable=(*workload.unreadable, VERDICT))
+    verdict = verdict.with_ttl(workload.ttl)
+    if not (workload.ended or workload.suspended):
+        return replace(workload, unconfirmed=verdict)
+    success = verdict.phase is Phase.SUCCEEDED
+    if workload.ended:
+        agreed = success == (workload.ended == "Succeeded")
+    else:
+        agreed = not success or workload.kind == "StatefulSet"
+    return replace(workload, verdict=verdict) if agreed else workload
 
 
 def combined(top: Workload, inner: Workload | None) -> Workload:
@@ -113,8 +157,10 @@ def combined(top: Workload, inner: Workload | None) -> Workload:
         stopped=_earliest(top.stopped, inner.stopped),
         resumed=inner.resumed,
         groups=inner.groups,
+        replicas=inner.replicas,
         success=inner.success,
         needed=inner.needed,
+        first=inner.first,
         elastic=inner.elastic,
         deadline=top.deadline if top.deadline is not None else inner.deadline,
         message=top.message or inner.message,
@@ -127,7 +173,8 @@ def _jobset(common: Workload, spec: Fields, status: Fields) -> Workload:
     replicas = {text(row, "name"): number(row, "replicas", 1) for row in rows(spec, "replicatedJobs")}
     groups = {name: replicas[name] * number(job, "parallelism", 1) for name, job in jobs.items()}
     targets = part(spec, "successPolicy").get("targetReplicatedJobs")
-    success = targets[0] if isinstance(targets, list) and targets and targets[0] in jobs else next(iter(groups), NODE)
+    first = targets[0] if isinstance(targets, list) and targets else None
+    success = first if isinstance(first, str) and first in jobs else next(iter(groups), NODE)
     return replace(
         _with_end(common, by_type, "Completed"),
         suspended=spec.get("suspend") is True,
@@ -136,7 +183,8 @@ def _jobset(common: Workload, spec: Fields, status: Fields) -> Workload:
         stopped=_since(by_type, "Failed", "Completed", "Suspended"),
         resumed=_resumed(by_type, spec.get("suspend") is True),
         groups=groups,
-        **_world(jobs.get(success, {}), groups, success),
+        replicas=replicas,
+        **_world(jobs.get(success, {}), groups, success, common.min_nodes),
     )
 
 
@@ -165,13 +213,14 @@ def _job(common: Workload, spec: Fields, status: Fields) -> Workload:
         stopped=_since(by_type, "FailureTarget", "SuccessCriteriaMet", "Failed", "Complete", "Suspended"),
         resumed=_resumed(by_type, spec.get("suspend") is True),
         groups=groups,
-        **_world(spec, groups, NODE),
+        succeeded=_succeeded(status),
+        **_world(spec, groups, NODE, common.min_nodes),
     )
 
 
 def _statefulset(common: Workload, spec: Fields, status: Fields) -> Workload:
     count = number(spec, "replicas", 1)
-    return replace(common, suspended=count == 0, groups={NODE: count}, needed=count)
+    return replace(common, suspended=count == 0, groups={NODE: count}, needed=count, counted=number(status, "replicas"))
 
 
 def _volcano(common: Workload, spec: Fields, status: Fields) -> Workload:
@@ -196,6 +245,7 @@ def _volcano(common: Workload, spec: Fields, status: Fields) -> Workload:
         attempt=number(status, "retryCount"),
         stopped=at if ended or moving or phase == "Aborted" else None,
         groups=groups,
+        succeeded=number(status, "succeeded"),
         success=success,
         needed=groups.get(success, 1),
         deadline=next(filter(None, (_seconds(part(row, "template", "spec")) for row in tasks)), None),
@@ -229,13 +279,15 @@ def _with_end(common: Workload, by_type: Mapping[str, Fields], success: str) -> 
     return common
 
 
-def _world(job: Fields, groups: Mapping[str, int], success: str) -> dict[str, Any]:
+def _world(job: Fields, groups: Mapping[str, int], success: str, min_nodes: int | None) -> dict[str, Any]:
     """How many pods the Job of the ranks needs, and whether they are replaced one by one."""
     rules = rows(part(job, "podFailurePolicy"), "rules")
     enough = next(iter(rows(part(job, "successPolicy"), "rules")), {})
     return {
         "success": success,
-        "needed": number(enough, "succeededCount", groups.get(success, 1)),
+        # Runs of earlier versions have succeededCount: min_nodes.
+        "needed": number(enough, "succeededCount", min_nodes or groups.get(success, 1)),
+        "first": text(enough, "succeededIndexes") == "0",
         # targets/kinds/failure_policy.py: only the Job of an elastic world ignores disruptions.
         "elastic": any(rule.get("action") == "Ignore" for rule in rules),
         "deadline": _seconds(job),
@@ -254,14 +306,48 @@ def _earliest(*times: float | None) -> float | None:
     return min((at for at in times if at is not None), default=None)
 
 
-def read_ranks(words: str) -> dict[str, tuple[int, int]]:
-    """Reads the annotation with the ranks of each group's pods, a JSON object: group -> [first rank, ranks per pod]."""
+def _succeeded(status: Fields) -> int:
+    """The pods of a Job that its controller knows to have succeeded; some are not counted yet."""
+    uncounted = part(status, "uncountedTerminatedPods").get("succeeded")
+    return number(status, "succeeded") + (len(uncounted) if isinstance(uncounted, list) else 0)
+
+
+def read_ranks(words: str) -> dict[str, tuple[int, int]] | None:
+    """Reads the annotation with the ranks of each group's pods, a JSON object: group -> [first rank, ranks per pod].
+
+    Returns None if it is invalid.
+    """
     try:
-        found = json.loads(words) if words else None
-    except (ValueError, RecursionError):
-        return {}
-    return {
-        group: (to_number(pair[0]), to_number(pair[1]))
-        for group, pair in (found.items() if isinstance(found, dict) else ())
-        if isinstance(pair, list) and len(pair) == 2
-    }
+        found = parse_json(words) if words else {}
+    except ValueError:
+        return None
+    ranks = {group: _pair(pair) for group, pair in found.items()} if isinstance(found, dict) else {"": None}
+    valid = {group: pair for group, pair in ranks.items() if pair is not None}
+    return valid if len(valid) == len(ranks) else None
+
+
+def _pair(value: object) -> tuple[int, int] | None:
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    first, count = to_number(value[0], -1), to_number(value[1], -1)
+    return (first, count) if first >= 0 and 0 <= count <= _MAX_RANKS else None
+
+
+def is_job_of(jobset: Workload, job: Workload) -> bool:
+    """Whether a Job belongs to a JobSet: its owner is the JobSet, which could have given it its name and attempt.
+
+    The watch of Jobs may be ahead of that of JobSets, by one restart.
+    """
+    if job.kind != "Job" or job.owner != jobset.uid or job.attempt > jobset.attempt + 1:
+        return False
+    prefix, _, index = job.name.rpartition("-")
+    group = prefix.removeprefix(f"{jobset.name}-")
+    return to_number(index, -1) in range(jobset.replicas.get(group, 0))
+
+
+def is_pod_of(top: Workload, pod: Fields) -> bool:
+    """Whether its workload could give the pod its name (checks StatefulSets only; a Job's pods have random names)."""
+    if top.kind == "StatefulSet":
+        name = text(part(pod, "metadata"), "name")
+        return name.removeprefix(f"{top.name}-").isdecimal()
+    return True

@@ -1,1 +1,1 @@
-"""The records that every interface shows of a run, their sentences, and which of them are new (presenting.md)."""
+"""The records that interfaces show of a run, their sentences, and the selection of new records (presenting.md)."""

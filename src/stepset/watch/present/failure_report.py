@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stepset.printable import printable
+from stepset.run_status import Failure, RunStatus
 from stepset.watch.present.sentences import Style, counted, end_sentence
-from stepset.watch.state import Failure, RunStatus
 
 _WIDTH = 14
 
@@ -20,19 +21,18 @@ def failure_text(status: RunStatus) -> str:
     return "\n".join([end_sentence(status), *lines])
 
 
-def failure_lines(failure: Failure, name: Style = str, text: Style = str) -> list[str]:
+def failure_lines(failure: Failure, name: Style = str) -> list[str]:
     """The details of a failure as lines of text: rows with a name and values.
 
-    `name` formats the rows' names, for example with a colour; `text` external text, for example without control
-    characters.
+    `name` formats the rows' names, for example with a colour.
     """
-    return [line for title, values in failure_rows(failure) for line in row_lines(title, values, name, text)]
+    return [line for title, values in failure_rows(failure) for line in row_lines(title, values, name)]
 
 
-def row_lines(title: str, values: list[str], name: Style = str, text: Style = str) -> list[str]:
+def row_lines(title: str, values: list[str], name: Style = str) -> list[str]:
     """The lines of one row of `failure_lines`: the name and the first value, then the other values."""
     head, rest = f"  {name(f'{title:<{_WIDTH}}')}", " " * (_WIDTH + 2)
-    return [f"{rest if number else head}{text(value)}" for number, value in enumerate(values)]
+    return [f"{rest if number else head}{printable(value)}" for number, value in enumerate(values)]
 
 
 def failure_rows(failure: Failure) -> Iterator[tuple[str, list[str]]]:

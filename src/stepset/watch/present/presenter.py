@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from stepset.run_status import Phase, Progress, RunStatus
 from stepset.watch.present.failure_report import failure_lines
 from stepset.watch.present.records import (
     FirstFailure,
@@ -24,7 +25,6 @@ from stepset.watch.present.records import (
     held_up,
 )
 from stepset.watch.present.sentences import end_sentence, is_restart, phase_sentence, progress_words, ranks_in_state
-from stepset.watch.state import Phase, Progress, RunStatus
 
 PROGRESS_EVERY = 1.0
 """Seconds between two reports of progress; the last report is always presented."""
@@ -67,7 +67,7 @@ class Presenter:
         return self._progress
 
     def see(self, status: RunStatus, clock: float) -> list[Record]:
-        """Returns the new records, and earlier ones whose rate limit has passed; `clock` is monotonic, in seconds."""
+        """Returns the new records, and those that a rate limit has delayed; `clock` is monotonic, in seconds."""
         notes = [record for note in status.notes for record in self.note(note)]
         if status.phase.final:
             return [*notes, *self._new_progress(status, clock), *self._new_phase(status, clock)]
@@ -83,9 +83,10 @@ class Presenter:
 
     def _new_progress(self, status: RunStatus, clock: float) -> Iterator[Record]:
         due = status.phase.final or clock - self._progress_at >= PROGRESS_EVERY
-        if status.progress is not None and status.progress != self._progress and due:
+        words = progress_words(status.progress)  # empty if no value of a report was a finite number
+        if words and status.progress != self._progress and due:
             self._progress, self._progress_at = status.progress, clock
-            yield ProgressReported(f"progress: {progress_words(status.progress)}")
+            yield ProgressReported(f"progress: {words}")
 
     def _new_phase(self, status: RunStatus, clock: float) -> Iterator[Record]:
         phase = phase_sentence(status)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from stepset.run_status import RunStatus
 from stepset.watch.present.sentences import queue_sentence, trouble_sentence, what_happened
-from stepset.watch.state import RunStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
-"""The sentences that describe a run's state. Pure: no other module describes it in text."""
+"""All sentences that describe a run's state. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-from stepset.watch.state import Failure, FailureKind, Phase, Progress, RunStatus, Waiting
+from stepset.printable import printable
+from stepset.run_status import Failure, FailureKind, Phase, Progress, RunStatus, Waiting
 
 Style = Callable[[str], str]
 
@@ -151,11 +152,10 @@ def trouble_sentence(trouble: Failure) -> str:
     return f"trouble: {what_happened(trouble).rstrip('.')}. {trouble.advice}".rstrip()
 
 
-def end_sentence(status: RunStatus, *, style: Style = str, text: Style = str) -> str:
+def end_sentence(status: RunStatus, *, style: Style = str) -> str:
     """How a run that is over ended.
 
-    `style` formats the verb, for example with a colour; `text` formats external text, for example without control
-    characters.
+    `style` formats the verb, for example with a colour.
 
     >>> end_sentence(RunStatus("digits-1", "digits", "local", Phase.SUCCEEDED, created=10.0, finished=22.3, attempt=1))
     'run digits-1 succeeded in 12.3 s after 1 restart'
@@ -163,16 +163,16 @@ def end_sentence(status: RunStatus, *, style: Style = str, text: Style = str) ->
     'run digits-1 was lost: no process followed it to its end; look at the machine it ran on'
     """
     spent = duration(status.finished - status.created) if status.finished is not None and status.created else ""
-    subject, failure = f"run {status.name}", status.failure
+    subject, failure = f"run {printable(status.name)}", status.failure
     if status.phase is Phase.SUCCEEDED:
         restarts = f" after {counted(status.attempt, 'restart')}" if status.attempt else ""
         return f"{subject} {style('succeeded')}{f' in {spent}' if spent else ''}{restarts}"
     after = f" after {spent}" if spent else ""
     if failure is not None and failure.kind is FailureKind.CANCELLED:
         why = failure.message.partition("was cancelled: ")[2]
-        return f"{subject} {style('was cancelled')}{after}{f': {text(why)}' if why else ''}"
+        return f"{subject} {style('was cancelled')}{after}{f': {printable(why)}' if why else ''}"
     if failure is not None:
-        return f"{subject} {style('failed')}{after}: {text(what_happened(failure))}"
+        return f"{subject} {style('failed')}{after}: {printable(what_happened(failure))}"
     if status.phase is Phase.LOST:
         why = "no process followed it to its end; look at the machine it ran on"
         return f"{subject} {style('was lost')}{after}: {why}"

@@ -31,11 +31,11 @@ REQUEST_TIMEOUT = 60.0
 _CONNECT_TIMEOUT = 15.0
 _KEEP_CONNECTION = 75.0
 """Seconds for which an idle connection is kept for the next request."""
-_CLOSE_WITHIN = 1.0
-"""Seconds for which the end of a session waits for the end of its connections."""
+_CLOSE_TIMEOUT = 1.0
+"""Seconds for which `_Session.close` waits until its connections are closed."""
 
-# On a connection that only receives, the client detects within half a minute that the peer has disappeared without a
-# reset (power, firewall, NAT). The names are those of Linux; other systems keep their own times.
+# TCP keepalive detects within 30 s that the peer of an idle connection has disappeared without a reset (power,
+# firewall, NAT). The option names are those of Linux; other systems use their defaults.
 _KEEPALIVE = [
     (level, getattr(socket, name), value)
     for level, name, value in (
@@ -77,7 +77,7 @@ class _Session:
             for each in self.sockets:
                 with suppress(OSError):  # closed already, or not connected
                     each.shutdown(socket.SHUT_RDWR)
-            with anyio.move_on_after(_CLOSE_WITHIN):
+            with anyio.move_on_after(_CLOSE_TIMEOUT):
                 while any(each.fileno() != -1 for each in self.sockets):
                     await asyncio.sleep(0.001)
 
@@ -88,9 +88,9 @@ class _Session:
 
 
 class Client:
-    """An API server and the credentials for it; `async with` keeps connections open until its last user leaves.
+    """An API server and the credentials for it; connections stay open until the last `async with` block ends.
 
-    A client belongs to one event loop at a time. It calls `load` for the configuration, unless `config` is given, and
+    A client belongs to one event loop at a time. `load` reads the configuration: at first unless `config` is given, and
     again when the server does not accept the credentials.
     """
 
@@ -164,7 +164,8 @@ class Client:
             with self._reading():
                 content = await response.read()
             warnings = response.headers.getall("Warning", [])
-            return read_reply(self.server, response.status, content, warnings, decode)
+            date = response.headers.get("Date", "")
+            return read_reply(self.server, response.status, content, warnings, decode, date)
 
     @asynccontextmanager
     async def stream(
@@ -225,7 +226,7 @@ class Client:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Translates the errors of reading a response; the caller's own errors must not be raised inside."""
+        """Converts the errors of reading a response to UnreachableError; the block must contain no other code."""
         try:
             yield
         except (aiohttp.ClientError, OSError) as error:
@@ -292,7 +293,7 @@ class Client:
             return self._session
 
     async def _reload(self, refused: _Session) -> bool:
-        """Reads the credentials again unless another request has; returns whether they may have changed."""
+        """Reads the credentials again unless another request did; returns whether they may have changed."""
         async with self._opening:
             if self._session is not refused:
                 return True
@@ -307,7 +308,7 @@ class Client:
 
 
 def _open(config: ClientConfig) -> _Session:
-    """Opens a session without a limit on connections: each stream takes one."""
+    """Opens a session without a limit on connections, because each stream needs one."""
     secure, sockets = config.server.startswith("https"), WeakSet[socket.socket]()
 
     def new_socket(address: tuple[Any, ...]) -> socket.socket:

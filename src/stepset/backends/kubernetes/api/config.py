@@ -1,4 +1,4 @@
-"""The API server's address and the credentials, as the `kubernetes` package reads them. Call in a thread: it may block.
+"""The API server's address and credentials, as the `kubernetes` package reads them. Reading may block.
 
 Credentials may be replaced while a client uses them (rotated tokens, renewed certificates); the client then reads the
 configuration again.
@@ -53,13 +53,13 @@ class ClientConfig:
         except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
             raise unauthorized(self.server) from error
         except Exception as error:
-            if type(error).__module__.partition(".")[0] != "kubernetes":  # its ConfigException
+            if type(error).__module__.partition(".")[0] != "kubernetes":  # kubernetes.config.ConfigException
                 raise
             raise unauthorized(self.server) from error
         return {**_HEADERS, token["key"]: token["value"]} if token and token["value"] else dict(_HEADERS)
 
     def tls(self) -> ssl.SSLContext:
-        """Returns the TLS context with the certificates of the files; raises BadInputError if these cannot be read."""
+        """Returns a TLS context with the configured certificates; raises BadInputError if they cannot be read."""
         configuration = self.configuration
         data = getattr(configuration, "ca_cert_data", None)  # from kubernetes 37 on
         try:
@@ -79,7 +79,7 @@ class ClientConfig:
 
     @property
     def server_hostname(self) -> str | None:
-        """The name in the server's certificate; None: that of the address."""
+        """The expected name in the server's certificate; None: the host of `server`."""
         name = self.configuration.tls_server_name
         return str(name) if name else None
 

@@ -63,5 +63,5 @@ class Connection:
 
 
 def connect(kubeconfig: str | None = None, context: str | None = None) -> Connection:
-    """Returns a connection for the arguments of `load_config`, and raises as that does; sends nothing yet."""
+    """Returns a connection; sends nothing yet. Arguments and errors are those of `load_config`."""
     return Connection(lambda: load_config(kubeconfig, context))

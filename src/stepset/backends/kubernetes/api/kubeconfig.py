@@ -46,7 +46,7 @@ def _unusable(where: str, context: str | None, reason: str) -> BadInputError:
 
 
 def _files(kubeconfig: str | None, context: str | None) -> list[str]:
-    """Returns the kubeconfigs to merge, in their order; none: the pod's service account."""
+    """Returns the kubeconfig files to merge, in order; an empty list selects the pod's service account."""
     named = [kubeconfig] if kubeconfig else [f for f in os.environ.get("KUBECONFIG", "").split(os.pathsep) if f]
     files = named or [str(Path("~/.kube/config").expanduser())]
     existing = [each for each in files if kubeconfig or _exists(Path(each))]
@@ -62,7 +62,7 @@ def _files(kubeconfig: str | None, context: str | None) -> list[str]:
                 "--context: a pod's service account has no contexts; give --kubeconfig too, or omit --context"
             )
         return []
-    raise BadInputError("no cluster is named; give --kubeconfig FILE, or set KUBECONFIG")
+    raise BadInputError("no kubeconfig found; give --kubeconfig FILE, or set KUBECONFIG")
 
 
 def _exists(path: Path) -> bool:

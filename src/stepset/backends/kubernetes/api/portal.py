@@ -1,4 +1,4 @@
-"""The event loop of synchronous callers: one thread per process, from the first call to the end of the last."""
+"""The event loop of synchronous callers: one thread per process, which the last caller ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 Args = TypeVarTuple("Args")
 ExcInfo: TypeAlias = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 
-_ENDS_WITHIN = 1.0
+_THREAD_END_TIMEOUT = 1.0
 """Seconds for which `EventLoop` waits for the system to end its thread."""
 _TURN = 0.5
 """Seconds after which a waiting thread lets Python handle signals."""
@@ -54,15 +54,15 @@ class EventLoop:
     def __exit__(self, *exc: *ExcInfo) -> None:
         self._provider.__exit__(*exc)
         if self._thread is not None and not self._thread.is_alive():
-            _wait_for_the_end_of(self._thread)
+            _wait_for_thread_end(self._thread)
 
 
-def _wait_for_the_end_of(thread: threading.Thread) -> None:
-    """Waits until the system has ended a thread that has ended for Python (Linux).
+def _wait_for_thread_end(thread: threading.Thread) -> None:
+    """Waits until the operating system has ended a thread that Python reports as ended (Linux).
 
     Until then the thread may hold locks of OpenSSL, which a child process that is forked at this moment never releases.
     """
-    task, until = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + _ENDS_WITHIN
+    task, until = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + _THREAD_END_TIMEOUT
     while task.exists() and time.monotonic() < until:
         time.sleep(0.0001)
 
@@ -100,7 +100,7 @@ def wait_in_turns(future: Future[T]) -> None:
 def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
     """Iterates over an asynchronous generator, which runs at most one item ahead of the caller.
 
-    The generator that `make` returns runs in one task, to its end or until the caller leaves.
+    The generator that `make` returns runs in one task, to its end or until the caller stops iterating.
     """
 
     async def produce() -> None:
@@ -125,9 +125,9 @@ def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
 
 
 async def items_of(produce: Callable[[Callable[[T], Awaitable[None]]], Awaitable[None]]) -> AsyncGenerator[T, None]:
-    """Yields the items that a function produces in a separate task, which ends with the generator.
+    """Yields the items that `produce` sends from a separate task, which ends with the generator.
 
-    `produce` is called with a function that passes on one item and returns once the item is received.
+    The argument of `produce` is a function that sends one item and returns once the item is received.
     """
     send, receive = anyio.create_memory_object_stream[T]()
 

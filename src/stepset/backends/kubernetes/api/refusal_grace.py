@@ -7,7 +7,7 @@ REFUSAL_GRACE = 60.0
 
 
 class RefusalGrace:
-    """Whether to retry after a refusal: a server that has just started has not loaded all accounts and roles.
+    """Decides whether to retry a refused request: a server that has just started has not loaded all roles yet.
 
     `allowed`: the server has allowed the same request before.
     """

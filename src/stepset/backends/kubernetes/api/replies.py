@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from stepset.errors import InfrastructureError
@@ -13,10 +14,10 @@ from stepset.errors import InfrastructureError
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, GONE, TOO_LARGE, TOO_MANY_REQUESTS = 401, 403, 404, 410, 413, 429
 """HTTP statuses that this package handles."""
 
-Decode = Callable[[bytes], Any]
+Decode = Callable[[bytes | bytearray], Any]
 _MESSAGE_LIMIT = 300
-# An API server reports as its own failure that an object is too large for etcd (go.etcd.io/etcd v3.6
-# api/v3rpc/rpctypes/error.go), or for its client of etcd (google.golang.org/grpc).
+# The API server replies with a 5xx status if an object is too large for etcd (go.etcd.io/etcd v3.6
+# api/v3rpc/rpctypes/error.go), or for its etcd client (google.golang.org/grpc).
 _SIZE = re.compile(r"etcdserver: request is too large|trying to send message larger than max")
 
 
@@ -24,14 +25,15 @@ _SIZE = re.compile(r"etcdserver: request is too large|trying to send message lar
 class Reply:
     """The API server's reply to one request.
 
-    `status` is never 401, 429 or 5xx, which raise; an object that is too large has 413 instead of 5xx. `body` is the
+    `status` is never 401, 429 or 5xx, which raise; for an object that is too large it is 413. `body` is the
     object, or the Status that states the reason of a refusal; empty if the response is not a JSON object. `warnings`
-    are the texts of the Warning headers.
+    are the texts of the Warning headers. `date` is the server's time in seconds since the epoch; None if unknown.
     """
 
     status: int
     body: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
+    date: float | None = None
 
     @property
     def accepted(self) -> bool:
@@ -40,7 +42,7 @@ class Reply:
 
     @property
     def lacks_object(self) -> bool:
-        """Whether the server serves the kind but has no object of the name; a reply about a missing kind names none."""
+        """Whether the object does not exist although its kind does: a 404 for an unknown kind has no `details.name`."""
         details = self.body.get("details")
         return self.status == NOT_FOUND and isinstance(details, Mapping) and bool(details.get("name"))
 
@@ -67,9 +69,16 @@ class RefusedError(InfrastructureError):
 
 
 def read_reply(
-    server: str, status: int, data: bytes, warnings: Iterable[str] = (), decode: Decode = json.loads
+    server: str,
+    status: int,
+    data: bytes | bytearray,
+    warnings: Iterable[str] = (),
+    decode: Decode = json.loads,
+    date: str = "",
 ) -> Reply:
-    """Reads a reply; error messages contain the address `server`. `decode` may raise ValueError.
+    """Reads a reply; error messages contain the address `server`.
+
+    `decode` may raise ValueError; `date` is the Date header.
 
     Raises:
         UnreachableError: the server failed (429, 5xx).
@@ -96,18 +105,18 @@ def read_reply(
             f"server {server}: failed with HTTP {status}{f': {message}' if message else ''}; try again, or contact the"
             " cluster's administrator"
         )
-    return Reply(status, body, tuple(map(_warning, warnings)))
+    return Reply(status, body, tuple(map(_warning, warnings)), _seconds(date))
 
 
 def unauthorized(server: str) -> UnauthorizedError:
-    """Returns the error that a server does not accept the credentials."""
+    """Returns the error for credentials that a server does not accept."""
     return UnauthorizedError(
         f"server {server}: refuses the credentials; log in again, or check the user of the kubeconfig's context"
     )
 
 
 def unreachable(server: str, error: BaseException) -> UnreachableError:
-    """Returns the error that a server cannot be reached, from the HTTP library's or operating system's error."""
+    """Returns the error for a server that cannot be reached; `error` is that of the HTTP library or the system."""
     cause = getattr(error, "os_error", None)  # of a connection that could not be opened
     text = f"Failed to establish a new connection: {cause}" if cause is not None else str(error)
     reason = one_line(text or type(error).__name__)[:200]
@@ -119,6 +128,14 @@ def unreachable(server: str, error: BaseException) -> UnreachableError:
 def one_line(message: object) -> str:
     """Returns a message in one line, cut to 300 characters."""
     return " ".join(str(message).split())[:_MESSAGE_LIMIT]
+
+
+def _seconds(date: str) -> float | None:
+    """Returns an HTTP date in seconds since the epoch; None if it is invalid."""
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _warning(header: str) -> str:

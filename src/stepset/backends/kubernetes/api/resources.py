@@ -23,6 +23,7 @@ _PLURALS = {
     "TrainJob": "trainjobs",
     "TrainingRuntime": "trainingruntimes",
     "PodGroup": "podgroups",
+    "NetworkPolicy": "networkpolicies",
 }
 
 _JOB_INSTEAD = "use --target job or statefulset, or install it"
@@ -46,17 +47,21 @@ class Resource:
 
     def path(self, namespace: str) -> str:
         """Returns the path of the collection in a namespace."""
-        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        return f"{root}/namespaces/{namespace}/{self.plural}"
+        return f"{self.discovery}/namespaces/{namespace}/{self.plural}"
+
+    @property
+    def discovery(self) -> str:
+        """The path that the server serves, for every account, if it serves the kind's API group and version."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     @property
     def builtin(self) -> bool:
-        """Whether every cluster has the kind."""
-        return self.group in ("", "apps", "batch")
+        """Whether every cluster serves the kind."""
+        return self.group in ("", "apps", "batch", "networking.k8s.io")
 
     @property
     def absent(self) -> str:
-        """The problem that the cluster does not serve the kind."""
+        """The message for a cluster that does not serve the kind."""
         version = f"{self.group}/{self.version}"
         name, remedy = _INSTALLED.get(self.group, (version, "contact the cluster's administrator"))
         field = "scheduling.gang" if self.plural == "podgroups" else "target"
@@ -78,9 +83,17 @@ WORKLOADS: Mapping[str, Resource] = {
 }
 """Target -> the kind of the run's workload. TrainJobs precede the JobSets of the same names that they create."""
 
+
+def target_of(resource: Resource) -> str | None:
+    """Returns the target whose workloads are of a kind; None for any other kind."""
+    kind = (resource.group, resource.plural)
+    return next((target for target, each in WORKLOADS.items() if (each.group, each.plural) == kind), None)
+
+
 RUNTIMES = Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes")
 PODS = Resource("", "v1", "pods")
 EVENTS = Resource("", "v1", "events")
+CONFIG_MAPS = Resource("", "v1", "configmaps")
 JOBS = WORKLOADS["job"]
 JOBSETS = WORKLOADS["jobset"]
 QUEUE_WORKLOADS = Resource("kueue.x-k8s.io", "v1beta1", "workloads")

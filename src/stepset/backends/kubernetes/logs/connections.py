@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-MOST = 512
-"""The most logs that are read at the same time; each takes a connection, and so a file descriptor."""
+MAX_LOGS = 512
+"""The maximum number of logs that are read at the same time; each needs a connection and its file descriptor."""
 TURN = 2.0
-"""Seconds for which a reader waits before another, which follows a log, gives up its connection."""
+"""Seconds for which a reader waits for a connection before a reader that follows a log gives up its own."""
 
 GiveUp = Callable[[], None]
 
@@ -22,7 +22,7 @@ class LogConnections:
 
     def __init__(self, limit: int | None = None) -> None:
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        most = MOST if descriptors == resource.RLIM_INFINITY else min(MOST, descriptors // 2)
+        most = MAX_LOGS if descriptors == resource.RLIM_INFINITY else min(MAX_LOGS, descriptors // 2)
         self._limit = limit or max(16, most)
         self._free = asyncio.Semaphore(self._limit)
         self._following: dict[GiveUp, None] = {}
@@ -31,7 +31,7 @@ class LogConnections:
 
     @asynccontextmanager
     async def one(self, give_up: GiveUp | None) -> AsyncIterator[None]:
-        """Holds a connection for the block. If others wait, `give_up` is called to end it; None: it ends by itself."""
+        """Holds a connection for the block; calls `give_up`, which must end the block, if other callers wait."""
         await self._acquire()
         if give_up is not None:
             self._following[give_up] = None

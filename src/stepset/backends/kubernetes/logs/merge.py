@@ -1,6 +1,6 @@
 """Merges several logs in the order of their times.
 
-Works on blocks of rows: sixteen ranks that print at once are merged faster than they are read.
+Works on blocks of rows for speed: merging the output of sixteen ranks must not take longer than reading it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TypeAlias
 from stepset.backends.kubernetes.api.client import gather
 
 Block: TypeAlias = tuple[list[bytes], list[bytes]]
-"""The times of some rows, as text that sorts and never decreases, and the rows."""
+"""The times of some rows, as text in non-decreasing order, and the rows."""
 
 _NEVER = b"~"
 
 
 async def merged(logs: Sequence[AsyncIterator[Block]]) -> AsyncGenerator[Block, None]:
-    """Yields the rows of all logs by time, those of one time in the order of the logs. Keeps one block of each log.
+    """Yields the rows of all logs by time, rows with equal times in the order of the logs. Keeps one block of each log.
 
     Raises the first error of a log once the reads of the other logs have ended.
     """

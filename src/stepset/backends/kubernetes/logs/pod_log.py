@@ -1,10 +1,10 @@
 """Reads one pod's log, each line once, from its container's start to its end, across dropped connections and restarts.
 
 A response may end early (stepset.watch.log_cursor): a log is complete only after a complete response to a request that
-was sent after the container's end. `see` reports the pod's changes to the reader, possibly late: a reader that resumes
-after a restart of the container receives the log of its next start. Such a response does not begin with the last line
-that was read. The reader discards it until `see` reports the restart, because it must read the rest of the earlier
-start first.
+was sent after the container's end. The caller reports changes of the pod by `see`, possibly late: after a restart of
+the container, the server may return the new container's log, which does not begin with the last line that was read. The
+reader discards such a response until `see` reports the restart, because it must first read the rest of the previous
+container's log.
 
 A slow consumer slows down the reader and the server, but not the container: its runtime writes the log to a file.
 """
@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.permissions import lacks_permission, missing_permission
+from stepset.backends.kubernetes.api.permissions import lacks_permission
 from stepset.backends.kubernetes.api.refusal_grace import RefusalGrace
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, Reply, UnreachableError
 from stepset.backends.kubernetes.api.resources import PODS
@@ -32,19 +32,20 @@ from stepset.watch.lines import Batch, Splitter
 from stepset.watch.log_cursor import LogCursor
 from stepset.watch.plain_lines import PlainSplitter
 
-QUIET = 120.0
+READ_TIMEOUT = 120.0
 """Seconds without a byte after which a log is requested again: a silent server may be down. TCP keepalive detects that
 sooner, but not through every proxy."""
-HURRY = 0.2
-"""The same, once the container has ended and its last lines are awaited."""
-HURRY_IF_DELETED = 3.0
-"""The same, if the pod was deleted."""
-LAST_QUIET = 15.0
-"""Like QUIET, for a log that is not followed."""
-RESTART_REPORTED_WITHIN = 5.0
+ENDED_READ_TIMEOUT = 0.2
+"""Seconds without a byte after which the log of a container that has ended is requested again."""
+DELETED_READ_TIMEOUT = 10.0
+"""Seconds without a byte after which the log of a deleted pod is requested again, in case the connection is dead. Long,
+because only the open response contains the last lines."""
+SNAPSHOT_READ_TIMEOUT = 15.0
+"""Like READ_TIMEOUT, for a log that is not followed."""
+RESTART_REPORT_TIMEOUT = 5.0
 """Seconds in which a container's restart must be reported if the log seems to belong to another start."""
 NOT_YET = (204, 400)
-"""HTTP statuses for a pod that has no node, is not known to its kubelet yet, or whose container has not started."""
+"""HTTP statuses of a pod without a node, unknown to its kubelet, or whose container has not started."""
 
 _FIRST_PAUSE = 0.2
 """Seconds before a log whose connection was lost is requested again."""
@@ -52,10 +53,10 @@ _ENDED_PAUSE = 1.0
 """Like _FIRST_PAUSE, if the log seems to have ended: the container's end is probably reported in the meantime."""
 _LONGEST_PAUSE = 10.0
 _LAST_TRIES = 5
-"""The number of error replies to requests for the rest of a log after which the rest counts as lost."""
+"""Number of error replies after which the rest of a log counts as lost."""
 
 Consumer = Callable[[Batch, "Mapping[str, Any] | None"], Awaitable[None]]
-"""Receives output and the position of its end in the log, as plain data; None: another process has consumed it."""
+"""Receives output and the log position after it, as plain data; None if another process has consumed the output."""
 
 
 def log_path(namespace: str, pod: LogPod) -> str:
@@ -66,7 +67,7 @@ def log_path(namespace: str, pod: LogPod) -> str:
 def log_query(pod: LogPod, since: str | None, *, follow: bool = False, previous: bool = False) -> dict[str, str]:
     """Returns the parameters of a request for a pod's log from `since` on (as `LogCursor.since`).
 
-    `follow` continues the response until the container ends; `previous` selects the container's last start but one.
+    `follow` continues the response until the container ends; `previous` selects the previous container's log.
     """
     return {
         "container": pod.container,
@@ -77,11 +78,11 @@ def log_query(pod: LogPod, since: str | None, *, follow: bool = False, previous:
     }
 
 
-def not_shown(reply: Reply, namespace: str) -> InfrastructureError:
-    """Returns the error that the server does not show a log."""
+def not_shown(reply: Reply, namespaced: NamespacedClient) -> InfrastructureError:
+    """Returns the error for a refused request for a log."""
     if lacks_permission(reply):
-        return missing_permission(reply, namespace)
-    return InfrastructureError(f"the server does not show the logs: HTTP {reply.status}: {reply.message.rstrip('.')}")
+        return namespaced.missing_permission(reply)
+    return InfrastructureError(f"the server refuses to return logs: HTTP {reply.status}: {reply.message.rstrip('.')}")
 
 
 class PodLog:
@@ -89,8 +90,8 @@ class PodLog:
 
     Args:
         resume: the position up to which another process has consumed the log; None: its beginning.
-        quiet: seconds without a byte after which the log is requested again.
-        allowed: whether the server has returned a log of the run before.
+        read_timeout: seconds without a byte after which the log is requested again.
+        allowed: whether the server has already returned a log of this run.
 
     Attributes:
         problem: why the log could not be read to its end.
@@ -104,11 +105,11 @@ class PodLog:
         connections: LogConnections,
         *,
         resume: Mapping[str, Any] | None = None,
-        quiet: float = QUIET,
+        read_timeout: float = READ_TIMEOUT,
         allowed: bool = False,
     ) -> None:
         self._namespaced, self._path, self._consume = namespaced, log_path(namespaced.namespace, pod), consume
-        self._connections, self._quiet = connections, quiet
+        self._connections, self._read_timeout = connections, read_timeout
         self.pod = pod
         self._changed = asyncio.Event()
         self._finishing = False
@@ -117,7 +118,7 @@ class PodLog:
         self._silent_since: float | None = None
         self._position = LogCursor()
         self._splitter: Splitter | PlainSplitter = Splitter(pod.source) if pod.agent else PlainSplitter(pod.source)
-        # Reads the same responses until the first line that the other process has not consumed.
+        # The position up to which another process has consumed the log; None once this reader has passed it.
         self._before = None if resume is None else LogCursor.from_dict(resume)
         self._starts_read = 0
         # Whether the last consumed line belongs to the container's current start.
@@ -128,7 +129,7 @@ class PodLog:
 
     @property
     def allowed(self) -> bool:
-        """Whether the server has returned this log, or another log of the run before."""
+        """Whether the server has already returned this log, or another log of the same run."""
         return self._grace.allowed
 
     def see(self, pod: LogPod) -> None:
@@ -146,17 +147,17 @@ class PodLog:
         self._finishing = True
         self._changed.set()
         if self.pod.over:
-            self.hurry()
+            self.request_again_if_silent()
         else:
             self._request.cancel()
 
-    def hurry(self) -> None:
+    def request_again_if_silent(self) -> None:
         """Requests a followed log again if it is silent; for containers that have ended.
 
-        A kubelet ends the response up to a second after the container, and answers a new request at once. For a deleted
-        pod it may not, so that the open response is the only source of the last lines.
+        A kubelet ends the response up to a second after the container, and answers a new request at once. It may not
+        answer for a deleted pod, whose last lines only the open response contains.
         """
-        since, allowed = self._silent_since, HURRY_IF_DELETED if self.pod.deleted else HURRY
+        since, allowed = self._silent_since, DELETED_READ_TIMEOUT if self.pod.deleted else ENDED_READ_TIMEOUT
         if since is not None and asyncio.get_running_loop().time() - since > allowed:
             self._request.cancel()
 
@@ -221,7 +222,7 @@ class PodLog:
         self._silence(follow)  # the server sends no headers before the pod has printed
         try:
             async with self._namespaced.client.stream(
-                self._path, query, self._quiet if follow else LAST_QUIET
+                self._path, query, self._read_timeout if follow else SNAPSHOT_READ_TIMEOUT
             ) as chunks:
                 self._grace.granted()
                 if not await self._pump(chunks, follow, previous=previous):
@@ -235,19 +236,19 @@ class PodLog:
             if not self._grace.covers(asyncio.get_running_loop().time()):
                 raise
             return False
-        if complaint := self._position.complaint:
-            return self._earlier_log_deleted(pod) if previous else not follow and self._lost(pod, complaint)
+        if error := self._position.error:
+            return self._earlier_log_deleted(pod) if previous else not follow and self._lost(pod, error)
         return True
 
     async def _pump(self, chunks: AsyncIterator[bytes], follow: bool, *, previous: bool) -> bool:
-        """Consumes a response, unless it is the log of the container's next start; returns whether it was consumed."""
+        """Consumes a response unless it is the log of a restarted container; returns whether it was consumed."""
         clock = asyncio.get_running_loop().time
         before, resumes, began = copy(self._position), self._amid_start and not previous, clock()
         async for chunk in chunks:
             self._silent_since = None
             text = self._position.feed(chunk)
             if resumes and self._position.jumped:
-                # Consume the chunk only after `_restart_reported` has determined the start that it belongs to.
+                # First wait for `_restart_reported`: the chunk may belong to a restarted container.
                 fed, self._position = self._position, before
                 if await self._restart_reported():
                     return False
@@ -266,8 +267,8 @@ class PodLog:
         self._silent_since = asyncio.get_running_loop().time() if follow else None
 
     async def _restart_reported(self) -> bool:
-        """Waits for the report of the container's restart; returns whether it came. Otherwise the log was rotated."""
-        with anyio.move_on_after(RESTART_REPORTED_WITHIN):
+        """Waits until `see` reports a restart of the container; returns False if it does not: the log was rotated."""
+        with anyio.move_on_after(RESTART_REPORT_TIMEOUT):
             while self.pod.restarts == self._starts_read and not self.pod.over:
                 await self._changed.wait()
                 self._changed.clear()
@@ -279,15 +280,15 @@ class PodLog:
         if status not in (*NOT_YET, NOT_FOUND):
             if self._grace.covers(asyncio.get_running_loop().time()):
                 return False
-            raise not_shown(refused.reply, self._namespaced.namespace) from refused
+            raise not_shown(refused.reply, self._namespaced) from refused
         if previous:
             return self._earlier_log_deleted(pod)
         return (status == NOT_FOUND and pod.deleted) or (final and self._lost(pod, refused.reply.message))
 
     def _earlier_log_deleted(self, pod: LogPod) -> bool:
-        """Records that the log of an earlier start is deleted: the kubelet keeps one until the next start has ended."""
+        """Records that the log of the previous container is deleted: the kubelet keeps at most one."""
         self.problem = InfrastructureError(
-            f"pod {pod.name}: the log of its container's earlier start is deleted; some of its lines may be missing"
+            f"pod {pod.name}: the log of its previous container is deleted; some of its lines may be missing"
         )
         return True
 
@@ -303,7 +304,7 @@ class PodLog:
         return True
 
     async def _take(self, text: bytes, new: bytes) -> None:
-        """Consumes `text`; another process has consumed it except for its end, `new`."""
+        """Consumes `text`, of which another process has consumed all but the suffix `new`."""
         if self._before is not None:
             if new and not text.endswith(new):
                 new = text  # the other process stopped within a line that is complete here

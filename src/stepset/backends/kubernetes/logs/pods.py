@@ -20,9 +20,9 @@ class LogPod:
     Args:
         container: the container whose log is read.
         index: the pod's index in its group.
-        attempt: the number of gang restarts before the pod.
-        source: the source of lines that have no head.
-        agent: whether the agent runs in the pod; without it no line has a head.
+        attempt: the number of gang restarts before the pod was created.
+        source: the source of lines without a prefix `[source]`.
+        agent: whether the agent runs in the pod and prefixes its lines.
         started: whether the container was started, so that a log exists.
         restarts: how often the container was started again.
         over: whether the container has ended and will not be started again.
@@ -74,7 +74,7 @@ def log_pod(data: Fields, deleted: bool = False) -> LogPod:
 def may_hold(pod: LogPod, sources: frozenset[str] | None, ranks: Ranks) -> bool:
     """Whether a pod's log may hold lines of `sources`, such as `rank 3`, `node 0`, `launcher`, `prepare-0`; None: all.
 
-    `ranks` are those that the workload states; if it states none, any pod may hold any rank.
+    `ranks` is the workload's annotation; if it is empty, any pod may hold any rank.
     """
     if sources is None or pod.source in sources:
         return True

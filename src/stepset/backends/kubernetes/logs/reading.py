@@ -10,36 +10,17 @@ from itertools import groupby
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, UnreachableError
-from stepset.backends.kubernetes.api.resources import PODS, Manifest
-from stepset.backends.kubernetes.logs.pod_log import LAST_QUIET, NOT_YET, log_path, log_query, not_shown
-from stepset.backends.kubernetes.logs.pods import LogPod, log_pod, may_hold
+from stepset.backends.kubernetes.logs.pod_log import NOT_YET, SNAPSHOT_READ_TIMEOUT, log_path, log_query, not_shown
+from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.backends.kubernetes.logs.rows import rows_of
 from stepset.backends.kubernetes.logs.spool import in_groups
 from stepset.errors import InfrastructureError
-from stepset.targets.metadata import RUN
-from stepset.watch.cluster.workload import read_workload
 from stepset.watch.log_cursor import LogCursor
 
 _TRIES = 5
 _BLOCK = 1 << 16
 _AT_ONCE = 100
 """Pods whose logs are read at the same time; each takes a connection."""
-
-
-async def pods_with_logs(
-    namespaced: NamespacedClient, workload: Manifest, sources: frozenset[str] | None
-) -> list[LogPod]:
-    """Returns the pods of a run whose logs may hold lines of `sources`, in the order of their attempts.
-
-    Raises InfrastructureError if the account may not read the pods.
-    """
-    run, known = str(workload["metadata"]["name"]), read_workload(workload)
-    reply = await namespaced.client.get(namespaced.all(PODS), {"labelSelector": f"{RUN}={run}"})
-    if not reply.accepted:
-        raise not_shown(reply, namespaced.namespace)
-    ranks = known.ranks if known else {}
-    pods = [pod for pod in map(log_pod, reply.body["items"]) if pod.started and may_hold(pod, sources, ranks)]
-    return sorted(pods, key=lambda pod: (pod.attempt, pod.group, pod.index))
 
 
 async def merged_rows(
@@ -77,14 +58,14 @@ async def _stamped(
                         if text := cursor.feed(block):
                             tries = 0
                             yield text
-                # The kubelet keeps one log of an earlier start, until the next start has ended.
-                if cursor.complaint and not previous:
-                    error = InfrastructureError(f"pod {pod.name}: its log cannot be read: {cursor.complaint[:300]}")
+                # The kubelet may have deleted the previous container's log.
+                if cursor.error and not previous:
+                    error = InfrastructureError(f"pod {pod.name}: its log cannot be read: {cursor.error[:300]}")
             except UnreachableError as unreachable:
                 error = unreachable
             except RefusedError as refused:
                 if refused.reply.status not in (*NOT_YET, NOT_FOUND):
-                    raise not_shown(refused.reply, namespaced.namespace) from refused
+                    raise not_shown(refused.reply, namespaced) from refused
             if error is None:
                 break
             cursor.cut()
@@ -101,7 +82,7 @@ async def _blocks(
 ) -> AsyncGenerator[bytes, None]:
     """Yields a response in larger pieces: the server sends 2 KiB at a time."""
     query = log_query(pod, cursor.since, previous=previous)
-    async with namespaced.client.stream(log_path(namespaced.namespace, pod), query, LAST_QUIET) as chunks:
+    async with namespaced.client.stream(log_path(namespaced.namespace, pod), query, SNAPSHOT_READ_TIMEOUT) as chunks:
         block = bytearray()
         try:
             async for chunk in chunks:

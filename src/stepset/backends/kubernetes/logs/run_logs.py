@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.logs.connections import LogConnections
-from stepset.backends.kubernetes.logs.pod_log import QUIET, PodLog
+from stepset.backends.kubernetes.logs.pod_log import READ_TIMEOUT, PodLog
 from stepset.backends.kubernetes.logs.pods import LogPod, Ranks, may_hold
+from stepset.errors import InfrastructureError
 from stepset.watch.lines import Batch
+from stepset.watch.retries import Retries
 
-_HURRY = 0.5
+_log = logging.getLogger(__name__)
+
+_FINISH_CHECK_INTERVAL = 0.5
 """Seconds between two checks of readers that must finish."""
 
 
@@ -30,15 +35,18 @@ Consumer = Callable[[PodOutput], Awaitable[None]]
 
 
 class RunLogs:
-    """Follows the logs of a run's pods; `close` ends it.
+    """Follows the logs of a run's pods until `close`.
 
     Args:
         consume: receives the pods' output, one call at a time; while it runs, every reader waits.
-        sources: only pods that may hold lines of these are read; None: all; empty: none.
-        ranks: the ranks that each group's pods hold, as the workload states.
+        sources: the sources whose pods' logs are read; None: all; empty: none.
+        ranks: the ranks of each group's pods, from the workload's annotation.
         positions: pod uid -> the position up to which another process has consumed its log.
-        connections: limits how many logs are read at the same time; default: a limit of its own.
-        quiet: seconds without a byte after which a log is requested again.
+        connections: limits how many logs are read at the same time; default: a limit for this run only.
+        read_timeout: seconds without a byte after which a log is requested again.
+
+    Attributes:
+        error: the unexpected error after the last retry of reading a log; None if there is none.
     """
 
     def __init__(
@@ -50,10 +58,10 @@ class RunLogs:
         ranks: Ranks | None = None,
         positions: Mapping[str, Mapping[str, Any]] | None = None,
         connections: LogConnections | None = None,
-        quiet: float = QUIET,
+        read_timeout: float = READ_TIMEOUT,
     ) -> None:
         self._namespaced, self._consume = namespaced, consume
-        self._sources, self._ranks, self._quiet = sources, ranks or {}, quiet
+        self._sources, self._ranks, self._read_timeout = sources, ranks or {}, read_timeout
         self._positions = {uid: dict(each) for uid, each in (positions or {}).items()}
         self._connections = connections or LogConnections()
         self._turn = asyncio.Lock()
@@ -64,6 +72,8 @@ class RunLogs:
         self._finishing = self._allowed = False
         self._idle_since = 0.0
         self._problems: list[str] = []
+        self.error: InfrastructureError | None = None
+        self._consumer_error: Exception | None = None
 
     def see(self, pods: Iterable[LogPod]) -> None:
         """Updates pods; the log of a pod is read as soon as it exists."""
@@ -84,9 +94,9 @@ class RunLogs:
         for reader in self._readers.values():
             reader.finish()
         while self._tasks and (self._turn.locked() or _now() - self._idle_since < timeout):
-            await asyncio.wait(self._tasks.values(), timeout=min(_HURRY, timeout))
+            await asyncio.wait(self._tasks.values(), timeout=min(_FINISH_CHECK_INTERVAL, timeout))
             for reader in self._readers.values():
-                reader.hurry()
+                reader.request_again_if_silent()
         late = [reader.pod.name for reader in self._readers.values()]
         self._problems += [f"pod {name}: its last lines were not received within {timeout:.0f} s" for name in late]
         return not self._problems
@@ -115,11 +125,17 @@ class RunLogs:
             reader.see(pod)
             if pod.deleted and pod.alive:
                 self._still_running[pod.uid] = pod
-        elif pod.started and not self._finishing and pod.uid not in self._ended:
+        elif pod.uid in self._ended:
+            self._forget_deleted(pod)
+        elif pod.started and not self._finishing:
             if may_hold(pod, self._sources, self._ranks):
                 self._start(pod)
             else:
                 self._ended.add(pod.uid)
+
+    def _forget_deleted(self, pod: LogPod) -> None:
+        if pod.deleted:  # no process can read its log again
+            self._positions.pop(pod.uid, None)
 
     def _start(self, pod: LogPod) -> None:
         # A pod that was deleted by force may continue to run, for example on a lost node. Its lines no longer belong to
@@ -130,27 +146,63 @@ class RunLogs:
 
         async def consume(batch: Batch, position: Mapping[str, Any] | None) -> None:
             async with self._turn:
-                await self._consume(PodOutput(pod.uid, batch, position))
+                try:
+                    await self._consume(PodOutput(pod.uid, batch, position))
+                except Exception as error:
+                    self._consumer_error = error
+                    raise
                 if position is not None:
                     self._positions[pod.uid] = dict(position)
                 self._idle_since = _now()
 
-        reader = self._readers[pod.uid] = PodLog(
-            self._namespaced,
-            pod,
-            consume,
-            self._connections,
-            resume=self._positions.get(pod.uid),
-            quiet=self._quiet,
-            allowed=self._allowed or any(each.allowed for each in self._readers.values()),
-        )
-        self._tasks[pod.uid] = task = asyncio.create_task(reader.run(), name=f"log of {pod.name}")
-        task.add_done_callback(lambda done: self._done(pod, reader, done))
+        def make_reader(pod: LogPod) -> PodLog:
+            return PodLog(
+                self._namespaced,
+                pod,
+                consume,
+                self._connections,
+                resume=self._positions.get(pod.uid),
+                read_timeout=self._read_timeout,
+                allowed=self._allowed or any(each.allowed for each in self._readers.values()),
+            )
 
-    def _done(self, pod: LogPod, reader: PodLog, task: asyncio.Task[None]) -> None:
-        del self._readers[pod.uid], self._tasks[pod.uid]
+        self._readers[pod.uid] = make_reader(pod)
+        self._tasks[pod.uid] = task = asyncio.create_task(self._read(pod.uid, make_reader), name=f"log of {pod.name}")
+        task.add_done_callback(lambda done: self._done(pod, done))
+
+    async def _read(self, uid: str, make_reader: Callable[[LogPod], PodLog]) -> None:
+        """Reads a log to its end; after an unexpected error, continues from the last position with a new reader."""
+        retries, position = Retries(), self._positions.get(uid)
+        while True:
+            reader = self._readers[uid]
+            try:
+                await reader.run()
+                return
+            except Exception as error:
+                if error is self._consumer_error:
+                    raise  # a new reader would pass the same lines to the consumer again
+                if position != self._positions.get(uid):
+                    retries.succeeded()
+                    position = self._positions.get(uid)
+                pause, name = retries.failed(), reader.pod.name
+                problem = f"pod {name}: reading its log failed unexpectedly: {repr(error)[:200]}"
+                _log.warning(problem, exc_info=True)
+                if problem not in self._problems:
+                    self._problems.append(problem)
+                if retries.exhausted:
+                    self.error = InfrastructureError(problem)
+                    return
+            await asyncio.sleep(pause)
+            self._readers[uid] = make_reader(self._readers[uid].pod)
+            if self._finishing:
+                self._readers[uid].finish()
+
+    def _done(self, pod: LogPod, task: asyncio.Task[None]) -> None:
+        reader = self._readers.pop(pod.uid)
+        del self._tasks[pod.uid]
         self._ended.add(pod.uid)
         self._allowed = self._allowed or reader.allowed
+        self._forget_deleted(reader.pod)
         if reader.problem is not None:
             self._problems.append(str(reader.problem))
         if not task.cancelled() and (error := task.exception()) is not None:

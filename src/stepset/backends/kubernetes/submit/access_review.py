@@ -1,22 +1,25 @@
-"""Checks the permissions of the account by one SelfSubjectAccessReview for each verb of the least Role.
+"""Checks the account's permissions by one SelfSubjectAccessReview for each verb of the minimal Role.
 
 The server may use any authorizer (RBAC, a webhook), so only its own reviews are reliable.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepset.backends.kubernetes.api.client import Client, gather
+from stepset.backends.kubernetes.api.permissions import Grant
 from stepset.backends.kubernetes.api.replies import one_line
 from stepset.errors import InfrastructureError
+from stepset.targets.rbac import rules
+
+if TYPE_CHECKING:  # code that only reads runs must not import pydantic
+    from stepset.spec.job import TrainingJob
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-_ACCOUNT = "system:serviceaccount:"
 _AT_ONCE = 8
 
 
@@ -42,6 +45,12 @@ def permissions(rules: Sequence[Mapping[str, Any]]) -> Iterator[Permission]:
             for resource in rule["resources"]:
                 for verb in rule["verbs"]:
                     yield Permission(group, resource, verb)
+
+
+def required_by(grant: Grant) -> list[Permission]:
+    """Returns every permission that the Roles of a grant contain and its runs need."""
+    found = (permissions(rules(target, grant.gang, **grant.optional)) for target in grant.targets)
+    return list(dict.fromkeys(each for target in found for each in target))
 
 
 async def allowed(client: Client, permission: Permission, namespace: str) -> bool:
@@ -80,27 +89,31 @@ async def missing_of(client: Client, required: Sequence[Permission], namespace: 
     return missing
 
 
-async def problems(
-    client: Client, missing: Sequence[Permission], namespace: str, target: str, gang: str, interface: str = "cli"
-) -> list[str]:
-    """Returns one line for each resource on which verbs are missing, with the command that grants the Role.
+def grant_of(job: TrainingJob, target: str, backend: str) -> Grant:
+    """Returns the permissions that an account needs to submit a job through `backend`: cli, airflow or kfp."""
+    from stepset.targets.gang import gang_of
 
-    `interface` (cli, airflow or kfp), `target` and `gang` determine the Role.
-    """
+    return Grant(
+        backend,
+        (target,),
+        gang_of(job),
+        mpi=job.needs_launcher,
+        lost_node=job.restart.lost_node == "release",
+        network_policy=job.network.policy,
+    )
+
+
+async def problems(client: Client, missing: Sequence[Permission], namespace: str, grant: Grant) -> list[str]:
+    """Returns one line for each resource on which verbs are missing, with the command that grants the Roles."""
     if not missing:
         return []
     who = await _who(client)
-    words = ["stepset", "rbac", *(["--backend", interface] if interface != "cli" else [])]
-    words += ["--namespace", namespace, "--target", target]
-    words += ["--gang", gang] if gang in ("coscheduling", "volcano") else []
-    if who.startswith(_ACCOUNT):
-        words += ["--account", who.removeprefix(_ACCOUNT).replace(":", "/")]
     lines = []
     for place in dict.fromkeys(each.place for each in missing):
         verbs = ", ".join(each.verb for each in missing if each.place == place)
         lines.append(
             f"rbac: {who or 'you'} may not {verbs} {place} in namespace {namespace}; have an administrator run:"
-            f" {shlex.join(words)} | kubectl apply -f -"
+            f" {grant.command(namespace, who)}"
         )
     return lines
 

@@ -1,6 +1,6 @@
 """Checks whether a server would accept a job from this account, and creates nothing.
 
-Reviews each verb of the least Role, then sends every object, and a pod of each group, as a dry run: the server
+Reviews each verb of the minimal Role, then sends every object, and a pod of each group, as a dry run: the server
 defaults, validates and admits them without storing them
 (https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run).
 """
@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.replies import Reply
 from stepset.backends.kubernetes.api.resources import Manifest, resource_of
-from stepset.backends.kubernetes.submit.access_review import Permission, allowed, missing_of, permissions
+from stepset.backends.kubernetes.submit.access_review import Permission, allowed, grant_of, missing_of, required_by
 from stepset.backends.kubernetes.submit.access_review import problems as access_problems
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
+from stepset.backends.kubernetes.submit.generated import with_generated_values
 from stepset.backends.kubernetes.submit.refusals import misses_runtime, namespace_missing, no_namespace, refusals
 from stepset.backends.kubernetes.submit.rejections import unknown_fields
-from stepset.backends.kubernetes.submit.ssh_keys import with_keys
 from stepset.backends.kubernetes.submit.trial_pods import trial_pods
 from stepset.errors import BadInputError
-from stepset.targets.gang import gang_of
-from stepset.targets.rbac import rules
 from stepset.targets.render import render
 from stepset.targets.request import RenderRequest
 
@@ -30,7 +28,7 @@ _PODS = Permission("", "pods", "create")
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of a check without objections: how many objects, pods and permissions were checked.
+    """The result of a successful check: how many objects, pods and permissions were checked.
 
     `notes` are the server's warnings, and the checks that were not possible.
     """
@@ -44,17 +42,17 @@ class Checked:
 
 
 async def check_on_server(request: RenderRequest, target: str, client: Client) -> Checked:
-    """Checks a run in its request's namespace, or else the client's.
+    """Checks a run in the namespace of `request`; default: that of the client's configuration.
 
-    Raises BadInputError with one line for each objection of the server or stepset, and InfrastructureError if the
-    server cannot be reached or does not answer.
+    Raises BadInputError with one line for each problem that the server or stepset finds, and InfrastructureError if
+    the server cannot be reached or does not answer.
     """
     objects = render(request, target)
     namespace = request.namespace or (await client.open()).namespace
-    gang = gang_of(request.job)
-    required = list(permissions(rules(target, gang)))
+    grant = grant_of(request.job, target, "cli")
+    required = required_by(grant)
     missing = await missing_of(client, required, namespace)
-    found = await access_problems(client, missing, namespace, target, gang)
+    found = await access_problems(client, missing, namespace, grant)
     notes: list[str] = []
     mapper = FieldMapper(request.job, request.plan)
 
@@ -93,4 +91,4 @@ async def _try(client: Client, manifest: Manifest, namespace: str) -> Reply:
     # pod_template, which the server would otherwise drop without an error.
     validation = "Strict" if resource.builtin else "Warn"
     query = {"dryRun": "All", "fieldManager": "stepset", "fieldValidation": validation}
-    return await client.post(resource.path(namespace), with_keys(manifest), query)
+    return await client.post(resource.path(namespace), with_generated_values(manifest), query)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.submit.trial_pods import templates
+from stepset.spec.template import rows
 from stepset.targets.metadata import GROUP
 from stepset.targets.names import CONTAINER
+from stepset.targets.pods.placement import PLACEMENT_FIELDS, placement_field
 
 if TYPE_CHECKING:
-    from stepset.plan.model import LaunchPlan
+    from stepset.plan.model import LaunchPlan, PodGroup
     from stepset.spec.job import TrainingJob
 
 _POD_PART = r"(?=metadata\b|spec\b)"
 _IN_JOBSET = rf"replicatedJobs(?:\[(?P<row>\d+)\])?\.template\.spec\.template\.{_POD_PART}"
-# Kind -> the paths of its pod templates. Decoders omit indices.
+# Kind -> the paths of its pod templates. Indices are optional: the paths in decoding errors have none.
 _TEMPLATES = {
     "JobSet": re.compile(rf"spec\.{_IN_JOBSET}"),
     "TrainingRuntime": re.compile(rf"spec\.template\.spec\.{_IN_JOBSET}"),
@@ -56,7 +58,7 @@ class FieldMapper:
     plan: LaunchPlan
 
     def field(self, manifest: Manifest, path: str) -> str | None:
-        """Returns the job file's field behind a manifest's, such as `image`; None if there is none.
+        """Returns the job file's field that determines a field of a manifest, such as `image`; None if there is none.
 
         `path` is for example `spec.template.spec.containers[0].image`, with or without indices.
         """
@@ -72,23 +74,27 @@ class FieldMapper:
         return None
 
     def resources(self, manifest: Manifest) -> str:
-        """Returns the field of a pod's resources; for a workload, of which quotas limit only the number, its name."""
+        """Returns the field to which a quota error refers.
+
+        For a pod, whose resources a quota limits, this is the field of its resources. A quota of the number of objects
+        rejects a workload, and no field determines that number: then this is the kind and name of the workload.
+        """
         if GROUP not in (manifest["metadata"].get("labels") or {}):
             return f"{manifest['kind']} {manifest['metadata']['name']}"
+        name = manifest["metadata"]["labels"][GROUP]
+        if name == self.plan.success.group and not self.plan.group(name).in_world:
+            return "framework.launcher_resources"
         role = self._role(manifest)
         return f"roles.{role}.resources" if role else "resources_per_node"
 
     def template(self, *rest: str) -> str:
-        """Returns a field below `pod_template`, in which the job has a whole template or only its spec."""
+        """Returns the path of a field in `pod_template`, which may contain a whole template or only its spec."""
         whole = "spec" in self.job.pod_template or "metadata" in self.job.pod_template
         return ".".join(("pod_template", *(("spec",) if whole else ()), *rest))
 
     def scheduling(self, pod_field: str) -> str:
-        """Returns the field behind a pod's `priorityClassName`, `serviceAccountName` or the like."""
-        given = self.job.pod_template
-        spec = given.get("spec") if "spec" in given or "metadata" in given else given
-        by_hand = isinstance(spec, Mapping) and pod_field in spec
-        return self.template(pod_field) if by_hand else _POD[pod_field]
+        """Returns the job file's field that determines a field of `_POD`, such as `priorityClassName`."""
+        return self.template(pod_field) if pod_field in self._template_spec() else _POD[pod_field]
 
     def _template(self, manifest: Manifest, found: re.Match[str]) -> Manifest:
         """Returns the pod template that a path leads to; without an index, that of the nodes or the launcher."""
@@ -101,9 +107,11 @@ class FieldMapper:
 
     def _role(self, pod: Manifest) -> str | None:
         """Returns the role that a pod belongs to; None for nodes and for the launcher."""
-        name = pod["metadata"]["labels"][GROUP]
-        group = self.plan.group(name)
-        return None if group.in_world or name == self.plan.success.group else name
+        group = self._group(pod)
+        return None if group.in_world or group.name == self.plan.success.group else group.name
+
+    def _group(self, pod: Manifest) -> PodGroup:
+        return self.plan.group(pod["metadata"]["labels"][GROUP])
 
     def _in_template(self, pod: Manifest, path: str) -> str | None:
         head, *rest = _tokens(path)
@@ -111,6 +119,8 @@ class FieldMapper:
             return rest[0] if rest and rest[0] in ("labels", "annotations") else None
         if head != "spec" or not rest:
             return None
+        if rest[0] in PLACEMENT_FIELDS & _POD.keys() and not (group := self._group(pod)).in_world:
+            return f"{placement_field(self.job, group)}.{_POD[rest[0]].rpartition('.')[2]}"
         if rest[0] in _POD:
             return self.scheduling(rest[0])
         if rest[0] == "volumes" and len(rest) > 1 and rest[1].isdigit():
@@ -121,7 +131,17 @@ class FieldMapper:
             return self.template("volumes", volume["name"], *rest[2:])
         if rest[0] == "containers":
             return self._in_container(pod, rest[1:])
+        if rest[0] == "initContainers" and len(rest) > 1 and rest[1].isdigit():
+            name = pod["spec"]["initContainers"][int(rest[1])]["name"]
+            beside = any(row.get("name") == name for row in rows(self._template_spec(), "containers"))
+            return self.template("containers" if beside else "initContainers", name, *rest[2:])
         return self.template(*rest)
+
+    def _template_spec(self) -> Mapping[str, Any]:
+        """Returns the `spec` in `pod_template`; empty if there is none."""
+        given = self.job.pod_template
+        spec = given.get("spec") if "spec" in given or "metadata" in given else given
+        return spec if isinstance(spec, Mapping) else {}
 
     def _in_container(self, pod: Manifest, rest: list[str]) -> str:
         containers = pod["spec"]["containers"]

@@ -12,7 +12,7 @@ from stepset.backends.kubernetes.submit.rejections import rejections
 
 
 def refusals(reply: Reply, manifest: Manifest, mapper: FieldMapper) -> Iterator[str]:
-    """Yields one line for each reason of the server against creating an object; none if the object exists already."""
+    """Yields one line for each reason why the server refused to create an object; none if the object exists."""
     # The server checks for existence last: an existing object has passed all other checks.
     if reply.accepted or already_exists(reply):
         return
@@ -40,12 +40,12 @@ def no_namespace(reply: Reply) -> bool:
 
 
 def namespace_missing(namespace: str) -> str:
-    """Returns the problem that the namespace does not exist."""
+    """Returns the message for a missing namespace."""
     return f"namespace: {namespace!r} does not exist, or is being deleted; create it, or give --namespace"
 
 
 def misses_runtime(reply: Reply, manifest: Manifest) -> bool:
-    """Whether a webhook refused a TrainJob because it does not find its runtime; `manifest` may be any object.
+    """Whether a webhook refused a TrainJob because its runtime was not found; `manifest` may be any object.
 
     The webhooks of Trainer (v2.3) and Kueue (v0.18) look the runtime up in a cache. They run last: the server has
     already decoded and defaulted the TrainJob.

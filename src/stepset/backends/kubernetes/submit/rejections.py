@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
+from stepset.targets.pods.security import LACKS_RESTRICTED, REMEDY
 
 _LIMIT = 300
 _PREFIXES = (
@@ -25,29 +26,30 @@ _PLACED = re.compile(r"^((?:spec|metadata)\b[^\s:]*): (.*)$", re.DOTALL)
 
 _Place = Callable[[FieldMapper, Manifest], str]
 
-# Reasons of admission against a pod as a whole: pattern, the job's field, the remedy.
+# Reasons why admission rejects a whole pod: pattern, the job's field, the remedy.
 _ADMISSION: tuple[tuple[str, _Place, str], ...] = (
-    (r"exceeded quota|failed quota", FieldMapper.resources, "fit it into the namespace's quota, or have that raised"),
+    (r"exceeded quota|failed quota", FieldMapper.resources, "stay within the namespace's quota, or have it raised"),
     (
         r"\b(minimum|maximum|max limit to request ratio|min limit)\b.* per (Container|Pod)",
         FieldMapper.resources,
-        "keep to the namespace's LimitRange",
+        "stay within the namespace's LimitRange",
     ),
     (
         r"error looking up service account",
         lambda mapper, _: mapper.scheduling("serviceAccountName"),
-        "create it, or give another",
+        "create it, or use another one",
     ),
     (
         r"no PriorityClass with name",
         lambda mapper, _: mapper.scheduling("priorityClassName"),
-        "give one of `kubectl get priorityclasses`",
+        "use one that `kubectl get priorityclasses` lists",
     ),
     (
         r"RuntimeClass .* not found",
         lambda mapper, _: mapper.template("runtimeClassName"),
-        "give one of `kubectl get runtimeclasses`",
+        "use one that `kubectl get runtimeclasses` lists",
     ),
+    (LACKS_RESTRICTED, lambda mapper, _: "security", REMEDY),
     (
         r"violates PodSecurity",
         lambda mapper, _: mapper.template("securityContext"),
@@ -74,7 +76,7 @@ def rejections(status: Manifest, manifest: Manifest, mapper: FieldMapper) -> Ite
 
 
 def unknown_fields(warning: str, manifest: Manifest, mapper: FieldMapper) -> str:
-    """Returns a server's warning, with the job's field if the warning names one of the manifest's."""
+    """Returns a server's warning, in which the job's field replaces the manifest's."""
     if found := _UNKNOWN_FIELD.search(warning):
         field = mapper.field(manifest, found[2]) or f"{manifest['kind']} {found[2]}"
         return f"{field}: the server ignores this unknown field; its version may be older than stepset expects"

@@ -1,7 +1,7 @@
 """Generates the ssh keys of an MPI run; this process keeps no copy.
 
-Kind and encoding are those of Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go): ECDSA P-521, the
-private key as SEC 1 in PEM.
+Type and encoding of the keys are those of Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go): ECDSA
+P-521, the private key as SEC 1 in PEM.
 """
 
 from __future__ import annotations

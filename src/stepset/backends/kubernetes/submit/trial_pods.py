@@ -13,7 +13,7 @@ from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.targets.metadata import GROUP
 from stepset.targets.request import RenderRequest
 
-# The server does not check that the owner exists; policies against pods without an owner check that it is set.
+# The server does not check whether the owner exists, but a policy may refuse pods that name no owner.
 _MISSING_OWNER = "00000000-0000-0000-0000-000000000000"
 _OWNERS = {"statefulset": ("apps/v1", "StatefulSet"), "volcano": ("batch.volcano.sh/v1alpha1", "Job")}
 

@@ -16,10 +16,10 @@ from functools import partial
 import anyio
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.permissions import access_note, lacks_permission, missing_permission
+from stepset.backends.kubernetes.api.permissions import access_note
 from stepset.backends.kubernetes.api.refusal_grace import RefusalGrace
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError
-from stepset.backends.kubernetes.api.resources import QUEUE_WORKLOADS, Manifest
+from stepset.backends.kubernetes.api.resources import QUEUE_WORKLOADS, Manifest, resource_of
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod
 from stepset.backends.kubernetes.watch.liveness import Probe, ServerLiveness
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
@@ -29,7 +29,7 @@ from stepset.errors import InfrastructureError, StepsetError
 from stepset.targets.metadata import RUN
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.ownership import owned
+from stepset.watch.cluster.ownership import name_of, owned, uid_of
 from stepset.watch.cluster.router import Router
 from stepset.watch.cluster.unstructured import part, text
 
@@ -37,6 +37,9 @@ _log = logging.getLogger(__name__)
 
 _READ_AGAIN = 1.0
 """Seconds before a workload that the server did not return is read again."""
+
+_WARNINGS = 1000
+"""Number of unreadable objects that are remembered, so that each is reported once."""
 
 Key = tuple[str, str]
 Collections = Callable[[str, Manifest], list[Collection]]
@@ -48,8 +51,13 @@ class FollowedRun:
 
     Attributes:
         changed: an event that is set when the run or one of its watches has changed.
-        pods: uid -> pod, for pods that changed since the last `take_pods`.
+        pods: uid -> last change, for pods of the run's name that changed since the last `take_pods`.
+        foreign: uid -> last change, for pods of the run's name that `take_pods` did not return.
+        own: uids of the pods that `take_pods` has returned and that still exist; `objects` forgets pods of earlier
+            attempts, whose logs may not have been read to their ends.
         reconnections: how often the informer reconnected because the server had been silent.
+        confirming: the task that reads the workload, which a list did not contain; None if there is none.
+        unconfirmed: the reason why that task could not read the workload.
     """
 
     informer: Informer
@@ -57,8 +65,13 @@ class FollowedRun:
     collections: Sequence[Key]
     objects: RunObjects
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    pods: dict[str, LogPod] = field(default_factory=dict)
+    pods: dict[str, Change] = field(default_factory=dict)
+    foreign: dict[str, Change] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)
+    owners_known: int = 0
     reconnections: int = 0
+    confirming: asyncio.Task[None] | None = None
+    unconfirmed: StepsetError | None = None
 
     @property
     def name(self) -> str:
@@ -72,22 +85,22 @@ class FollowedRun:
 
     @property
     def complete(self) -> bool:
-        """Whether every collection was listed; until then the run's state is unknown."""
-        return all(reflector.listed for reflector in self._reflectors)
+        """Whether every collection was listed, and the workload exists; until then the run's state is unknown."""
+        return self.confirming is None and all(reflector.listed for reflector in self._reflectors)
 
     @property
     def error(self) -> StepsetError | None:
         """The reason why the run can no longer be followed."""
-        error = next((each.error for each in self._reflectors if each.error is not None), None)
-        if isinstance(error, RefusedError) and lacks_permission(error.reply):
-            return missing_permission(error.reply, self.informer.namespaced.namespace)
-        return error
+        error = next((each.error for each in self._reflectors if each.error is not None), self.unconfirmed)
+        return None if error is None else self._namespaced.with_remedy(error)
 
     @property
     def access_notes(self) -> tuple[str, ...]:
         """Notes on optional collections that the account may not read although diagnoses could use them."""
         refusals = (reflector.refusal for reflector in self._reflectors)
-        notes = (access_note(reply, self.informer.namespaced.namespace) for reply in refusals if reply is not None)
+        namespaced = self._namespaced
+        notes = [access_note(each, namespaced.namespace, namespaced.grant) for each in refusals if each is not None]
+        notes += [reflector.problem for reflector in self._reflectors]
         return tuple(note for note in notes if note)
 
     def silent_for(self) -> float:
@@ -97,9 +110,24 @@ class FollowedRun:
         return asyncio.get_running_loop().time() - min(times) if times else 0.0
 
     def take_pods(self) -> list[LogPod]:
-        """Returns the pods that changed since the last call."""
+        """Returns the run's pods that changed since the last call; keeps pods whose owner is not known yet."""
         pods, self.pods = self.pods, {}
-        return list(pods.values())
+        if self.owners_known != self.objects.owners_known:
+            pods, self.foreign, self.owners_known = {**self.foreign, **pods}, {}, self.objects.owners_known
+        own = []
+        for uid, change in pods.items():
+            self.foreign.pop(uid, None)
+            deleted = change.verb == "DELETED"
+            if uid in self.own or self.objects.owns(uid):
+                own.append(_log_pod(change))
+                (self.own.discard if deleted else self.own.add)(uid)
+            elif not deleted:
+                self.foreign[uid] = change
+        return own
+
+    @property
+    def _namespaced(self) -> NamespacedClient:
+        return self.informer.namespaced.of_kind(resource_of(self.workload))
 
     @property
     def _reflectors(self) -> list[Reflector]:
@@ -107,17 +135,18 @@ class FollowedRun:
 
 
 class Informer:
-    """Follows runs, each by the collections that `of_run` or `of_namespace` returns; `async with` ends its watches."""
+    """Follows runs, each by the collections that `of_run` or `of_namespace` returns, while `async with` lasts."""
 
     def __init__(self, namespaced: NamespacedClient, collections: Collections = of_run) -> None:
         self.namespaced, self._collections = namespaced, collections
         self.reflectors: dict[Key, Reflector] = {}
         self.liveness = ServerLiveness(namespaced.client, self._last_received, self._probe, self._reconnect)
         self._router = Router()
-        self._pods: dict[str, dict[str, LogPod]] = {}
+        self._pods: dict[str, dict[str, Change]] = {}
+        self._unreadable: set[str] = set()
         self._followed: dict[str, list[FollowedRun]] = {}
         self._turn = -1
-        self._seen = frozenset[Key]()
+        self._lists: dict[Key, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Informer:
@@ -163,13 +192,18 @@ class Informer:
             followed.changed.set()
             yield followed
         finally:
+            if followed.confirming is not None:
+                followed.confirming.cancel()
             self._leave(followed)
 
     def _namesakes(self, followed: FollowedRun) -> list[FollowedRun]:
         return [each for each in self._followed.get(followed.name, ()) if each.uid != followed.uid]
 
     async def _keep(self, followed: FollowedRun) -> None:
-        """Assigns the changes of a name to this run, and marks earlier runs of the name as deleted."""
+        """Registers a run: from now on, a change of an object with the run's name belongs to this run.
+
+        Marks earlier runs with the same name as deleted.
+        """
         before, pods = self._router.objects(followed.name), self._pods.get(followed.name, {})
         for each in self._namesakes(followed):
             each.objects.not_found()
@@ -180,7 +214,7 @@ class Informer:
         followed.objects = self.objects(followed.name)
         if before is not None and followed.objects is not before:
             reported = [each for key in followed.collections for each in self.reflectors[key].objects]
-            own = {text(part(each, "metadata"), "uid"): each for each in owned(reported, followed.uid)}
+            own = {uid_of(each): each for each in owned(reported, followed.uid)}
             for belonging in own.values():
                 self._apply(Change("ADDED", belonging))
             known = followed.objects.workload is not None
@@ -200,11 +234,10 @@ class Informer:
             return
         else:
             reflector.reset()
-        self._seen -= {key}
         self._tasks.append(asyncio.create_task(reflector.run(), name=f"reflector {collection.path}"))
 
     async def _exists(self, followed: FollowedRun) -> bool:
-        """Whether a workload that the watch has not reported exists: it may be new, or deleted.
+        """Returns whether the workload exists, if the watch has not reported it: it may be new, or deleted.
 
         Raises InfrastructureError if the server cannot be reached, or denies access, for a minute.
         """
@@ -223,7 +256,7 @@ class Informer:
     def _mark_deleted(self, followed: FollowedRun) -> None:
         if "spec" in followed.workload:
             # The workload was deleted after it was read, so its fields are known.
-            followed.objects.see(Change("DELETED", followed.workload, witnessed=False))
+            followed.objects.see(Change("DELETED", followed.workload, observed=False))
         else:
             followed.objects.not_found()
 
@@ -235,18 +268,36 @@ class Informer:
         if not those:
             del self._followed[followed.name]
             self._router.forget(followed.name)
-            self._forget_deleted_pods(followed.name)
 
     def _see(self, key: Key, changes: Sequence[Change]) -> None:
         """Applies the changes of one collection, and wakes the followers of the runs that changed."""
         changed = set[str]()
         for change in changes:
             changed |= self._apply(change)
-        first, self._seen = key not in self._seen and self.reflectors[key].listed, self._seen | {key}
-        names = list(self._followed) if first or not changes else [name for name in changed if name in self._followed]
+        lists = self.reflectors[key].lists
+        listed, self._lists[key] = lists != self._lists.get(key, 0), lists
+        names = list(self._followed) if listed or not changes else [name for name in changed if name in self._followed]
         for followed in (each for name in names for each in self._followed[name]):
-            if first and followed.collections[0] == key and followed.objects.workload is None:
+            if listed and followed.collections[0] == key:
+                self._confirm(followed)
+            followed.changed.set()
+
+    def _confirm(self, followed: FollowedRun) -> None:
+        """Reads a workload that no watch has reported and that the last list did not contain.
+
+        It may have been deleted after the watch had ended, or created after the list was requested.
+        """
+        if followed.objects.workload is None and not followed.objects.absence and followed.confirming is None:
+            followed.confirming = asyncio.create_task(self._read_unseen(followed), name=f"read run {followed.name}")
+
+    async def _read_unseen(self, followed: FollowedRun) -> None:
+        try:
+            if not await self._exists(followed) and followed.objects.workload is None:
                 self._mark_deleted(followed)
+        except StepsetError as error:
+            followed.unconfirmed = error
+        finally:
+            followed.confirming = None
             followed.changed.set()
 
     def _apply(self, change: Change) -> set[str]:
@@ -254,9 +305,12 @@ class Informer:
         try:
             changed = self._router.see([change])
             self._see_pod(change)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
-            name = text(part(change.object, "metadata"), "name")
-            _log.warning("%s %s cannot be read and is ignored", change.object.get("kind"), name)
+        except Exception as error:  # noqa: BLE001  # one object must not stop the runs of a namespace
+            uid = uid_of(change.object)
+            if uid not in self._unreadable:
+                _log.warning("%s cannot be read and is ignored: %r", name_of(change.object), error)
+            if len(self._unreadable) < _WARNINGS:
+                self._unreadable.add(uid)
             return set()
         return changed
 
@@ -264,21 +318,17 @@ class Informer:
         if change.object.get("kind") != "Pod":
             return
         run = text(part(change.object, "metadata", "labels"), RUN)
-        pod = log_pod(change.object, change.verb == "DELETED")
-        if not change.witnessed:
-            # It is unknown whether the container was still running at the end.
-            pod = replace(pod, alive=False)
-        self._pods.setdefault(run, {})[pod.uid] = pod
+        uid = uid_of(change.object)
+        pods = self._pods.setdefault(run, {})
+        if change.verb != "DELETED":
+            pods[uid] = change
+        else:
+            pods.pop(uid, None)
+            if not pods:
+                del self._pods[run]
         for followed in self._followed.get(run, ()):
-            followed.pods[pod.uid] = pod
+            followed.pods[uid] = change
             followed.changed.set()
-        if pod.deleted and run not in self._followed:
-            self._forget_deleted_pods(run)
-
-    def _forget_deleted_pods(self, run: str) -> None:
-        left = {uid: pod for uid, pod in self._pods.pop(run, {}).items() if not pod.deleted}
-        if left:
-            self._pods[run] = left
 
     def _followed_objects(self) -> list[RunObjects]:
         return [self.objects(name) for name in self._followed]
@@ -309,6 +359,12 @@ class Informer:
             for followed in those:
                 followed.reconnections += 1
                 followed.changed.set()
+
+
+def _log_pod(change: Change) -> LogPod:
+    pod = log_pod(change.object, change.verb == "DELETED")
+    # If the deletion was not observed, it is unknown whether the container was still running.
+    return pod if change.observed else replace(pod, alive=False)
 
 
 def namespace_informer(namespaced: NamespacedClient) -> Informer:

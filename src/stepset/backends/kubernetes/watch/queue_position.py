@@ -17,9 +17,9 @@ from stepset.errors import StepsetError
 from stepset.watch.cluster.kueue import read_positions
 from stepset.watch.cluster.objects import RunObjects
 
-EVERY = 10.0
+INTERVAL = 10.0
 """Seconds between two requests for the positions in one queue."""
-ANSWER_WITHIN = 10.0
+ANSWER_TIMEOUT = 10.0
 """Seconds in which the server must answer."""
 LIMIT = 1000
 """The number of workloads of a queue that are requested, Kueue's default; those behind them have no position."""
@@ -29,13 +29,13 @@ _CHECK_INTERVAL = 1.0
 
 
 class QueuePositions:
-    """Reads the positions of waiting runs in a namespace's LocalQueues, for each queue once in `every` seconds.
+    """Reads the positions of waiting runs in a namespace's LocalQueues, for each queue once in `interval` seconds.
 
     `available` is False after a refusal, or if the cluster lacks the API: no further request is sent.
     """
 
-    def __init__(self, namespaced: NamespacedClient, every: float = EVERY) -> None:
-        self._namespaced, self._every = namespaced, every
+    def __init__(self, namespaced: NamespacedClient, interval: float = INTERVAL) -> None:
+        self._namespaced, self._interval = namespaced, interval
         self.available = True
         self._versions = list(QUEUE_POSITIONS)
         self._grace = RefusalGrace()
@@ -44,7 +44,7 @@ class QueuePositions:
     async def run(self, runs: Callable[[], Iterable[RunObjects]], changed: Callable[[RunObjects], None]) -> None:
         """Keeps the positions of `runs()` current until it is cancelled, or the server refuses.
 
-        Calls `changed` for each run that has another position.
+        Calls `changed` for each run whose position has changed.
         """
         while self.available:
             for run in await self.read(runs()):
@@ -54,19 +54,19 @@ class QueuePositions:
     async def read(self, runs: Iterable[RunObjects]) -> list[RunObjects]:
         """Updates `RunObjects.position` of runs that wait, with one request for each queue that is due.
 
-        Returns the runs that have another position than before.
+        Returns the runs whose position has changed.
         """
         changed = list[RunObjects]()
         for queue, those in _by_queue(runs).items():
             now = _now()
-            if self.available and now - self._requested_at.get(queue, float("-inf")) >= self._every:
+            if self.available and now - self._requested_at.get(queue, float("-inf")) >= self._interval:
                 self._requested_at[queue] = now
                 positions = await self._request(queue)
                 changed += [] if positions is None else [run for run in those if _set_position(run, positions)]
         return changed
 
     async def _request(self, queue: str) -> Mapping[str, int] | None:
-        """Returns the positions in a queue; None if they cannot be read, and those read before may still be valid."""
+        """Returns the positions in a queue; None if they cannot be read: the known positions remain."""
         try:
             reply = await self._get(queue)
         except UnauthorizedError:
@@ -88,7 +88,7 @@ class QueuePositions:
         for version in self._versions:
             path = f"{self._namespaced.one(version, queue)}/pendingworkloads"
             reply = await self._namespaced.client.request(
-                "GET", path, query={"limit": str(LIMIT)}, timeout=ANSWER_WITHIN
+                "GET", path, query={"limit": str(LIMIT)}, timeout=ANSWER_TIMEOUT
             )
             if reply.status != NOT_FOUND or reply.lacks_object:
                 self._versions = [version]

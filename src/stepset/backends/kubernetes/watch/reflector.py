@@ -17,11 +17,13 @@ import anyio
 from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.refusal_grace import RefusalGrace
 from stepset.backends.kubernetes.api.replies import FORBIDDEN, GONE, NOT_FOUND, RefusedError, Reply, UnreachableError
+from stepset.backends.kubernetes.watch.pages import read_page
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.decoding import decode_event, decode_list
-from stepset.watch.list_watch import LONGEST_DELAY, ListWatch
+from stepset.watch.cluster.decoding import decode_event
+from stepset.watch.list_watch import ListWatch
+from stepset.watch.retries import LONGEST_DELAY, Retries
 
 QUIET = 90.0
 """Seconds after which a silent watch counts as broken: a server sends a bookmark about once a minute."""
@@ -41,8 +43,10 @@ class Reflector:
 
     Attributes:
         listed: all objects of the collection are known, or they are not needed and the account may not read them.
+        lists: how often the whole collection was listed.
         refusal: the server's refusal, if the account may not read a collection that is not needed.
         error: the reason why a needed collection cannot be followed.
+        problem: the unexpected error after which the watch is retried, in one line; empty if there is none.
         last_received: when the server last sent data, on the event loop's clock.
         silent_since: the time since which the server has not answered, on that clock; None while it does.
     """
@@ -54,7 +58,10 @@ class Reflector:
         self._request = anyio.CancelScope()
         self.silent_since: float | None = None
         self._opened = False
-        self.listed = False
+        self._retries = Retries()
+        self._undelivered: Sequence[Change] = ()
+        self.problem = ""
+        self.listed, self.lists = False, 0
         self.refusal: Reply | None = None
         self.error: StepsetError | None = None
         self.last_received = asyncio.get_running_loop().time()
@@ -73,17 +80,27 @@ class Reflector:
         self._request.cancel()
 
     def reset(self) -> None:
-        """Prepares a reflector that has given up to run again; it reports the changes in the meantime."""
+        """Resets a reflector that gave up: `run` can be called again; it also reports the changes since then."""
         self._list_watch.expired()
         self.listed, self.error, self.refusal = False, None, None
+        self._retries.succeeded()
 
     async def run(self) -> None:
         """Follows the collection until it is cancelled or the server refuses it for good; `error` states the reason."""
-        try:
-            await self._follow()
-        except Exception as error:  # noqa: BLE001  # a defect here must not leave followers waiting
-            _log.exception("the watch of %s failed", self._collection.path)
-            self._give_up(InfrastructureError(f"the watch of {self._collection.path} failed: {error!r}"))
+        while True:
+            try:
+                await self._follow()
+                return
+            except Exception as error:  # noqa: BLE001  # a defect here must not leave followers waiting
+                pause = self._retries.failed()
+                _log.warning("the watch of %s failed", self._collection.path, exc_info=not self.problem)
+                self.problem = f"the watch of {self._collection.path} failed unexpectedly: {str(repr(error))[:200]}"
+                if self._retries.exhausted:
+                    self._give_up(InfrastructureError(self.problem))
+                    return
+            self._list_watch.expired()
+            self._wake()
+            await asyncio.sleep(pause)
 
     async def _follow(self) -> None:
         while True:
@@ -91,36 +108,39 @@ class Reflector:
             with anyio.CancelScope() as self._request:
                 longest = LONGEST_DELAY
                 try:
-                    answered = await self._send_request()
+                    succeeded = await self._send_request()
+                    # A 410 ends a watch: the server has answered, and the list that follows may take long.
+                    answered = succeeded or not self._list_watch.listed_once
                 except UnreachableError:
-                    answered = False
+                    answered = succeeded = False
                     self._grace.unreachable()
                 except StepsetError as error:
-                    if not self._may_be_temporary(error):
+                    answered, succeeded, longest = self._expired(error), False, _REFUSED_DELAY
+                    if not answered and not self._grace.covers(asyncio.get_running_loop().time()):
                         self._give_up(error)
                         return
-                    answered, longest = False, _REFUSED_DELAY
                 if answered:
                     self.silent_since = None
                     self._grace.granted()
                 else:
-                    # An open watch has reset `silent_since`; otherwise the silence began with this request.
+                    # A response that has begun has reset `silent_since`; otherwise the silence began with this request.
                     now = asyncio.get_running_loop().time()
                     self.silent_since = self.silent_since or (now if self._opened else began)
+                if not succeeded:
                     # Many processes that lost one server must not reconnect at the same moment.
                     await asyncio.sleep(min(longest, self._list_watch.failed()) * random.uniform(0.7, 1.3))
             if self._request.cancelled_caught:
                 self._list_watch.recovered()
 
-    def _may_be_temporary(self, error: StepsetError) -> bool:
-        """Whether a refusal may be temporary."""
-        if isinstance(error, RefusedError) and error.reply.status == GONE:
+    def _expired(self, error: StepsetError) -> bool:
+        """Whether the server no longer has the version to continue from (410); the next request is then a list."""
+        expired = isinstance(error, RefusedError) and error.reply.status == GONE
+        if expired:
             self._list_watch.expired()
-            return True
-        return self._grace.covers(asyncio.get_running_loop().time())
+        return expired
 
     async def _send_request(self) -> bool:
-        """Sends one request; returns whether the server answered it."""
+        """Sends one request; returns whether the server answered it with objects, or with nothing to report."""
         request, collection = self._list_watch.next_request(), self._collection
         self._opened = False
         query = {**collection.selectors, **request.query}
@@ -130,29 +150,38 @@ class Reflector:
             # The server has answered; a proxy may have closed the idle watch.
             await asyncio.sleep(_IDLE_DELAY)
             return True
-        reply = await self._client.get(collection.path, query, decode_list)
-        if not reply.accepted:
-            raise RefusedError(reply)
-        self.last_received = asyncio.get_running_loop().time()
-        await asyncio.sleep(0)  # decoding took a while: let other tasks run
-        changes = self._list_watch.listed(reply.body)
+        changes = await read_page(self._client, collection, self._list_watch, self._receive)
         if self._list_watch.listed_once:
-            self.listed = True
-            self._changed(changes)
+            self.listed, self.lists = True, self.lists + 1
+            self._deliver(changes)
         return True
 
     async def _watch(self, query: dict[str, str]) -> bool:
         """Follows a watch to its end; returns whether it received data."""
-        received, clock = False, asyncio.get_running_loop().time
+        received = False
         async with self._client.stream(self._collection.path, query, QUIET) as chunks:
-            self._opened, self.silent_since, self.last_received = True, None, clock()
+            self._receive()
             async for chunk in chunks:
-                received, self.last_received = True, clock()
+                received = True
+                self._receive()
                 if changes := self._list_watch.data(chunk):
-                    self._changed(changes)
+                    self._deliver(changes)
+                if self.problem:
+                    self._retries.succeeded()
+                    self.problem = ""
                 if not self._list_watch.listed_once:
                     break
         return received
+
+    def _receive(self) -> None:
+        """Records that the server has sent a part of a response."""
+        self._opened, self.silent_since, self.last_received = True, None, asyncio.get_running_loop().time()
+
+    def _deliver(self, changes: Sequence[Change]) -> None:
+        """Calls `changed`, also with the changes of an earlier call that failed: no list would report them again."""
+        self._undelivered = [*self._undelivered, *changes]
+        self._changed(self._undelivered)
+        self._undelivered = []
 
     def _give_up(self, error: StepsetError) -> None:
         refused = isinstance(error, RefusedError) and error.reply.status in (FORBIDDEN, NOT_FOUND)
@@ -160,4 +189,11 @@ class Reflector:
             self.refusal, self.listed = error.reply, True
         else:
             self.error = error
-        self._changed(())
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wakes the followers, which read the attributes."""
+        try:
+            self._changed(())
+        except Exception:  # noqa: BLE001  # the same defect may have ended the watch
+            _log.warning("the followers of %s could not be notified", self._collection.path, exc_info=True)

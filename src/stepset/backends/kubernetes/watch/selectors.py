@@ -25,8 +25,8 @@ _KUEUE_UID = "kueue.x-k8s.io/job-uid"
 class Collection:
     """Objects of one run, or of the runs of a namespace: those that the server selects and `wanted` accepts.
 
-    `needed`: the run's state cannot be computed without them. Other collections are ignored if the account may not read
-    them.
+    `needed`: the run's state cannot be computed without the objects. Other collections are ignored if the account may
+    not read them.
     """
 
     path: str
@@ -36,7 +36,7 @@ class Collection:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Identifies reflectors of the same objects."""
+        """The key of the collection's reflector: its path and selectors."""
         return self.path, str(sorted(self.selectors.items()))
 
 
@@ -68,10 +68,10 @@ def of_kind(namespace: str, workloads: Resource, run: str = "") -> list[Collecti
     itself = {"fieldSelector": f"metadata.name={run}"} if run else labels
     found = [Collection(workloads.path(namespace), itself), Collection(PODS.path(namespace), labels)]
     if workloads.plural == "trainjobs":
-        found.append(Collection(JOBSETS.path(namespace), itself, needed=False))
+        found.append(Collection(JOBSETS.path(namespace), itself))
     if workloads.plural in ("trainjobs", "jobsets"):
         of_jobset = {"labelSelector": f"{_JOBSET_NAME}={run}" if run else _JOBSET_NAME}
-        found.append(Collection(JOBS.path(namespace), of_jobset, needed=False))
+        found.append(Collection(JOBS.path(namespace), of_jobset))
     return found
 
 

@@ -1,0 +1,166 @@
+"""Copies the files of a training, and no other files.
+
+A path in a result, or a link in a shared directory, may lead to the step's own files, to a device or to a pipe.
+Therefore only regular files below given directories are copied. The opened file is checked, not its path, because a
+training that still runs may replace files and directories at any time. It is opened without an effect (O_PATH) before
+it is known to be a regular file. Hard links are copied: they cannot lead to another file system.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+MAX_DEPTH = 64
+"""Maximum levels of directories to copy."""
+MAX_ENTRIES = 100_000
+"""Maximum files and directories to copy."""
+
+_SYSTEM = (Path("/proc"), Path("/sys"), Path("/dev"))
+_RESERVE = 0.05
+"""The part of the target's file system that a copy leaves free."""
+_UNUSABLE = (errno.ENXIO, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR)
+"""Errors of a path that the training has chosen: a socket, links in a circle, a name that is too long or has gone."""
+_CHUNK = 1 << 20
+
+
+class OutsideError(OSError):
+    """A path leads outside the given directories, or to something that is not copied."""
+
+
+def copy_contained(source: Path, target: Path, roots: Sequence[Path], within: Path | None = None) -> None:
+    """Copies a file, or the regular files of a directory; links to files are followed if they stay below the roots.
+
+    Nothing remains of a copy that fails.
+
+    Args:
+        source: the file or directory.
+        target: its copy. It replaces a link, and is not written through one.
+        roots: resolved directories, whose own paths the training cannot change.
+        within: a resolved directory that the copy must not leave; None: anywhere.
+
+    Raises:
+        OutsideError: the source is not below a root, is neither a regular file nor a directory, has too many files or
+            levels, or is larger than the space that is left.
+        OSError: the source cannot be read, or the target cannot be written.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_symlink():
+        target.unlink()
+    existed = target.exists()
+    with _opened(source, None, roots) as (fd, status):
+        try:
+            if stat.S_ISDIR(status.st_mode):
+                _copy_directory(fd, target, roots, within)
+            else:
+                _copy_file(fd, status, target, within)
+        except BaseException as error:
+            if not existed:
+                _remove(target)
+            if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+                raise OutsideError(errno.EFBIG, "has a path that is too long to copy", str(source)) from error
+            raise
+
+
+def contained_roots(paths: Sequence[Path]) -> list[Path]:
+    """Returns resolved directories for `roots`.
+
+    Directories inside another one are dropped, because the training can replace them by links.
+    """
+    outer = [path for path in paths if not any(path != other and path.is_relative_to(other) for other in paths)]
+    return [path.resolve() for path in dict.fromkeys(outer)]
+
+
+def is_contained(real: Path, roots: Sequence[Path]) -> bool:
+    """Returns whether a resolved path is below one of the roots, and not a file of the system."""
+    if any(real.is_relative_to(each) for each in _SYSTEM if each not in roots):
+        return False
+    return any(real.is_relative_to(root) for root in roots)
+
+
+@contextmanager
+def open_contained(path: Path, roots: Sequence[Path]) -> Iterator[BinaryIO]:
+    """Opens a regular file below the roots; does not wait for the writer of a pipe. Raises like `copy_contained`."""
+    with _opened(path, None, roots) as (fd, status):
+        if not stat.S_ISREG(status.st_mode):
+            raise _outside(path)
+        with _reopened(fd) as file:
+            yield file
+
+
+@contextmanager
+def _opened(path: Path | str, directory: int | None, roots: Sequence[Path]) -> Iterator[tuple[int, os.stat_result]]:
+    """Opens a file or directory below the roots as a place (O_PATH), and yields its descriptor and status."""
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
+    except ValueError as error:  # a NUL in the name
+        raise OutsideError(errno.EINVAL, "is not a path", str(path)) from error
+    except OSError as error:
+        if error.errno in _UNUSABLE:
+            raise OutsideError(error.errno, f"is not a regular file: {error.strerror}", str(path)) from error
+        raise
+    try:
+        status = os.fstat(fd)
+        usable = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+        if not usable or not is_contained(Path(f"/proc/self/fd/{fd}").readlink(), roots):
+            raise _outside(path)
+        yield fd, status
+    finally:
+        os.close(fd)
+
+
+def _outside(path: Path | str) -> OutsideError:
+    return OutsideError(errno.EPERM, "is not a regular file of the directories that the job declares", str(path))
+
+
+def _reopened(fd: int) -> BinaryIO:
+    return Path(f"/proc/self/fd/{fd}").open("rb")
+
+
+def _copy_directory(fd: int, target: Path, roots: Sequence[Path], within: Path | None) -> None:
+    count = 0
+    for folder, folders, names, inner in os.fwalk(".", dir_fd=fd):
+        count += len(folders) + len(names)
+        if count > MAX_ENTRIES:
+            raise OutsideError(errno.EFBIG, f"contains more than {MAX_ENTRIES} files and directories")
+        if len(Path(folder).parts) > MAX_DEPTH:
+            raise OutsideError(errno.EFBIG, f"has more than {MAX_DEPTH} levels of directories")
+        below = target / folder
+        below.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            try:
+                with _opened(name, inner, roots) as (file, status):
+                    if stat.S_ISREG(status.st_mode):
+                        _copy_file(file, status, below / name, within)
+            except OutsideError as error:
+                if error.errno in (errno.ENOSPC, errno.EFBIG):
+                    raise
+
+
+def _copy_file(fd: int, status: os.stat_result, target: Path, within: Path | None) -> None:
+    """Copies a file as large as it was when it was opened."""
+    usage = shutil.disk_usage(target.parent)
+    if status.st_size > usage.free - _RESERVE * usage.total:
+        raise OutsideError(errno.ENOSPC, f"is larger than the space that is left ({status.st_size} bytes)")
+    out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    left = status.st_size
+    with os.fdopen(out, "wb") as copy, _reopened(fd) as file:
+        if within is not None and not Path(f"/proc/self/fd/{out}").readlink().is_relative_to(within):
+            raise OutsideError(errno.EPERM, "would be written outside the shared directory", str(target))
+        copy.truncate(0)
+        while left and (data := file.read(min(left, _CHUNK))):
+            copy.write(data)
+            left -= len(data)
+
+
+def _remove(target: Path) -> None:
+    if target.is_dir() and not target.is_symlink():
+        shutil.rmtree(target, ignore_errors=True)
+    else:
+        target.unlink(missing_ok=True)

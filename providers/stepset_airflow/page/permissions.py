@@ -1,0 +1,67 @@
+"""The parts of a training's page that a user may read: a document contains texts of the task's log and XComs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stepset_airflow.airflow_internals import DagAccessEntity, DagDetails, DagModel, get_auth_manager
+
+_IN_THE_LOG = "the reason is in the task's log"
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """What a user may read of a DAG: task instances, the logs of tasks, XComs."""
+
+    task_instances: bool
+    logs: bool
+    xcoms: bool
+
+
+def permissions_of(user: Any) -> Callable[[str], Permissions]:
+    """Returns a function that asks the auth manager for a user's permissions, once for each DAG."""
+    known: dict[str, Permissions] = {}
+
+    def of(dag_id: str) -> Permissions:
+        if dag_id not in known:
+            details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+            known[dag_id] = Permissions(
+                *(
+                    get_auth_manager().is_authorized_dag(method="GET", access_entity=part, details=details, user=user)
+                    for part in (DagAccessEntity.TASK_INSTANCE, DagAccessEntity.TASK_LOGS, DagAccessEntity.XCOM)
+                )
+            )
+        return known[dag_id]
+
+    return of
+
+
+def permitted(document: Mapping[str, Any], may: Permissions) -> dict[str, Any]:
+    """Returns a document without the fields that the user may not read; `withheld` names the missing permissions.
+
+    Messages of failures, problems and events, and last lines, are texts of the log; the result and the metrics are
+    also XComs of the task.
+    """
+    found = dict(document)
+    if not may.logs:
+        failure = found["failure"]
+        found["failure"] = failure and {**failure, "headline": f"{failure['kind']}: {_IN_THE_LOG}", "rows": []}
+        found["trouble"] = found["trouble"] and {"summary": _IN_THE_LOG, "advice": ""}
+        found["events"] = []
+        found["ranks"] = [[*row[:-1], ""] for row in found["ranks"]]
+    if not may.xcoms:
+        found |= {"result": None, "progress": None, "curve": {"x": "step", "names": [], "points": [], "stride": 1}}
+    withheld = [name for name, allowed in (("task logs", may.logs), ("XComs", may.xcoms)) if not allowed]
+    return {**found, "withheld": withheld}
+
+
+def permitted_summary(summary: Mapping[str, Any], may: Permissions) -> dict[str, Any]:
+    """Returns the summary of a document in the same way."""
+    found = dict(summary)
+    if not may.logs and found["failure"]:
+        found["failure"] = _IN_THE_LOG
+    if not may.xcoms:
+        found["progress"] = None
+    return found

@@ -1,0 +1,87 @@
+"""Deletes the objects of submissions that were interrupted and that no later submission has completed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.resources import CONFIG_MAPS, PODS, RUNTIMES, WORKLOADS, Manifest, Resource
+from stepset.backends.kubernetes.find import listed
+from stepset.backends.kubernetes.submit.submission import STARTED
+from stepset.backends.kubernetes.watch.selectors import Collection
+from stepset.errors import InfrastructureError
+from stepset.targets.metadata import RUN, SUBMISSION
+from stepset.watch.cluster.ownership import is_run
+from stepset.watch.cluster.unstructured import part, rows, text, time_of
+
+HALF_SUBMITTED_AFTER = 600
+"""Seconds after which an incomplete submission counts as abandoned."""
+
+
+async def remove_half_submitted(namespaced: NamespacedClient, target: str) -> list[str]:
+    """Deletes the objects of abandoned submissions and returns the runs' names.
+
+    Ages are measured by the server's clock. A run that still has the label is complete if one of its pods has started,
+    or if all its ConfigMaps exist, because a submission creates them last.
+    """
+    removed = []
+    for resource in (WORKLOADS[target], RUNTIMES) if target == "trainjob" else (WORKLOADS[target],):
+        reply = await namespaced.client.get(namespaced.all(resource), {"labelSelector": f"{SUBMISSION}={STARTED}"})
+        for each in rows(reply.body, "items") if reply.accepted else ():
+            metadata = part(each, "metadata")
+            name, uid, created = text(metadata, "name"), text(metadata, "uid"), time_of(metadata, "creationTimestamp")
+            if reply.date is None or created is None or reply.date - created < HALF_SUBMITTED_AFTER:
+                continue
+            if not (name and uid and is_run(each)) or await _may_run(namespaced, target, resource, each):
+                continue
+            options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+            await namespaced.client.delete(namespaced.one(resource, name), options)
+            removed.append(name)
+    return removed
+
+
+async def _may_run(namespaced: NamespacedClient, target: str, resource: Resource, found: Manifest) -> bool:
+    """Whether a pod of a run has started or can start; True if that is unknown.
+
+    `found` is the run's workload or TrainingRuntime, and `resource` its kind. Pods that have not started wait for a
+    ConfigMap of the run, which may not exist, or for anything else, such as an image or a node.
+    """
+    name = text(part(found, "metadata"), "name")
+    selected = Collection(PODS.path(namespaced.namespace), {"labelSelector": f"{RUN}={name}"})
+    try:
+        pods = [each.object for each in await listed(namespaced, selected)]
+    except InfrastructureError:
+        return True
+    if any(map(_has_started, pods)):
+        return True
+    specs = [found.get("spec")]
+    if target == "trainjob":
+        runtime = await namespaced.client.get(namespaced.one(RUNTIMES, name))
+        if not (runtime.accepted or runtime.lacks_object):
+            return True
+        specs.append(runtime.body.get("spec"))
+    # Other ConfigMaps are the user's.
+    mounted = sorted({each for spec in specs for each in _config_maps(spec) if each.startswith(f"{name}-")})
+    replies = [await namespaced.client.get(namespaced.one(CONFIG_MAPS, each)) for each in mounted]
+    if not mounted and resource is not RUNTIMES:
+        return True  # its pods wait for none of its objects, but may wait in a queue
+    return bool(replies or pods) and not any(reply.lacks_object for reply in replies)
+
+
+def _has_started(pod: Manifest) -> bool:
+    """Whether a container of a pod was started."""
+    status = part(pod, "status")
+    containers = [*rows(status, "containerStatuses"), *rows(status, "initContainerStatuses")]
+    states = [part(each, name) for each in containers for name in ("state", "lastState")]
+    ran = any("running" in each or "terminated" in each for each in states)
+    return ran or text(status, "phase") not in ("", "Pending")
+
+
+def _config_maps(spec: object) -> Iterator[str]:
+    """Yields the names of the ConfigMaps that the volumes in a workload's spec mount."""
+    children = spec.values() if isinstance(spec, Mapping) else spec if isinstance(spec, list) else ()
+    for child in children:
+        yield from _config_maps(child)
+    for volume in rows(spec, "volumes") if isinstance(spec, Mapping) else ():
+        if name := text(part(volume, "configMap"), "name"):
+            yield name

@@ -1,0 +1,18 @@
+"""Replaces the placeholders of rendered objects by values that are generated for each run and never rendered."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from stepset.backends.kubernetes.api.resources import Manifest
+from stepset.backends.kubernetes.submit.ssh_keys import with_keys
+from stepset.targets.config_maps import placeholder
+from stepset.targets.names import RENDEZVOUS_KEY
+
+
+def with_generated_values(manifest: Manifest) -> dict[str, Any]:
+    """Returns a rendered object with new ssh keys, or with a new rendezvous ID, in place of placeholders."""
+    if manifest["kind"] == "ConfigMap" and manifest.get("data", {}).get(RENDEZVOUS_KEY) == placeholder(RENDEZVOUS_KEY):
+        return {**manifest, "data": {**manifest["data"], RENDEZVOUS_KEY: secrets.token_hex(16)}}
+    return with_keys(manifest)

@@ -1,0 +1,70 @@
+"""Reads lists page by page, in bounded memory whatever the objects contain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from stepset.backends.kubernetes.api.client import REQUEST_TIMEOUT, Client
+from stepset.backends.kubernetes.api.replies import read_reply
+from stepset.backends.kubernetes.watch.selectors import Collection
+from stepset.errors import InfrastructureError
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.decoding import decode_list
+from stepset.watch.list_watch import ListWatch
+
+PAGE_BYTES = 64 * 1024 * 1024
+"""The largest page that is read: every object may have 256 KiB of annotations, and 1.5 MiB of other fields."""
+_WANTED_BYTES = 32 * 1024 * 1024
+"""The size up to which pages get more objects."""
+
+
+class PageTooLargeError(InfrastructureError):
+    """A page of a list is larger than PAGE_BYTES."""
+
+
+async def read_page(
+    client: Client, collection: Collection, list_watch: ListWatch, received: Callable[[], None] = lambda: None
+) -> list[Change]:
+    """Requests the next page of a list and processes it; returns the changes, which the last page of a list has.
+
+    If the page is larger than PAGE_BYTES, the request is repeated with fewer objects.
+
+    Args:
+        client: the client of the server.
+        collection: the collection to list.
+        list_watch: the state of the list; its next request must be a list.
+        received: called for the start and for each part of a response.
+
+    Raises:
+        RefusedError: the server refuses.
+        PageTooLargeError: one object is larger than PAGE_BYTES.
+        StepsetError: those of `Client.request`. The server must send each part within REQUEST_TIMEOUT seconds.
+    """
+    while True:
+        try:
+            body = await _body(client, collection, list_watch, received)
+        except PageTooLargeError:
+            if not list_watch.smaller_pages():
+                raise
+        else:
+            page = read_reply(client.server, 200, body, decode=decode_list).body
+            await asyncio.sleep(0)  # decoding took a while: let other tasks run
+            changes = list_watch.listed(page)
+            if not list_watch.listed_once and (factor := _WANTED_BYTES // (len(body) + 1)) > 1:
+                list_watch.larger_pages(factor)
+            return changes
+
+
+async def _body(
+    client: Client, collection: Collection, list_watch: ListWatch, received: Callable[[], None]
+) -> bytearray:
+    body, query = bytearray(), {**collection.selectors, **list_watch.next_request().query}
+    async with client.stream(collection.path, query, REQUEST_TIMEOUT) as parts:
+        received()
+        async for part in parts:
+            received()
+            body += part
+            if len(body) > PAGE_BYTES:
+                raise PageTooLargeError(f"server {client.server}: an object of {collection.path} is too large")
+    return body

@@ -1,0 +1,90 @@
+"""The variables of MPI's launchers and ranks when all nodes are this machine.
+
+Tested with Open MPI 4.1.4 and 5.0.11, and MPICH 4.0.2 and 5.0.2 (docs/design/local.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Row = tuple[str, str, str]
+"""A variable, its value, and the reason."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """What the variables of a pod depend on.
+
+    Args:
+        nodes: the nodes of the world.
+        interface: the loopback interface.
+        rsh: the program that replaces ssh.
+        scratch: the pod's own directory with a short path.
+        crowded: whether the run has more processes than this machine has cores.
+        root: whether the user is root; MPIs refuse to run as root unless two variables allow it.
+    """
+
+    nodes: int
+    interface: str
+    rsh: str
+    scratch: str
+    crowded: bool
+    root: bool
+
+
+def mpi_rows(places: Places, *, launcher: bool) -> list[Row]:
+    """Returns the variables of Open MPI 4 (OMPI_MCA_*), 5 (also PRTE_MCA_*), MPICH (HYDRA_*) and Intel MPI (I_MPI_*).
+
+    The daemons of Open MPI 5 never use the loopback interface (PRTE_MCA_prte_if_include=lo: "No network interfaces were
+    found"), but the machine's other addresses; `ports.guard` blocks other hosts.
+
+    Args:
+        launcher: whether the pod runs mpirun, which passes OMPI_MCA_* on to all ranks; other pods are nodes.
+    """
+    here = "all nodes are this machine"
+    no_ssh = "nodes are reached without ssh"
+    rows = [
+        ("OMPI_MCA_plm_rsh_agent", places.rsh, no_ssh),
+        ("PRTE_MCA_plm_ssh_agent", places.rsh, no_ssh),
+        ("OMPI_MCA_btl", "self,vader,tcp", "shared memory within a node; Open MPI 5 accepts vader as a name of sm"),
+        ("OMPI_MCA_btl_tcp_if_include", places.interface, here),
+        ("OMPI_MCA_oob_tcp_if_include", places.interface, here),
+        ("OMPI_MCA_osc", "^ucx", "without a UCX network, Open MPI 5 prints an error for each one-sided window"),
+        ("HYDRA_LAUNCHER", "ssh", no_ssh),
+        ("HYDRA_LAUNCHER_EXEC", places.rsh, no_ssh),
+        ("HYDRA_IFACE", places.interface, "the machine's name need not resolve"),
+        ("I_MPI_HYDRA_BOOTSTRAP", "ssh", no_ssh),
+        ("I_MPI_HYDRA_BOOTSTRAP_EXEC", places.rsh, no_ssh),
+        ("I_MPI_HYDRA_IFACE", places.interface, "the machine's name need not resolve"),
+    ]
+    if places.nodes > 1:
+        coll = "these assume that ranks of one host name share one daemon, and hang"
+        rows.append(("OMPI_MCA_coll", "^acoll,han,sm,xhc", coll))
+    if places.crowded:
+        rows += [(name, value, "more processes than cores: a waiting rank yields its core") for name, value in _YIELD]
+    if not launcher:
+        own = "each node has its own session files"
+        shm = "nodes of one host name would use the same files of shared memory, and crash"
+        rows += [
+            ("OMPI_MCA_orte_tmpdir_base", places.scratch, own),
+            ("PRTE_MCA_prte_tmpdir_base", places.scratch, own),
+        ]
+        if places.nodes > 1:
+            rows += [
+                ("OMPI_MCA_btl_vader_backing_directory", places.scratch, shm),
+                ("OMPI_MCA_btl_sm_backing_directory", places.scratch, shm),
+            ]
+    if places.root:
+        rows += [
+            (f"{family}_ALLOW_RUN_AS_ROOT{twice}", "1", "MPI refuses to run as root without it")
+            for family in ("OMPI", "PRTE")
+            for twice in ("", "_CONFIRM")
+        ]
+    return rows
+
+
+_YIELD = (
+    # Open MPI sets it itself on an oversubscribed host, but every simulated node has a slot for each of its ranks.
+    ("OMPI_MCA_mpi_yield_when_idle", "1"),
+    ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"),
+)

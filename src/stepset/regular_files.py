@@ -1,0 +1,48 @@
+"""Opens regular files only: opening a pipe waits for a writer, and opening a device may have effects."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from io import FileIO
+from pathlib import Path
+
+_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)  # the file may become a pipe between the check and the call
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+
+
+class NotRegularError(OSError):
+    """The file is a link, a pipe, a device or a directory."""
+
+
+def open_regular(path: Path, *, follow_links: bool = False) -> FileIO:
+    """Opens a regular file for reading, without a buffer.
+
+    Args:
+        path: the file.
+        follow_links: whether the last part of the path may be a link to a regular file.
+
+    Raises:
+        NotRegularError: the file is not regular.
+        OSError: the file cannot be read.
+    """
+    _check(path.stat(follow_symlinks=follow_links), path)
+    file = FileIO(os.open(path, _FLAGS | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))))
+    try:
+        _check(os.fstat(file.fileno()), path)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _check(about: os.stat_result, path: Path) -> None:
+    if stat.S_ISDIR(about.st_mode):
+        raise NotRegularError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(about.st_mode):
+        raise NotRegularError(errno.EINVAL, "is not a regular file", str(path))

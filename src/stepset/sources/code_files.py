@@ -1,0 +1,211 @@
+"""Finds the files of a code directory that are shipped: what is ignored, and what cannot be shipped."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from stepset.errors import BadInputError
+from stepset.sources.ignore import NEVER_CODE, OWN_FILE, VENV_FILE, IgnoreRules
+from stepset.sources.secret_files import secret_by_name
+
+MAX_FILES = 10_000
+"""The maximum number of files shipped; a directory with more contains data, or is the wrong directory."""
+MAX_ENTRIES = 100_000
+"""The maximum number of entries examined, including ignored ones; a huge directory is reported within seconds."""
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class CodeFile:
+    """A file that is shipped.
+
+    Args:
+        path: the regular file on this machine; for a link, its target.
+        size: bytes, when the directory was read.
+    """
+
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True)
+class CodeFiles:
+    """The files of a code directory.
+
+    Args:
+        directory: the code directory, without links in its path.
+        files: path within the directory -> file, sorted.
+        ignore_file: the name of the ignore files that apply; None if there are none.
+        ignored_files: number of files that they ignore, those in ignored directories not counted.
+        ignored_directories: number of directories that they ignore.
+    """
+
+    directory: Path
+    files: Mapping[str, CodeFile]
+    ignore_file: str | None = None
+    ignored_files: int = 0
+    ignored_directories: int = 0
+
+    @property
+    def remedy_file(self) -> str:
+        """The ignore file to which a user adds a pattern."""
+        return self.ignore_file or OWN_FILE
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files.values())
+
+    def largest_first(self) -> list[tuple[str, int]]:
+        """Returns (path within the directory, bytes) of each file."""
+        return sorted(((name, file.size) for name, file in self.files.items()), key=lambda row: (-row[1], row[0]))
+
+
+def find_code_files(directory: Path) -> CodeFiles:
+    """Returns the files of a code directory that are shipped.
+
+    A link to a file inside the directory is shipped as a file. All other links are errors: their targets do not exist
+    in the pods, and following them could ship any file of this machine. Files with names of credentials, and files
+    that are not regular, are errors, too.
+
+    Raises:
+        BadInputError: files that cannot be shipped, one line for each; or too many files.
+        OSError: a directory cannot be read.
+    """
+    root = directory.resolve()
+    found = _Walk(root)
+    found.collect()
+    problems = [*found.problems, *found.link_problems()]
+    remedy_file = found.rules.file_name or OWN_FILE
+    problems += _secrets(found.files, remedy_file, root)
+    if problems:
+        more = [f"code: {len(problems) - _SHOWN} more files cannot be shipped"] if len(problems) > _SHOWN else []
+        raise BadInputError(*problems[:_SHOWN], *more)
+    if len(found.files) > MAX_FILES:
+        raise _too_many(
+            root, f"{len(found.files)} files; at most {MAX_FILES} can be shipped", found.counts, remedy_file
+        )
+    return CodeFiles(
+        root,
+        dict(sorted(found.files.items())),
+        found.rules.file_name,
+        found.ignored_files,
+        found.ignored_directories,
+    )
+
+
+@dataclass
+class _Walk:
+    """One pass over a code directory."""
+
+    root: Path
+    rules: IgnoreRules = field(init=False)
+    files: dict[str, CodeFile] = field(default_factory=dict)
+    links: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)  # top directory -> entries below it
+    ignored_files: int = 0
+    ignored_directories: int = 0
+    _seen: int = 0
+
+    def __post_init__(self) -> None:
+        self.rules = IgnoreRules.of_directory(self.root)
+
+    def collect(self) -> None:
+        """Fills the fields. Not recursive, because paths may have more parts than Python's stack has frames."""
+        folders = [("", self.rules)]
+        while folders:
+            folder, rules = folders.pop()
+            entries = self._entries(folder)
+            names = {entry.name for entry in entries}
+            if folder and VENV_FILE in names:
+                continue
+            if folder and rules.file_name in names:
+                rules = rules.in_folder(self.root, folder)
+            for entry in entries:
+                if entry.name in NEVER_CODE:
+                    continue
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                is_directory = entry.is_dir(follow_symlinks=False)
+                if rules.ignores(name, is_directory):
+                    self.ignored_directories += is_directory
+                    self.ignored_files += not is_directory
+                elif is_directory:
+                    folders.append((name, rules))
+                elif entry.is_symlink():
+                    self.links.append(name)
+                elif entry.is_file(follow_symlinks=False):
+                    self.files[name] = CodeFile(self.root / name, entry.stat(follow_symlinks=False).st_size)
+                else:
+                    self.problems.append(
+                        f"code: {shown(name)} is a pipe, socket or device, and cannot be shipped; remove it, or add it"
+                        f" to {rules.file_name or OWN_FILE}"
+                    )
+
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
+        with os.scandir(self.root / folder) as scan:
+            entries = sorted(islice(scan, MAX_ENTRIES + 1 - self._seen), key=lambda entry: entry.name)
+        self._seen += len(entries)
+        self.counts[folder.split("/", 1)[0]] += len(entries)
+        if self._seen > MAX_ENTRIES:
+            remedy_file = self.rules.file_name or OWN_FILE
+            raise _too_many(self.root, f"more than {MAX_ENTRIES} files and directories", self.counts, remedy_file)
+        return entries
+
+    def link_problems(self) -> Iterator[str]:
+        """Adds links to shipped files to `files`; yields a line for each other link."""
+        regular = dict(self.files)
+        for name in sorted(self.links):
+            remedy = f"or add the link to {self.rules.file_name or OWN_FILE}"
+            try:
+                target = Path(os.path.realpath(self.root / name, strict=True))
+            except OSError as error:
+                yield f"code: {shown(name)} is a link that leads nowhere ({error.strerror}); remove it, {remedy}"
+                continue
+            inside = target.relative_to(self.root).as_posix() if target.is_relative_to(self.root) else None
+            if inside in regular:
+                self.files[name] = regular[inside]
+                continue
+            if inside is None:
+                what = f"{shown(str(target))}, outside of the directory {self.root}"
+            elif target.is_dir():
+                what = f"a directory ({shown(inside)})"
+            else:
+                what = f"{shown(inside)}, which is not shipped"
+            yield f"code: {shown(name)} is a link to {what}; replace it with a copy, {remedy}"
+
+
+def _secrets(files: Mapping[str, CodeFile], remedy_file: str, root: Path) -> Iterator[str]:
+    """Yields a line for each file or directory whose name is that of credentials."""
+    found = (secret_by_name(name) for name in sorted(files))
+    for name in dict.fromkeys(each for each in found if each is not None):
+        yield secret_problem(name, remedy_file, root)
+
+
+def secret_problem(name: str, remedy_file: str, root: Path) -> str:
+    """Returns the line about a file or directory that holds credentials."""
+    return (
+        f"code: {shown(name)} looks like credentials, and code is shipped in a ConfigMap, which is no place for them;"
+        f" add it to {remedy_file}, or move it out of {root}; a Secret can give a variable its value (env)"
+    )
+
+
+def shown(name: str) -> str:
+    """Returns a file name for a message of one line: a name may contain line breaks and control characters.
+
+    >>> shown("a.py"), shown("a\\n.py")
+    ('a.py', "'a\\\\n.py'")
+    """
+    return name if name.isprintable() else ascii(name)
+
+
+def _too_many(root: Path, what: str, counts: Mapping[str, int], remedy_file: str) -> BadInputError:
+    below = {name: count for name, count in counts.items() if name}
+    most = max(below, key=lambda name: below[name], default=None)
+    where = f", most of them in {shown(most)}" if most is not None else ""
+    return BadInputError(f"code: {root} has {what}{where}; add data to {remedy_file}, or name a smaller directory")

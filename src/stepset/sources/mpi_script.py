@@ -1,0 +1,56 @@
+"""Checks the command of an MPI job if it is a shell script of this machine: who starts the ranks."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from stepset.errors import BadInputError
+from stepset.plan.mpi_launch import SHELLS, launcher_in, starts_ranks
+from stepset.sources.regular_file import ChangedError, read_regular
+from stepset.spec.job import TrainingJob
+from stepset.spec.options import MPI
+
+_LIMIT = 256 * 1024
+"""Bytes of a script that is read; a larger file is a program."""
+
+
+def check_mpi_script(job: TrainingJob, directory: Path) -> None:
+    """Raises BadInputError if the script contradicts what its name indicates (`stepset.plan.mpi_launch`).
+
+    A script that names no launcher would run as a single process, and a script that names one would be started by
+    mpirun once for each rank. A file that is not in `directory`, the job's code, is not checked: the image may have it.
+    """
+    if not job.needs_launcher or not job.command or (isinstance(job.framework, MPI) and job.framework.launch != "auto"):
+        return
+    found = starts_ranks([*job.command, *job.args])
+    name = found.name if found else job.command[0]
+    if (found and found.what == "launcher") or (text := _text(directory / name)) is None:
+        return
+    if found and launcher_in(text) is None:
+        raise BadInputError(
+            f"command: the script {name} starts no mpirun, so that it would run as one process; if it is the program of"
+            f" each rank, write {shlex.join(['mpirun', *job.command])}, otherwise set framework: {{kind: mpi, launch:"
+            " command}"
+        )
+    if not found and _is_shell_script(text) and (launcher := launcher_in(text)):
+        raise BadInputError(
+            f"command: the script {name} starts {launcher} itself, and mpirun would start it once for each rank; set"
+            " framework: {kind: mpi, launch: command}"
+        )
+
+
+def _text(path: Path) -> str | None:
+    """Returns the content of a script; None if the file is missing, or is something else."""
+    try:
+        if not path.is_file():
+            return None
+        content = read_regular(path.resolve(), _LIMIT)
+    except (OSError, ChangedError):
+        return None
+    return None if content is None or b"\0" in content else content.decode(errors="replace")
+
+
+def _is_shell_script(text: str) -> bool:
+    first = text.partition("\n")[0]
+    return first.startswith("#!") and any(Path(word).name in SHELLS for word in first[2:].split())

@@ -1,0 +1,182 @@
+"""The accelerators of a pod: what each resource name means for `procs_per_node: auto`, and the devices of a job.
+
+`KNOWN` is the only list of resource names; docs/job-file.md is generated from it. Kubeflow Trainer v2.3.0 counts every
+resource whose name contains "gpu", whatever its unit (pkg/runtime/runtime.go:289-315).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal
+
+from stepset.spec.known_devices import KNOWN, AnyGpu, DeviceResource, Unit
+from stepset.spec.quantity import ceil_quantity, parse_quantity
+from stepset.spec.template import node_claims, pod_annotations
+
+if TYPE_CHECKING:
+    from stepset.spec.job import TrainingJob
+    from stepset.spec.resources import Resources
+
+_PRECEDENCE: tuple[Unit, ...] = ("device", "mig", "uncounted", "whole", "percent", "share")
+# The words in a name such as example.com/gpu-memory that state an amount and not a number of devices.
+_AMOUNT = re.compile(
+    r"(?:^|[^a-z]|gpu)(?:v?mem(?:ory)?|v?cores?|millicores|percent(?:age)?|ratio|tflops|priority|bandwidth|tiles?"
+    r"|monitoring|nic\d*|rdma|hca|sriov)(?:[^a-z]|$)"
+)
+_FRACTION = ("gpu-fraction", "gpu-memory")
+_FRACTION_DEVICES = "gpu-fraction-num-devices"
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """The accelerators of a pod.
+
+    Args:
+        name: the resource, annotation or claim that requests them; "" if nothing does.
+        count: the number of its devices; 0 if `problem` is set.
+        processes: the number of processes per node for `auto`; 0 without devices.
+        rule: why this is the number of processes, as in "4 x nvidia.com/gpu".
+        unit: what one unit of the resource is.
+        problem: why `auto` cannot count the processes, with the remedy; "" if it can.
+        ignored: other resources with devices, which do not count.
+    """
+
+    name: str = ""
+    count: int = 0
+    processes: int = 0
+    rule: str = ""
+    unit: Literal["", Unit] = ""
+    problem: str = ""
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def counted_by_torchrun(self) -> bool:
+        """Whether torchrun counts the devices itself, as in Kubeflow Trainer: devices with "gpu" in their name."""
+        return self.unit == "device" and "gpu" in self.name.lower()
+
+
+def devices_of(
+    resources: Resources, annotations: Mapping[str, Any] | None = None, claims: Iterable[str] = ()
+) -> Devices:
+    """Returns the accelerators of a pod.
+
+    Whole devices take precedence over shares, names with "gpu" over others, requests over limits, and then the first
+    name in alphabetical order, so that the result does not depend on the order of a mapping, as in Kubeflow Trainer.
+
+    Args:
+        annotations: the pod's annotations, which request a share of a GPU from Run:ai and the KAI scheduler.
+        claims: names of the container's claims for dynamic resource allocation.
+    """
+    amounts = _amounts(resources)
+    units = {name: unit_of(name) for name in amounts}
+    names = sorted(
+        (name for name, unit in units.items() if unit != "none"),
+        key=lambda name: (_PRECEDENCE.index(units[name]), "gpu" not in name.lower(), name),
+    )
+    if not names:
+        return _fraction(annotations or {}) or _claimed(tuple(claims)) or Devices()
+    return _counted(names, units, amounts)
+
+
+def node_devices(job: TrainingJob) -> Devices:
+    """Returns the accelerators of a pod of the job's world."""
+    template = job.pod_template
+    annotations = {**job.annotations, **pod_annotations(template)}
+    return devices_of(job.node_resources(), annotations, node_claims(template))
+
+
+def unit_of(name: str) -> Unit:
+    """Returns what one unit of a resource is.
+
+    >>> unit_of("nvidia.com/gpu"), unit_of("volcano.sh/vgpu-memory"), unit_of("example.com/gpu"), unit_of("rdma/hca")
+    ('device', 'share', 'device', 'none')
+    """
+    row = _row(name)
+    return row.unit if row else _unit_by_words(name)
+
+
+def _row(name: str) -> DeviceResource | None:
+    lower = name.lower()
+    return next((row for row in KNOWN if any(fnmatchcase(lower, pattern.lower()) for pattern in row.names)), None)
+
+
+def _unit_by_words(name: str) -> Unit:
+    kind = name.lower().rpartition("/")[2]
+    if "gpu" not in name.lower():
+        return "none"
+    if _AMOUNT.search(kind):
+        return AnyGpu.AMOUNT
+    return AnyGpu.SHARED if kind.endswith((".shared", "-shared")) else AnyGpu.DEVICE
+
+
+def _amounts(resources: Resources) -> dict[str, str]:
+    """Resource name -> quantity, of those that are not zero; requests over limits."""
+    both = {name: amount for name, amount in resources.limits.items() if parse_quantity(amount)}
+    return both | {name: amount for name, amount in resources.requests.items() if parse_quantity(amount)}
+
+
+def _counted(names: list[str], units: Mapping[str, Unit], amounts: Mapping[str, str]) -> Devices:
+    """Returns the devices of the first of `names`, which are in the order of precedence."""
+    name = names[0]
+    unit = units[name]
+    whole = [each for each in names if units[each] in ("device", "mig", "uncounted", "whole")]
+    migs = [each for each in whole if units[each] == "mig"]
+    beside = [each for each in whole if each.startswith("nvidia.com/") and units[each] == "device"]
+    if len(migs) > 1 or (migs and beside):
+        kinds = " and ".join(sorted({*migs, *beside}))
+        problem = (
+            f"the devices of {kinds} differ in size, and a process uses one MIG device or GPUs; request one of them, or"
+            " give procs_per_node as a number"
+        )
+        return Devices(name, 0, 0, "", unit, problem)
+    if unit in ("device", "mig", "uncounted", "whole") and parse_quantity(amounts[name]) % 1:
+        problem = f"{name}: {amounts[name]} is not a whole number; devices cannot be divided; give a whole number"
+        return Devices(name, 0, 0, "", unit, problem)
+    number = ceil_quantity(amounts[name])
+    if unit == "uncounted":
+        row = _row(name)
+        problem = f"{name}: {row.meaning if row else ''}; give procs_per_node as a number"
+        return Devices(name, number, 0, "", unit, problem)
+    ignored = tuple(each for each in whole if each != name)
+    if unit in ("device", "mig"):
+        return Devices(name, number, number, f"{number} x {name}", unit, "", ignored)
+    if unit == "whole":
+        return Devices(name, number, 1, f"{name}: one process for all", unit, "", ignored)
+    if unit == "percent":
+        return _percent([each for each in names if units[each] == "percent"], amounts)
+    return Devices(name, 1, 1, f"{name}: a share of one device", unit)
+
+
+def _percent(names: list[str], amounts: Mapping[str, str]) -> Devices:
+    name = max(names, key=lambda each: parse_quantity(amounts[each]))
+    number = parse_quantity(amounts[name])
+    if number > 100 and number % 100:
+        problem = f"{name}: {amounts[name]} is neither at most 100, one device, nor a multiple of 100; give one of them"
+        return Devices(name, 0, 0, "", "percent", problem)
+    devices = max(1, int(number // 100))
+    return Devices(name, devices, devices, f"{amounts[name]} % of {name}, 100 for each device", "percent")
+
+
+def _fraction(annotations: Mapping[str, Any]) -> Devices | None:
+    """The devices that Run:ai's annotations request; None if there are none."""
+    name = next((name for name in _FRACTION if name in annotations), None)
+    if name is None:
+        return None
+    number = str(annotations.get(_FRACTION_DEVICES, "1"))
+    if not number.isdigit() or not int(number):
+        problem = f"annotation {_FRACTION_DEVICES}: {number!r} is not a number of devices; give a whole number"
+        return Devices(name, 0, 0, "", "share", problem)
+    return Devices(name, int(number), int(number), f"annotation {name}: a share of {number} x GPU", "share")
+
+
+def _claimed(claims: tuple[str, ...]) -> Devices | None:
+    if not claims:
+        return None
+    problem = (
+        f"the number of devices of the resource claim {claims[0]!r} is not in the job; give procs_per_node as a number,"
+        " or cpu"
+    )
+    return Devices(claims[0], 0, 0, "", "uncounted", problem)

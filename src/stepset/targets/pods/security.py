@@ -1,0 +1,50 @@
+"""Pods that the level `restricted` of Kubernetes' Pod Security Standards admits: `security: restricted`.
+
+Source: k8s.io/pod-security-admission v0.36 policy (kubernetes.io/docs/concepts/security/pod-security-standards).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+RESTRICTED = "restricted"
+CONTAINER_KINDS = ("initContainers", "containers")
+
+REMEDY = f"set `security: {RESTRICTED}` in the job"
+"""What to do if a namespace admits only restricted pods."""
+
+LACKS_RESTRICTED = (
+    r'(?s)violates PodSecurity "restricted.*'
+    r"(allowPrivilegeEscalation != false|unrestricted capabilities|runAsNonRoot != true|seccompProfile)"
+)
+"""Pattern of a server's message about a pod that lacks what `restricted` requires; REMEDY then helps."""
+
+_POD: Mapping[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+_CONTAINER: Mapping[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def restricted(template: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a complete pod template with the fields that `restricted` requires added to its pod and all containers.
+
+    Existing values remain; `validation/restricted.py` reports those that contradict.
+    """
+    spec = dict(template["spec"])
+    spec["securityContext"] = _with_defaults(spec.get("securityContext"), _POD)
+    for kind in CONTAINER_KINDS:
+        if kind in spec:
+            spec[kind] = [
+                {**row, "securityContext": _with_defaults(row.get("securityContext"), _CONTAINER)} for row in spec[kind]
+            ]
+    return {**template, "spec": spec}
+
+
+def _with_defaults(given: Any, defaults: Mapping[str, Any]) -> Any:
+    """Returns `given` with defaults added, at any depth; a value of another type remains, and the server reports it."""
+    if not isinstance(given, Mapping):
+        return dict(defaults) if given is None else given
+    merged = dict(given)
+    for key, value in defaults.items():
+        if isinstance(value, Mapping) or merged.get(key) is None:
+            merged[key] = _with_defaults(merged.get(key), value) if isinstance(value, Mapping) else value
+    return merged

@@ -1,0 +1,159 @@
+"""Values of `pod_template` that contradict `security: restricted`.
+
+The rules are those of k8s.io/pod-security-admission v0.36 policy/check_*.go for the levels baseline and restricted,
+without the exceptions for user namespaces. stepset adds the fields that `restricted` requires and the template does
+not set (`pods/security.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stepset.spec.template import rows
+from stepset.targets.pods.security import CONTAINER_KINDS, RESTRICTED
+
+_HOST_FIELDS = ("hostNetwork", "hostPID", "hostIPC")
+_VOLUMES = frozenset(
+    {
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "image",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    }
+)
+_SECCOMP = ("RuntimeDefault", "Localhost")
+_APP_ARMOR = ("RuntimeDefault", "Localhost")
+_APP_ARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
+_SELINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+_SYSCTLS = frozenset(
+    {
+        "kernel.shm_rmid_forced",
+        "net.ipv4.ip_local_port_range",
+        "net.ipv4.ip_local_reserved_ports",
+        "net.ipv4.ip_unprivileged_port_start",
+        "net.ipv4.ping_group_range",
+        "net.ipv4.tcp_fin_timeout",
+        "net.ipv4.tcp_keepalive_intvl",
+        "net.ipv4.tcp_keepalive_probes",
+        "net.ipv4.tcp_keepalive_time",
+        "net.ipv4.tcp_rmem",
+        "net.ipv4.tcp_syncookies",
+        "net.ipv4.tcp_wmem",
+    }
+)
+_HANDLERS = (
+    ("livenessProbe",),
+    ("readinessProbe",),
+    ("startupProbe",),
+    ("lifecycle", "postStart"),
+    ("lifecycle", "preStop"),
+)
+_CLAIM = "use a PersistentVolumeClaim (storage), a configMap, secret, emptyDir or the like"
+_OMIT = "leave it out"
+
+Problem = tuple[str, Any, str]
+"""(field, its value, what to do)"""
+
+
+def restricted_problems(template: Mapping[str, Any], place: str) -> Iterator[str]:
+    """Yields a line for each value that `restricted` does not admit.
+
+    Args:
+        template: `pod_template` as a whole template.
+        place: the job file's field of its `spec`.
+    """
+    annotations = _mapping(template, "metadata", "annotations")
+    for key, value in annotations.items():
+        allowed = str(value) == "runtime/default" or str(value).startswith("localhost/")
+        if str(key).startswith(_APP_ARMOR_ANNOTATION) and not allowed:
+            yield _line("pod_template.metadata.annotations", (str(key), value, "use runtime/default, or leave it out"))
+    for problem in _pod(_mapping(template, "spec")):
+        yield _line(place, problem)
+
+
+def _line(place: str, problem: Problem) -> str:
+    field, value, remedy = problem
+    return f"{place}.{field}: {value!r} contradicts security: {RESTRICTED}; {remedy}, or leave security out"
+
+
+def _pod(spec: Mapping[str, Any]) -> Iterator[Problem]:
+    for name in _HOST_FIELDS:
+        if spec.get(name):
+            yield name, spec[name], _OMIT
+    for number, volume in enumerate(_rows(spec, "volumes")):
+        for source in volume:
+            if source not in ("name", "$patch") and source not in _VOLUMES and volume[source] is not None:
+                yield f"volumes.{volume.get('name', number)}.{source}", volume[source], _CLAIM
+    yield from _context(spec, "securityContext")
+    for sysctl in _rows(_mapping(spec, "securityContext"), "sysctls"):
+        if str(sysctl.get("name")) not in _SYSCTLS:
+            yield "securityContext.sysctls", sysctl.get("name"), _OMIT
+    for kind in CONTAINER_KINDS:
+        for number, row in enumerate(_rows(spec, kind)):
+            for field, value, remedy in _container(row):
+                yield f"{kind}.{row.get('name', number)}.{field}", value, remedy
+
+
+def _container(row: Mapping[str, Any]) -> Iterator[Problem]:
+    yield from _context(row, "securityContext")
+    context = _mapping(row, "securityContext")
+    if context.get("privileged"):
+        yield "securityContext.privileged", context["privileged"], _OMIT
+    if context.get("allowPrivilegeEscalation"):
+        yield "securityContext.allowPrivilegeEscalation", context["allowPrivilegeEscalation"], _OMIT
+    if context.get("procMount") not in (None, "Default"):
+        yield "securityContext.procMount", context["procMount"], _OMIT
+    capabilities = _mapping(context, "capabilities")
+    added = capabilities.get("add")
+    if isinstance(added, list) and any(each != "NET_BIND_SERVICE" for each in added):
+        yield "securityContext.capabilities.add", added, "only NET_BIND_SERVICE may be added"
+    dropped = capabilities.get("drop")
+    if isinstance(dropped, list) and "ALL" not in dropped:
+        yield "securityContext.capabilities.drop", dropped, "drop ALL, or leave it out"
+    for port in _rows(row, "ports"):
+        if port.get("hostPort"):
+            yield "ports.hostPort", port["hostPort"], _OMIT
+    for path in _HANDLERS:
+        handler = _mapping(row, *path)
+        for action in ("httpGet", "tcpSocket"):
+            if host := _mapping(handler, action).get("host"):
+                yield ".".join((*path, action, "host")), host, _OMIT
+
+
+def _context(part: Mapping[str, Any], name: str) -> Iterator[Problem]:
+    """The fields that a pod and a container both have."""
+    context = _mapping(part, name)
+    if context.get("runAsNonRoot") is False:
+        yield f"{name}.runAsNonRoot", False, _OMIT
+    if context.get("runAsUser") == 0:
+        yield f"{name}.runAsUser", 0, "give the number of a user other than root"
+    for field, allowed in (("seccompProfile", _SECCOMP), ("appArmorProfile", _APP_ARMOR)):
+        kind = _mapping(context, field).get("type")
+        if kind is not None and kind not in allowed:
+            yield f"{name}.{field}.type", kind, f"use {' or '.join(allowed)}, or leave it out"
+    labels = _mapping(context, "seLinuxOptions")
+    if labels.get("type") is not None and labels["type"] not in _SELINUX_TYPES:
+        yield f"{name}.seLinuxOptions.type", labels["type"], f"use one of {', '.join(_SELINUX_TYPES[1:])}"
+    for field in ("user", "role"):
+        if labels.get(field):
+            yield f"{name}.seLinuxOptions.{field}", labels[field], _OMIT
+    if _mapping(context, "windowsOptions").get("hostProcess"):
+        yield f"{name}.windowsOptions.hostProcess", True, _OMIT
+
+
+def _mapping(part: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """Returns the mapping at a path; empty if there is none, or a value of another type, which other checks report."""
+    for key in path:
+        found = part.get(key)
+        part = found if isinstance(found, Mapping) else {}
+    return part
+
+
+def _rows(part: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    return [row for row in rows(part, key) if row.get("$patch") != "delete"]

@@ -1,0 +1,52 @@
+"""The events that agents print, with values of the expected types. Pure.
+
+A rank can write into its agent's pipe, and so forge an event of its own pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from stepset.watch.bounded_json import finite
+
+_NUMBERS = {"exit_code": range(256), "signal": range(256), "pid": range(1, 2**31)}
+_TEXTS = ("error", "kind", "source", "digest", "text")
+_TEXT = 4096
+"""The maximum number of characters of a text, and of one of the `missing` peers."""
+_PEERS = 1000
+"""The maximum number of `missing` peers that are kept."""
+
+
+def read_events(events: Iterable[Mapping[str, Any]], ranks: int) -> Iterator[dict[str, Any]]:
+    """Yields the events, without those that have a value of another type or an impossible rank.
+
+    Args:
+        ranks: the number of ranks; an event of a rank beyond them is left out.
+    """
+    for event in events:
+        read: dict[str, Any] = {"event": event["event"]}
+        for name in ("rank", *_NUMBERS, "at", *_TEXTS, "missing", "result"):
+            if (value := event.get(name)) is not None:
+                read[name] = _checked(name, value, ranks)
+        if None not in (read[name] for name in read if name != "result"):
+            yield read
+
+
+def _checked(name: str, value: Any, ranks: int) -> Any:
+    """Converts a value, which is not None, to the form that readers use; returns None if the value is invalid."""
+    if name == "rank" or name in _NUMBERS:
+        valid = isinstance(value, int) and not isinstance(value, bool)
+        return value if valid and value in _NUMBERS.get(name, range(ranks)) else None
+    if name == "at":
+        found = finite(value)
+        return None if found is None else float(found)
+    if name in _TEXTS:
+        return value[:_TEXT] if isinstance(value, str) else None
+    if name == "missing":
+        return _peers(value) if isinstance(value, list) else None
+    return value
+
+
+def _peers(value: list[Any]) -> tuple[str, ...] | None:
+    return tuple(peer[:_TEXT] for peer in value[:_PEERS]) if all(isinstance(peer, str) for peer in value) else None

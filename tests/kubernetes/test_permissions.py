@@ -1,0 +1,55 @@
+"""The command that an error about a missing permission contains."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from stepset.backends.kubernetes.api.permissions import Grant, missing_permission
+from stepset.backends.kubernetes.api.replies import Reply
+
+
+def command(
+    user: str, resource: str = "jobsets", group: str = "jobset.x-k8s.io", grant: Grant | None = None
+) -> list[str]:
+    """The words of the command for a reply to a user, whose name is quoted as in the reply."""
+    text = f'{resource} is forbidden: User "{user}" cannot list resource "{resource}" in API group "{group}" in the'
+    reply = Reply(403, {"message": f'{text} namespace "ml"'})
+    _, _, found = str(missing_permission(reply, "ml", grant or Grant())).partition("have an administrator run: ")
+    return shlex.split(found.removesuffix(" | kubectl apply -f -"))
+
+
+@pytest.mark.parametrize(
+    ("quoted", "name"),
+    [
+        ("jane", "jane"),
+        ("Jane  Doe", "Jane  Doe"),
+        ("https://login.example/#O'Brien", "https://login.example/#O'Brien"),
+        (r"a\"b\\c\\\"", 'a"b\\c\\"'),
+        ("&lt;a&amp;b&gt;", "<a&b>"),
+        ("&amp;lt;", "&lt;"),
+        ("$HOME `id` $(id); é 中", "$HOME `id` $(id); é 中"),
+        ("-x", "-x"),
+    ],
+)
+def test_it_names_the_user_whose_name_the_server_has_quoted(quoted: str, name: str) -> None:
+    assert command(quoted) == ["stepset", "rbac", "--namespace", "ml", "--target", "jobset", "--user", name]
+
+
+def test_it_names_a_service_account_with_its_namespace() -> None:
+    assert command("system:serviceaccount:team:trainer")[-2:] == ["--account", "team/trainer"]
+
+
+def test_it_names_interface_and_targets_of_the_request_and_the_right_that_it_lacks() -> None:
+    grant = Grant("airflow", ("job", "statefulset"), gang="kueue")
+    expected = (
+        "stepset rbac --backend airflow --namespace ml --target job --target statefulset --gang kueue --mpi --user x"
+    )
+    assert command("x", "secrets", "", grant) == expected.split()
+
+
+@pytest.mark.parametrize("message", ['User "" cannot list resource ', 'User "' + "a" * 5000 + '" cannot', "cannot", ""])
+def test_it_names_the_account_of_the_interface_if_the_server_names_none(message: str) -> None:
+    text = str(missing_permission(Reply(403, {"message": message}), "ml", Grant()))
+    assert text.endswith("stepset rbac --namespace ml --target jobset | kubectl apply -f -")

