@@ -1,8 +1,9 @@
-"""For all tests: marks by folder, default signal handling, and the cluster's state in reports of failed tests."""
+"""For all tests: marks by folder and fixture, default signal handling, and the cluster's state in failure reports."""
 
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Generator
 from pathlib import Path
@@ -12,8 +13,15 @@ from hypothesis import HealthCheck, settings
 
 _AGENT = Path(__file__).parent / "agent"
 
-# Tests do not assert speed: other processes may delay the drawing of an input, and the input's test.
-settings.register_profile("stepset", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples are drawn in each run, so that a change fails because of what it changes. STEPSET_EXAMPLES draws new
+# ones. Tests do not assert speed: other processes may delay the drawing of an input, and the input's test.
+settings.register_profile(
+    "stepset",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=int(os.environ.get("STEPSET_EXAMPLES", "100")),
+    derandomize="STEPSET_EXAMPLES" not in os.environ,
+)
 settings.load_profile("stepset")
 
 # Imported objects are not garbage, and garbage collection takes a fifth of the time of importing Airflow.
@@ -43,6 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _AGENT in item.path.parents:
             item.add_marker(pytest.mark.local)
+        if "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,6 @@
 """Turns a Python function into a complete program, for a job's `function` (Airflow's `@task.distributed_train`).
 
-Arguments and result are JSON instead of pickle, so that the pipeline's Python and the image's may differ.
+Arguments and result are JSON instead of pickle, so that pipeline and image may have different versions of Python.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from typing import Any
 
 from stepset.errors import BadInputError
 
-# The agent's order of a process's rank, MLX's variable, and the node's rank for frameworks with one process a node.
+# Variables that may contain the rank: the agent's, in the agent's order; MLX's; and the node rank, for frameworks with
+# one process per node.
+_INTEGER_BITS = 14_000
+"""Maximum length of an integer; Python converts at most 4,300 digits to text."""
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "MLX_RANK", "STEPSET_NODE_RANK")
 
 _PROGRAM = '''\
@@ -60,7 +63,11 @@ def program_text(source: str, name: str, args: Sequence[Any] = (), kwargs: Mappi
 
 def _json(value: Any, place: str) -> Any:
     """Returns `value` as plain JSON data: sequences become lists, and mappings dicts."""
-    if value is None or isinstance(value, (str, bool, int)):
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, int):
+        if value.bit_length() > _INTEGER_BITS:
+            raise BadInputError(f"{place}: an integer of {value.bit_length()} bits is too long; pass it as text")
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -74,5 +81,5 @@ def _json(value: Any, place: str) -> Any:
         return [_json(item, f"{place}[{index}]") for index, item in enumerate(value)]
     raise BadInputError(
         f"{place}: a value of type {type(value).__name__} is not JSON; give text, numbers, lists and mappings of them,"
-        " or the path of a file that contains it"
+        " or write it to a file and give the path"
     )

@@ -37,11 +37,11 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"framework": {"kind": "torch", "launcher": "none", "elastic": {}}},
-        "framework: elastic needs launcher 'torchrun': a script started by itself cannot re-form the world",
+        "framework: elastic needs launcher 'torchrun': a script without a launcher cannot re-form the world",
     ),
     (
         {"framework": {"kind": "torch", "launcher": "none", "env_layer": "launcher"}},
-        "framework: env_layer 'launcher' sets PET_*, which nothing reads with launcher 'none'; leave it out",
+        "framework: env_layer 'launcher' sets PET_*, which only launcher 'torchrun' reads; leave it out",
     ),
     (
         {"framework": {"kind": "torch", "elastic": {"min_nodes": 3, "max_nodes": 2}}},
@@ -49,7 +49,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"framework": {"kind": "torch", "elastic": {"min_nodes": 2, "max_nodes": 4}}},
-        "num_nodes: 1 is outside framework.elastic's 2 to 4 nodes; num_nodes is how many start",
+        "num_nodes: 1 is outside framework.elastic's 2 to 4 nodes; num_nodes is the initial number",
     ),
     (
         {"framework": {"kind": "torch", "elastic": {"rdzv_conf": {"is_host": 1}}}},
@@ -61,7 +61,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"framework": {"kind": "torch", "elastic": {"rdzv_conf": {"timeout": ""}}}},
-        "framework.elastic.rdzv_conf: timeout: '' cannot be handed to torchrun; give one value, without a comma",
+        "framework.elastic.rdzv_conf: timeout: '' cannot be passed to torchrun; give one value, without a comma",
     ),
     (
         {"framework": {"kind": "torchtune", "recipe": "full"}},
@@ -80,10 +80,10 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"num_nodes": float("inf")}, "num_nodes: inf is not a whole number; give one such as 2"),
     ({"network": {"port": 70000}}, "network.port: 70000 is too large; give 65535 or less"),
     ({"restart": {"max_restarts": -1}}, "restart.max_restarts: -1 is too small; give 0 or more"),
-    ({"num_nodes": 2**31}, "num_nodes: 2147483648 is more than Kubernetes can count; give 2147483647 or less"),
+    ({"num_nodes": 2**31}, "num_nodes: 2147483648 is more than Kubernetes allows; give 2147483647 or less"),
     (
         {"procs_per_node": 2**31},
-        "procs_per_node: 2147483648 is more than Kubernetes can count; give 2147483647 or less",
+        "procs_per_node: 2147483648 is more than Kubernetes allows; give 2147483647 or less",
     ),
     ({"procs_per_node": 0}, "procs_per_node: 0 is not known; use auto, cpu, gpu, or a whole number of 1 or more"),
     (
@@ -93,12 +93,12 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"procs_per_node": True}, "procs_per_node: True is not known; use auto, cpu, gpu, or a whole number of 1 or more"),
     ({"procs_per_node": "²"}, "procs_per_node: '²' is not known; use auto, cpu, gpu, or a whole number of 1 or more"),
     # text, lists, mappings, switches
-    ({"image": 3}, "image: 3 is not text; quote it"),
+    ({"image": 3}, 'image: 3 is not text; write "3"'),
     ({"image": ""}, "image: is empty; give a value or leave it out"),
-    ({"args": "--epochs 3"}, "args: '--epochs 3' is one text; give a list, such as ['--epochs 3']"),
-    ({"args": [True]}, "args.0: True is not text; quote it"),
+    ({"args": "--epochs 3"}, 'args: \'--epochs 3\' is text, not a list; write ["--epochs", "3"]'),
+    ({"args": [True]}, 'args.0: true is not text; write "true"'),
     ({"args": None}, "args: None is not a list; write [..]"),
-    ({"labels": {"a": 1}}, "labels.a: 1 is not text; quote it"),
+    ({"labels": {"a": 1}}, 'labels.a: 1 is not text; write "1"'),
     ({"labels": []}, "labels: [] is not a mapping; write {key: value}"),
     ({"roles": {"m": {}}}, "roles: {'m': {}} is not a list; write [..]"),
     ({"agent": "maybe"}, "agent: 'maybe' is not known; use auto, true or false"),
@@ -140,8 +140,8 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"roles": [{"name": "m"}]}, "roles.0: role 'm' has neither image nor command; give one of them"),
     (
         {"roles": [{"name": "m" * 60, "image": "x"}]},
-        f"roles: '{'m' * 60}' has 60 characters, which leaves none of Kubernetes' 63-character pod names for the job;"
-        " shorten it",
+        f"roles: '{'m' * 60}' has 60 characters, which leaves no room for the job's name in pod names of"
+        " 63 characters; shorten it",
     ),
     # environment
     ({"env": {"A B": "1"}}, "env: 'A B' is not a variable name; use letters, digits, '_', '-' and '.'"),
@@ -149,13 +149,56 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"env": {"1A": "1"}}, "env: '1A' is not a variable name; use letters, digits, '_', '-' and '.'"),
     (
         {"env": {"A": None}},
-        "env.A: None is not a value; write text, {secret: NAME, key: KEY} or {field: PATH}",
+        'env.A: is null; write "" for an empty text',
     ),
     ({"env": {"A": {"secret": "s"}}}, "env.A.key: is missing; it must be given"),
     ({"env": {"A": {"secret": "s", "key": ""}}}, "env.A.key: is empty; give a value or leave it out"),
     ({"env": {"A": {"override": True}}}, "env.A.value: is missing; it must be given"),
     ({"env": {"PET_STANDALONE": ""}}, "env: PET_STANDALONE is empty, which torchrun takes for a value; leave it out"),
+    (
+        {"env": {"A": {"valueFrom": {"secretKeyRef": {}}}}},
+        "env.A: valueFrom is not known here; write {secret: NAME, key: KEY} or {field: PATH}",
+    ),
+    (
+        {"env": {"A": {"valueform": {"fieldRef": {}}}}},
+        "env.A: valueform is not known here; write {secret: NAME, key: KEY} or {field: PATH}",
+    ),
+    (
+        {"env": {"A": {"secret_key_ref": {}}}},
+        "env.A: secret_key_ref is not known here; write {secret: NAME, key: KEY}",
+    ),
+    ({"env": {"A": {"fieldref": {}}}}, "env.A: fieldref is not known here; write {field: PATH}"),
+    (
+        {"env": {"A": {"configMapKeyRef": {}}}},
+        "env.A: configMapKeyRef is not known here; write it in pod_template, as {containers: [{name: node, env:"
+        " [...]}]}",
+    ),
+    ({"env": {"A": {"secrt": "a", "key": "b"}}}, "env.A: unknown key 'secrt'; did you mean 'secret'?"),
+    ({"env": {"A": {"key": "b"}}}, "env.A.secret: is missing; it must be given"),
     # quantities and durations
+    ({"resources_per_node": {"memory": 16}}, "resources_per_node.memory: 16 is 16 bytes; write 16Gi or 16Mi"),
+    ({"resources_per_node": {"memory": "16m"}}, "resources_per_node.memory: 16m is 0.016 bytes; write 16Gi or 16Mi"),
+    (
+        {"resources_per_node": {"limits": {"memory": "1k"}}},
+        "resources_per_node.limits.memory: 1k is 1000 bytes; write 1Gi or 1Mi",
+    ),
+    (
+        {"roles": [{"name": "a", "image": "x", "resources": {"ephemeral-storage": 1}}]},
+        "roles.0.resources.ephemeral-storage: 1 is 1 byte; write 1Gi or 1Mi",
+    ),
+    ({"resources_per_node": {"shm": 8}}, "resources_per_node.shm: 8 is 8 bytes; write 8Gi or 8Mi"),
+    (
+        {"resources_per_node": {"memory": "2Gi", "shm": "4Gi"}},
+        "resources_per_node.shm: 4Gi is more than the memory 2Gi, which includes /dev/shm; lower it",
+    ),
+    (
+        {
+            "resources_per_node": {"shm": "4Gi"},
+            "pod_template": {"containers": [{"name": "node", "resources": {"limits": {"memory": "2Gi"}}}]},
+        },
+        "pod_template.containers.node.resources.shm: 4Gi is more than the memory 2Gi, which includes /dev/shm; lower"
+        " it",
+    ),
     (
         {"resources_per_node": {"memory": "16GB"}},
         "resources_per_node.memory: '16GB' is not a Kubernetes quantity; write it like 4, 500m or 16Gi",
@@ -174,12 +217,12 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"resources_per_node": {"gpus": 1, "nvidia.com/gpu": 2}},
-        "resources_per_node.nvidia.com/gpu: means nvidia.com/gpu, which is given too; give one of them",
+        "resources_per_node.nvidia.com/gpu: sets nvidia.com/gpu, which another key sets, too; give one of them",
     ),
     ({"resources_per_node": {"cpu": -1}}, "resources_per_node.cpu: -1 is negative; give 0 or more"),
     (
         {"resources_per_node": {"cpu": "1e999999999"}},
-        "resources_per_node.cpu: 1e999999999 is more than a quantity can be; give 9223372036854775807 or less",
+        "resources_per_node.cpu: 1e999999999 is too large for a quantity; give 9223372036854775807 or less",
     ),
     (
         {"resources_per_node": {"shm": True}},
@@ -203,6 +246,14 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     (
         {"script": None},
         "exactly one of script, module, command, function is required; none is given",
+    ),
+    (
+        {"script": None, "function": "x = 1\ndef f(:\n"},
+        "function: line 2: invalid syntax: 'def f(:'; correct the program",
+    ),
+    (
+        {"script": None, "function": "return 1"},
+        "function: line 1: 'return' outside function: 'return 1'; correct the program",
     ),
     # the pod template
     ({"pod_template": []}, "pod_template: [] is not a mapping; write {key: value}"),

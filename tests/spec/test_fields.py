@@ -13,6 +13,21 @@ from stepset.spec.options import KINDS
 from tests.strategies import job_files
 
 # One value, other than its default, for every field of every part of the job file: field -> (given, read back as).
+PLACEMENT: dict[str, Any] = {
+    "node_selector": {"zone": "a"},
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+}
+ROLE: dict[str, Any] = {
+    "before": True,
+    "replicas": 2,
+    "image": "prepare:1",
+    "command": ["fetch"],
+    "args": ["all"],
+    "env": {"A": "1"},
+    "resources": {"cpu": "1", "gpus": "1", "shm": "1Gi"},
+    "scheduling": PLACEMENT,
+}
 FULL: dict[str, Any] = {
     "name": "digits",
     "framework": {
@@ -43,18 +58,7 @@ FULL: dict[str, Any] = {
     "resources_per_node": {"requests": {"cpu": "4", "memory": "8Gi"}, "limits": {"memory": "16Gi"}, "shm": "8Gi"},
     "storage": [{"path": "/data", "claim": "datasets", "sub_path": "digits", "read_only": True}],
     "checkpoint_dir": "/ckpt/digits",
-    "roles": [
-        {
-            "name": "prepare",
-            "before": True,
-            "replicas": 2,
-            "image": "prepare:1",
-            "command": ["fetch"],
-            "args": ["all"],
-            "env": {"A": "1"},
-            "resources": {"cpu": "1", "gpus": "1", "shm": "1Gi"},
-        }
-    ],
+    "roles": [{**ROLE, "name": "fetch"}, {**ROLE, "name": "prepare", "after": ["fetch"]}],
     "restart": {"max_restarts": 3, "user_errors": "fail", "lost_node": "release", "lost_node_after": "10m"},
     "deadline": "12h",
     "ttl": "1h",
@@ -63,13 +67,19 @@ FULL: dict[str, Any] = {
         "priority_class": "high",
         "gang": "coscheduling",
         "min_member": 2,
-        "node_selector": {"zone": "a"},
-        "tolerations": [{"key": "gpu", "operator": "Exists"}],
-        "affinity": {"nodeAffinity": {}},
+        **PLACEMENT,
         "topology": {"exclusive": "rack"},
+        "launcher": PLACEMENT,
     },
-    "network": {"port": 29501, "subdomain": "ring", "cluster_domain": "k8s.example", "peer_timeout": "5m"},
+    "network": {
+        "port": 29501,
+        "subdomain": "ring",
+        "cluster_domain": "k8s.example",
+        "peer_timeout": "5m",
+        "policy": True,
+    },
     "service_account": "trainer",
+    "security": "restricted",
     "labels": {"team": "a"},
     "annotations": {"note": "nightly"},
     "pod_template": {"spec": {"hostIPC": True}},
@@ -90,7 +100,7 @@ def _unset(part: Any, path: str = "") -> list[str]:
 
 def test_the_full_job_sets_every_field() -> None:
     # `launcher` must stay torchrun beside `elastic`, and the other entries exclude `script`.
-    assert _unset(parse_job(FULL)) == [".module", ".command", ".function", ".framework.launcher"]
+    assert _unset(parse_job(FULL)) == [".module", ".command", ".function", ".framework.launcher", ".roles[].after"]
 
 
 def test_the_full_job_is_read_back_as_it_was_written() -> None:
@@ -123,7 +133,7 @@ def test_every_kind_of_framework_can_be_given_by_its_name_or_as_a_mapping() -> N
         {"kind": "torchtune", "model": "llama3_2/1B"},
         {"kind": "torchtune", "recipe": "full_finetune_distributed", "config": "mine.yaml"},
         {"kind": "deepspeed", "launcher": "deepspeed"},
-        {"kind": "mpi", "implementation": "mpich", "run_launcher_as_node": True, "ssh_port": 22},
+        {"kind": "mpi", "implementation": "mpich", "run_launcher_as_node": True, "ssh_port": 22, "launch": "command"},
         {"kind": "mpi", "ssh_auth_mount_path": "/root/.ssh"},
         {"kind": "mlx", "backend": "mpi"},
     ],

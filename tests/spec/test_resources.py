@@ -1,14 +1,13 @@
-"""The resources of a pod: two forms, and the number of processes that they provide for."""
+"""The resources of a pod: two forms, and the CPUs that they provide."""
 
 from __future__ import annotations
 
-from itertools import permutations
 from typing import Any
 
 import pytest
 
 from stepset.spec import parse_job
-from stepset.spec.resources import Resources, accelerator, cpu_count
+from stepset.spec.resources import Resources, cpu_count
 
 
 def resources(given: dict[str, Any]) -> Resources:
@@ -38,7 +37,7 @@ def test_gpus_means_nvidia_gpus_in_each_form() -> None:
         ({}, {}),
         ({"shm": "1Gi"}, {"shm": "1Gi"}),
         ({"cpu": 1, "gpus": 2}, {"cpu": "1", "gpus": "2"}),
-        ({"requests": {"cpu": 1}, "limits": {"cpu": 1}, "shm": 5}, {"cpu": "1", "shm": "5"}),
+        ({"requests": {"cpu": 1}, "limits": {"cpu": 1}, "shm": "5Gi"}, {"cpu": "1", "shm": "5Gi"}),
         ({"requests": {"cpu": 1}}, {"requests": {"cpu": "1"}, "limits": {}}),
         (
             {"requests": {"hugepages-2Mi": 1}, "limits": {"hugepages-2Mi": 1}},
@@ -50,56 +49,6 @@ def test_the_shortest_form_is_written(given: dict[str, Any], written: dict[str, 
     job = parse_job({"script": "a.py", "resources_per_node": given})
     assert job.to_dict().get("resources_per_node", {}) == written
     assert resources(written) == job.resources_per_node
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "nvidia.com/gpu",
-        "amd.com/gpu",
-        "gpu.intel.com/i915",
-        "example.com/GPU",
-        "nvidia.com/gpu.shared",
-        "nvidia.com/mig-1g.5gb",
-        "google.com/tpu",
-        "habana.ai/gaudi",
-        "huawei.com/Ascend910",
-        "aws.amazon.com/neuron",
-        "aws.amazon.com/neuroncore",
-    ],
-)
-def test_an_accelerator_is_recognized_by_its_name(name: str) -> None:
-    assert accelerator(resources({"limits": {name: 4}})) == (name, 4)
-
-
-@pytest.mark.parametrize(
-    "name", ["vendor.example/nic", "rdma/hca", "cpu", "memory", "smarter-devices/fuse", "intel.com/qat"]
-)
-def test_other_devices_are_not_accelerators(name: str) -> None:
-    assert accelerator(resources({"limits": {name: 4}})) == ("", 0)
-
-
-def test_requests_are_counted_before_limits() -> None:
-    assert accelerator(resources({"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}))[1] == 1
-    assert accelerator(resources({"requests": {"cpu": 1}, "limits": {"nvidia.com/gpu": 2}}))[1] == 2
-
-
-def test_zero_gpus_are_not_an_accelerator() -> None:
-    assert accelerator(resources({"gpus": 0, "cpu": 6})) == ("", 0)
-    assert accelerator(resources({"requests": {"gpus": 0}, "limits": {"gpus": 2}})) == ("nvidia.com/gpu", 2)
-
-
-def test_the_result_does_not_depend_on_the_order_of_names() -> None:
-    names = ["nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "nvidia.com/mig-1g.5gb"]
-    answers = {accelerator(resources({"limits": dict.fromkeys(order, 2)})) for order in permutations(names)}
-    assert answers == {("amd.com/gpu", 2)}
-
-
-def test_gpus_are_counted_before_other_kinds() -> None:
-    assert accelerator(resources({"limits": {"aws.amazon.com/neuron": 16, "nvidia.com/gpu": 2}})) == (
-        "nvidia.com/gpu",
-        2,
-    )
 
 
 @pytest.mark.parametrize(
