@@ -114,8 +114,9 @@ class TestErrors:
         assert status.attempt == 1
         assert failure.pod.startswith("tried-again-node-0-1")
         assert started.listener("tried-again").texts("rank 1") == ["attempt 0", "attempt 1"]
-        assert len(status.notes) == 1
-        assert status.notes[0].startswith("restart 1: rank 1 (pod tried-again-node-0-1")
+        # Another note is possible: the restart may delete the pod of rank 0 before its last lines are read.
+        (note,) = [note for note in status.notes if note.startswith("restart")]
+        assert note.startswith("restart 1: rank 1 (pod tried-again-node-0-1")
 
     def test_an_error_is_final_if_the_job_states_so(self, started: Many) -> None:
         failure = started.failure("final")
