@@ -52,8 +52,8 @@ needs quotes there if YAML or JSON would change it, and is an error without them
 | `8`, `0.5`, `1e3` in YAML | the same text | unchanged |
 
 On a command line the quotes must reach stepset: `--set 'env.VERSION="1.10"'`, or `--env VERSION=1.10`. A field that is
-a number, such as `num_nodes`, takes no octal number and no base 60. A command or `args` in one text is an error that
-shows the list of its words.
+a number, such as `num_nodes`, takes no octal number and no base 60. `command` and `args` must be lists; the error for a
+text shows the list to write instead.
 
 Three pages contain details of these fields. [Shipped code](security.md#shipped-code) states which files of `code` are
 not shipped, and which are errors. [Secrets](security.md#secrets) states which values of Secrets stepset does not
@@ -101,7 +101,7 @@ _FURTHER_DEVICES = (
         "an error, if nothing else requests a device: give a number, or cpu",
         "Kubernetes, Dynamic Resource Allocation",
     ),
-    ("any other name", "nothing that counts", "as if it were not requested", ""),
+    ("any other name", "not an accelerator", "the same as without this resource", ""),
 )
 
 _MODELS: list[tuple[str, type[BaseModel]]] = [

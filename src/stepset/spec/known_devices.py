@@ -8,7 +8,7 @@ from typing import Final, Literal
 Unit = Literal["device", "mig", "whole", "percent", "share", "uncounted", "none"]
 """What one unit of a resource is: a device; a MIG device; a device of a kind of which one process uses all in
 the pod, such as a TPU; a hundredth of a device; a part of a device's memory or cores; a device whose processes cannot
-be counted; nothing that counts."""
+be counted; not an accelerator."""
 
 AUTO: Final[dict[Unit, str]] = {
     "device": "the number",

@@ -164,8 +164,9 @@ async def _runs_of_kind(
 async def listed(namespaced: NamespacedClient, collection: Collection) -> list[Change]:
     """Returns the objects of a collection.
 
-    Returns none if the server does not serve the kind, or if the account may not read a collection that is not needed.
-    Raises InfrastructureError for every other refusal, and for a list that could not be completed in several attempts.
+    Returns an empty list if the server does not serve the kind, or if the account may not read a collection that is not
+    needed. Raises InfrastructureError for every other refusal, and for a list that could not be completed in several
+    attempts.
     """
     list_watch, failures = ListWatch(collection.wanted), 0
     while True:

@@ -236,7 +236,7 @@ class RunFollower:
     async def _consume(self, output: PodOutput) -> None:
         if output.position is not None:
             self._policy.record_output(_now())
-        # Another process has consumed these lines, and has reported their progress.
+        # If there is no position, another process has consumed these lines and has reported their progress.
         known = output.position is None
         self._reports.see(output.pod, replace(output.batch, progress=[]) if known else output.batch)
         async with self._observer_lock:

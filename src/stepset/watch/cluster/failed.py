@@ -94,7 +94,7 @@ def _from_messages(objects: RunObjects, workload: Workload, restarts: int) -> Fa
     words = [job.message for job in objects.jobs if job.ended == "Failed" and job.message] + [workload.message]
     text = next((each for each in words if each), workload.reason or "no reason is reported")
     pod, code = "", None
-    # A pod that fails by itself is kept by its Job: these pods were deleted.
+    # A Job keeps pods that fail by themselves. These pods no longer exist, so something deleted them.
     kind = FailureKind.INFRASTRUCTURE
     if found := _FAILED_WITH.search(text):
         pod, code = found.group(1), to_number(found.group(2))

@@ -171,7 +171,7 @@ class PodPlaces:
         return pod is not None
 
     def clear(self) -> None:
-        """Begins another attempt; pods of this one remain surplus."""
+        """Forgets all pods, because another attempt begins; `is_surplus` still recognizes surplus pods."""
         for each in (self._pods, self._of, self._deleted, self._replaced):
             each.clear()
 
@@ -362,7 +362,10 @@ def _end(row: Fields, ended: Fields, agent: bool) -> End:
 
 
 def _waits(every: Iterable[Fields]) -> list[Wait]:
-    """Waiting containers, those with a problem first, and of these the training container, which waits for no other."""
+    """Waiting containers: those with a problem first; among equals the training container first.
+
+    The training container waits for no other container.
+    """
     found = [
         Wait(text(row, "name"), text(why, "reason"), one_line(text(why, "message")))
         for row in every
@@ -386,7 +389,8 @@ def _has_agent(spec: Fields) -> bool:
 def _agent_succeeded(spec: Fields, status: Fields) -> bool:
     """Whether the pod's only container runs stepset's agent and has ended with 0, so the phase will be `Succeeded`.
 
-    With sidecars that may take as long as the grace period, in which the pod may still be evicted.
+    False for a pod with native sidecars: the kubelet may take the whole grace period to stop them, and the pod may be
+    evicted in that time.
 
     Without the agent the pod may still fail: the kubelet reports an eviction only when all containers have ended
     (kubernetes v1.36.3 pkg/kubelet/status/status_manager.go mergePodStatus), and a command that is stopped may end with

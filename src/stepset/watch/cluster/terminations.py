@@ -82,8 +82,9 @@ def observations(
 ) -> list[Observation]:
     """Every unsuccessful end of some pods.
 
-    `present`: the pods belong to the current attempt, to which the workload's conditions refer. `blame_deleted`: the
-    pod whose deletion was requested first is the cause, because no other failure is known.
+    `present` is whether the pods belong to the current attempt, to which the workload's conditions refer.
+    `blame_deleted` is whether the pod whose deletion was requested first is the cause, because no other failure is
+    known.
     """
     own: list[Observation] = []
     deleted: list[Pod] = []

@@ -76,8 +76,8 @@ class FieldMapper:
     def resources(self, manifest: Manifest) -> str:
         """Returns the field to which a quota error refers.
 
-        For a pod, whose resources a quota limits, this is the field of its resources. A quota of the number of objects
-        rejects a workload, and no field determines that number: then this is the kind and name of the workload.
+        For a pod, returns the field that contains its resources. For any other object, returns its kind and name,
+        because the quota limits the number of objects, which no field determines.
         """
         if GROUP not in (manifest["metadata"].get("labels") or {}):
             return f"{manifest['kind']} {manifest['metadata']['name']}"
