@@ -74,9 +74,10 @@ character; the first row that matches a name applies.
 
 Without an accelerator `auto` is the number of CPUs, rounded up, for torch, torchtune, and deepspeed without mpirun, and
 1 for the other frameworks. JAX runs one process per node, whatever the node's devices are; `plain` runs one for `auto`.
-If a pod requests devices of several kinds, whole devices count before shares, then names with "gpu" before others, then
-the alphabetically first name; two MIG profiles, or MIG devices beside GPUs, are an error. `stepset explain` states the
-applied rule. For GPUs torchrun counts the devices itself (`PET_NPROC_PER_NODE=auto`), as in Kubeflow Trainer.
+If a pod requests devices of several kinds, only one kind counts. Whole devices take precedence over shares; among
+equals, names with "gpu" take precedence over others; then the alphabetically first name counts. Two MIG profiles, or
+MIG devices beside GPUs, are an error. `stepset explain` states the applied rule. For GPUs torchrun counts the devices
+itself (`PET_NPROC_PER_NODE=auto`), as in Kubeflow Trainer.
 
 Kubernetes accepts only whole numbers of these resources, and only if request and limit are equal. `limits` alone set
 the requests, too; `requests` alone are an error.

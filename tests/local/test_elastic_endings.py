@@ -53,7 +53,7 @@ def late(*args, **kwargs):
 store._barrier_nonblocking = late
 sys.exit(main())
 """
-"""torchrun whose nodes other than node 0 wait at the exit barrier until node 0 has ended, as may happen on busy cores."""
+"""torchrun whose nodes other than node 0 miss the end of the exit barrier, as may happen on busy cores."""
 
 RANK = """
     import os, pathlib, select, socket, sys, time

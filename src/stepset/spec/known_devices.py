@@ -14,7 +14,7 @@ AUTO: Final[dict[Unit, str]] = {
     "device": "the number",
     "mig": "the number; an error if the job requests two profiles, or a profile and whole GPUs",
     "whole": "1",
-    "percent": "a hundredth of the number; 1 for less than 100; an error for 150",
+    "percent": "a hundredth of the number, at least 1; an error above 100 unless it is a multiple of 100",
     "share": "1, if nothing else requests a device",
     "uncounted": "an error: give a number",
     "none": "as if it were not requested",
@@ -58,7 +58,7 @@ _ALIYUN = "kubeflow/arena and ACK, GPU sharing"
 # The first row that matches a name applies.
 KNOWN: Final[tuple[DeviceResource, ...]] = (
     DeviceResource(
-        ("nvidia.com/gpu",), "device", "a GPU; with HAMi, a share of each of this many GPUs", _DEVICE_PLUGIN
+        ("nvidia.com/gpu",), "device", "a GPU; with HAMi, a share of a GPU, each share of another GPU", _DEVICE_PLUGIN
     ),
     DeviceResource(
         ("nvidia.com/gpu.shared", "nvidia.com/mig-*.shared"),

@@ -289,6 +289,12 @@ class Gang:
                 self._stragglers_until = self._stragglers_until or time.monotonic() + self._grace
         self._start_groups()
 
+    def _stragglers_have_ended(self, now: float) -> bool:
+        """Whether the run has succeeded and its nodes have ended, or have had the time for it."""
+        if self._stragglers_until is None:
+            return False
+        return now >= self._stragglers_until or not any(p.running for p in self._of(self._plan.success.group))
+
     def _success(self) -> None:
         self._succeeded = True
         self._stop()
@@ -351,9 +357,8 @@ class Gang:
             self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, text)
         if self._stop_at is not None and now >= self._stop_at and self._stopped_at is None:
             self._stop()
-        if self._stragglers_until is not None and self._stopped_at is None:
-            if now >= self._stragglers_until or not any(p.running for p in self._of(self._plan.success.group)):
-                self._success()
+        if self._stopped_at is None and self._stragglers_have_ended(now):
+            self._success()
         for pod in self._pods:
             if pod.running and self._kill_at is not None and now >= self._kill_at:
                 pod.kill()
