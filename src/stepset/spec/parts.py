@@ -66,7 +66,7 @@ class Role(JobModel):
     resources: Resources = Field(default_factory=Resources)
     """Resources that each of its pods requests."""
     scheduling: Placement = Placement()
-    """Machines on which its pods may run; default: any. `scheduling` of the job is that of the nodes."""
+    """Machines on which its pods may run; default: any. The job's `scheduling` selects machines for the nodes only."""
 
     @model_validator(mode="after")
     def _something_to_run(self) -> Role:
@@ -98,7 +98,7 @@ class Topology(JobModel):
 
 
 class Scheduling(Placement):
-    """Machines of the nodes; queue and gang scheduling of all pods. A launcher that is a node is one of the nodes."""
+    """Machines of the nodes, also of a launcher with `run_launcher_as_node`; queue and gang scheduling of all pods."""
 
     queue_name: str | None = Field(default=None, min_length=1)
     """Kueue LocalQueue, or Volcano queue."""
