@@ -86,7 +86,8 @@ class AgentSettings:
         wrap: how the agent wraps the ranks that a launcher starts; None if it cannot wrap them.
         world_size: required number of ranks, checked in every wrapped rank; None if it may vary.
         launcher_restarts: whether the launcher is the torchrun of an elastic world. It restarts failed ranks, so that a
-            failed rank does not fail the pod; and its end with 0 is a success only if it has passed its exit barrier.
+            failed rank does not fail the pod. A torchrun that exits with 0 has succeeded only if it has passed its exit
+            barrier.
     """
 
     wait_for: tuple[str, ...]
@@ -100,7 +101,7 @@ class AgentSettings:
 WAIT_FOR_ALL = 64
 
 MAX_PROCESSES = 4096
-"""Maximum processes per node, more than any machine has CPUs; more are a mistake, such as bytes given as CPUs."""
+"""Maximum processes per node, more than any machine has CPUs; a larger number is a mistake, such as bytes for CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ class SuccessRule:
 
     Args:
         first: whether it has succeeded as soon as pod 0 has; in an elastic world, whose size may change, that pod ends
-            with 0 only after every pod of the last rendezvous round (docs/design/agent.md).
+            with 0 only after every pod of the last rendezvous round has ended with 0 (docs/design/agent.md).
     """
 
     group: str

@@ -47,7 +47,7 @@ class OwnDeviceFirst:
     Text.
 
     Args:
-        indexes: the list if the environment of the pod names no devices; "": the variable is then not set.
+        indexes: the list to use if the environment of the pod names no devices; "" to leave the variable unset then.
     """
 
     indexes: str = ""

@@ -78,7 +78,10 @@ def _template(job: TrainingJob, group: PodGroup) -> Iterator[str]:
     problems = list(_template_fields(job, given))
     yield from problems
     if not problems and not node_container(merge(_LEAST_POD, given)):
-        yield f"pod_template: removes the container {CONTAINER!r}, which trains; omit the null or $patch that does"
+        yield (
+            f"pod_template: removes the container {CONTAINER!r}, which runs the training; omit the null or $patch that"
+            " removes it"
+        )
 
 
 def _template_fields(job: TrainingJob, given: Mapping[str, Any]) -> Iterator[str]:
