@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from stepset.plan.values import RendezvousId, Text, Value
+from stepset.plan.values import RENDEZVOUS_ID, Text, Value
 from stepset.spec.template import NODE as NODE  # the name of the world's pods and of their container
 
 if TYPE_CHECKING:  # only code that reads or renders jobs imports pydantic: the import takes longer than `stepset list`
     from stepset.spec.resources import Resources
 
 LAUNCHER = "launcher"
-_RENDEZVOUS_ID = Text((RendezvousId(),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +199,7 @@ class LaunchPlan:
     def has_rendezvous_id(self) -> bool:
         """Whether the value of any variable is the run's random rendezvous ID; only elastic worlds have one."""
         return self.world.elastic is not None and any(
-            entry.value == _RENDEZVOUS_ID for group in self.groups for entry in group.env
+            entry.value == RENDEZVOUS_ID for group in self.groups for entry in group.env
         )
 
     def group(self, name: str) -> PodGroup:

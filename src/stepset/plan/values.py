@@ -152,6 +152,10 @@ class Resolver(Protocol):
     def __call__(self, part: Part) -> str: ...
 
 
+RENDEZVOUS_ID = Text((RendezvousId(),))
+"""The random text as the value of a variable."""
+
+
 def text(*parts: Part | int) -> Text:
     """A Text of these parts; numbers are converted.
 
